@@ -89,6 +89,30 @@ def _metas(draw: st.DrawFn) -> list[dict[str, Any]]:
     return metas
 
 
+_condition = {"field": "custom.a", "operator": "eq", "value": {"b": [1]}}
+PROMPTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "persona": st.sampled_from([None, "", "terse"]),
+        "override": st.none() | _texts,
+        "tools": st.none() | st.booleans(),
+        "agents": st.none() | st.booleans(),
+        "context": st.none() | st.fixed_dictionaries({"custom": st.dictionaries(_names, _texts, max_size=2)}),
+        "extra": st.none()
+        | _texts.map(lambda text: [{"id": "a", "position": "user", "text": text, "conditions": [_condition]}]),
+    },
+)
+WINDOWS = st.fixed_dictionaries(
+    {},
+    optional={
+        "profile": st.sampled_from([None, "chat"]),
+        "prefix": st.none() | _texts,
+        "selection": st.none() | _texts,
+        "virtual_files": st.none() | _texts.map(lambda text: [{"id": "a", "content": text, "active": True}]),
+    },
+)
+
+
 @st.composite
 def forms(draw: st.DrawFn) -> dict[str, Any]:
     """A valid section, that says at least one thing."""

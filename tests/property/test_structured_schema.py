@@ -12,9 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.core.prompts.form import read_wish
 from proxy.core.structured.form import read_form
+from proxy.core.structured.section import split
+from proxy.core.window.form import read_parts
 from proxy.errors import InvalidRequest
-from tests.structured_forms import forms
+from tests.structured_forms import PROMPTS, WINDOWS, forms
 
 CLIENT = Path(__file__).parents[2] / "proxy" / "client"
 SCHEMA = json.loads((CLIENT / "schema.json").read_text("utf-8"))
@@ -23,7 +26,10 @@ VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 def is_read(section: object) -> bool:
     try:
-        read_form(json.dumps(section).encode())
+        found = split(json.dumps(section).encode())
+        read_wish(found.prompts or b"null")
+        read_parts(found.window or b"null")
+        read_form(found.rest)
     except InvalidRequest:
         return False
     return True
@@ -33,8 +39,12 @@ def test_the_schema_is_one() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
-@given(forms())
-def test_a_valid_section_passes_the_schema_and_the_reader(form: dict[str, Any]) -> None:
+OTHERS = st.fixed_dictionaries({}, optional={"prompts": PROMPTS, "window": WINDOWS})
+
+
+@given(forms(), OTHERS)
+def test_a_valid_section_passes_the_schema_and_the_reader(form: dict[str, Any], others: dict[str, Any]) -> None:
+    form |= others
     VALIDATOR.validate(form)
     assert is_read(form)
 
@@ -48,6 +58,13 @@ VALUES = st.sampled_from(
 ) | st.sampled_from(
     [{"path": "a"}, {"path": "a", "selected": True}, {"digest": "a" * 64}, ["L0"], [None], {"a": 1}]
     + [{"id": "a", "content": "x"}, {"id": "footer", "content": ""}, {"id": "history_1", "content": ""}, -1, 1]
+    + [{"persona": "a"}, {"persona": "a b"}, {"context": {"time": {}}}, {"context": {"custom": 1}}, {"prefix": "a"}]
+    + [
+        {"extra": [{"id": "a", "position": "system", "text": "x"}]},
+        {"extra": [{"id": "a", "position": "x", "text": ""}]},
+    ]
+    + [{"virtual_files": [{"id": "a", "content": ""}]}, {"virtual_files": [{"id": "", "content": ""}]}]
+    + [{"profile": 1}]
     + [{"index": 0, "status": "summarized"}, {"index": 1, "status": "deleted", "tl_dr": "x"}, {"chunk_tokens": 0}]
 )
 
@@ -62,7 +79,7 @@ def places(value: Any) -> list[Any]:
 @st.composite
 def damaged(draw: st.DrawFn) -> dict[str, Any]:
     """A section in which one to three members were put in, replaced or taken out."""
-    section: dict[str, Any] = copy.deepcopy(draw(forms()))
+    section: dict[str, Any] = copy.deepcopy(draw(forms()) | draw(OTHERS))
     for _ in range(draw(st.integers(1, 3))):
         place = draw(st.sampled_from(places(section)))
         value = copy.deepcopy(draw(VALUES))

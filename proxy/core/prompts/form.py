@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from proxy.core.prompts.conditions import checked
 from proxy.core.prompts.context import MOST_CONTEXT_BYTES, exceeded_bound
@@ -21,6 +21,7 @@ from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import ROOTS, Condition, Json, Prompt
 from proxy.core.prompts.wish import ClientWish
 from proxy.core.wire.refusals import unknown_field
+from proxy.core.wire.repeated_fields import check_fields, fields_in, names_within
 from proxy.core.wire.typed_json import decoded
 from proxy.errors import InvalidRequest
 
@@ -44,7 +45,7 @@ class _ConditionJson(Struct, forbid_unknown_fields=True):
 
     field: Annotated[str, Meta(max_length=512)]
     operator: str
-    value: Any = None
+    value: Any = UNSET
 
 
 class _ExtraJson(Struct, forbid_unknown_fields=True):
@@ -53,20 +54,20 @@ class _ExtraJson(Struct, forbid_unknown_fields=True):
     id: str
     position: Position
     text: str
-    priority: Annotated[int, Meta(ge=-_MOST_PRIORITY, le=_MOST_PRIORITY)] | None = None
-    conditions: Annotated[list[_ConditionJson], Meta(max_length=MOST_CONDITIONS)] | None = None
+    priority: Annotated[int, Meta(ge=-_MOST_PRIORITY, le=_MOST_PRIORITY)] | None | UnsetType = UNSET
+    conditions: Annotated[list[_ConditionJson], Meta(max_length=MOST_CONDITIONS)] | None | UnsetType = UNSET
 
 
 class _WishJson(Struct, forbid_unknown_fields=True):
     """The whole section."""
 
-    persona: str | None = None
-    override: str | None = None
-    tools: bool | None = None
-    plugins: bool | None = None
-    agents: bool | None = None
+    persona: str | None | UnsetType = UNSET
+    override: str | None | UnsetType = UNSET
+    tools: bool | None | UnsetType = UNSET
+    plugins: bool | None | UnsetType = UNSET
+    agents: bool | None | UnsetType = UNSET
     context: Raw = _NOTHING
-    extra: Annotated[list[_ExtraJson], Meta(max_length=MOST_EXTRAS)] | None = None
+    extra: Annotated[list[_ExtraJson], Meta(max_length=MOST_EXTRAS)] | None | UnsetType = UNSET
 
 
 _DECODER: msgspec.json.Decoder[_WishJson | None] = msgspec.json.Decoder(_WishJson | None)
@@ -82,15 +83,30 @@ def read_wish(raw: Raw | bytes) -> ClientWish:
     if len(text) > MOST_FORM_BYTES:
         raise InvalidRequest(f"'{NAME}' may have at most {MOST_FORM_BYTES} bytes", param=NAME, code="too_long")
     form = decoded(_DECODER, text, NAME, _CHOICES) or _WishJson()
-    return ClientWish(
+    wish = ClientWish(
         persona=checked_name(form.persona, f"{NAME}.persona") if form.persona else "",
         override=form.override or "",
-        tools=form.tools,
-        plugins=form.plugins,
-        agents=form.agents,
+        tools=_flag(form.tools),
+        plugins=_flag(form.plugins),
+        agents=_flag(form.agents),
         context=_context(bytes(form.context)),
         extras=_extras(form.extra or ()),
     )
+    check_fields(text, _names(form, wish), NAME)
+    return wish
+
+
+def _flag(found: bool | None | UnsetType) -> bool | None:
+    return found if isinstance(found, bool) else None
+
+
+def _names(form: _WishJson, wish: ClientWish) -> int:
+    """How many members the objects of the section have together, where each name stands once in its object."""
+    extras = form.extra or ()
+    conditions = [each for extra in extras for each in extra.conditions or ()]
+    names = fields_in(form) - (form.context is _NOTHING) + names_within(wish.context)
+    names += sum(map(fields_in, extras)) + sum(map(fields_in, conditions))
+    return names + sum(names_within(each.value) for each in conditions)
 
 
 def checked_name(name: str, param: str) -> str:
@@ -141,8 +157,9 @@ def _conditions(found: Sequence[_ConditionJson], param: str) -> tuple[Condition,
 
 
 def _condition(found: _ConditionJson, param: str) -> Condition:
-    _check_bounds({"value": {"value": found.value}}, f"{param}.value")
-    condition = Condition(found.field, found.operator, found.value)
+    value = None if found.value is UNSET else found.value
+    _check_bounds({"value": {"value": value}}, f"{param}.value")
+    condition = Condition(found.field, found.operator, value)
     try:
         checked(condition)
         if condition.operator == "matches" and isinstance(condition.value, str):

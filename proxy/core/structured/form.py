@@ -38,7 +38,8 @@ from proxy.core.structured.paths import check_distinct, clean_paths
 from proxy.core.structured.review import NamedReview, ReviewChange, ReviewField, SentReview, review_json
 from proxy.core.wire.json_body import Unreadable, text_value
 from proxy.core.wire.long_text import PIECE_BYTES
-from proxy.core.wire.separators import counted, has_more_commas, names_in
+from proxy.core.wire.repeated_fields import check_fields
+from proxy.core.wire.separators import has_more_commas
 from proxy.core.wire.typed_json import decoded
 from proxy.errors import InvalidRequest
 
@@ -123,9 +124,7 @@ def read_form(raw: Raw | bytes | None) -> StructuredForm | None:
                 param=f"{NAME}.{name}",
                 code="structured_field_unavailable",
             )
-    if _repeats_fields(text, form):
-        message = f"an object of '{NAME}' has the same field twice: send each field once"
-        raise InvalidRequest(message, param=NAME, code="duplicate_field")
+    check_fields(text, members_in(form), NAME)
     return _form(form)
 
 
@@ -135,13 +134,6 @@ def _decoded(text: bytes) -> FormJson:
             f"'{NAME}' has too many values: it may list at most {MOST_FILES} files", param=NAME, code="too_many_items"
         )
     return decoded(_DECODER, text, NAME, _CHOICES)
-
-
-def _repeats_fields(text: bytes, form: FormJson) -> bool:
-    """Whether a name stands twice in an object, of which a reader of JSON keeps one. Names with white space before the
-    colon may be missed."""
-    members = members_in(form)
-    return counted(text, b":") > members and names_in(text) > members
 
 
 def _form(form: FormJson) -> StructuredForm:

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from msgspec import Raw
 
 from proxy.core.wire.json_body import join_members, members_of
+from proxy.core.wire.repeated_fields import check_fields
+from proxy.core.wire.separators import names_in
 
+NAME = "stratiform"
 PROMPTS = "prompts"
 WINDOW = "window"
 _NULL = b"null"
@@ -29,12 +32,13 @@ class Section:
 
 def split(raw: Raw | bytes) -> Section:
     """The section in its parts. What is no object is all rest, for the reader of structured context to refuse. Raises
-    Unreadable."""
+    Unreadable, and InvalidRequest where one of its fields stands twice."""
     if bytes(memoryview(raw)[:1]) != b"{":
         return Section(rest=bytes(raw))
     members = members_of(raw)
     if PROMPTS not in members and WINDOW not in members:
         return Section(rest=bytes(raw))
+    check_fields(bytes(raw), len(members) + sum(names_in(bytes(value)) for value in members.values()), NAME)
     others = any(name not in (PROMPTS, WINDOW) for name in members)
     rest = join_members(members, {PROMPTS: None, WINDOW: None}) if others else None
     return Section(_said(members, PROMPTS), _said(members, WINDOW), rest)

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from proxy.core.window.parts import VirtualFile, WindowParts
+from proxy.core.wire.repeated_fields import check_fields, fields_in
 from proxy.core.wire.separators import has_more_commas
 from proxy.core.wire.typed_json import decoded
 from proxy.errors import InvalidRequest
@@ -55,6 +56,7 @@ def read_parts(raw: Raw | bytes) -> WindowParts:
     if text.strip() == _NULL:
         return WindowParts()
     found = _decoded(text)
+    check_fields(text, fields_in(found) + sum(map(fields_in, found.virtual_files or ())), NAME)
     return WindowParts(
         profile=found.profile or "",
         instruction=_text(found.instruction),

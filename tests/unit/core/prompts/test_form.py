@@ -222,3 +222,38 @@ def test_any_json_is_read_or_refused_as_the_clients_mistake(value: Any) -> None:
     found = outcome(json.dumps(value).encode())
 
     assert isinstance(found, ClientWish) or found.startswith("stratiform.prompts")
+
+
+EXTRA = b'{"id":"a","position":"system","text":"x"'
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"persona":"a","persona":"b"}',
+        b'{"tools":null,"tools":true}',
+        b'{"context":{"custom":{"a":1,"a":2}}}',
+        b'{"context":{},"context":{"custom":{}}}',
+        b'{"extra":[' + EXTRA + b',"text":"y"}]}',
+        b'{"extra":[' + EXTRA + b',"conditions":[{"field":"custom.a","operator":"eq","value":1,"value":2}]}]}',
+        b'{"extra":[' + EXTRA + b',"conditions":[{"field":"custom.a","operator":"eq","value":{"b":1,"b":2}}]}]}',
+    ],
+)
+def test_a_field_that_stands_twice_is_refused(raw: bytes) -> None:
+    error = refused(raw)
+    assert (error.param, error.code) == ("stratiform.prompts", "duplicate_field")
+
+
+def test_fields_that_stand_once_are_no_repetition_whatever_they_hold() -> None:
+    conditions = [{"field": "custom.a", "operator": "in", "value": [{"a": 1}, {"a": {"b": None}}]}]
+    extra = {"id": "a", "position": "system", "text": '{"text":""}', "priority": None, "conditions": conditions}
+    found = read(
+        persona=None,
+        override='"a":',
+        tools=None,
+        plugins=False,
+        agents=True,
+        context={"custom": {"a": [{"b": 1}], "c": {"d": {}}}, "memory": {}},
+        extra=[extra, {"id": "b", "position": "system", "text": "", "conditions": None}],
+    )
+    assert (found.tools, found.plugins, found.agents, len(found.extras)) == (None, False, True, 2)

@@ -3,6 +3,7 @@
 import pytest
 
 from proxy.core.structured.section import Section, split
+from proxy.errors import InvalidRequest
 
 
 @pytest.mark.parametrize(
@@ -25,3 +26,22 @@ def test_each_part_is_found(raw: bytes, expected: Section) -> None:
 def test_a_section_of_prompts_alone_describes_no_structured_context() -> None:
     assert split(b'{"prompts":{}}').is_plain
     assert not split(b'{"prompts":{},"session":"s"}').is_plain
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"window":{"prefix":"a"},"window":{"prefix":"b"}}',
+        b'{"prompts":null,"prompts":{}}',
+        b'{"prompts":{},"files":[],"files":[{"path":"a"}]}',
+    ],
+)
+def test_a_field_that_stands_twice_is_refused(raw: bytes) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        split(raw)
+    assert (refused.value.code, refused.value.param) == ("duplicate_field", "stratiform")
+
+
+def test_a_field_that_stands_twice_within_a_part_is_left_to_its_reader() -> None:
+    raw = b'{"window":{"prefix":"\\":1","prefix":"b"},"session":"\\"a\\":"}'
+    assert split(raw).window == b'{"prefix":"\\":1","prefix":"b"}'

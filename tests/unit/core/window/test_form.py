@@ -74,3 +74,23 @@ def test_there_may_be_so_many_files_and_no_more() -> None:
 
 def test_a_mistake_never_quotes_the_text() -> None:
     assert "secret" not in refused(b'{"prefix":["secret"]}').message
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"prefix":"a","prefix":"a"}',
+        b'{"prefix":null,"prefix":"a"}',
+        b'{"virtual_files":[{"id":"a","content":"x","content":"y"}]}',
+        b'{"virtual_files":[],"virtual_files":[{"id":"a","content":"x","active":null}]}',
+    ],
+)
+def test_a_field_that_stands_twice_is_refused(raw: bytes) -> None:
+    error = refused(raw)
+    assert (error.param, error.code) == ("stratiform.window", "duplicate_field")
+
+
+def test_text_that_looks_like_fields_is_text() -> None:
+    json_text = json.dumps({"a": {"b": ["c", {"d": ""}]}})
+    files = [{"id": json_text, "content": json_text, "active": None}]
+    assert read(prefix=json_text, suffix=None, virtual_files=files).prefix == json_text
