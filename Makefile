@@ -1,4 +1,4 @@
-# The front door. Needs Python 3.11+, make and git; every target installs what it needs into .tools/ and .venv/.
+# The front door. Needs Python 3.11.5+, make and git; every target installs what it needs into .tools/ and .venv/.
 # ARGS="..." is handed to the command behind a target: make test ARGS="-k tiers -x", make bench ARGS=--quick
 
 PYTHON ?= python3
@@ -85,7 +85,7 @@ $(STAMP): pyproject.toml uv.lock $(if $(findstring .tools,$(UV)),.tools/bin/uv)
 	@touch $@
 
 .tools/bin/uv: Makefile
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Stratiform needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12")'
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11, 5) else "Stratiform needs Python 3.11.5 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12")'
 	@$(PYTHON) -m venv .tools || { echo 'python3 cannot make virtual environments here; on Debian and Ubuntu: apt-get install python3-venv' >&2; exit 1; }
 	.tools/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 	@touch $@
