@@ -17,7 +17,7 @@ import yaml
 from proxy.core.prompts.conditions import checked
 from proxy.core.prompts.failures import ConditionError
 from proxy.core.prompts.position import Position
-from proxy.core.prompts.prompt import ROOTS, Condition, Json, Prompt, Variable
+from proxy.core.prompts.prompt import MOST_PRIORITY, ROOTS, Condition, Json, Prompt, Variable
 
 MOST_BYTES = 256 << 10
 """The largest file that is read."""
@@ -29,7 +29,6 @@ FIXED_POSITIONS = frozenset({"header", "acknowledgement", "legend", "own_call", 
 """Files in these positions hold fixed texts, which other parts of the proxy read. They are no prompts."""
 
 _MOST_DEPTH = 8
-_MOST_PRIORITY = 1_000_000
 _MOST_ITEMS = 100
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -148,7 +147,7 @@ def read_prompt(path: Path, text: str, *, is_shipped: bool = False) -> Prompt | 
         id=name,
         position=Position(position),
         text=template,
-        priority=fields.whole("priority", 0, -_MOST_PRIORITY),
+        priority=fields.whole("priority", 0, -MOST_PRIORITY),
         conditions=tuple(_condition(item) for item in fields.items("conditions")),
         variables=tuple(_variable(item) for item in fields.items("variables")),
         profile=fields.text("profile"),
@@ -259,8 +258,8 @@ class _Fields:
     def whole(self, name: str, default: int, least: int) -> int:
         """A whole number."""
         value = self._mapping.get(name, default)
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST_PRIORITY:
-            raise self.wrong(name, f"must be a whole number from {least} to {_MOST_PRIORITY}")
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST_PRIORITY:
+            raise self.wrong(name, f"must be a whole number from {least} to {MOST_PRIORITY}")
         return value
 
     def json(self, name: str) -> Json:

@@ -114,7 +114,7 @@ class TierPlanner:
             transcript = self.reader.read(parsed)
             incoming = IncomingChat(parsed, transcript, original, route, _account(route), mode, now)
             if not route.repeats:
-                return self._inlaid(incoming) if route.has_texts else incoming
+                return self._inlaid(incoming, self.reader.inlaid(transcript, route)) if route.has_texts else incoming
             return self._with_texts(incoming) if route.has_texts or len(self._texts) else incoming
         except Exception as error:  # noqa: BLE001 - fidelity rule 7: caching never fails a request
             return as_it_came(_flat(original, route), mode, error)
@@ -130,18 +130,15 @@ class TierPlanner:
         route = replace(route, earlier={**applied.texts, **route.earlier})
         if not route.has_texts:
             return replace(incoming, texts=TextsInFlight(applied, route.inset, 0)) if applied.before else incoming
-        incoming = self._inlaid(replace(incoming, route=route))
-        added = 0
-        if turns:
-            newest = turns[-1][0]
-            added = self.reader.inlaid(transcript, route).messages[newest].tokens - transcript.messages[newest].tokens
+        inlaid = self.reader.inlaid(transcript, route)
+        added = sum(inlaid.messages[i].tokens - transcript.messages[i].tokens for i, _ in turns[-1:])
+        incoming = self._inlaid(replace(incoming, route=route), inlaid)
         return replace(incoming, texts=TextsInFlight(applied, route.inset, added))
 
-    def _inlaid(self, incoming: IncomingChat) -> IncomingChat:
-        """The request whose original has the operator's texts."""
-        messages = self.reader.inlaid(incoming.transcript, incoming.route).messages
+    def _inlaid(self, incoming: IncomingChat, inlaid: Transcript) -> IncomingChat:
+        """The request whose original has the operator's texts, as they are in ``inlaid``."""
         edits = transport_edits(incoming.request, incoming.route.model)
-        return replace(incoming, original=body_as_read(incoming, messages, edits))
+        return replace(incoming, original=body_as_read(incoming, inlaid.messages, edits))
 
     def state_lookup(self, incoming: IncomingChat) -> StateLookup:
         """Looks for what other processes may have left about a request. Raises Unreadable."""

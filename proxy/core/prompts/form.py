@@ -18,7 +18,7 @@ from proxy.core.prompts.context import MOST_CONTEXT_BYTES, exceeded_bound
 from proxy.core.prompts.failures import ConditionError
 from proxy.core.prompts.pattern import compiled
 from proxy.core.prompts.position import Position
-from proxy.core.prompts.prompt import ROOTS, Condition, Json, Prompt
+from proxy.core.prompts.prompt import MOST_PRIORITY, ROOTS, Condition, Json, Prompt
 from proxy.core.prompts.wish import ClientWish
 from proxy.core.wire.refusals import unknown_field
 from proxy.core.wire.repeated_fields import check_fields, fields_in, names_within
@@ -34,7 +34,6 @@ MOST_PATTERNS = 10
 """Of all extra prompts together: a text that is built for a pattern makes each of them take 10 ms."""
 MOST_CLIENT_PROGRAM_SIZE = 200
 """Of steps that a client's pattern may become."""
-_MOST_PRIORITY = 1_000_000
 _NOTHING = Raw(b"")
 _ID = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({"position": tuple(Position)})
@@ -54,7 +53,7 @@ class _ExtraJson(Struct, forbid_unknown_fields=True):
     id: str
     position: Position
     text: str
-    priority: Annotated[int, Meta(ge=-_MOST_PRIORITY, le=_MOST_PRIORITY)] | None | UnsetType = UNSET
+    priority: Annotated[int, Meta(ge=-MOST_PRIORITY, le=MOST_PRIORITY)] | None | UnsetType = UNSET
     conditions: Annotated[list[_ConditionJson], Meta(max_length=MOST_CONDITIONS)] | None | UnsetType = UNSET
 
 

@@ -8,6 +8,9 @@ from proxy.core.prompts.position import Position
 ROOTS = ("mission", "target", "agent", "memory", "variables", "custom")
 """The roots of the context that conditions and templates see. Time is none of them."""
 
+MOST_PRIORITY = 1_000_000
+"""Of a prompt, upwards and downwards."""
+
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 """A value of the context."""
 PromptContext = Mapping[str, Mapping[str, Json]]
