@@ -7,10 +7,10 @@ import orjson
 
 from proxy.app.assembly_texts import load_assembly_texts
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.assembly import Assembly
+from proxy.core.structured.blocks.blocks import Assembly
 from proxy.core.structured.context import ContextFile
-from proxy.core.structured.conversation import Conversation
-from proxy.core.structured.placement import Placement, TierItems
+from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.placement.placement import Placement, TierItems
 from tests.talk import Body, assistant, system, user
 
 TEXTS = load_assembly_texts()

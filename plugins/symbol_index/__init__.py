@@ -13,7 +13,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from proxy.core.structured.context import ContextFile
-from proxy.core.structured.symbol_index import SymbolIndexer, SymbolMap
+from proxy.core.structured.symbols.symbol_index import SymbolIndexer, SymbolMap
 from proxy.hookspecs import hookimpl
 
 _log = logging.getLogger("stratiform")

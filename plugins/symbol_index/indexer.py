@@ -19,8 +19,8 @@ from plugins.symbol_index.parsing import MOST_BYTES, Parsers
 from plugins.symbol_index.references import Entry, References, mentions, references
 from proxy.core.lru import Bounded
 from proxy.core.structured.context import ContextFile
-from proxy.core.structured.path_aliases import shorten
-from proxy.core.structured.symbol_index import SymbolMap, Unindexed
+from proxy.core.structured.symbols.path_aliases import shorten
+from proxy.core.structured.symbols.symbol_index import SymbolMap, Unindexed
 
 MOST_TEXT_BYTES = 96 << 20
 """What is kept of texts: a repository of 2,000 files takes about a tenth of it."""
@@ -64,7 +64,7 @@ class TreeSitterIndexer:
         return self._texts.bytes + self._repositories.bytes
 
     def index(self, files: Sequence[ContextFile], aliases: Mapping[str, str]) -> SymbolMap:
-        """See ``proxy.core.structured.symbol_index.SymbolIndexer``."""
+        """See ``proxy.core.structured.symbols.symbol_index.SymbolIndexer``."""
         paths = tuple(file.path for file in files)
         digests = tuple(file.digest if file.text is not None else "" for file in files)
         with self._lock:

@@ -4,7 +4,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from proxy.app.factories import prompts_folder, without_front_matter
-from proxy.core.structured.texts import AssemblyTexts
+from proxy.core.structured.assembly.texts import AssemblyTexts
 
 _ACKNOWLEDGEMENTS = frozenset({"ok", "urls_ok", "review_ok"})
 

@@ -3,7 +3,7 @@
 from proxy.app.assembly_texts import load_assembly_texts
 from proxy.app.compaction_texts import load_compaction_texts
 from proxy.app.panel_texts import load_panel_texts
-from proxy.core.structured.texts import ContextTexts
+from proxy.core.structured.assembly.texts import ContextTexts
 
 
 def load_context_texts() -> ContextTexts:

@@ -15,7 +15,7 @@ from proxy.core.request.insets import inset_body
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.routing_fields import RequestFields, head_of, untouched
 from proxy.core.structured.chat import SECTION, AssembledChat, section_of
-from proxy.core.structured.section import PROMPTS, WINDOW, Section, split
+from proxy.core.structured.form.section import PROMPTS, WINDOW, Section, split
 from proxy.core.wire.json_body import Unreadable, splice
 from proxy.engine.addressed import addressed
 from proxy.engine.client import Client

@@ -8,7 +8,7 @@ from proxy.core.planner.in_flight import Moved
 from proxy.core.planner.plan import Plan
 from proxy.core.reasons import Edit, Reason
 from proxy.core.response.usage import Usage
-from proxy.core.structured.assembly import Assembly
+from proxy.core.structured.blocks.blocks import Assembly
 from proxy.planning.panel_bill import PanelBill
 
 

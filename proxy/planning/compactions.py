@@ -12,7 +12,6 @@ from typing import Protocol
 
 from proxy.aside import Aside
 from proxy.core.structured.chat import AssembledChat
-from proxy.core.structured.conversation import Turn
 from proxy.core.structured.history.compaction import Compaction, compacted, turns_of
 from proxy.core.structured.history.compaction_attempts import MOST_FAILURES, CompactionAttempts
 from proxy.core.structured.history.compaction_call import call_body
@@ -25,7 +24,8 @@ from proxy.core.structured.history.compaction_proposal import (
     proposal_of,
 )
 from proxy.core.structured.history.rules import RuledHistory
-from proxy.core.structured.session import ContextSession
+from proxy.core.structured.messages.conversation import Turn
+from proxy.core.structured.session.session import ContextSession
 from proxy.planning.model_facts import ModelFacts
 from proxy.ports import Deployment
 

@@ -23,32 +23,32 @@ from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.tokens import Encode, TokenCounter
 from proxy.core.response.panel_calls import PANEL_TOOL
 from proxy.core.response.usage import Usage
-from proxy.core.structured.assembly import Assembly
-from proxy.core.structured.breakdown import Circumstances, Measure, breakdown
+from proxy.core.structured.assembly.economic import economic_assembly, in_tiers
+from proxy.core.structured.assembly.flat import flat_assembly
+from proxy.core.structured.assembly.texts import ContextTexts
+from proxy.core.structured.assembly.tiered import MOST_MARKS, tiered_assembly
+from proxy.core.structured.blocks.blocks import Assembly
+from proxy.core.structured.blocks.breakdown import Circumstances, Measure, breakdown
 from proxy.core.structured.chat import SECTION, AssembledChat, ChatReading
 from proxy.core.structured.context import StructuredContext
-from proxy.core.structured.conversation import Conversation, Turn, system_text
 from proxy.core.structured.dialogue import Before, Dialogue, DialogueRules, Moment, dialogue_of
-from proxy.core.structured.economic import economic_assembly, in_tiers
-from proxy.core.structured.flat import flat_assembly
-from proxy.core.structured.form import StructuredForm, read_form
-from proxy.core.structured.gathering import gathered
+from proxy.core.structured.form.form import StructuredForm, read_form
 from proxy.core.structured.history.metas import DetachTerms
-from proxy.core.structured.live_state import LiveState
-from proxy.core.structured.map_chunks import MapChunks
-from proxy.core.structured.markers import marks_beside_messages, unmarked, without_marks
+from proxy.core.structured.messages.conversation import Conversation, Turn, system_text
+from proxy.core.structured.messages.markers import marks_beside_messages, unmarked, without_marks
 from proxy.core.structured.panels.fitting import Wants, fitted
 from proxy.core.structured.panels.inlay import Inlay
 from proxy.core.structured.panels.moving import moving
 from proxy.core.structured.panels.tool import names_tool, panel_answer, with_declaration
-from proxy.core.structured.path_aliases import legend_for
-from proxy.core.structured.placement import Placement
-from proxy.core.structured.session import ContextSession
-from proxy.core.structured.symbol_index import SymbolIndexer, SymbolMap
-from proxy.core.structured.texts import ContextTexts
-from proxy.core.structured.tiered import MOST_MARKS, tiered_assembly
-from proxy.core.structured.tracking import ContextTracker, HistoryItem
-from proxy.core.structured.uploads import UPLOAD_BYTES, Uploads
+from proxy.core.structured.placement.placement import Placement
+from proxy.core.structured.placement.tracking import ContextTracker, HistoryItem
+from proxy.core.structured.session.gathering import gathered
+from proxy.core.structured.session.live_state import LiveState
+from proxy.core.structured.session.session import ContextSession
+from proxy.core.structured.session.uploads import UPLOAD_BYTES, Uploads
+from proxy.core.structured.symbols.map_chunks import MapChunks
+from proxy.core.structured.symbols.path_aliases import legend_for
+from proxy.core.structured.symbols.symbol_index import SymbolIndexer, SymbolMap
 from proxy.core.wire.json_body import splice
 from proxy.engine.suppress import place_of
 from proxy.errors import InvalidRequest, PayloadTooLarge

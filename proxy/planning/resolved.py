@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.structured.chat import ChatReading
-from proxy.core.structured.conversation import Conversation
-from proxy.core.structured.session import ContextSession
-from proxy.core.structured.tracking import Blocks
-from proxy.core.structured.uploads import ResolvedForm
+from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.placement.tracking import Blocks
+from proxy.core.structured.session.session import ContextSession
+from proxy.core.structured.session.uploads import ResolvedForm
 
 
 @dataclass(frozen=True, slots=True)

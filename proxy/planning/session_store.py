@@ -15,9 +15,9 @@ from functools import partial
 from typing import Final, Protocol
 
 from proxy.core.digest import digest
-from proxy.core.structured.live_blobs import Part, packed, unpacked
-from proxy.core.structured.live_state import LiveState
-from proxy.core.structured.session import ContextSession
+from proxy.core.structured.session.live_blobs import Part, packed, unpacked
+from proxy.core.structured.session.live_state import LiveState
+from proxy.core.structured.session.session import ContextSession
 from proxy.core.wire.long_text import utf8
 from proxy.engine.suppress import suppress_and_log
 from proxy.planning.blob_loads import BlobLoads, ends_within

@@ -12,13 +12,13 @@ from proxy.core.planner.in_flight import Moved
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.usage import Usage
 from proxy.core.structured.chat import AssembledChat
-from proxy.core.structured.conversation import Conversation
 from proxy.core.structured.dialogue import Dialogue
-from proxy.core.structured.form import StructuredForm
-from proxy.core.structured.kept_texts import filled
+from proxy.core.structured.form.form import StructuredForm
+from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.panels.board import Board
-from proxy.core.structured.placement import Placement
-from proxy.core.structured.symbol_index import SymbolMap
+from proxy.core.structured.placement.placement import Placement
+from proxy.core.structured.session.kept_texts import filled
+from proxy.core.structured.symbols.symbol_index import SymbolMap
 from proxy.core.wire.json_body import Unreadable
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import InvalidRequest, MissingContent

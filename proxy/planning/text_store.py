@@ -18,8 +18,8 @@ from typing import Final
 
 from proxy.aside import Aside
 from proxy.core.lru import Bounded, LastUsed
-from proxy.core.structured.kept_texts import KeptText, blob_name, is_kept, packed, texts_of, unpacked
-from proxy.core.structured.uploads import ResolvedForm
+from proxy.core.structured.session.kept_texts import KeptText, blob_name, is_kept, packed, texts_of, unpacked
+from proxy.core.structured.session.uploads import ResolvedForm
 from proxy.planning.blob_loads import BlobLoads, ends_within
 from proxy.planning.blob_writes import TTL_S, BlobWrites
 from proxy.storage.port import StateStore

@@ -12,10 +12,10 @@ from proxy.core.planner.planner import TierPlanner
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.parsed_body import ParsedBody, parse_body
 from proxy.core.request.route import Route
-from proxy.core.structured.assembly import Assembly
-from proxy.core.structured.blocks import file_block
+from proxy.core.structured.assembly.economic import in_tiers
+from proxy.core.structured.blocks.blocks import Assembly
+from proxy.core.structured.blocks.file_block import file_block
 from proxy.core.structured.chat import AssembledChat, section_of
-from proxy.core.structured.economic import in_tiers
 from proxy.core.structured.panels.inlay import NAME, PANEL
 from proxy.core.wire.json_body import Unreadable, members_of
 from proxy.core.wire.surrogates import text_json

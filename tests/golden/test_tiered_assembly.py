@@ -10,11 +10,11 @@ import pytest
 from proxy.core.layout.tiers import Tier
 from proxy.core.prompts.inset import Inset
 from proxy.core.request.insets import with_inset
-from proxy.core.structured.breakdown import Circumstances, Measure, breakdown
+from proxy.core.structured.assembly.flat import flat_assembly
+from proxy.core.structured.assembly.tiered import tiered_assembly
+from proxy.core.structured.blocks.breakdown import Circumstances, Measure, breakdown
 from proxy.core.structured.context import Page, Review, StructuredContext
-from proxy.core.structured.flat import flat_assembly
-from proxy.core.structured.placement import Placement, TierItems
-from proxy.core.structured.tiered import tiered_assembly
+from proxy.core.structured.placement.placement import Placement, TierItems
 from tests.contexts import TEXTS, a_file, conversation_of, placed, sent
 from tests.talk import Body, assistant, system, user
 

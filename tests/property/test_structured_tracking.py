@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from proxy.core.layout.tiers import CACHED, Change, ClassicPolicy, Tier
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.structured.context import ContextFile, StructuredContext
-from proxy.core.structured.placement import FILE, SYMBOL, Placement
-from proxy.core.structured.tracking import ContextTracker, HistoryItem
+from proxy.core.structured.placement.placement import FILE, SYMBOL, Placement
+from proxy.core.structured.placement.tracking import ContextTracker, HistoryItem
 from tests.examples import examples
 
 PATHS = "abcdefgh"

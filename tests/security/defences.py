@@ -20,7 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from proxy.cli.serve import settings_of
 from proxy.core.account.objects import Act, Operation
 from proxy.core.request.wants import PLAIN
-from proxy.core.structured.section import Section
+from proxy.core.structured.form.section import Section
 from proxy.engine.rights import Further
 from tests import patching
 
@@ -208,7 +208,7 @@ DEFENCES = (
             ["test_rights.py"]),
     Defence("compressed bodies", "proxy.engine.passthrough:is_compressed", always(False), ["test_rights.py"]),
     # Structured context
-    Defence("texts by key", "proxy.core.structured.uploads:Uploads.resolve",
+    Defence("texts by key", "proxy.core.structured.session.uploads:Uploads.resolve",
             lambda old: lambda self, form, scope: old(self, form, "everybody"), ["test_structured_context.py"]),
     Defence("the size that a request stands for", "proxy.engine.exchange:Exchange.stands_for", nothing,
             ["test_structured_context.py"]),
@@ -217,7 +217,7 @@ DEFENCES = (
             ["test_structured_context.py"]),
     Defence("conversations that outgrow their share", "proxy.planning.context_assembler:ContextAssembler._begun",
             lambda old: lambda self, scope, name: self.session(scope, name), ["test_structured_context.py"]),
-    Defence("long texts beside the event loop", "proxy.core.structured.tracking:ContextTracker.unknown_chars",
+    Defence("long texts beside the event loop", "proxy.core.structured.placement.tracking:ContextTracker.unknown_chars",
             always(0), ["test_structured_context.py"]),
     # Money
     Defence("the hard limit", "proxy.spend.reservations:booked",

@@ -7,14 +7,14 @@ from msgspec import Raw
 
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.panel_calls import PanelAnswers
-from proxy.core.structured.assembly import Assembly
+from proxy.core.structured.blocks.blocks import Assembly
 from proxy.core.structured.context import StructuredContext
-from proxy.core.structured.conversation import Conversation
 from proxy.core.structured.dialogue import Dialogue
 from proxy.core.structured.history.rules import RuledHistory
-from proxy.core.structured.map_chunks import MapChunks
+from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.panels.panel import Panel
-from proxy.core.structured.tracking import HistoryItem
+from proxy.core.structured.placement.tracking import HistoryItem
+from proxy.core.structured.symbols.map_chunks import MapChunks
 
 SECTION = "stratiform"
 """The member of the body in which a client says what its context consists of."""

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from proxy.core.reasons import Edit
-from proxy.core.structured.conversation import Conversation, Turn
-from proxy.core.structured.form import StructuredForm
+from proxy.core.structured.form.form import StructuredForm
+from proxy.core.structured.form.live_form import detach_terms
 from proxy.core.structured.history.compaction import Compaction, compacted
 from proxy.core.structured.history.compaction_texts import CompactionTexts
 from proxy.core.structured.history.freezing import frozen
 from proxy.core.structured.history.metas import DetachTerms
 from proxy.core.structured.history.rules import HistoryRule, RuledHistory, ruled
-from proxy.core.structured.live_form import detach_terms
+from proxy.core.structured.messages.conversation import Conversation, Turn
 from proxy.core.structured.panels.board import Board, refreshed
 from proxy.core.structured.panels.inlay import NO_INLAY, Inlay, SentTurns, chronological_inlay, original_inlay
 from proxy.core.structured.panels.panel import Panel

@@ -12,7 +12,7 @@ from proxy.app.factories import prompts_folder
 from proxy.core.layout.tiers import Tier
 from proxy.core.recognition import FileClaim
 from proxy.core.recognition.tiered_files import REFERENCE_HEADERS, WORKING_HEADER
-from proxy.core.structured.texts import AssemblyTexts
+from proxy.core.structured.assembly.texts import AssemblyTexts
 from tests import assemblies
 from tests.contexts import fenced
 

@@ -11,8 +11,8 @@ import pytest
 from openai import AsyncOpenAI, ConflictError, InternalServerError, OpenAI
 
 from proxy.client import Context, achat, chat, missing_digests
-from proxy.core.structured.form import read_form
-from proxy.core.structured.uploads import Uploads
+from proxy.core.structured.form.form import read_form
+from proxy.core.structured.session.uploads import Uploads
 from proxy.errors import Conflict, InternalError, MissingContent, ProxyError, error_body
 
 ANSWER = {

@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from proxy.client import Context, review_digest, text_digest
 from proxy.client.context import MOST_DELIVERED, Minimum
-from proxy.core.structured.form import StructuredForm, read_form
-from proxy.core.structured.uploads import Uploads
+from proxy.core.structured.form.form import StructuredForm, read_form
+from proxy.core.structured.session.uploads import Uploads
 from proxy.errors import MissingContent
 
 CLIENT = Path(__file__).parents[3] / "proxy" / "client"

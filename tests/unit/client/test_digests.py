@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.client import review_digest, text_digest
-from proxy.core.structured import form, review
+from proxy.core.structured.form import form, review
 
 texts = st.text(st.characters(codec="utf-8"))
 

@@ -12,11 +12,11 @@ from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.resilience.circuit_breaker import BreakerPolicy
 from proxy.core.resilience.retry import RetryPolicy
 from proxy.core.response.usage import Usage
-from proxy.core.structured.assembly import Assembly
+from proxy.core.structured.blocks.blocks import Assembly
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.context import StructuredContext
-from proxy.core.structured.conversation import Conversation
 from proxy.core.structured.dialogue import Dialogue
+from proxy.core.structured.messages.conversation import Conversation
 from proxy.engine import Breakers
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable

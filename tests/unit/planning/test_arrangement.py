@@ -3,7 +3,7 @@
 from proxy.core.modes import Mode
 from proxy.core.planner.plan import Plan
 from proxy.core.reasons import Edit, Reason
-from proxy.core.structured.assembly import Assembly
+from proxy.core.structured.blocks.blocks import Assembly
 from proxy.planning.arrangement import Arrangement
 
 

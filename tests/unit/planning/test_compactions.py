@@ -9,7 +9,7 @@ from proxy.core.providers import NONE
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.history.compaction_proposal import CompactionRules
-from proxy.core.structured.tracking import HistoryItem
+from proxy.core.structured.placement.tracking import HistoryItem
 from proxy.planning.compactions import Compactions, CompactionWork
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.model_facts import ModelFacts

@@ -11,7 +11,7 @@ from proxy.core.money.prices import Price
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.structured.breakdown import Circumstances
+from proxy.core.structured.blocks.breakdown import Circumstances
 from proxy.planning.arrangement import Arrangement
 from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
 

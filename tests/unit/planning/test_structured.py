@@ -15,7 +15,7 @@ from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.context import ContextFile
-from proxy.core.structured.symbol_index import SymbolMap
+from proxy.core.structured.symbols.symbol_index import SymbolMap
 from proxy.errors import InvalidRequest
 from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
 from proxy.planning.structured import ModelFacts, StructuredChats

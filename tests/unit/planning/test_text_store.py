@@ -13,9 +13,9 @@ from proxy.app.context_texts import load_context_texts
 from proxy.aside import Aside
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.structured.form import text_digest
-from proxy.core.structured.kept_texts import MOST_TEXT_BYTES, blob_name, packed
-from proxy.core.structured.review import review_digest
+from proxy.core.structured.form.form import text_digest
+from proxy.core.structured.form.review import review_digest
+from proxy.core.structured.session.kept_texts import MOST_TEXT_BYTES, blob_name, packed
 from proxy.errors import MissingContent
 from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
 from proxy.planning.structured import StructuredChats

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy.core.digest import digest
-from proxy.core.structured.conversation import Conversation, Turn
 from proxy.core.structured.history.compaction_texts import CompactionTexts
 from proxy.core.structured.history.cuts import cuts
 from proxy.core.structured.history.groups import MADE
 from proxy.core.structured.history.rules import HistoryRule, RuledHistory
-from proxy.core.structured.markers import unmarked
+from proxy.core.structured.messages.conversation import Conversation, Turn
+from proxy.core.structured.messages.markers import unmarked
 
 
 @dataclass(frozen=True, slots=True)

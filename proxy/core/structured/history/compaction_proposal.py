@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
 
-from proxy.core.structured.conversation import Turn
 from proxy.core.structured.history.compaction import Compaction, compacted, digest_of_known, turns_of
 from proxy.core.structured.history.compaction_finding import CompactionFinding
 from proxy.core.structured.history.compaction_gain import CompactionGain, is_window_full
@@ -18,6 +17,7 @@ from proxy.core.structured.history.compaction_texts import CompactionTexts
 from proxy.core.structured.history.cuts import cuts
 from proxy.core.structured.history.groups import MADE
 from proxy.core.structured.history.rules import RuledHistory
+from proxy.core.structured.messages.conversation import Turn
 
 LEAST_CONFIDENCE = 0.5
 """A boundary of less confidence is none."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import orjson
 from msgspec import Raw
 
-from proxy.core.structured.conversation import Turn
 from proxy.core.structured.history.compaction_texts import CompactionTexts
+from proxy.core.structured.messages.conversation import Turn
 from proxy.core.wire.json_body import Members, Unreadable, elements, members_of, text_value, value
 
 MOST_MESSAGES = 50

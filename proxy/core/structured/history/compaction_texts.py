@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from proxy.core.structured.conversation import Turn
+from proxy.core.structured.messages.conversation import Turn
 from proxy.core.wire.surrogates import text_json
 
 

@@ -8,11 +8,11 @@ has the same chunks in each request, and more of them later. A chunk that could 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from proxy.core.structured.conversation import Turn
 from proxy.core.structured.history.chunk_text import chunk_text
 from proxy.core.structured.history.groups import MADE
 from proxy.core.structured.history.metas import DetachTerms
 from proxy.core.structured.history.rules import HistoryRule, RuledHistory
+from proxy.core.structured.messages.conversation import Turn
 from proxy.core.structured.panels.panel import FROZEN_PREFIX, HISTORY_KIND, Panel
 from proxy.core.wire.json_body import Unreadable
 

@@ -4,9 +4,9 @@ one message only."""
 from itertools import groupby
 
 from proxy.core.request.message import MARK_KEYS
-from proxy.core.structured.conversation import Turn
 from proxy.core.structured.history.groups import Entry, Group, entry_of, is_known
 from proxy.core.structured.history.shape import Sort, is_given
+from proxy.core.structured.messages.conversation import Turn
 from proxy.core.wire.json_body import Members, join_members
 
 _JOINED = frozenset({"role", "content", "tool_calls", *MARK_KEYS})

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from msgspec import Raw
 
-from proxy.core.structured.conversation import Turn
 from proxy.core.structured.history.groups import MADE, Entry, Group, entry_of, is_known
 from proxy.core.structured.history.shape import Shape, Sort, call_members
+from proxy.core.structured.messages.conversation import Turn
 from proxy.core.wire.json_body import join_members
 
 PLACEHOLDER = "No result was recorded: the call was interrupted, or its result was lost."

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from proxy.core.structured.conversation import Conversation, Turn
 from proxy.core.structured.history.groups import Entry, Group, entry_of, grouped
 from proxy.core.structured.history.merging import merged
 from proxy.core.structured.history.metas import MessageMeta, Status
 from proxy.core.structured.history.repair import repaired
 from proxy.core.structured.history.shape import Sort
+from proxy.core.structured.messages.conversation import Conversation, Turn
 from proxy.core.wire.json_body import Unreadable, join_members, members_of
 from proxy.core.wire.surrogates import text_json
 from proxy.errors import InvalidRequest

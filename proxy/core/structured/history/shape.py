@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from proxy.core.request.message import MARK_KEYS
-from proxy.core.structured.conversation import Turn
+from proxy.core.structured.messages.conversation import Turn
 from proxy.core.wire.json_body import Members, Unreadable, elements, members_of, text_value
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.assembly import Block, Item, Kind, Section
-from proxy.core.structured.conversation import Turn
+from proxy.core.structured.blocks.blocks import Block, Item, Kind, Section
+from proxy.core.structured.messages.conversation import Turn
+from proxy.core.structured.messages.written import message
 from proxy.core.structured.panels.inlay import PANEL, Inlay
 from proxy.core.structured.panels.pairs import with_plain_ids
-from proxy.core.structured.sections import message
 
 FILLER = "filler"
 """The name of the blocks that are added, and the key of their items."""

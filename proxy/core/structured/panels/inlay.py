@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.assembly import Block, Item, Kind, Section
-from proxy.core.structured.conversation import Turn
+from proxy.core.structured.blocks.blocks import Block, Item, Kind, Section
+from proxy.core.structured.messages.conversation import Turn
+from proxy.core.structured.messages.written import message
 from proxy.core.structured.panels.board import Board
 from proxy.core.structured.panels.pairs import FOOTER, footer_pair, panel_pair, panel_text
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.placing import Place
 from proxy.core.structured.panels.progress import is_result, outside
 from proxy.core.structured.panels.texts import PanelTexts
-from proxy.core.structured.sections import message
 
 PANEL, DATETIME, REPEAT = "panel:", "datetime:", "repeat"
 """The beginnings of the items' keys: ``panel:todo``, ``datetime:12`` for the message of this index, and ``repeat``."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from math import log
 
-from proxy.core.structured.assembly import Block
+from proxy.core.structured.blocks.blocks import Block
 from proxy.core.structured.panels.board import Board
 from proxy.core.structured.panels.inlay import DATETIME, NAME, PANEL
 from proxy.core.structured.panels.panel import Panel

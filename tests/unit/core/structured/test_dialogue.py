@@ -8,11 +8,11 @@ import pytest
 
 from proxy.app.context_texts import load_context_texts
 from proxy.core.reasons import Edit
-from proxy.core.structured.conversation import Conversation, Turn
 from proxy.core.structured.dialogue import Before, Dialogue, DialogueRules, Moment, dialogue_of
-from proxy.core.structured.form import StructuredForm, read_form
+from proxy.core.structured.form.form import StructuredForm, read_form
 from proxy.core.structured.history.metas import DetachTerms
 from proxy.core.structured.history.rules import RuledHistory, ruled
+from proxy.core.structured.messages.conversation import Conversation, Turn
 from proxy.errors import InvalidRequest
 from tests.compactions import compaction_of
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.structured.symbol_index import SymbolIndexer, Unindexed
+from proxy.core.structured.symbols.symbol_index import SymbolIndexer, Unindexed
 from proxy.plugins import build_plugin_manager, symbol_indexer
 from tests.growth import assert_linear
 from tests.symbols import make_indexer, source, symbols

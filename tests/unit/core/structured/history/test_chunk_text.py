@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.core.structured.conversation import Conversation
 from proxy.core.structured.history.chunk_text import chunk_text
+from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.wire.json_body import Unreadable
 from tests.talk import Body, assistant, calling, result, said, system, text_part, user
 from tests.turn_notation import IMAGE, written

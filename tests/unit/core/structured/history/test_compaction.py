@@ -5,10 +5,10 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.core.structured.conversation import Conversation
 from proxy.core.structured.history.compaction import Compaction, compacted, place_of
 from proxy.core.structured.history.metas import MessageMeta, Status
 from proxy.core.structured.history.rules import HistoryRule, RuledHistory, ruled
+from proxy.core.structured.messages.conversation import Conversation
 from tests.compactions import TEXTS, compaction_of, messages_of, ruled_of, sent
 
 TALK = "u1 a1 u1 c1 r1 a1 u1 a1 u1"

@@ -5,9 +5,9 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.core.structured.conversation import Conversation, Turn
 from proxy.core.structured.history.compaction import turns_of
 from proxy.core.structured.history.compaction_question import MOST_CHARS, MOST_MESSAGES, CompactionQuestion, question_of
+from proxy.core.structured.messages.conversation import Conversation, Turn
 from tests.compactions import TEXTS
 from tests.contexts import exchanges
 from tests.growth import assert_linear

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.conversation import Conversation
 from proxy.core.structured.history.compaction import turns_of
 from proxy.core.structured.history.cuts import cuts
+from proxy.core.structured.messages.conversation import Conversation
 from tests.talk import assistant, calling, result, system, user
 
 

@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.conversation import Conversation, Turn
 from proxy.core.structured.history.freezing import FrozenChunk, frozen
 from proxy.core.structured.history.metas import DetachTerms
 from proxy.core.structured.history.rules import HistoryRule, RuledHistory, ruled
+from proxy.core.structured.messages.conversation import Conversation, Turn
 from proxy.core.structured.panels.panel import HISTORY_KIND
 from tests.talk import Body, assistant, calling, result, said, system, user
 from tests.turn_notation import IMAGE, noted, written

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.core.structured.conversation import Conversation
 from proxy.core.structured.history.freezing import frozen
 from proxy.core.structured.history.metas import DetachTerms, MessageMeta, Status
 from proxy.core.structured.history.rules import HistoryRule, ruled
+from proxy.core.structured.messages.conversation import Conversation
 from tests.turn_notation import message, tokens_of, words, written
 
 TERMS = {"first": "25/5000/25/7500", "later": "10/5000/5/2000"}

@@ -2,9 +2,9 @@
 
 import pytest
 
-from proxy.core.structured.conversation import Conversation
 from proxy.core.structured.history.groups import entry_of
 from proxy.core.structured.history.merging import merged
+from proxy.core.structured.messages.conversation import Conversation
 
 
 def joined(*raws: bytes) -> tuple[list[bytes], int]:

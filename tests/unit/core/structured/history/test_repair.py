@@ -1,8 +1,8 @@
 """Calls get their results, and what cannot have any is left out. Most cases stand in ``rules.vectors``."""
 
-from proxy.core.structured.conversation import Conversation
 from proxy.core.structured.history.groups import MADE, Entry, entry_of
 from proxy.core.structured.history.repair import PLACEHOLDER, repaired
+from proxy.core.structured.messages.conversation import Conversation
 
 CALLS = b'{"role":"assistant","content":"see","tool_calls":[{"id":"\\u0061\\ud83d"},{"id":"b"}],"x":1.0}'
 RESULT = b'{"role":"tool","tool_call_id":"b","content":"r"}'

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.conversation import Conversation, Turn
 from proxy.core.structured.history.groups import MADE
 from proxy.core.structured.history.metas import MessageMeta, Status
 from proxy.core.structured.history.rules import HistoryRule, RuledHistory, ruled
+from proxy.core.structured.messages.conversation import Conversation, Turn
 from proxy.errors import InvalidRequest
 from tests.talk import Body, assistant, calling, result, said, system, user
 from tests.turn_notation import written

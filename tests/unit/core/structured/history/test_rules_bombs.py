@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.core.structured.conversation import Conversation
 from proxy.core.structured.history.freezing import frozen
 from proxy.core.structured.history.metas import DetachTerms, MessageMeta, Status
 from proxy.core.structured.history.rules import HistoryRule, ruled
+from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.wire.json_body import MOST_ELEMENTS
 from tests.growth import assert_linear
 from tests.talk import Body, assistant, calling, result, system, text_part, user

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from proxy.core.structured.conversation import Conversation
 from proxy.core.structured.history.metas import MessageMeta, Status
 from proxy.core.structured.history.rules import ruled
+from proxy.core.structured.messages.conversation import Conversation
 from proxy.errors import InvalidRequest
 from tests.turn_notation import message, noted, words
 

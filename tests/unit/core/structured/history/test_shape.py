@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.core.structured.conversation import Conversation
 from proxy.core.structured.history.shape import Shape, Sort, shape_of
+from proxy.core.structured.messages.conversation import Conversation
 
 CALL = b'{"id":"1","type":"function","function":{"name":"run","arguments":"{}"}}'
 

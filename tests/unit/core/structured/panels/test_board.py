@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from proxy.core.structured.conversation import Conversation
+from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.panels.board import MOST_PROMPTS, Board, refreshed
 from proxy.core.structured.panels.costs import EmittedPanel
 from proxy.core.structured.panels.panel import Panel

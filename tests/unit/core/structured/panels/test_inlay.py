@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.assembly import Assembly, Kind
-from proxy.core.structured.conversation import Conversation
+from proxy.core.structured.assembly.tail import without_last_answer
+from proxy.core.structured.blocks.blocks import Assembly, Kind
+from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.panels.board import Board, refreshed
 from proxy.core.structured.panels.inlay import Inlay, SentTurns, chronological_inlay, original_inlay
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.progress import Progress
-from proxy.core.structured.tail import without_last_answer
 from tests.panels import TEXTS, message, wire
 from tests.talk import MARK, assistant, calling, result, text_part, user
 

@@ -4,8 +4,8 @@ import json
 
 from proxy.app.panel_texts import load_panel_texts
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.assembly import Block
-from proxy.core.structured.conversation import Conversation
+from proxy.core.structured.blocks.blocks import Block
+from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.panels.board import Board, refreshed
 from proxy.core.structured.panels.inlay import SentTurns, chronological_inlay
 from proxy.core.structured.panels.moving import moving

@@ -1,0 +1,1 @@
+"""How messages are made of a context: in tiers, flat, or for the planner to order."""

@@ -1,0 +1,158 @@
+"""The tiered assembly: what is stable stands in front, and each of the tiers L0 to L3 ends at a marker.
+
+L0 is the system message: the client's system prompt, the legend and the map of the repository, symbols and files. L1 to
+L3 are a user's message of symbols and files and its acknowledgement. The history of a tier follows as it came. A tier's
+marker stands on its last message that may carry one: assistants' turns, the acknowledgements among them, may not, and
+neither may a system message within the history. Where no message of a tier may, the marker stands in front of the tier.
+Markers of the client's own are taken out, so that there are never more than the four of the tiers.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from proxy.core.layout.tiers import Tier
+from proxy.core.providers import Dialect
+from proxy.core.structured.assembly.head import map_sections, system_messages, system_section
+from proxy.core.structured.assembly.sections import (
+    FILE_JOINT,
+    SYMBOL_JOINT,
+    file_items,
+    one_text,
+    section,
+    symbol_items,
+)
+from proxy.core.structured.assembly.tail import (
+    active_blocks,
+    history_section,
+    pair_block,
+    prompt_block,
+    raw_block,
+    without_last_answer,
+)
+from proxy.core.structured.assembly.texts import AssemblyTexts
+from proxy.core.structured.blocks.blocks import Assembly, Block, Kind, Section, Skipped
+from proxy.core.structured.context import ContextFile, StructuredContext
+from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.messages.markers import marked, without_marks
+from proxy.core.structured.messages.written import pair
+from proxy.core.structured.panels.inlay import NO_INLAY, Inlay
+from proxy.core.structured.placement.placement import Placement, TierItems
+from proxy.core.structured.placement.standing import standing
+
+_CACHED = (Tier.L0, Tier.L1, Tier.L2, Tier.L3)
+MOST_MARKS = len(_CACHED)
+
+
+def tiered_assembly(
+    context: StructuredContext,
+    conversation: Conversation,
+    placement: Placement,
+    texts: AssemblyTexts,
+    dialect: Dialect = Dialect.CACHE_CONTROL,
+    *,
+    slots: int = MOST_MARKS,
+    inlay: Inlay = NO_INLAY,
+) -> Assembly:
+    """The request in tiers, with markers as the ``dialect`` writes them.
+
+    ``slots`` is how many markers the messages may have: those that the provider takes, less ``marks_beside_messages``.
+    Where that is less than four, the most stable tiers go without one, because their ends are needed least. What the
+    ``inlay`` has stands in the part without markers: in front of its history, or directly in front of the prompt.
+    """
+    skipped = Skipped()
+    own = without_marks(conversation)
+    places = standing(context, own.history, placement, skipped)
+    source = _Source(context, own, texts, {file.path: file for file in context.selected()})
+    cached = [source.first(places[Tier.L0]), *(source.further(tier, places[tier]) for tier in _CACHED[1:])]
+    blocks = [*(block for block in cached if block.messages), *source.active(places[Tier.ACTIVE], inlay, skipped)]
+    is_marked = [block.tier for block in blocks if block.tier in _CACHED and block.tier not in placement.unmarked]
+    ends = frozenset(is_marked[max(0, len(is_marked) - slots) :])
+    written = tuple(_with_marks(blocks, ends, dialect))
+    is_open = not own.history and not own.prompt
+    return Assembly(
+        blocks=without_last_answer(written) if is_open else written,
+        empty_tiers=sum(1 for block in cached if not block.messages),
+        skipped=dict(skipped),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What blocks are made of."""
+
+    context: StructuredContext
+    own: Conversation
+    texts: AssemblyTexts
+    files: Mapping[str, ContextFile]
+
+    def first(self, items: TierItems) -> Block:
+        """L0: the system messages, and its history."""
+        symbols = symbol_items(items.symbols, self.context.symbols)
+        files = file_items(self.files[path] for path in items.files)
+        added = map_sections(self.context.legend, symbols, files, self.texts)
+        messages, written = system_messages(self.own.system, added)
+        return self._tier(Tier.L0, (system_section(self.own.system), *written), messages, items)
+
+    def further(self, tier: Tier, items: TierItems) -> Block:
+        """L1 to L3: a message of symbols and files with its acknowledgement, where there are any, and the history."""
+        sections = one_text(self._sections(tier, items))
+        if not sections:
+            return self._tier(tier, (), (), items)
+        text = "".join([one.text for one in sections])
+        answered = replace(sections[-1], ok=self.texts.ok)
+        return self._tier(tier, (*sections[:-1], answered), pair(text, self.texts.ok), items)
+
+    def _sections(self, tier: Tier, items: TierItems) -> Iterator[Section | None]:
+        symbols = symbol_items(items.symbols, self.context.symbols)
+        yield section(Kind.SYMBOLS, self.texts.repository_map_continued, symbols, SYMBOL_JOINT)
+        files = file_items(self.files[path] for path in items.files)
+        yield section(Kind.FILES, self.texts.files[tier], files, FILE_JOINT)
+
+    def _tier(
+        self, tier: Tier, sections: Sequence[Section | None], messages: Sequence[bytes], items: TierItems
+    ) -> Block:
+        history = history_section(self.own.history, items.history)
+        raws = () if history is None else tuple(item.raw for item in history.items)
+        shown = tuple(one for one in (*sections, history) if one is not None)
+        return Block(tier, tier.name, shown, (*messages, *raws))
+
+    def active(self, items: TierItems, inlay: Inlay, skipped: Skipped) -> Iterator[Block]:
+        """The part without markers. Symbols that have just changed stand in front of it: they belong to no tier."""
+        symbols = symbol_items(items.symbols, self.context.symbols)
+        more = section(Kind.SYMBOLS, self.texts.repository_map_continued, symbols, SYMBOL_JOINT, self.texts.ok)
+        if more is not None:
+            yield pair_block(Tier.ACTIVE, "symbols", more)
+        files = file_items(self.files[path] for path in items.files)
+        yield from active_blocks(self.context, files, self.texts, skipped)
+        yield from inlay.front
+        yield from raw_block("history", history_section(self.own.history, items.history))
+        yield from inlay.within.get(len(self.own.history), ())
+        yield from prompt_block(self.own.prompt, self.context.images, skipped)
+
+
+def _with_marks(blocks: Sequence[Block], ends: frozenset[Tier], dialect: Dialect) -> Iterator[Block]:
+    """The blocks with a marker at the end of each of these tiers: on the last message since the marker before it that
+    may carry one."""
+    messages = [list(block.messages) for block in blocks]
+    found: list[list[int]] = [[] for _ in blocks]
+    behind: list[tuple[int, int]] = []
+    for number, block in enumerate(blocks):
+        behind += ((number, index) for index in range(len(block.messages)))
+        if block.tier not in ends:
+            continue
+        for at, index in reversed(behind):
+            is_head = blocks[at].tier is Tier.L0 and index < _own_messages(blocks[at])
+            written = marked(messages[at][index], dialect, is_head=is_head)
+            if written is not None:
+                messages[at][index] = written
+                found[at].append(index)
+                break
+        behind.clear()
+    for block, lines, marks in zip(blocks, messages, found, strict=True):
+        yield replace(block, messages=tuple(lines), marks=tuple(marks)) if marks else block
+
+
+def _own_messages(block: Block) -> int:
+    """How many messages of a tier stand in front of its history."""
+    turns = sum(len(one.items) for one in block.sections if one.kind is Kind.HISTORY)
+    return len(block.messages) - turns

@@ -1,0 +1,332 @@
+"""The section ``stratiform`` of a request, read and validated. What it names by digest is not resolved here.
+
+Every mistake is an InvalidRequest (400) that says which field to change. Where JSON has null, the field counts as left
+out, but for ``review``, which null removes, and ``content``, for which null says that the file cannot be read as text.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from hashlib import sha256
+from types import MappingProxyType
+from typing import get_args
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from proxy.core.layout.tiers import Tier
+from proxy.core.structured.context import Page, Review
+from proxy.core.structured.form.form_json import (
+    MOST_FILES,
+    MOST_URL_CHARS,
+    NO_CONTENT,
+    UNAVAILABLE,
+    FileJson,
+    FormJson,
+    ReviewJson,
+    StatusName,
+    SymbolJson,
+    TierName,
+    UrlJson,
+    members_in,
+)
+from proxy.core.structured.form.live_form import DetachWish, read_detach, read_metas, read_panels
+from proxy.core.structured.form.paths import check_distinct, clean_paths
+from proxy.core.structured.form.review import NamedReview, ReviewChange, ReviewField, SentReview, review_json
+from proxy.core.structured.history.metas import MessageMeta
+from proxy.core.structured.panels.panel import Panel
+from proxy.core.wire.json_body import Unreadable, text_value
+from proxy.core.wire.long_text import PIECE_BYTES
+from proxy.core.wire.repeated_fields import check_fields
+from proxy.core.wire.separators import has_more_commas
+from proxy.core.wire.typed_json import decoded
+from proxy.errors import InvalidRequest
+
+NAME = "stratiform"
+_NULL = b"null"
+_MOST_COMMAS = 250_000
+"""More than all fields together may have. Each comma may become an object of a hundred bytes."""
+_DIGEST_CHARS = 64
+_HEX = b"0123456789abcdef"
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}:")
+_DECODER = msgspec.json.Decoder(FormJson)
+
+
+class Assembly(StrEnum):
+    """How messages are made of the context."""
+
+    TIERED = "tiered"
+    FLAT = "flat"
+
+
+_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"broken": get_args(TierName), "assembly": tuple(Assembly), "status": get_args(StatusName)}
+)
+
+
+class FormFile(msgspec.Struct, frozen=True, gc=False):
+    """A file as it is sent: by its text, by the digest of a text sent before, or by neither. ``digest`` is that of the
+    text, too, where there is one; it is empty where the file has neither. (A struct, not a dataclass: a form has
+    thousands, and these are made five times as fast.)"""
+
+    path: str
+    text: str | None
+    digest: str
+    is_selected: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StructuredForm:
+    """The fields of one request. Paths are clean, and stand once in ``files``, ``symbols`` and ``tree``. ``tree`` is
+    None where no tree is shown; where the client asks for the listed files it has their paths, in their order.
+    ``symbols`` and ``legend`` are empty, too, where the client wants no map of the repository (``has_repo_map`` says
+    so).
+
+    ``metas`` are by the index of the request's message. ``has_history``: the client sends panels or metas, so that the
+    rules of the history hold (``proxy.core.structured.history``); ``detach`` and ``compaction`` say which of the
+    optional ones."""
+
+    files: tuple[FormFile, ...] = ()
+    symbols: Mapping[str, str] = field(default_factory=dict)
+    legend: str = ""
+    tree: tuple[str, ...] | None = None
+    has_repo_map: bool = True
+    pages: tuple[Page, ...] = ()
+    review: ReviewField = ReviewChange.KEEP
+    images: tuple[str, ...] = ()
+    session: str = ""
+    removed: frozenset[str] = frozenset()
+    modified: frozenset[str] = frozenset()
+    broken: frozenset[Tier] = frozenset()
+    assembly: Assembly = Assembly.TIERED
+    panels: tuple[Panel, ...] = ()
+    metas: Mapping[int, MessageMeta] = field(default_factory=dict)
+    has_history: bool = False
+    detach: DetachWish = None
+    compaction: bool = False
+
+
+def read_form(raw: Raw | bytes | None) -> StructuredForm | None:
+    """The form, or None where the section is missing, null, or an object without fields. Raises InvalidRequest. The
+    time is that of decoding and hashing the contents; large sections are read beside the event loop."""
+    text = b"" if raw is None else bytes(raw)
+    if not text or text.strip() == _NULL:
+        return None
+    form = _decoded(text)
+    if form == FormJson():
+        return None
+    for name in UNAVAILABLE:
+        if getattr(form, name) is not NO_CONTENT:
+            raise InvalidRequest(
+                f"'{NAME}.{name}' is not available yet: leave it out",
+                param=f"{NAME}.{name}",
+                code="structured_field_unavailable",
+            )
+    check_fields(text, members_in(form), NAME)
+    return _form(form)
+
+
+def _decoded(text: bytes) -> FormJson:
+    if has_more_commas(text, _MOST_COMMAS):
+        raise InvalidRequest(
+            f"'{NAME}' has too many values: it may list at most {MOST_FILES} files", param=NAME, code="too_many_items"
+        )
+    return decoded(_DECODER, text, NAME, _CHOICES)
+
+
+def _form(form: FormJson) -> StructuredForm:
+    files = _files(form.files or ())
+    paths = [file.path for file in files]
+    has_repo_map = form.use_repo_map is not False
+    symbols = _symbols(form.symbols or ())
+    tree = _tree(form, paths)
+    removed = frozenset(clean_paths(form.removed or (), f"{NAME}.removed"))
+    _check_removed(removed, paths, "files")
+    _check_removed(removed, tuple(symbols), "symbols")
+    return StructuredForm(
+        files=files,
+        symbols=symbols if has_repo_map else {},
+        legend=(form.legend or "") if has_repo_map else "",
+        tree=tree if has_repo_map else None,
+        has_repo_map=has_repo_map,
+        pages=tuple(_page(each, f"{NAME}.urls[{n}]") for n, each in enumerate(form.urls or ())),
+        review=_review(form),
+        images=tuple(_url(each, f"{NAME}.images[{n}]") for n, each in enumerate(form.images or ())),
+        session=_line(form.session or "", f"{NAME}.session"),
+        removed=removed,
+        modified=frozenset(clean_paths(form.modified or (), f"{NAME}.modified")),
+        broken=frozenset(Tier[name] for name in form.broken or ()),
+        assembly=Assembly(form.assembly or Assembly.TIERED),
+        panels=read_panels(form.panels or (), f"{NAME}.panels"),
+        metas=read_metas(form.messages_meta or (), f"{NAME}.messages_meta"),
+        has_history=isinstance(form.panels, list) or isinstance(form.messages_meta, list),
+        detach=read_detach(form.detach, f"{NAME}.detach"),
+        compaction=form.compaction is True,
+    )
+
+
+def _files(found: Sequence[FileJson]) -> tuple[FormFile, ...]:
+    param = f"{NAME}.files"
+    paths = _field_paths([file.path for file in found], param)
+    files: list[FormFile] = []
+    are_digests = _are_digests([file.digest for file in found if isinstance(file.digest, str)])
+    for path, file in zip(paths, found, strict=True):
+        if are_digests and file.content is NO_CONTENT and isinstance(file.digest, str):
+            files.append(FormFile(path, None, file.digest, file.selected is True))
+        else:
+            files.append(_file(path, file, f"{param}[{len(files)}]"))
+    return tuple(files)
+
+
+def _file(path: str, file: FileJson, param: str) -> FormFile:
+    """A file that is not only named by a digest."""
+    is_selected = file.selected is True
+    text = _content(file.content, f"{param}.content")
+    given = _digest(file.digest, f"{param}.digest") if isinstance(file.digest, str) else ""
+    if text is not None and given:
+        message = f"'{param}' has both 'content' and 'digest': send one of them"
+        raise InvalidRequest(message, param=f"{param}.digest", code="ambiguous_content")
+    if is_selected and file.content is NO_CONTENT and not given:
+        message = (
+            f"'{param}' is selected, but its text is not named: send 'content', or 'digest' for a text that was sent"
+            " before, or 'content': null for a file that is no text"
+        )
+        raise InvalidRequest(message, param=f"{param}.content", code="missing_field")
+    return FormFile(path, text, given if text is None else _digest_of(text, f"{param}.content"), is_selected)
+
+
+def text_digest(text: str) -> str:
+    """The SHA-256 of the text in UTF-8, as lower-case hexadecimal digits. Raises UnicodeEncodeError for halves of
+    surrogate pairs."""
+    state = sha256()
+    for at in range(0, len(text), PIECE_BYTES):  # other threads get their turn between two pieces
+        state.update(text[at : at + PIECE_BYTES].encode())
+    return state.hexdigest()
+
+
+def _digest_of(text: str, param: str) -> str:
+    try:
+        return text_digest(text)
+    except UnicodeEncodeError as error:
+        raise _no_unicode(param) from error
+
+
+def _no_unicode(param: str) -> InvalidRequest:
+    return InvalidRequest(f"'{param}' is not valid Unicode", param=param, code="invalid_unicode")
+
+
+def _content(raw: Raw, param: str) -> str | None:
+    first = bytes(memoryview(raw)[:1])
+    if raw is NO_CONTENT or first == b"n":
+        return None
+    if first != b'"':
+        raise InvalidRequest(f"'{param}' must be a string or null", param=param, code="invalid_type")
+    try:
+        text = text_value(raw)
+    except Unreadable as error:
+        raise _no_unicode(param) from error
+    assert isinstance(text, str)
+    return text
+
+
+def _are_digests(digests: Sequence[str]) -> bool:
+    """A look at all of them at once: one by one they would take most of the reader's time."""
+    return set(map(len, digests)) <= {_DIGEST_CHARS} and not "".join(digests).encode().translate(None, _HEX)
+
+
+def _digest(digest: str, param: str) -> str:
+    if not _are_digests((digest,)):
+        message = f"'{param}' must be a SHA-256 digest of 64 lower-case hexadecimal digits"
+        raise InvalidRequest(message, param=param, code="invalid_digest")
+    return digest
+
+
+def _field_paths(paths: Sequence[str], param: str) -> tuple[str, ...]:
+    """The clean paths of an array's elements, each once."""
+    found = clean_paths(paths, param, ".path")
+    check_distinct(found, param, ".path")
+    return found
+
+
+def _symbols(found: Sequence[SymbolJson]) -> dict[str, str]:
+    paths = _field_paths([each.path for each in found], f"{NAME}.symbols")
+    return dict(zip(paths, (each.block for each in found), strict=True))
+
+
+def _tree(form: FormJson, listed: Sequence[str]) -> tuple[str, ...] | None:
+    if form.tree is True:
+        return tuple(listed)
+    if not isinstance(form.tree, list):
+        return None
+    paths = clean_paths(form.tree, f"{NAME}.tree")
+    check_distinct(paths, f"{NAME}.tree")
+    return paths
+
+
+def _check_removed(removed: frozenset[str], paths: Sequence[str], name: str) -> None:
+    for index, path in enumerate(paths if removed else ()):
+        if path in removed:
+            param = f"{NAME}.{name}[{index}].path"
+            message = f"the path in '{param}' is also listed in '{NAME}.removed': list it in one of them only"
+            raise InvalidRequest(message, param=param, code="conflicting_path")
+
+
+def _page(found: UrlJson, param: str) -> Page:
+    return Page(
+        url=_line(found.url, f"{param}.url"),
+        title=_line(found.title or "", f"{param}.title"),
+        content=found.content,
+        symbols=found.symbols or "",
+    )
+
+
+def _review(form: FormJson) -> ReviewField:
+    found = form.review
+    if found is None:
+        return ReviewChange.REMOVE
+    if not isinstance(found, ReviewJson):
+        return ReviewChange.KEEP
+    param = f"{NAME}.review"
+    sent = {name: getattr(found, name) for name in found.__struct_fields__}
+    sent = {name: value for name, value in sent.items() if value is not UNSET}
+    if isinstance(found.digest, str):
+        if len([value for value in sent.values() if value is not None]) > 1:
+            message = f"'{param}' has a 'digest' and other fields beside it: send the digest or the other fields"
+            raise InvalidRequest(message, param=f"{param}.digest", code="ambiguous_content")
+        return NamedReview(_digest(found.digest, f"{param}.digest"))
+    diffs = found.reverse_diffs or {}
+    paths = clean_paths(tuple(diffs), f"{param}.reverse_diffs")
+    check_distinct(paths, f"{param}.reverse_diffs")
+    review = Review(
+        branch=found.branch or "",
+        commits=tuple(found.commits or ()),
+        stats=found.stats or "",
+        log=found.log or "",
+        pre_change_symbols=found.pre_change_symbols or "",
+        reverse_diffs=dict(zip(paths, diffs.values(), strict=True)),
+    )
+    text = review_json(sent)
+    return SentReview(review, text_digest(text), text)
+
+
+def _url(url: str, param: str) -> str:
+    """A URL of an image. Of a data URL only the beginning is looked at: it may have many megabytes."""
+    scheme = _SCHEME.match(url)
+    if scheme is None:
+        message = f"'{param}' must be a URL or a data URL"
+        raise InvalidRequest(message, param=param, code="invalid_value")
+    if scheme[0].lower() == "data:":
+        return url
+    if len(url) > MOST_URL_CHARS:
+        message = f"'{param}' may have at most {MOST_URL_CHARS} characters"
+        raise InvalidRequest(message, param=param, code="too_long")
+    return _line(url, param)
+
+
+def _line(text: str, param: str) -> str:
+    if _CONTROLS.search(text):
+        message = f"'{param}' holds a control character or a line break"
+        raise InvalidRequest(message, param=param, code="invalid_value")
+    return text

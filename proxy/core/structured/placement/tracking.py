@@ -1,0 +1,338 @@
+"""The tracker of one conversation with structured context: how stable each file, symbol block and turn is.
+
+Before a request is sent, ``placement`` says where each item stands, and changes nothing. When the request was answered
+and counts, ``settle`` takes it into account once. The rules are those of policy ``classic``.
+
+What the client says of a request holds for that request already: an item with other bytes than before, or one that the
+client calls modified, stands in active at once, and the tier that it left is written once and not twice.
+"""
+
+from collections.abc import Collection, KeysView, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from proxy.core.layout.tiers import CACHED, ENTRY_N, Change, Classic, ClassicPolicy, Tier, Tracked
+from proxy.core.request.tokens import TokenCounter
+from proxy.core.structured.blocks.file_block import block_digest, file_block
+from proxy.core.structured.context import StructuredContext
+from proxy.core.structured.placement.graph import first_tiers
+from proxy.core.structured.placement.placement import FILE, HISTORY, SYMBOL, Placement, TierItems
+
+_ITEM_BYTES = 320
+"""Memory of a tracked item without its key, as ``tracemalloc`` found it: the item and its numbers, its digest, and what
+is remembered of its text."""
+_NEW = 1 << 60
+"""Larger than every number that the tracker gives out: what enters a tier with this request stands last in it."""
+
+Blocks = dict[str, tuple[str | int, bytes]]
+"""By the key of an item what tells that its text is the same as before, and the digest of its block."""
+
+_Shown = tuple[str, str, bytes, str]
+"""An item that is sent: its key, its path, the digest of its block, and the text that its block is made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryItem:
+    """A message of the history: the digest of its bytes, and its tokens. ``starts_group`` is False for a message that
+    stays in the tier of the message before it: the result of a tool call, and where the caller wants it, an answer."""
+
+    digest: bytes
+    tokens: int
+    starts_group: bool = True
+
+
+class ContextTracker:
+    """The stability of one conversation's items; it holds digests, counts and paths, never a text."""
+
+    def __init__(self, counter: TokenCounter, policy: ClassicPolicy | None = None) -> None:
+        self._counter = counter
+        self._classic = Classic(policy)
+        self._is_initialised = False
+        # What tells that a text is the same is, of a file, the digest of its text, and of a symbol block Python's own
+        # hash, which takes a tenth of a digest's time.
+        self._blocks: Blocks = {}
+        self._ahead: Blocks = {}
+
+    @property
+    def policy(self) -> ClassicPolicy:
+        """The flags of the rules. They may be set at any time and hold from then on."""
+        return self._classic.policy
+
+    @policy.setter
+    def policy(self, policy: ClassicPolicy) -> None:
+        self._classic.policy = policy
+
+    @property
+    def size_bytes(self) -> int:
+        """An estimate of the memory that the tracker takes."""
+        return sum(_ITEM_BYTES + 2 * len(key) for keys in (self._classic.tracked, self._ahead) for key in keys)
+
+    @property
+    def tracked(self) -> KeysView[str]:
+        """The keys of all tracked items; a view, which changes with the tracker."""
+        return self._classic.tracked
+
+    def tier(self, key: str) -> Tier:
+        """The tier of ``file:PATH``, ``symbol:PATH`` or ``history:INDEX`` since the last answer; untracked: active."""
+        return self._classic.tier(key)
+
+    def n(self, key: str) -> int:
+        """How many answers in a row found the item unchanged; 0 where it is not tracked."""
+        return self._classic.n(key)
+
+    def mark_broken(self, tier: Tier) -> None:
+        """The tier's bytes changed for a reason outside of the items; kept until the next ``settle``."""
+        self._classic.mark_broken(tier)
+
+    def purge_history(self) -> list[Change]:
+        """Forget all turns, as after a compaction."""
+        return self._classic.purge_history()
+
+    def placement(self, context: StructuredContext, history: Sequence[HistoryItem], head_tokens: int = 0) -> Placement:
+        """Where each item of a request stands. Files and turns that are not tracked are active; symbols that are not
+        tracked stand in L3, and in active where their file was selected so far.
+
+        ``history`` are the messages between the system messages and the prompt. ``head_tokens`` are the tokens that
+        stand at the head of L0 in front of all items. The tracker stays as it is.
+        """
+        files, symbols = self._files(context), self._symbols(context)
+        sizes = dict.fromkeys(Tier, 0)
+        sizes[Tier.L0] = head_tokens
+        counts: dict[str, int] = {}
+        placed = self._newcomers(context, symbols)
+        symbol_rows = self._rows(context, symbols, placed, sizes, counts)
+        file_rows = self._rows(context, files, {}, sizes, counts)
+        turns = self._turns(history, sizes, counts)
+        tiers = {
+            tier: TierItems(_in_order(symbol_rows[tier]), _in_order(file_rows[tier]), tuple(turns[tier]))
+            for tier in Tier
+        }
+        return Placement(tiers, self._unmarked(sizes), counts, sizes)
+
+    def settle(self, context: StructuredContext, history: Sequence[HistoryItem]) -> list[Change]:
+        """Take a request into account that was answered and counts: once for each.
+
+        ``context`` and ``history`` are those that ``placement`` had. Returns what moved in the order in which it
+        happened. The first placement of the symbols is no move, and a first sight in active is none.
+        """
+        files, symbols = self._files(context), self._symbols(context)
+        newcomers = self._newcomers(context, symbols)
+        changes = self._depart(context, files, symbols, self._same_turns(history))
+        changes += self._arrive(symbols, newcomers)
+        for tier in sorted(context.broken):
+            self._classic.mark_broken(tier)
+        modified = {kind + path for path in context.modified for kind in (FILE, SYMBOL)}
+        listed = [Tracked(one[0], one[2], self._tokens(one)) for one in self._counted([*files, *symbols], modified)]
+        listed += [
+            Tracked(f"{HISTORY}{index}", turn.digest, turn.tokens, not turn.starts_group)
+            for index, turn in enumerate(history)
+        ]
+        self._remember(context, files, symbols)
+        return changes + self._classic.update(listed, self._classic.tracked, modified)
+
+    def unknown_chars(self, context: StructuredContext) -> int:
+        """The length of all texts whose blocks have not been read yet."""
+        files = [file for file in context.selected() if self._known(FILE + file.path)[0] != file.digest]
+        blocks = [context.symbols[path] for path in context.mapped() if self._known(SYMBOL + path)[0] is None]
+        return sum(len(file.text or "") for file in files) + sum(map(len, blocks))
+
+    def read_ahead(self, context: StructuredContext, counter: TokenCounter) -> Blocks:
+        """Read and count the blocks that are not known yet, for ``know``. Any thread may call this."""
+        texts = [(FILE + file.path, file.digest, file.path, file.text or "") for file in context.selected()]
+        found: Blocks = {}
+        for key, source, path, text in texts:
+            if self._known(key)[0] != source:
+                block = file_block(path, text)
+                found[key] = (source, block_digest(block))
+                counter.count(found[key][1], block)
+        for path in context.mapped():
+            key, block = SYMBOL + path, context.symbols[path]
+            if self._known(key)[0] != hash(block):
+                found[key] = (hash(block), block_digest(block))
+                counter.count(found[key][1], block)
+        return found
+
+    def know(self, ahead: Blocks) -> None:
+        """Take over what was read ahead of a request, in the place of what was read ahead before."""
+        self._ahead = ahead
+
+    def _known(self, key: str) -> tuple[str | int | None, bytes]:
+        return self._ahead.get(key) or self._blocks.get(key) or (None, b"")
+
+    def _files(self, context: StructuredContext) -> list[_Shown]:
+        found: dict[str, _Shown] = {}
+        for file in context.selected():
+            key, text = FILE + file.path, file.text or ""
+            source, digest = self._known(key)
+            if source != file.digest:
+                digest = block_digest(file_block(file.path, text))
+            found[file.path] = (key, file.path, digest, text)
+        return list(found.values())
+
+    def _symbols(self, context: StructuredContext) -> list[_Shown]:
+        found: list[_Shown] = []
+        symbols = context.symbols
+        for path in context.mapped():
+            key, block = SYMBOL + path, symbols[path]
+            source, digest = self._known(key)
+            found.append((key, path, digest if source == hash(block) else block_digest(block), block))
+        return found
+
+    def _tokens(self, shown: _Shown) -> int:
+        """Tokens of the item's block. They are counted only where the block has changed."""
+        key, path, digest, text = shown
+        item = self._classic.get(key)
+        if item is not None and item.digest == digest:
+            return item.tokens
+        known = self._counter.known(digest)
+        if known is not None:
+            return known
+        return self._counter.count(digest, file_block(path, text) if key.startswith(FILE) else text)
+
+    def _newcomers(self, context: StructuredContext, symbols: Sequence[_Shown]) -> dict[str, tuple[int, Tier]]:
+        """The symbols that are not tracked, by path: their rank among what enters their tier, and the tier. They stand
+        in the order in which they enter."""
+        known, removed = self._classic.tracked, context.removed
+        new = [(rank, one) for rank, one in enumerate(symbols) if one[0] not in known or one[1] in removed]
+        if self._is_initialised:
+            return {one[1]: (rank, self._newcomers_tier(context, one[1])) for rank, one in new}
+        sizes = {one[1]: self._tokens(one) for _, one in new if one[1] not in context.modified}
+        target = self.policy.target_tokens
+        first = first_tiers(sizes, context.references, target, target if self.policy.first_l0 == "referenced" else 0)
+        found = {path: (rank, tier) for rank, (path, tier) in enumerate(first.items())}
+        return found | {one[1]: (rank, Tier.ACTIVE) for rank, one in new if one[1] not in found}
+
+    def _newcomers_tier(self, context: StructuredContext, path: str) -> Tier:
+        """Active for what was selected so far, and for what the client calls modified."""
+        is_deselected = self._classic.get(FILE + path) is not None and path not in context.removed
+        return Tier.ACTIVE if is_deselected or path in context.modified else Tier.L3
+
+    def _rows(
+        self,
+        context: StructuredContext,
+        shown: Sequence[_Shown],
+        placed: Mapping[str, tuple[int, Tier]],
+        sizes: dict[Tier, int],
+        counts: dict[str, int],
+    ) -> dict[Tier, list[tuple[int, str]]]:
+        """The paths by tier, each with a number that says when it entered. Adds to ``sizes`` and ``counts``."""
+        # Lists by the number of the tier: an enumeration as a key would take a third of the time.
+        rows: list[list[tuple[int, str]]] = [[] for _ in Tier]
+        tokens = [0] * len(rows)
+        items, removed, modified = self._classic.items, context.removed, context.modified
+        for index, one in enumerate(shown):
+            key, path, digest, _ = one
+            item = None if path in removed else items.get(key)
+            if item is not None and item.digest == digest and path not in modified:
+                rows[item.tier].append((item.entered, path))
+                tokens[item.tier] += item.tokens
+                counts[key] = item.n
+                continue
+            if item is None:
+                rank, tier = placed.get(path, (index, Tier.ACTIVE))
+                entered = _NEW + rank
+            else:
+                counts[key], tier = 0, Tier.ACTIVE
+                entered = item.entered if item.tier is Tier.ACTIVE else _NEW + index
+            rows[tier].append((entered, path))
+            tokens[tier] += self._tokens(one)
+        for tier in Tier:
+            sizes[tier] += tokens[tier]
+        return {tier: rows[tier] for tier in Tier}
+
+    def _turns(
+        self, history: Sequence[HistoryItem], sizes: dict[Tier, int], counts: dict[str, int]
+    ) -> dict[Tier, list[int]]:
+        """The indices of the turns by tier. Adds to ``sizes`` and ``counts``."""
+        same, least = self._same_turns(history), Tier.L0
+        found: dict[Tier, list[int]] = {tier: [] for tier in Tier}
+        keys = [f"{HISTORY}{index}" for index in range(len(history))]
+        for start, end in _groups(history):
+            own = [self._classic.tier(key) for key in keys[start : min(end, same)]]
+            least = Tier.ACTIVE if end > same else max(least, *own)
+            found[least] += range(start, end)
+            sizes[least] += sum(turn.tokens for turn in history[start:end])
+        counts |= {key: self._classic.n(key) for key in keys[:same]}
+        return found
+
+    def _same_turns(self, history: Sequence[HistoryItem]) -> int:
+        """How many of the oldest turns are tracked with the same bytes."""
+        for index, turn in enumerate(history):
+            item = self._classic.get(f"{HISTORY}{index}")
+            if item is None or item.digest != turn.digest:
+                return index
+        return len(history)
+
+    def _depart(
+        self, context: StructuredContext, files: Sequence[_Shown], symbols: Sequence[_Shown], turns: int
+    ) -> list[Change]:
+        """Forget what no longer exists or is no longer sent, and the turns but for the oldest ``turns``; the tiers that
+        they leave are broken."""
+        gone = [(kind + path, "removed") for path in sorted(context.removed) for kind in (FILE, SYMBOL)]
+        shown = {one[0] for one in (*files, *symbols)}
+        selected = {file.path for file in context.files if file.is_selected}
+        missing = [key for key in self._classic.tracked - shown if not key.startswith(HISTORY)]
+        for key in sorted(missing, key=self._classic.entered):
+            is_file = key.startswith(FILE)
+            if key[len(FILE if is_file else SYMBOL) :] in selected:
+                # A selected file that cannot be read is not sent, and waits where it stands.
+                gone += [] if is_file else [(key, "selected")]
+            elif is_file:
+                gone.append((key, "deselected"))
+            elif context.symbols:
+                gone.append((key, "no longer listed"))
+        found = [self._classic.remove(key, reason) for key, reason in gone]
+        purged = self._classic.purge_history(turns) if self._classic.get(f"{HISTORY}{turns}") is not None else []
+        return [change for change in found if change is not None] + purged
+
+    def _arrive(self, symbols: Sequence[_Shown], newcomers: Mapping[str, tuple[int, Tier]]) -> list[Change]:
+        """Track the symbols that stand in a cached tier at their first sight."""
+        changes: list[Change] = []
+        shown = {one[1]: one for one in symbols} if newcomers else {}
+        for path, (_, tier) in newcomers.items():
+            one = shown[path]
+            if tier is Tier.ACTIVE:
+                continue
+            if self._is_initialised:
+                changes.append(self._classic.place(Tracked(one[0], one[2], self._tokens(one)), tier))
+            else:
+                self._classic.seed(Tracked(one[0], b"", self._tokens(one)), tier)
+        self._is_initialised = self._is_initialised or bool(symbols)
+        return changes
+
+    def _counted(self, shown: Sequence[_Shown], modified: Collection[str]) -> Sequence[_Shown]:
+        """The items that are listed to the state machine. Where an active one graduates by leaving the list, one that
+        has counted to the entry of L3 is left out."""
+        if self.policy.graduation == "count":
+            return shown
+        return [one for one in shown if one[0] in modified or not self._leaves(one)]
+
+    def _leaves(self, one: _Shown) -> bool:
+        item = self._classic.get(one[0])
+        return item is not None and item.tier is Tier.ACTIVE and item.n >= ENTRY_N[Tier.L3] and item.digest == one[2]
+
+    def _remember(self, context: StructuredContext, files: Sequence[_Shown], symbols: Sequence[_Shown]) -> None:
+        """Keep the blocks' digests: no unchanged text is read again."""
+        if context.symbols:
+            kept: Blocks = {key: (hash(text), digest) for key, _, digest, text in symbols}
+        else:
+            kept = {key: known for key, known in self._blocks.items() if key.startswith(SYMBOL)}
+        sources = {file.path: file.digest for file in context.selected()}
+        self._blocks = kept | {key: (sources[path], digest) for key, path, digest, _ in files}
+        self._ahead = {}
+
+    def _unmarked(self, sizes: Mapping[Tier, int]) -> frozenset[Tier]:
+        if self.policy.underfill != "unmark":
+            return frozenset()
+        return frozenset(tier for tier in CACHED if sizes[tier] < self.policy.target_tokens)
+
+
+def _in_order(rows: list[tuple[int, str]]) -> tuple[str, ...]:
+    rows.sort()
+    return tuple(path for _, path in rows)
+
+
+def _groups(history: Sequence[HistoryItem]) -> list[tuple[int, int]]:
+    """Where each group of turns begins, and where it ends (exclusive)."""
+    starts = [index for index, turn in enumerate(history) if index == 0 or turn.starts_group]
+    return list(pairwise([*starts, len(history)]))

@@ -1,0 +1,128 @@
+"""What clients have sent of their files and reviews, so that later requests may name it by digest.
+
+The memory is this process's own and is bounded by bytes; what was not used for the longest time is dropped first. A
+digest is known only within the scope (a key's, a team's) whose request has sent its content: nobody can ask whether
+somebody else has a text. The methods are called by one thread, the event loop's.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from proxy.core.lru import Bounded
+from proxy.core.structured.context import ContextFile, Review
+from proxy.core.structured.form.form import StructuredForm
+from proxy.core.structured.form.review import NamedReview, ReviewChange, SentReview
+from proxy.errors import MissingContent
+
+UPLOAD_BYTES = 256 << 20
+"""The memory of one process, where a configuration says nothing else."""
+_ENTRY_BYTES = 600
+"""An entry's key, its digest, and its places in the tables."""
+
+_Name = tuple[str, type[str] | type[Review], str]
+"""A scope, what kind of content it is, and its digest: a file may well have the very text of a review's JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedForm:
+    """A form whose digests have become what they name: its files in the form's order, and what becomes of the session's
+    review."""
+
+    form: StructuredForm
+    files: tuple[ContextFile, ...]
+    review: Review | ReviewChange
+
+
+class Uploads:
+    """The contents by scope and digest. ``most_bytes`` bounds what they take in memory."""
+
+    def __init__(self, most_bytes: int = UPLOAD_BYTES) -> None:
+        self._most = most_bytes
+        self._held: Bounded[_Name, str | Review] = Bounded(most_bytes, content_bytes)
+
+    @property
+    def bytes(self) -> int:
+        """What the contents take in memory."""
+        return self._held.bytes
+
+    def resolve(self, form: StructuredForm, scope: str) -> ResolvedForm:
+        """The form with all its contents; those that it brings are kept for later requests of the scope. Raises
+        MissingContent with the digests that are neither in the form nor in memory, and then keeps nothing.
+
+        What the form brings is used as it stands there, so that a request works, too, whose contents have no room.
+        """
+        brought = dict(_brought(form, scope))
+        held: dict[_Name, str | Review] = {}
+        missing: dict[str, None] = {}
+
+        def found(name: _Name) -> str | Review | None:
+            content = self._held.get(name)
+            if content is not None:
+                held[name] = content
+                return content
+            if name not in brought:
+                missing[name[2]] = None
+            return brought.get(name)
+
+        files = [
+            ContextFile(file.path, file.text, file.digest, file.is_selected)
+            if file.text is not None or not file.digest
+            else ContextFile(file.path, _text(found((scope, str, file.digest))), file.digest, file.is_selected)
+            for file in form.files
+        ]
+        review = found((scope, Review, form.review.digest)) if isinstance(form.review, NamedReview) else form.review
+        if missing:
+            raise MissingContent(tuple(missing))
+        self._keep(held, brought)
+        return ResolvedForm(form, tuple(files), _review(review))
+
+    def _keep(self, held: Iterable[_Name], brought: Mapping[_Name, str | Review]) -> None:
+        """Keep what the request has used, as far as all of it has room together: what has no room beside the rest of
+        its own request is not kept, and drops nothing of that."""
+        used = dict.fromkeys((*held, *(name for name in brought if name in self._held)))
+        new = {name: content for name, content in brought.items() if name not in used}
+        own = sum(map(self._held.weight_of, used)) if new else 0
+        for name in used:
+            self._held.move_to_end(name)
+        for name, content in new.items():
+            weight = content_bytes(content)
+            if own + weight <= self._most:
+                own += weight
+                self._held[name] = content
+                self._held.used(name)
+
+
+def content_bytes(content: str | Review) -> int:
+    """What a content takes in memory with all that is kept beside it. A string counts as it is stored: with one, two or
+    four bytes a character."""
+    return _ENTRY_BYTES + sum(map(sys.getsizeof, _parts(content)))
+
+
+def _parts(content: str | Review) -> Iterator[object]:
+    yield content
+    if isinstance(content, Review):
+        yield from (content.branch, content.stats, content.log, content.pre_change_symbols)
+        yield from (content.commits, *content.commits)
+        yield content.reverse_diffs
+        for path_and_diff in content.reverse_diffs.items():
+            yield from path_and_diff
+
+
+def _brought(form: StructuredForm, scope: str) -> Iterator[tuple[_Name, str | Review]]:
+    """The contents that stand in the form."""
+    for file in form.files:
+        if file.text is not None:
+            yield (scope, str, file.digest), file.text
+    if isinstance(form.review, SentReview):
+        yield (scope, Review, form.review.digest), form.review.review
+
+
+def _text(content: str | Review | None) -> str | None:
+    return content if isinstance(content, str) else None
+
+
+def _review(found: str | Review | SentReview | ReviewChange | None) -> Review | ReviewChange:
+    review = found.review if isinstance(found, SentReview) else found
+    assert isinstance(review, (Review, ReviewChange))
+    return review

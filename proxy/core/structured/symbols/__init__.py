@@ -1,0 +1,1 @@
+"""The map of the repository: what an index gives, the short names of directories, and the chunks that are sent."""

@@ -1,0 +1,78 @@
+"""The flat assembly shows everything once, without markers, whatever the request is like."""
+
+import json
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.layout.tiers import Tier
+from proxy.core.structured.assembly.flat import flat_assembly
+from proxy.core.structured.blocks.blocks import Kind, Skip
+from proxy.core.structured.context import Page, Review, StructuredContext
+from proxy.core.structured.messages.conversation import Conversation
+from tests.contexts import TEXTS, a_file, conversation_of, sent, talk_of, texts_in
+from tests.talk import MARK, system, text_part, user
+
+FULL = StructuredContext(
+    files=(a_file("a.py"), a_file("b.py", is_selected=False), a_file("c.bin", None)),
+    symbols={"a.py": "a:", "b.py": "b:", "d.py": ""},
+    legend="c=class",
+    tree=("b.py", "a.py"),
+    pages=(Page("http://x", "T", "page"),),
+    review=Review(branch="main"),
+    images=("data:,x",),
+)
+
+
+def test_the_order_is_system_tree_pages_review_files_history_prompt() -> None:
+    found = flat_assembly(FULL, talk_of(1), TEXTS)
+
+    assert [block.name for block in found.blocks] == ["system", "tree", "urls", "review", "files", "history", "prompt"]
+    assert {block.tier for block in found.blocks} == {Tier.ACTIVE}
+    assert texts_in(found)[0] == f"Be kind.\n\n{TEXTS.repository_map}c=class\n\nb:"
+    assert found.breakpoints == ()
+    assert b"cache_control" not in found.body()
+
+
+def test_what_is_skipped_is_counted() -> None:
+    found = flat_assembly(FULL, talk_of(), TEXTS)
+
+    assert found.skipped == {Skip.UNREADABLE: 1, Skip.NO_SYMBOLS: 1}
+    assert found.empty_tiers == 0
+
+
+def test_the_clients_own_markers_stay_where_they_are() -> None:
+    message = user([text_part("q", **MARK)])
+
+    assert sent(flat_assembly(StructuredContext(), conversation_of(message), TEXTS)) == [message]
+
+
+def test_without_context_the_messages_are_the_clients_own() -> None:
+    conversation = talk_of(2)
+
+    assert flat_assembly(StructuredContext(), conversation, TEXTS).messages == tuple(t.raw for t in conversation)
+
+
+def test_without_any_turn_the_last_message_is_the_context_and_not_its_acknowledgement() -> None:
+    found = flat_assembly(FULL, conversation_of(system("s")), TEXTS)
+
+    assert [message["role"] for message in sent(found)][-2:] == ["assistant", "user"]
+    assert found.skipped[Skip.NO_PROMPT] == 1
+
+
+@given(
+    st.lists(st.binary(max_size=12) | st.sampled_from([b'{"role":"user","content":"q"}', b'{"role":"system"}'])),
+    st.text(max_size=8),
+    st.booleans(),
+)
+def test_no_list_of_messages_makes_it_fail(raws: list[bytes], text: str, is_selected: bool) -> None:
+    """Also with texts that are no Unicode."""
+    context = replace(FULL, files=(a_file("a", text + "\ud83d", is_selected=is_selected),), legend="\udc00")
+    found = flat_assembly(context, Conversation.of(raws), TEXTS)
+
+    own = [item.raw for _, item in found.items() if item.raw]
+    assert sorted(own) == sorted(raw for raw in raws if raw)
+    kinds = {item.kind for _, item in found.items()}
+    assert (Kind.FILES in kinds) is is_selected
+    assert all(isinstance(json.loads(raw), dict) for raw in found.messages if raw not in raws)

@@ -1,0 +1,36 @@
+"""An assembly is its blocks: messages, breakpoints and items are read from them."""
+
+import orjson
+
+from proxy.core.digest import digest
+from proxy.core.layout.tiers import Tier
+from proxy.core.structured.blocks.blocks import Assembly, Block, Item, Kind, Section
+
+FILE = Item(Kind.FILES, "file:a", "a\n```\n\n```")
+TURN = Item(Kind.HISTORY, "history:0", raw=b'{"role":"user"}')
+ASSEMBLY = Assembly(
+    (
+        Block(Tier.L0, "L0", (Section(Kind.FILES, (FILE,)),), (b'{"n":0}', b'{"n":1}'), (1,)),
+        Block(Tier.L1, "L1", (Section(Kind.HISTORY, (TURN,)),), (b'{"n":2}',), (0,)),
+    )
+)
+
+
+def test_messages_and_breakpoints_are_those_of_the_blocks() -> None:
+    assert orjson.loads(ASSEMBLY.body()) == [{"n": 0}, {"n": 1}, {"n": 2}]
+    assert ASSEMBLY.breakpoints == (1, 2)
+    assert list(ASSEMBLY.items()) == [(Tier.L0, FILE), (Tier.L1, TURN)]
+    assert Assembly(()).body() == b"[]"
+
+
+def test_a_digest_is_that_of_the_bytes_that_are_sent() -> None:
+    assert FILE.digest == digest(b"a\n```\n\n```")
+    assert TURN.digest == digest(b'{"role":"user"}')
+    assert Item(Kind.FILES, "file:a", "\ud83d").digest == digest(b"\xed\xa0\xbd")
+
+
+def test_words_are_all_that_is_sent_besides_the_items() -> None:
+    one = Section(Kind.FILES, (FILE, FILE, FILE), "H:", "--", "Ok.")
+
+    assert one.text == "H:" + "--".join([FILE.text] * 3)
+    assert one.words == "H:----Ok."

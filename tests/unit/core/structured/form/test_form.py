@@ -1,0 +1,304 @@
+"""The section ``stratiform``: what each field becomes, and what a mistake in it is called."""
+
+import hashlib
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from proxy.core.layout.tiers import Tier
+from proxy.core.structured.context import Page, Review
+from proxy.core.structured.form.form import Assembly, FormFile, StructuredForm, read_form, text_digest
+from proxy.core.structured.form.form_json import UNAVAILABLE, FormJson
+from proxy.core.structured.form.review import NamedReview, ReviewChange, SentReview
+from proxy.errors import InvalidRequest
+
+DIGEST = "0123456789abcdef" * 4
+
+
+def read(**fields: Any) -> StructuredForm:
+    found = read_form(json.dumps(fields, ensure_ascii=False).encode())
+    assert found is not None
+    return found
+
+
+def refused(raw: bytes) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as error:
+        read_form(raw)
+    assert error.value.status == 400
+    return error.value
+
+
+def refused_fields(**fields: Any) -> InvalidRequest:
+    return refused(json.dumps(fields).encode())
+
+
+@pytest.mark.parametrize("raw", [None, b"", b"null", b" null ", b"{}", b" { } "])
+def test_a_section_that_says_nothing_is_no_form(raw: bytes | None) -> None:
+    assert read_form(raw) is None
+
+
+def test_every_field_is_read() -> None:
+    form = read(
+        files=[
+            {"path": "src\\a.py", "content": "é = 1\n", "selected": True},
+            {"path": "./b.py", "digest": DIGEST},
+            {"path": "c.bin", "content": None, "selected": True},
+            {"path": "d.py"},
+        ],
+        symbols=[{"path": "x/../d.py", "block": "d.py:\n  f"}],
+        legend="f function",
+        tree=["z.py", "/etc/hosts"],
+        urls=[
+            {"url": "https://a.example", "title": "A", "content": "text", "symbols": "map"},
+            {"url": "u", "content": ""},
+        ],
+        review={"branch": "b", "commits": ["c1"], "reverse_diffs": {"./a": "-x"}},
+        images=["https://a.example/i.png", "data:image/png;base64,AAAA"],
+        session="s-1",
+        removed=["old.py", "./old.py"],
+        modified=["src/a.py"],
+        broken=["L3", "L0"],
+        assembly="flat",
+    )
+    assert form.files == (
+        FormFile("src/a.py", "é = 1\n", hashlib.sha256("é = 1\n".encode()).hexdigest(), True),
+        FormFile("b.py", None, DIGEST, False),
+        FormFile("c.bin", None, "", True),
+        FormFile("d.py", None, "", False),
+    )
+    assert (form.symbols, form.legend, form.tree) == ({"d.py": "d.py:\n  f"}, "f function", ("z.py", "/etc/hosts"))
+    assert form.pages == (Page("https://a.example", "A", "text", "map"), Page("u", "", ""))
+    assert isinstance(form.review, SentReview)
+    assert form.review.review == Review(branch="b", commits=("c1",), reverse_diffs={"a": "-x"})
+    assert form.images == ("https://a.example/i.png", "data:image/png;base64,AAAA")
+    assert (form.session, form.assembly) == ("s-1", Assembly.FLAT)
+    assert (form.removed, form.modified) == ({"old.py"}, {"src/a.py"})
+    assert form.broken == {Tier.L0, Tier.L3}
+
+
+def test_null_counts_as_left_out_in_every_field_but_the_review() -> None:
+    names = {field.name for field in msgspec.structs.fields(FormJson)} - {"review", *UNAVAILABLE}
+    assert read(**dict.fromkeys(names)) == StructuredForm()
+    form = read(files=[{"path": "a", "content": "x", "digest": None, "selected": None}])
+    assert form == read(files=[{"path": "a", "content": "x"}])
+    assert form.review is ReviewChange.KEEP
+    assert read(review=None).review is ReviewChange.REMOVE
+
+
+def test_a_digest_beside_an_empty_content_names_the_text() -> None:
+    form = read(files=[{"path": "a", "content": None, "digest": DIGEST, "selected": True}])
+    assert form.files == (FormFile("a", None, DIGEST, True),)
+
+
+def test_the_tree_may_be_that_of_the_listed_files() -> None:
+    files = [{"path": "./b"}, {"path": "a"}]
+    assert read(files=files, tree=True).tree == ("b", "a")
+    assert read(files=files, tree=False).tree is None
+    assert read(files=files).tree is None
+    assert read(tree=[]).tree == ()
+
+
+def test_without_a_repository_map_there_are_neither_tree_nor_symbols() -> None:
+    form = read(tree=["a"], symbols=[{"path": "a", "block": "a:"}], legend="l", use_repo_map=False)
+    assert (form.tree, form.symbols, form.legend, form.has_repo_map) == (None, {}, "", False)
+
+
+def test_a_review_can_be_named_by_its_digest() -> None:
+    assert read(review={"digest": DIGEST}).review == NamedReview(DIGEST)
+    assert read(review={"digest": DIGEST, "branch": None}).review == NamedReview(DIGEST)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "code"),
+    [
+        ({"prompts": {}}, "prompts", "structured_field_unavailable"),
+        ({"window": 1}, "window", "structured_field_unavailable"),
+        ({"file": []}, "file", "unknown_field"),
+        ({"files": [{"path": "a", "text": ""}]}, "files[0].text", "unknown_field"),
+        ({"urls": [{"url": "u", "content": "", "body": ""}]}, "urls[0].body", "unknown_field"),
+        ({"review": {"diff": ""}}, "review.diff", "unknown_field"),
+        ({"files": {}}, "files", "invalid_type"),
+        ({"files": [[]]}, "files[0]", "invalid_type"),
+        ({"files": [{"path": 1}]}, "files[0].path", "invalid_type"),
+        ({"files": [{"path": "a", "content": 1}]}, "files[0].content", "invalid_type"),
+        ({"files": [{"path": "a", "content": ["x"]}]}, "files[0].content", "invalid_type"),
+        ({"files": [{"path": "a", "content": True}]}, "files[0].content", "invalid_type"),
+        ({"files": [{"path": "a", "selected": 1}]}, "files[0].selected", "invalid_type"),
+        ({"files": [{"content": "x"}]}, "files[0].path", "missing_field"),
+        ({"files": [{"path": "a", "selected": True}]}, "files[0].content", "missing_field"),
+        ({"files": [{"path": "a", "content": "x", "digest": DIGEST}]}, "files[0].digest", "ambiguous_content"),
+        ({"files": [{"path": "a", "digest": DIGEST.upper()}]}, "files[0].digest", "invalid_digest"),
+        ({"files": [{"path": "a", "digest": DIGEST + "\n"}]}, "files[0].digest", "invalid_digest"),
+        ({"files": [{"path": "a", "digest": ""}]}, "files[0].digest", "invalid_digest"),
+        (
+            {"files": [{"path": "a", "digest": DIGEST}, {"path": "b", "digest": "é" * 64}]},
+            "files[1].digest",
+            "invalid_digest",
+        ),
+        ({"files": [{"path": "a"}, {"path": "x/../a"}]}, "files[1].path", "duplicate_path"),
+        ({"files": [{"path": "../a"}]}, "files[0].path", "path_outside_root"),
+        ({"files": [{"path": "a\nb"}]}, "files[0].path", "invalid_path"),
+        ({"files": [{"path": "a"}], "removed": ["./a"]}, "files[0].path", "conflicting_path"),
+        ({"symbols": [{"path": "a", "block": ""}], "removed": ["a"]}, "symbols[0].path", "conflicting_path"),
+        ({"symbols": [{"path": "a"}]}, "symbols[0].block", "missing_field"),
+        ({"symbols": [{"path": "a", "block": ""}] * 2}, "symbols[1].path", "duplicate_path"),
+        ({"tree": ["a", "/"]}, "tree[1]", "invalid_path"),
+        ({"tree": ["a", "a"]}, "tree[1]", "duplicate_path"),
+        ({"tree": "a"}, "tree", "invalid_type"),
+        ({"removed": [".."]}, "removed[0]", "path_outside_root"),
+        ({"modified": [""]}, "modified[0]", "invalid_path"),
+        ({"urls": [{"url": "u", "content": ""}] * 4}, "urls", "too_many_items"),
+        ({"urls": [{"url": "", "content": ""}]}, "urls[0].url", "invalid_value"),
+        ({"urls": [{"url": "u" * 8193, "content": ""}]}, "urls[0].url", "too_long"),
+        ({"urls": [{"url": "u\n", "content": ""}]}, "urls[0].url", "invalid_value"),
+        ({"urls": [{"url": "u", "title": "a\x1bb", "content": ""}]}, "urls[0].title", "invalid_value"),
+        ({"urls": [{"url": "u"}]}, "urls[0].content", "missing_field"),
+        ({"review": []}, "review", "invalid_type"),
+        ({"review": {"commits": "c"}}, "review.commits", "invalid_type"),
+        ({"review": {"reverse_diffs": {"a": 1}}}, "review.reverse_diffs[...]", "invalid_type"),
+        ({"review": {"reverse_diffs": {"a": "", "./a": ""}}}, "review.reverse_diffs[1]", "duplicate_path"),
+        ({"review": {"digest": DIGEST, "log": ""}}, "review.digest", "ambiguous_content"),
+        ({"review": {"digest": "abc"}}, "review.digest", "invalid_digest"),
+        ({"review": {"reverse_diffs": {f"f{n}": "" for n in range(5_001)}}}, "review.reverse_diffs", "too_many_items"),
+        ({"review": {"commits": [""] * 5_001}}, "review.commits", "too_many_items"),
+        ({"review": {"digest": ""}}, "review.digest", "invalid_digest"),
+        ({"images": ["i.png"]}, "images[0]", "invalid_value"),
+        ({"images": ["https://" + "a" * 8192]}, "images[0]", "too_long"),
+        ({"images": ["https://a/\nb"]}, "images[0]", "invalid_value"),
+        ({"images": ["data:,x"] * 101}, "images", "too_many_items"),
+        ({"session": "s" * 513}, "session", "too_long"),
+        ({"session": "a\0b"}, "session", "invalid_value"),
+        ({"broken": ["L4"]}, "broken[0]", "invalid_value"),
+        ({"broken": "L1"}, "broken", "invalid_type"),
+        ({"assembly": "round"}, "assembly", "invalid_value"),
+        ({"use_repo_map": "no"}, "use_repo_map", "invalid_type"),
+        ({"legend": ["x"]}, "legend", "invalid_type"),
+    ],
+)
+def test_a_mistake_names_its_field(fields: dict[str, Any], param: str, code: str) -> None:
+    error = refused_fields(**fields)
+    assert (error.param, error.code) == (f"stratiform.{param}", code)
+    assert "stratiform" in error.message
+    assert param.rpartition(".")[2].partition("[")[0] in error.message
+
+
+@pytest.mark.parametrize(("name", "most"), [("files", 5_000), ("symbols", 20_000)])
+def test_lists_are_bounded(name: str, most: int) -> None:
+    def elements(count: int) -> list[dict[str, str]]:
+        return [{"path": f"f{n}", **({"block": "b"} if name == "symbols" else {})} for n in range(count)]
+
+    assert read(**{name: elements(most)})
+    error = refused_fields(**{name: elements(most + 1)})
+    assert (error.param, error.code) == (f"stratiform.{name}", "too_many_items")
+    assert str(most) in error.message
+
+
+@pytest.mark.parametrize("name", ["tree", "removed", "modified"])
+def test_lists_of_paths_are_bounded(name: str) -> None:
+    paths = [f"f{n}" for n in range(20_001)]
+    assert read(**{name: paths[:-1]})
+    assert refused_fields(**{name: paths}).code == "too_many_items"
+
+
+@pytest.mark.parametrize("raw", [b"[]", b'"x"', b"1", b"true", b'[{"files":[]}]'])
+def test_a_section_that_is_no_object_is_refused(raw: bytes) -> None:
+    assert (refused(raw).param, refused(raw).code) == ("stratiform", "invalid_type")
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        (b'{"files":[', "invalid_json"),
+        (b'{"session":"\xff"}', "invalid_json"),
+        (b'{"tree":[NaN]}', "invalid_json"),
+        (b'{"session":"\\ud83d"}', "invalid_unicode"),
+        (b'{"files":[{"path":"a","content":"x\\uDE00y"}]}', "invalid_unicode"),
+        (b'{"files":[{"path":"\\ud800"}]}', "invalid_unicode"),
+        (b'{"files":[{"path":"a","content":"\xff"}]}', "invalid_unicode"),
+        (b'{"files":[{"path":"a","content":"\xed\xa0\x80"}]}', "invalid_unicode"),
+    ],
+)
+def test_what_is_no_text_is_refused(raw: bytes, code: str) -> None:
+    assert refused(raw).code == code
+
+
+@pytest.mark.parametrize(
+    ("raw", "param"),
+    [
+        (b'{"session":"\\ud83d"}', ".session"),
+        (b'{"files":[{"path":"a"},{"path":"b","content":"\xc3\xa9 \\uDE00"}]}', ".files[1].content"),
+        (b'{"review":{"reverse_diffs":{"a.py":"\\ud800"}}}', ".review.reverse_diffs[...]"),
+        (b'{"review":{"reverse_diffs":{"\\ud800":"","b":"\\ud800"}}}', ".review.reverse_diffs"),
+        (b'{"\\ud800":1}', ""),
+        (b'{"session":"\\ud83d","legend":"' + b"x" * (8 << 20) + b'"}', ""),
+        (b'{"tree":["\\ud83d\\ude00"],"files":[{"path":"a","content":"x\\ud83d\xff"}]}', ""),
+        (b'{"x":' + b"[" * 100_000 + b'"\\ud83d"' + b"]" * 100_000 + b"}", None),
+    ],
+)
+def test_half_of_a_pair_is_found_where_it_stands(raw: bytes, param: str | None) -> None:
+    error = refused(raw)
+    assert param is None or (error.param, error.code) == (f"stratiform{param}", "invalid_unicode")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"session":"a","session":"b"}',
+        b'{"files":[{"path":"a","path":"b"}]}',
+        b'{"files":[{"path":"a","content":"b \\":\\": c","digest":null,"content":"x"}]}',
+        b'{"files":[{"path":"a","selected":true,"selected":false,"content":"\\":"}]}',
+        b'{"symbols":[{"path":"a","block":"x","block":"y"}]}',
+        b'{"urls":[{"url":"u","content":"x","content":"y"}]}',
+        b'{"review":{"log":"x","log":"y"}}',
+        b'{"review":{"reverse_diffs":{"a":"x","a":"y"}}}',
+    ],
+)
+def test_a_field_that_stands_twice_is_refused(raw: bytes) -> None:
+    assert refused(raw).code == "duplicate_field"
+
+
+def test_white_space_and_quotes_in_texts_are_no_second_field() -> None:
+    raw = b' { "files" : [ { "path" : "a" , "content" :\n"x \\":\\\\\\": y" , "selected" : true } ] , "tree" : true } '
+    form = read_form(raw)
+    assert form is not None
+    assert [(file.path, file.text, file.is_selected) for file in form.files] == [("a", 'x ":\\": y', True)]
+
+
+@pytest.mark.parametrize("text", [":", ":x", '":', '\\":', ',":', ':":":', "a:", '{":'])
+def test_colons_and_quotes_of_texts_are_no_second_field(text: str) -> None:
+    fields = {"files": [{"path": "a", "content": text}], "session": text, "urls": [{"url": text, "content": text}]}
+    for separators in ((",", ":"), (" , ", " : ")):
+        form = read_form(json.dumps({**fields, "images": ["data:" + text]}, separators=separators).encode())
+        assert form is not None
+        assert form.files[0].text == form.session == form.pages[0].content == text
+
+
+def test_messages_quote_no_content() -> None:
+    secret = "SECRET-TEXT"
+    for fields in (
+        {"files": [{"path": "a", "content": [secret]}]},
+        {"files": [{"path": secret + "\0"}]},
+        {"files": [{"path": secret}, {"path": secret}]},
+        {"files": [{"path": "a", "content": "x", "digest": secret}]},
+        {"assembly": secret},
+        {"broken": [secret]},
+        {"session": secret + "\n"},
+        {"images": [secret]},
+        {"review": {"reverse_diffs": {secret: 1}}},
+    ):
+        error = refused_fields(**fields)
+        assert secret not in f"{error.message} {error.param}"
+
+
+def test_the_name_of_an_unknown_field_is_shown_in_part() -> None:
+    error = refused_fields(**{"x` - at `$.y" + "\n" * 3 + "z" * 100_000: 1})
+    assert error.code == "unknown_field"
+    assert len(error.message) < 200
+    assert error.message.splitlines() == [error.message]
+
+
+def test_the_digest_of_a_text_is_that_of_its_utf_8() -> None:
+    assert text_digest("é" * (1 << 20)) == hashlib.sha256(("é" * (1 << 20)).encode()).hexdigest()
+    assert text_digest("a\né\U0001f600") == hashlib.sha256("a\né\U0001f600".encode()).hexdigest()

@@ -1,0 +1,47 @@
+"""The section of a request, taken apart."""
+
+import pytest
+
+from proxy.core.structured.form.section import Section, split
+from proxy.errors import InvalidRequest
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b'{"files":[]}', Section(rest=b'{"files":[]}')),
+        (b"{}", Section(rest=b"{}")),
+        (b"[1]", Section(rest=b"[1]")),
+        (b"null", Section(rest=b"null")),
+        (b'{"prompts":{"persona":"a"}}', Section(prompts=b'{"persona":"a"}')),
+        (b'{"window": {"profile":"chat"} }', Section(window=b'{"profile":"chat"}')),
+        (b'{"prompts":null,"files":[1],"window":7}', Section(None, b"7", b'{"files":[1]}')),
+        (b'{"prompts":null}', Section()),
+    ],
+)
+def test_each_part_is_found(raw: bytes, expected: Section) -> None:
+    assert split(raw) == expected
+
+
+def test_a_section_of_prompts_alone_describes_no_structured_context() -> None:
+    assert split(b'{"prompts":{}}').is_plain
+    assert not split(b'{"prompts":{},"session":"s"}').is_plain
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"window":{"prefix":"a"},"window":{"prefix":"b"}}',
+        b'{"prompts":null,"prompts":{}}',
+        b'{"prompts":{},"files":[],"files":[{"path":"a"}]}',
+    ],
+)
+def test_a_field_that_stands_twice_is_refused(raw: bytes) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        split(raw)
+    assert (refused.value.code, refused.value.param) == ("duplicate_field", "stratiform")
+
+
+def test_a_field_that_stands_twice_within_a_part_is_left_to_its_reader() -> None:
+    raw = b'{"window":{"prefix":"\\":1","prefix":"b"},"session":"\\"a\\":"}'
+    assert split(raw).window == b'{"prefix":"\\":1","prefix":"b"}'
