@@ -4,14 +4,19 @@ The engine knows ports and neither Starlette nor any transport. It drives the cl
 upstream's (``Upstream``) in one coroutine: what the client does not take is not read from the upstream, and when the
 client leaves, the coroutine is cancelled, which closes the call. Every exchange is settled exactly once, however it
 ends.
+
+``intake`` decides about every request: who sends it, who may serve it, and whether there is money. ``chat`` serves
+chat requests, ``raw_requests`` all others. Both send their calls by ``attempts``, pass what comes back on by
+``answers``, and end in ``conclusion``. What of a body is read is in ``bodies``, whose the account's objects are in
+``objects``.
 """
 
-from proxy.engine.breaker import Breakers
+from proxy.engine.attempts.breaker import Breakers
 from proxy.engine.client import Client, ClientDisconnected, Limits
 from proxy.engine.conclusion import Conclusion
-from proxy.engine.custody import Bounds, Custody
 from proxy.engine.engine import Engine
 from proxy.engine.intake import RequestRules
+from proxy.engine.objects.custody import Bounds, Custody
 from proxy.engine.ports import Ports
 from proxy.engine.suppress import suppress_and_log
 

@@ -17,23 +17,23 @@ from proxy.core.request.routing_fields import RequestFields, head_of, untouched
 from proxy.core.structured.chat import SECTION, AssembledChat, section_of
 from proxy.core.structured.form.section import PROMPTS, WINDOW, Section, split
 from proxy.core.wire.json_body import Unreadable, splice
-from proxy.engine.addressed import addressed
+from proxy.engine.answers.further_calls import PanelService
+from proxy.engine.answers.panel_answers import PanelCalls
+from proxy.engine.answers.relay import AnswerRelay, AttemptResult, own_headers
+from proxy.engine.attempts.retry import Attempts
+from proxy.engine.attempts.retry_body import OurEdit, Outgoing
+from proxy.engine.attempts.usage_optout import UsageOptOut
+from proxy.engine.bodies.addressed import addressed
+from proxy.engine.bodies.raw import Raw
 from proxy.engine.client import Client
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Planned
-from proxy.engine.further_calls import PanelService
 from proxy.engine.headers import for_upstream, get
 from proxy.engine.intake import Intake
 from proxy.engine.oversized import Oversized
-from proxy.engine.panel_answers import PanelCalls
-from proxy.engine.passthrough import Raw
 from proxy.engine.ports import Composed, Composing, Follower, Ports
-from proxy.engine.relay import AnswerRelay, AttemptResult, own_headers
-from proxy.engine.retry import Attempts
-from proxy.engine.retry_body import OurEdit, Outgoing
 from proxy.engine.suppress import suppress_and_log
 from proxy.engine.target import sent_query
-from proxy.engine.usage_optout import UsageOptOut
 from proxy.errors import InvalidRequest, PayloadTooLarge
 from proxy.ports import Call, Deployment, Headers, Plan, PlanRequest, Principal
 

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from proxy.core.account.objects import Act
 from proxy.engine.access_log import exchange_line
-from proxy.engine.custody import Custody, has_news
-from proxy.engine.deferred import bill_of, is_deferred, owing, shows_end
 from proxy.engine.exchange import Exchange, Settlement
+from proxy.engine.objects.custody import Custody, has_news
+from proxy.engine.objects.deferred import bill_of, is_deferred, owing, shows_end
 from proxy.engine.ports import Ports
 from proxy.engine.suppress import suppress_and_log
 from proxy.tasks import Tasks, drain, spawn

@@ -5,17 +5,17 @@ from collections.abc import Awaitable, Callable
 
 from proxy.aside import Aside
 from proxy.core.reasons import Reason
-from proxy.engine.breaker import Breakers
+from proxy.engine.answers.relay import own_headers
+from proxy.engine.attempts.breaker import Breakers
+from proxy.engine.bodies.raw import is_compressed
 from proxy.engine.chat import ChatRequests
 from proxy.engine.client import Client, ClientDisconnected
 from proxy.engine.conclusion import Conclusion
-from proxy.engine.custody import Custody
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned
 from proxy.engine.intake import Intake, RequestRules
-from proxy.engine.passthrough import is_compressed
+from proxy.engine.objects.custody import Custody
 from proxy.engine.ports import Follower, Ports
 from proxy.engine.raw_requests import RawRequests
-from proxy.engine.relay import own_headers
 from proxy.engine.suppress import suppress_and_log
 from proxy.engine.target import keys_of
 from proxy.errors import InternalError, ProxyError, UpstreamError, UpstreamRejected

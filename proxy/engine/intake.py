@@ -9,16 +9,16 @@ from proxy.clock import request_time
 from proxy.core.access.reach import Reach
 from proxy.core.request.demand import demand_of
 from proxy.core.resilience.retry import RetryPolicy
-from proxy.engine.addressed import check_addressed
-from proxy.engine.affinity import session_key
-from proxy.engine.breaker import Breakers
+from proxy.engine.attempts.affinity import session_key
+from proxy.engine.attempts.breaker import Breakers
+from proxy.engine.attempts.retry import ONE_TRY, Attempts, Levels, policy_for
+from proxy.engine.bodies.addressed import check_addressed
+from proxy.engine.bodies.raw import Raw, refuse_compressed
 from proxy.engine.client import Client, Limits
 from proxy.engine.credentials import without_credentials
-from proxy.engine.custody import Custody, pinned
 from proxy.engine.exchange import Exchange, Requested
-from proxy.engine.passthrough import Raw, refuse_compressed
+from proxy.engine.objects.custody import Custody, pinned
 from proxy.engine.ports import Ports
-from proxy.engine.retry import ONE_TRY, Attempts, Levels, policy_for
 from proxy.engine.rights import further_of, permitted, reach_of_request, refuse_unpriced, usable
 from proxy.engine.target import refuse_key_in_path, without_keys_of
 from proxy.engine.unnamed import levels_of

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 from proxy.core.response.context_refusal import ContextRefusalOutcome
 from proxy.core.response.empty_completion import EmptyCompletion
 from proxy.core.window.profile import OverBudget
+from proxy.engine.answers.relay import note_context_refusal, own_headers
+from proxy.engine.attempts.retry_body import Outgoing
 from proxy.engine.client import Client
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Exchange, ExchangeOutcome
-from proxy.engine.relay import note_context_refusal, own_headers
-from proxy.engine.retry_body import Outgoing
 from proxy.errors import ContextTooLong, UpstreamRejected
 
 Resize = Callable[[float], Awaitable[Outgoing]]

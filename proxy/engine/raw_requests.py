@@ -8,15 +8,10 @@ from proxy.core.access.unambiguous import unambiguous
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.text_calls import asks_for_text
 from proxy.core.structured.chat import SECTION, section_of
-from proxy.engine.addressed import addressed
-from proxy.engine.client import Client
-from proxy.engine.conclusion import Conclusion
-from proxy.engine.custody import Custody, FileWatch, refers
-from proxy.engine.exchange import Exchange
-from proxy.engine.headers import content_length
-from proxy.engine.intake import Intake, Route
-from proxy.engine.listing import Listing
-from proxy.engine.passthrough import (
+from proxy.engine.answers.relay import AnswerRelay, AttemptResult
+from proxy.engine.attempts.retry_body import OurEdit
+from proxy.engine.bodies.addressed import addressed
+from proxy.engine.bodies.raw import (
     Raw,
     has_body,
     is_compressed,
@@ -26,11 +21,16 @@ from proxy.engine.passthrough import (
     raw_call,
     refuse_compressed,
 )
+from proxy.engine.bodies.upload import checked_form, is_any_form, is_form, read_form
+from proxy.engine.client import Client
+from proxy.engine.conclusion import Conclusion
+from proxy.engine.exchange import Exchange
+from proxy.engine.headers import content_length
+from proxy.engine.intake import Intake, Route
+from proxy.engine.listing import Listing
+from proxy.engine.objects.custody import Custody, FileWatch, refers
 from proxy.engine.ports import Ports
-from proxy.engine.relay import AnswerRelay, AttemptResult
-from proxy.engine.retry_body import OurEdit
 from proxy.engine.rights import path_for, refused_fields
-from proxy.engine.upload import checked_form, is_any_form, is_form, read_form
 from proxy.errors import InvalidRequest, UpstreamError
 from proxy.ports import Principal
 

@@ -12,12 +12,12 @@ from proxy.core.access.named import speaks_of_models
 from proxy.core.access.reach import Asked, ModelPlace, Reach, reach_of
 from proxy.core.account.paths import Path
 from proxy.core.model_patterns import allows, allows_all, is_ordinary
+from proxy.engine.attempts.retry import Levels
+from proxy.engine.bodies.raw import Raw, has_body
+from proxy.engine.bodies.upload import Upload
 from proxy.engine.client import Client
-from proxy.engine.custody import refers
 from proxy.engine.exchange import Exchange
-from proxy.engine.passthrough import Raw, has_body
-from proxy.engine.retry import Levels
-from proxy.engine.upload import Upload
+from proxy.engine.objects.custody import refers
 from proxy.errors import Forbidden, UnknownModel
 from proxy.ports import Deployment, Models, Principal, Transport
 

@@ -7,8 +7,8 @@ several upstreams, the first one serves and the answer says that another might h
 from dataclasses import replace
 
 from proxy.core.access.reach import Reach
+from proxy.engine.attempts.retry import Levels
 from proxy.engine.exchange import Exchange
-from proxy.engine.retry import Levels
 from proxy.engine.rights import model_of_place
 from proxy.engine.target import refuse_key_in_model
 from proxy.ports import Models

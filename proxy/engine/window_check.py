@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from proxy.core.request.parsed_body import ParsedBody
+from proxy.engine.attempts.retry import Levels
 from proxy.engine.exchange import Exchange
-from proxy.engine.retry import Levels
 from proxy.errors import ContextTooLong
 from proxy.ports import Deployment, Planner
 

@@ -35,7 +35,7 @@ from proxy.core.response.stream import StreamFold
 from proxy.core.secrets.redaction import without_keys
 from proxy.core.sessions.volatile_lines import HeadLines, VolatileRegions, with_evidence
 from proxy.core.stability.edit_signals import stands
-from proxy.engine.form import FormScan, boundary_of
+from proxy.engine.bodies.form import FormScan, boundary_of
 from proxy.errors import ProxyError
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers

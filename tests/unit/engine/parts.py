@@ -14,9 +14,9 @@ from proxy.core.window.fitted import Fitted
 from proxy.core.window.parts import WindowParts
 from proxy.core.window.profile import CapabilityProfile
 from proxy.engine import Breakers, Engine, Limits, Ports, RequestRules
+from proxy.engine.attempts.retry import ONE_TRY
 from proxy.engine.exchange import Exchange
 from proxy.engine.ports import Composed, Composing
-from proxy.engine.retry import ONE_TRY
 from proxy.errors import ContextTooLong, PayloadTooLarge, ProxyError, error_body
 from proxy.ports import Answer, Call, Deployment, Headers, Plan, Planner, PlanRequest, Transport, Upstream
 from proxy.testing import Ledger, ModelList, OpenDoor, PassthroughPlanner, make_deployment

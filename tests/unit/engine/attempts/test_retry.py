@@ -12,8 +12,8 @@ from proxy.core.resilience.load_balancing import ordered
 from proxy.core.resilience.retry import RetryPolicy
 from proxy.core.window.profile import Capability, CapabilityProfile, OverBudget
 from proxy.engine import Breakers
+from proxy.engine.attempts.retry import Attempts, failure_answered, failure_of, retry_after_s
 from proxy.engine.exchange import Exchange, ExchangeOutcome
-from proxy.engine.retry import Attempts, failure_answered, failure_of, retry_after_s
 from proxy.errors import CircuitOpen, ProxyError, UpstreamError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.ports import Deployment, Principal
 from proxy.testing import ModelList, RewritingPlanner, make_deployment

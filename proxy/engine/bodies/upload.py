@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable
 
 from proxy.core.account.paths import Path
 from proxy.core.request.routing_fields import RequestFields
+from proxy.engine.bodies.form import FormScan, boundary_of
 from proxy.engine.client import Client
-from proxy.engine.form import FormScan, boundary_of
 from proxy.engine.headers import content_length, content_type, get
 from proxy.errors import InvalidRequest
 

@@ -15,7 +15,7 @@ from proxy.core.resilience.client_retries import RETRY_COUNT, USER_AGENT, beside
 from proxy.core.resilience.load_balancing import ordered
 from proxy.core.resilience.retry import Failure, Kind, Option, RetryPolicy, is_quota, kind_of, next_step
 from proxy.core.response.refusal import Refusal
-from proxy.engine.breaker import Breakers
+from proxy.engine.attempts.breaker import Breakers
 from proxy.engine.headers import get
 from proxy.errors import CircuitOpen, ProxyError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.ports import Deployment, Headers

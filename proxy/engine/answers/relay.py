@@ -11,16 +11,16 @@ from proxy.core.response.context_refusal import ContextRefusalOutcome, is_contex
 from proxy.core.response.refusal import NO_WORDS, Refusal, refusal_of_object
 from proxy.core.response.stream import Fold, Outcome, StreamFold
 from proxy.engine.access_log import shown
+from proxy.engine.answers.error_shape import is_bare, shaped
+from proxy.engine.answers.lingering import ended
+from proxy.engine.answers.panel_answers import PanelCalls
+from proxy.engine.answers.read_ahead import with_refusal_read
+from proxy.engine.attempts.retry import Attempts, failure_answered, failure_of, refusal_of
+from proxy.engine.attempts.retry_body import OurEdit
 from proxy.engine.client import Client, ClientDisconnected
 from proxy.engine.conclusion import Conclusion
-from proxy.engine.error_shape import is_bare, shaped
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.engine.headers import content_length, content_type, for_client, get, is_safe, uses_operators_key
-from proxy.engine.lingering import ended
-from proxy.engine.panel_answers import PanelCalls
-from proxy.engine.read_ahead import with_refusal_read
-from proxy.engine.retry import Attempts, failure_answered, failure_of, refusal_of
-from proxy.engine.retry_body import OurEdit
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import ProxyError, UpstreamRejected, UpstreamUnavailable, error_form, sse_error
 from proxy.ports import Answer, Call, Headers, Planner, Upstream

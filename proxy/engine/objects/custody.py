@@ -15,10 +15,10 @@ from proxy.aside import Aside
 from proxy.core.account.objects import BATCHES, COMPLETIONS, RESPONSES, Act, Operation, is_allowed, operation_of
 from proxy.core.account.references import MOST_ID_CHARS, Lines, Reference, family_of, references
 from proxy.core.digest import digest
+from proxy.engine.bodies.raw import Raw
+from proxy.engine.bodies.upload import Upload
 from proxy.engine.client import Client
 from proxy.engine.exchange import Exchange, ObjectUse
-from proxy.engine.passthrough import Raw
-from proxy.engine.upload import Upload
 from proxy.errors import Forbidden, InvalidRequest, NotFound, StoreUnavailable
 from proxy.ports import Clock, Deployment, Models, StoreError
 from proxy.storage.port import ObjectRecord, ObjectStore

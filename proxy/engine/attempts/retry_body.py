@@ -4,7 +4,7 @@ Two edits of ours can make an upstream refuse a request that it would have taken
 which asks for usage in streams and which strict servers do not know. At most one more call is made before the client
 hears: so the second one is the client's own request, without either of the two that may be to blame. Which of them it
 was decides what is remembered: a layout is barred for the session, usage is not asked for at the deployment for a while
-(``proxy.engine.usage_optout``).
+(``proxy.engine.attempts.usage_optout``).
 """
 
 from enum import Flag, auto

@@ -14,12 +14,12 @@ from proxy.core.response.panel_body import NOTHING_EARLIER, PanelBody, panel_bod
 from proxy.core.response.panel_calls import PanelCallOutcome
 from proxy.core.response.panel_stream import PanelStream
 from proxy.core.response.stream import Outcome, StreamFold
+from proxy.engine.answers.further_calls import FurtherCalls, NotContinued, PanelService
+from proxy.engine.answers.lingering import ended
+from proxy.engine.attempts.retry import Attempts
 from proxy.engine.client import Client
 from proxy.engine.exchange import Exchange
-from proxy.engine.further_calls import FurtherCalls, NotContinued, PanelService
 from proxy.engine.headers import content_length, content_type, get
-from proxy.engine.lingering import ended
-from proxy.engine.retry import Attempts
 from proxy.errors import ProxyError
 from proxy.ports import Answer, Call, Headers, Upstream
 

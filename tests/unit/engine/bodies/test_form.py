@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from proxy.engine import Limits
+from proxy.engine.bodies.form import FormScan, boundary_of
 from proxy.engine.exchange import ExchangeOutcome
-from proxy.engine.form import FormScan, boundary_of
 from proxy.errors import InvalidRequest
 from proxy.ports import Principal
 from proxy.testing import ModelList, make_deployment

@@ -17,11 +17,11 @@ from proxy.core.response.body_fold import BodyFold
 from proxy.core.response.panel_calls import PanelAnswers, PanelCall, PanelCallOutcome, continued_request, results_of
 from proxy.core.response.stream import Outcome, StreamFold
 from proxy.core.response.usage import Usage
+from proxy.engine.attempts.retry import Attempts, failure_answered, failure_of
 from proxy.engine.client import Client
 from proxy.engine.exchange import Exchange
 from proxy.engine.headers import get
 from proxy.engine.ports import Meter
-from proxy.engine.retry import Attempts, failure_answered, failure_of
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import ProxyError, UpstreamError
 from proxy.ports import Answer, Call, Upstream

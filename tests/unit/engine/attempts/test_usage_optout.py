@@ -7,8 +7,8 @@ import orjson
 import pytest
 
 from proxy.core.modes import Mode
-from proxy.engine.retry_body import OurEdit
-from proxy.engine.usage_optout import UsageOptOut
+from proxy.engine.attempts.retry_body import OurEdit
+from proxy.engine.attempts.usage_optout import UsageOptOut
 from proxy.errors import UpstreamRejected
 from proxy.testing import ModelList, RewritingPlanner, make_deployment
 from tests.unit.engine.parts import DONE, JSON, ROLE, SSE, WORD, Bench, MemoryClient, Script, answers, chat_body
@@ -146,7 +146,7 @@ def test_a_status_that_only_the_layout_can_mean_keeps_the_question() -> None:
 
 
 def test_a_refusal_that_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.engine.read_ahead._MOST_S", 0.01)
+    monkeypatch.setattr("proxy.engine.answers.read_ahead._MOST_S", 0.01)
     slow = answers(b'{"error": ', None, status=400, headers=JSON)
     bench = Bench(slow, accepted(), planner=RewritingPlanner())
     assert bench.chat(MemoryClient(chat_body(stream=True))).status == 200

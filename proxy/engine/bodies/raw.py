@@ -7,11 +7,11 @@ from typing import NoReturn
 from proxy.core.access.reach import Values
 from proxy.core.account.objects import Act
 from proxy.core.request.routing_fields import NO_UTF8, TOO_DEEP, RequestFields, head_of, renamed
+from proxy.engine.bodies.upload import Upload
 from proxy.engine.client import Client
 from proxy.engine.exchange import Exchange
 from proxy.engine.headers import content_length, for_upstream, get
 from proxy.engine.target import sent_query
-from proxy.engine.upload import Upload
 from proxy.errors import InvalidRequest
 from proxy.ports import Call, Deployment, Principal
 

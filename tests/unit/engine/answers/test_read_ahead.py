@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from proxy.core.response.refusal import NO_WORDS
-from proxy.engine import read_ahead
-from proxy.engine.read_ahead import ReadAhead, with_refusal_read
+from proxy.engine.answers import read_ahead
+from proxy.engine.answers.read_ahead import ReadAhead, with_refusal_read
 from proxy.errors import ProxyError, UpstreamUnavailable
 from proxy.ports import Headers
 
