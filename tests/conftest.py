@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from proxy.upstream.litellm_ import LitellmUpstream
+from tests import read_once
 from tests.examples import examples
 from tests.log_setup import logging_restored
 from tests.security import defences
@@ -43,6 +44,15 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _large_files_read_once() -> Iterator[None]:
+    """Each of the many proxies and clients that tests start takes the same price map and the same TLS context."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("proxy.app.factories.load_price_map", read_once.load_price_map)
+        patch.setattr("ssl.create_default_context", read_once.create_default_context)
+        yield
 
 
 @pytest.fixture(autouse=True)

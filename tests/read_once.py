@@ -1,0 +1,40 @@
+"""The large files that each proxy and each client reads at its start. Tests start hundreds of both in one process, and
+only the first of them reads the file."""
+
+import os
+import ssl
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import certifi
+
+from proxy.core.money.prices import Entry, PriceMap
+from proxy.deployments import price_map
+
+_new_context = ssl.create_default_context
+
+
+def load_price_map(path: Path | None = None, overrides: Mapping[str, Entry] | None = None) -> PriceMap:
+    """Do the same as ``proxy.deployments.price_map.load_price_map``. All price maps have their entries in common."""
+    return PriceMap(_entries(path), overrides)
+
+
+@lru_cache
+def _entries(path: Path | None) -> Mapping[str, Entry]:
+    return price_map.load_price_map(path)._entries
+
+
+def create_default_context(*given: Any, cafile: str | None = None, **options: Any) -> ssl.SSLContext:
+    """Do the same as ``ssl.create_default_context``, but give one context to all clients that ask for the certificates
+    of this machine. Clients do not change it."""
+    of_machine = cafile is not None and cafile in (os.environ.get("SSL_CERT_FILE"), certifi.where())
+    if given or options or not of_machine:
+        return _new_context(*given, cafile=cafile, **options)
+    return _shared_context(cafile)
+
+
+@lru_cache
+def _shared_context(cafile: str | None) -> ssl.SSLContext:
+    return _new_context(cafile=cafile)
