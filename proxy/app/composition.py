@@ -8,11 +8,12 @@ from functools import partial
 
 import pluggy
 
+from proxy.access.authentication import Identity
 from proxy.access.directory import DEFAULT_TEAM, Directory
 from proxy.admin import AdminService
 from proxy.app import declared, factories, prompting
 from proxy.app.context_texts import load_context_texts
-from proxy.app.prompt_source import PromptSource, composes
+from proxy.app.prompt_registry import LazyRegistry
 from proxy.app.reload import Reload
 from proxy.app.window_texts import load_window_texts
 from proxy.aside import Aside
@@ -22,7 +23,6 @@ from proxy.core.planner.options import PlannerOptions
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.request.tokens import Encode, quick
 from proxy.core.structured.history.compaction_proposal import CompactionRules
-from proxy.deployments import ModelTable
 from proxy.engine import Bounds, Breakers, Conclusion, Custody, Engine, Ports
 from proxy.engine.ports import Follower
 from proxy.planning.caps import Caps
@@ -43,7 +43,6 @@ from proxy.planning.windows import ContextWindows
 from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
 from proxy.ports import Transport, Upstream
 from proxy.prompting.composer import Composer
-from proxy.prompting.rules_in_force import RulesInForce
 from proxy.settings import Settings
 from proxy.spend.admission import AdmissionControl
 from proxy.spend.epochs import Epochs
@@ -111,9 +110,10 @@ async def build(
     identity = declared.identity(settings, state.directory, state.store)
     admission, aside, manager = AdmissionControl(identity, reservations), Aside(), build_plugin_manager()
     planner = _planner(settings, prices, state, encode, metrics, aside, manager)
-    rules, prompts = await _open_prompts(settings, models, manager, metrics, wait)
+    rules, prompts = prompting.rules_of(settings, models.spellings), LazyRegistry(settings, manager, metrics, wait)
+    await prompts.open(settings, rules)
     used = {**make_upstreams(encode), **(upstreams or {})}
-    composer = Composer(prompts.prompt_set, rules, metrics, aside)
+    composer = Composer(rules, prompts.snapshot, metrics, aside)
     windows = ContextWindows(planner.reader, encode, _facts(prices), load_window_texts(), aside)
     ports = Ports(models, used, planner, admission, Meter(metrics, prices), state.clock, composer, windows)
     bounds = Bounds(ours.objects.most_per_team, ours.objects.retention_days * 86400.0)
@@ -128,7 +128,6 @@ async def build(
         custody=custody,
         aside=aside,
     )
-    desk = AdminService(state.directory, state.store, state.clock, state.epochs)
     closing = (prompts, admission, state.directory, planner, state.timekeeper, state.epochs)
     parts = Parts(
         engine=engine,
@@ -137,26 +136,16 @@ async def build(
         obstacle=obstacle,
         faults=Condition(reservations.store_client, state.epochs, state.directory, ours.budgets.on_store_error).faults,
         on_close=[part.aclose for part in closing],
-        admin=AdminEndpoint(desk, identity) if identity.has_master else None,
+        admin=_admin(state, identity),
     )
-    return Assembly(parts, used, Reload(models, prices, state.directory, rules, prompts))
+    return Assembly(parts, used, Reload(models, prices, state.directory, composer, prompts))
 
 
-async def _open_prompts(
-    settings: Settings,
-    models: ModelTable,
-    manager: pluggy.PluginManager,
-    metrics: Metrics,
-    wait: Callable[[float], Awaitable[None]],
-) -> tuple[RulesInForce, PromptSource]:
-    """Who has which prompts and which context window, and the prompts, read where any are composed. Raises
-    ConfigError."""
-    names_of = models.spellings
-    rules = RulesInForce(prompting.prompt_rules(settings, names_of), prompting.window_rules(settings, names_of))
-    prompts = prompting.prompt_source(settings, manager, metrics, wait)
-    if composes(rules):
-        await prompting.open_prompts(settings, prompts)
-    return rules, prompts
+def _admin(state: _State, identity: Identity) -> AdminEndpoint | None:
+    """The administration; None where nobody has a master key."""
+    if not identity.has_master:
+        return None
+    return AdminEndpoint(AdminService(state.directory, state.store, state.clock, state.epochs), identity)
 
 
 async def _open_state(settings: Settings, metrics: Metrics, readings: Readings | None) -> _State:

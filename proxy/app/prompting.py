@@ -1,75 +1,40 @@
 """From settings to the rules of composed prompts and of context windows."""
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
-import pluggy
-
-from proxy.app.prompt_source import PromptSource
 from proxy.core.model_patterns import matches
 from proxy.core.prompts.layers import layered
 from proxy.core.prompts.rules import NamesOf, PromptRules, only_itself
 from proxy.core.prompts.terms import Allowed, PromptLayer, PromptTerms
 from proxy.core.window.rules import WindowRules
+from proxy.prompting.rules import Rules
 from proxy.settings import AllowedPrompts, PromptLevel, Settings
 from proxy.settings.environment import join, shown
 from proxy.settings.messages import nearest
-from proxy.telemetry.metrics import Metrics
-
-_log = logging.getLogger("stratiform")
 
 
-def prompt_rules(settings: Settings, names_of: NamesOf = only_itself) -> PromptRules:
-    """Whose requests get which prompts. ``names_of`` gives the names of a model (``ModelTable.spellings``)."""
-    given = settings.stratiform.prompts
-    return PromptRules(
-        base=layered(PromptTerms(), _layer(given)),
-        models=_layers(given.models),
-        teams=_layers(given.teams),
-        keys=_layers(given.keys),
-        names_of=names_of,
+def rules_of(settings: Settings, names_of: NamesOf = only_itself) -> Rules:
+    """Whose requests get which prompts and which capability profile. ``names_of`` gives the names of a model
+    (``ModelTable.spellings``)."""
+    prompts, window = settings.stratiform.prompts, settings.stratiform.window
+    return Rules(
+        PromptRules(
+            base=layered(PromptTerms(), _layer(prompts)),
+            models=_layers(prompts.models),
+            teams=_layers(prompts.teams),
+            keys=_layers(prompts.keys),
+            names_of=names_of,
+        ),
+        WindowRules(
+            profiles=settings.profiles,
+            profile=window.profile,
+            models=window.models,
+            teams=window.teams,
+            keys=window.keys,
+            allowed=tuple(window.allowed),
+            names_of=names_of,
+        ),
     )
-
-
-def window_rules(settings: Settings, names_of: NamesOf = only_itself) -> WindowRules:
-    """Whose requests have which capability profile."""
-    given = settings.stratiform.window
-    return WindowRules(
-        profiles=settings.profiles,
-        profile=given.profile,
-        models=given.models,
-        teams=given.teams,
-        keys=given.keys,
-        allowed=tuple(given.allowed),
-        names_of=names_of,
-    )
-
-
-def prompt_source(
-    settings: Settings,
-    manager: pluggy.PluginManager,
-    metrics: Metrics,
-    wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> PromptSource:
-    """The prompts of the configuration; ``open`` reads them."""
-    given = settings.stratiform.prompts
-    return PromptSource(
-        settings.prompt_folders,
-        is_shipped=given.shipped,
-        look_s=given.look_s,
-        manager=manager,
-        metrics=metrics,
-        wait=wait,
-    )
-
-
-async def open_prompts(settings: Settings, source: PromptSource) -> None:
-    """Read the prompts if that is still to be done, and warn of those that the configuration names and that are not
-    there. Raises ConfigError."""
-    await source.open()
-    for problem in missing_prompts(settings, [prompt.id for prompt in source.prompt_set().prompts]):
-        _log.warning("%s", problem)
 
 
 def levels_of(settings: Settings) -> Iterator[tuple[str, PromptLevel]]:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from proxy.access.directory import Directory
 from proxy.app import declared, factories, prompting
-from proxy.app.prompt_source import PromptSource, composes
+from proxy.app.prompt_registry import LazyRegistry
 from proxy.core.money.prices import PriceMap
 from proxy.deployments import ModelTable
-from proxy.prompting.rules_in_force import RulesInForce
+from proxy.prompting.composer import Composer
 from proxy.settings import ConfigError, Settings
 
 _TAKEN_OVER = frozenset({"teams", "client_keys", "prices", "mode", "prompts", "window"})
@@ -54,25 +54,24 @@ class Reload:
     models: ModelTable
     prices: PriceMap
     directory: Directory
-    rules: RulesInForce
-    prompts: PromptSource
+    composer: Composer
+    prompts: LazyRegistry
 
     async def run(self, source: ConfigSource) -> bool:
         """Read the configuration again and put it into force; says whether that was done."""
         if not await asyncio.to_thread(source.reread):
             return False
-        settings, names_of = source.settings, self.models.spellings
-        new = RulesInForce(prompting.prompt_rules(settings, names_of), prompting.window_rules(settings, names_of))
-        if composes(new):
-            # In front of everything else: rules whose prompts cannot be read would let requests go without them.
-            try:
-                await prompting.open_prompts(settings, self.prompts)
-            except ConfigError as error:
-                _log.error("the configuration is not reloaded: %s", "; ".join(error.problems))
-                return False
+        settings = source.settings
+        rules = prompting.rules_of(settings, self.models.spellings)
+        # In front of everything else: rules whose prompts cannot be read would let requests go without them.
+        try:
+            await self.prompts.open(settings, rules)
+        except ConfigError as error:
+            _log.error("the configuration is not reloaded: %s", "; ".join(error.problems))
+            return False
         self.prices.override_all(factories.price_overrides(settings))
         self.models.replace(factories.model_table(settings, self.prices))
-        self.rules.replace(new.prompts, new.windows)
+        self.composer.rules = rules
         self.directory.declare(declared.declared(settings))
         _log.info("the configuration is reloaded: %d models, %r", len(self.models.names()), self.directory)
         return True

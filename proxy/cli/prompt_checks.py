@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from proxy.access.directory import CLIENT_KEYS_TEAM, DEFAULT_TEAM
 from proxy.app import declared
-from proxy.app.prompting import levels_of, missing_prompts, prompt_rules
-from proxy.core.model_patterns import matches
+from proxy.app.prompting import levels_of, missing_prompts, rules_of
+from proxy.core.model_patterns import matches, matches_any
 from proxy.core.window.profile import CapabilityProfile
 from proxy.deployments import ModelTable
 from proxy.errors import UnknownModel
@@ -101,12 +101,12 @@ def prompt_warnings(settings: Settings, table: ModelTable, snapshot: Snapshot | 
 
 def _sent_twice(settings: Settings, table: ModelTable) -> Iterator[str]:
     """Models whose reminder is a prompt that is composed for them, too."""
-    rules = prompt_rules(settings, table.spellings)
+    rules = rules_of(settings, table.spellings).prompts
     for index, entry in enumerate(settings.models):
         given = entry.model_info.system_reminder
         reminder = _REMINDER if given is True else given
         used = rules.terms_for(entry.model_name, "", "").use
-        if isinstance(reminder, str) and any(matches(pattern, reminder) for pattern in used):
+        if isinstance(reminder, str) and matches_any(used, reminder):
             path = f"model_list[{index}].model_info.system_reminder"
             yield f"{path}: stratiform.prompts composes this prompt, too: it would be sent twice"
 

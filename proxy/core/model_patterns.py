@@ -45,6 +45,11 @@ def matches(pattern: str, name: str) -> bool:
     return True
 
 
+def matches_any(patterns: Iterable[str], name: str) -> bool:
+    """Whether the name is of any of the patterns."""
+    return any(matches(pattern, name) for pattern in patterns)
+
+
 def fitting(patterns: Collection[str], names: Sequence[str]) -> list[str]:
     """The patterns that one of a model's names is of, the most general one first: those with stars by how much they
     leave open, then whole names in the order of ``names``."""

@@ -31,7 +31,7 @@ from proxy.engine.exchange import Exchange, ExchangeOutcome, Planned
 from proxy.engine.headers import for_upstream, get
 from proxy.engine.intake import Intake
 from proxy.engine.oversized import Oversized
-from proxy.engine.ports import Composed, Composing, Follower, Ports
+from proxy.engine.ports import ComposedRequest, ComposeRequest, Follower, Ports
 from proxy.engine.suppress import suppress_and_log
 from proxy.engine.target import sent_query
 from proxy.errors import InvalidRequest, PayloadTooLarge
@@ -110,17 +110,17 @@ class ChatRequests:
 
     async def _composed(
         self, exchange: Exchange, client: Client, found: CheckedBody, section: Section, *, keeps_state: bool
-    ) -> Composed:
+    ) -> ComposedRequest:
         """What the operator's prompts make of the request. Raises ProxyError."""
         composer, headers = self._ports.composer, client.headers
         if composer is None:
             if section.prompts is None and section.window is None:
-                return Composed()
+                return ComposedRequest()
             param = f"{SECTION}.{PROMPTS if section.prompts is not None else WINDOW}"
             message = f"this proxy composes no prompts: leave '{param}' out"
             raise InvalidRequest(message, param=param, code="structured_field_unavailable")
-        composed = await composer.composed(
-            Composing(
+        composed = await composer.compose(
+            ComposeRequest(
                 found.head.parsed,
                 exchange.admitted,
                 found.head.model,
@@ -317,7 +317,7 @@ class _Chat:
     body: bytes
     head: RequestFields
     assembled: AssembledChat | None = None
-    composed: Composed = Composed()
+    composed: ComposedRequest = ComposedRequest()
     window_bytes: int = 0
     """Of what the request says of its context window, the texts of its parts among it."""
 
@@ -359,7 +359,7 @@ def _mode(client: Client, deployment: Deployment, principal: Principal) -> Mode:
     return Mode.OBSERVE if deployment.reminder and mode < Mode.OBSERVE <= allowed else mode
 
 
-def _with_texts(body: bytes, composed: Composed) -> bytes:
+def _with_texts(body: bytes, composed: ComposedRequest) -> bytes:
     """A body that nobody has planned, with the operator's texts around its newest user message. Raises InvalidRequest
     where they find no place and must not be missing."""
     try:

@@ -98,7 +98,7 @@ class Admission(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Composing:
+class ComposeRequest:
     """A request whose prompts are to be composed. ``parsed`` is None where its body cannot be taken apart; ``prompts``
     and ``window`` are what its section says of either, as JSON; ``persona`` and ``profile`` are what its headers ask
     for. Nothing is learnt of it unless it ``keeps_state``."""
@@ -114,7 +114,7 @@ class Composing:
 
 
 @dataclass(frozen=True, slots=True)
-class Composed:
+class ComposedRequest:
     """What the operator's prompts make of a request: ``body`` has their system text in it, and is None where that
     changes nothing. ``inset`` are the texts around its newest user message; they are not in the body. ``version`` is
     that of the set of prompts, "" where none is composed. ``profile`` is the budget of its context window, and
@@ -132,7 +132,7 @@ class Composed:
 class Composer(Protocol):
     """Composes the operator's prompts."""
 
-    async def composed(self, request: Composing) -> Composed:
+    async def compose(self, request: ComposeRequest) -> ComposedRequest:
         """What is added to the request. Raises InvalidRequest and Forbidden where the client asks for what is not
         understood or not allowed, and PromptInvalid where the operator's prompts cannot be composed and the
         configuration says that the request is then refused."""

@@ -6,7 +6,7 @@ which bounds). Together they are a ``snapshot``, which never changes and has a v
 beside the event loop and puts a new snapshot in the place of the old one, or keeps the old one where a file is
 broken.
 
-``composer`` is what the engine calls for each chat request: ``asked_terms`` says by which terms the request is
-composed (the configuration's ``rules_in_force``, and what the client may choose), ``compositions`` composes by them
-and remembers the result. What does not depend on files and templates is in ``proxy.core.prompts``.
+``composer`` is what the engine calls for each chat request: ``rules`` says by which terms the request is composed
+(what the configuration says, and what the client may choose of it), ``compositions`` composes by them and remembers
+the result. What does not depend on files and templates is in ``proxy.core.prompts``.
 """

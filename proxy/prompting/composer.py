@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from proxy.aside import Aside
 from proxy.core.digest import digest
@@ -28,13 +28,15 @@ from proxy.core.window.form import read_parts
 from proxy.core.window.parts import WindowParts
 from proxy.core.window.profile import CapabilityProfile
 from proxy.core.wire.json_body import Unreadable
-from proxy.engine.ports import Composed, Composing
+from proxy.engine.ports import ComposedRequest, ComposeRequest
 from proxy.engine.suppress import place_of
 from proxy.errors import InvalidRequest, PromptInvalid, ProxyError
 from proxy.ports import Principal
-from proxy.prompting.asked_terms import asked_terms
-from proxy.prompting.compositions import Compositions, PromptSet
-from proxy.prompting.rules_in_force import RulesInForce
+from proxy.prompting.compositions import Compositions
+from proxy.prompting.rules import Rules, Whose
+
+if TYPE_CHECKING:
+    from proxy.prompting.snapshot import Snapshot
 
 _log = logging.getLogger("stratiform")
 
@@ -76,27 +78,22 @@ class _Asked:
 class Composer:
     """Implements ``engine.ports.Composer``."""
 
-    def __init__(
-        self,
-        prompt_set: Callable[[], PromptSet],
-        rules: RulesInForce,
-        watch: ComposeWatch,
-        aside: Aside,
-    ) -> None:
-        """``prompt_set`` gives the prompts of the moment."""
-        self._prompt_set = prompt_set
-        self._rules = rules
+    def __init__(self, rules: Rules, snapshot: "Callable[[], Snapshot]", watch: ComposeWatch, aside: Aside) -> None:
+        """``rules`` hold for all requests that begin until a reload puts others in their place. ``snapshot`` gives the
+        prompts that are in force; it is asked where the rules may compose any."""
+        self.rules = rules
+        self._snapshot = snapshot
         self._watch = watch
         self._aside = aside
         self._compositions = Compositions(aside, self._made)
         self._steadiness = Steadiness()
         self._told: LastUsed[str, bool] = LastUsed(_MOST_TOLD)
 
-    async def composed(self, request: Composing) -> Composed:
+    async def compose(self, request: ComposeRequest) -> ComposedRequest:
         """What is added to the request. Raises InvalidRequest, Forbidden, PromptInvalid."""
         size = len(request.prompts or b"") + len(request.window or b"")
         asked = await self._aside.run_large(size, partial(self._asked, request))
-        plain = Composed(profile=asked.profile, parts=asked.parts)
+        plain = ComposedRequest(profile=asked.profile, parts=asked.parts)
         if asked.terms.is_empty:
             return plain
         try:
@@ -114,37 +111,32 @@ class Composer:
     def requires(self, model: str, principal: Principal) -> bool:
         """Whether a request of that model must not go without the operator's prompts. Where the model is not known
         (""), it may be any."""
-        rules, windows = self._rules.prompts, self._rules.windows
-        for each in (model,) if model else ("", *rules.models, *windows.models):
-            terms, _ = asked_terms(rules, windows, (each, principal.team, principal.key_id), ClientWish())
-            if not terms.is_empty and terms.on_failure is OnFailure.REFUSE:
-                return True
-        return False
+        return self.rules.requires_prompts(Whose(model, principal.team, principal.key_id))
 
-    def _asked(self, request: Composing) -> _Asked:
+    def _asked(self, request: ComposeRequest) -> _Asked:
         """Raises InvalidRequest, Forbidden."""
-        who, rules, windows = request.principal, self._rules.prompts, self._rules.windows
+        who = request.principal
         wish = read_wish(request.prompts) if request.prompts is not None else ClientWish()
         parts = read_parts(request.window) if request.window is not None else None
         wanted = (parts.profile if parts is not None else "") or request.profile
         persona = checked_name(request.persona, "x-stratiform-persona") if request.persona else ""
         asked = replace(wish, persona=wish.persona or persona, profile=wanted)
-        terms, profile = asked_terms(rules, windows, (request.model, who.team, who.key_id), asked)
+        terms, profile = self.rules.terms_for(Whose(request.model, who.team, who.key_id), asked)
         if parts is not None and parts.has_any and profile is None:
             message = "the request names parts of its context window and has no capability profile: name one"
             raise InvalidRequest(message, param="stratiform.window.profile", code="missing_field")
         return _Asked(terms, profile, parts)
 
     async def _with_prompts(
-        self, request: Composing, terms: PromptTerms, *, has_parts: bool
+        self, request: ComposeRequest, terms: PromptTerms, *, has_parts: bool
     ) -> tuple[bytes | None, Inset, str]:
         """The body with the system text in it, what is put around its newest user message, and the version of the
         prompts. Raises PromptFailure, Unreadable, InvalidRequest."""
-        prompts = self._prompt_set()
-        known = await self._compositions.by(terms, prompts)
+        snapshot = self._snapshot()
+        known = await self._compositions.by(terms, snapshot)
         composition = known.composition
         if composition.is_empty:
-            return None, Inset(), prompts.version
+            return None, Inset(), snapshot.version
         if request.parsed is None:
             raise Unreadable("the body cannot be taken apart")
         seen = Seen()
@@ -152,11 +144,11 @@ class Composer:
             scope, opening = request.principal.scope, _opening(request.parsed, request.principal.session_hint)
             seen = self._steadiness.seen(scope, opening, composition.parts, known.prints)
             if seen.changed:
-                self._tell(seen, _own_ids(terms, prompts))
+                self._tell(seen, _own_ids(terms, snapshot))
         system, inset = composition.placed(seen.at_tail)
         work = partial(_written, request.parsed, system, inset, has_parts=has_parts)
         body, inset = await self._aside.run_large(len(request.parsed.body), work)
-        return body, inset, prompts.version
+        return body, inset, snapshot.version
 
     def _made(self, composition: Composition, terms: PromptTerms) -> None:
         extras = {extra.id for extra in terms.extras}
@@ -218,8 +210,8 @@ def _written(parsed: ParsedBody, system: str, inset: Inset, *, has_parts: bool) 
     return (with_system(parsed, system) if system else None), inset
 
 
-def _own_ids(terms: PromptTerms, prompts: PromptSet) -> set[str]:
-    return {prompt.id for prompt in prompts.prompts} - {extra.id for extra in terms.extras}
+def _own_ids(terms: PromptTerms, snapshot: "Snapshot") -> set[str]:
+    return {prompt.id for prompt in snapshot.prompts} - {extra.id for extra in terms.extras}
 
 
 def _opening(parsed: ParsedBody, hint: str) -> bytes:

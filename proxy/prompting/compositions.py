@@ -1,10 +1,10 @@
 """Compositions, made once for everything that they depend on."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from proxy.aside import LARGE_BYTES, Aside
 from proxy.core.digest import digest
@@ -12,46 +12,19 @@ from proxy.core.lru import Bounded
 from proxy.core.prompts.assembler import assemble
 from proxy.core.prompts.composition import Composition
 from proxy.core.prompts.context import merged
-from proxy.core.prompts.failures import PromptFailure, RenderError
-from proxy.core.prompts.prompt import Json, Prompt, PromptContext
+from proxy.core.prompts.failures import PromptFailure
+from proxy.core.prompts.prompt import Prompt
 from proxy.core.prompts.steadiness import Prints, prints_of
 from proxy.core.prompts.terms import PromptTerms
+
+if TYPE_CHECKING:
+    from proxy.prompting.snapshot import Snapshot
 
 _MOST_BYTES = 32 << 20
 MOST_CHARS = 1 << 20
 """Of all texts of a composition: the bounds of templates hold for each of them alone."""
 _MANY = 50
 """With more prompts than this a composition that is not known is made beside the event loop."""
-
-
-class PromptSet(Protocol):
-    """The prompts of the registry at one time."""
-
-    @property
-    def prompts(self) -> Sequence[Prompt]:
-        """All of them, in the order of their registration."""
-        ...
-
-    @property
-    def version(self) -> str:
-        """A digest of everything that they are made of."""
-        ...
-
-    def render(self, prompt: Prompt, context: PromptContext, variables: Mapping[str, Json]) -> str:
-        """The text of one of them. Another thread may call this. Raises RenderError."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class NoPrompts:
-    """The set without a prompt."""
-
-    prompts: tuple[Prompt, ...] = ()
-    version: str = ""
-
-    def render(self, prompt: Prompt, context: PromptContext, variables: Mapping[str, Json]) -> str:
-        """There is nothing to render. Raises RenderError."""
-        raise RenderError("there are no prompts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +54,15 @@ class Compositions:
     on_made: Callable[[Composition, PromptTerms], None]
     _known: Bounded[bytes, KnownComposition] = field(default_factory=lambda: Bounded(_MOST_BYTES, _weight))
 
-    async def by(self, terms: PromptTerms, prompts: PromptSet) -> KnownComposition:
+    async def by(self, terms: PromptTerms, snapshot: "Snapshot") -> KnownComposition:
         """The composition by these terms. Raises PromptFailure where it is too long, or where the terms are strict."""
-        name = digest(prompts.version.encode(), _fingerprint(terms))
+        name = digest(snapshot.version.encode(), _fingerprint(terms))
         known = self._known.get(name)
         if known is not None:
             self._known.used(name)
             return known
-        work = partial(assemble, prompts.prompts, terms, merged(terms.context), prompts.render)
-        composition = await self.aside.run_large(_effort(terms, prompts.prompts), work)
+        work = partial(assemble, snapshot.prompts, terms, merged(terms.context), snapshot.render)
+        composition = await self.aside.run_large(_effort(terms, snapshot.prompts), work)
         if sum(len(part.text) for part in composition.parts) > MOST_CHARS:
             longest = max(composition.parts, key=lambda part: len(part.text))
             why = f"the prompts have more than {MOST_CHARS} characters together"

@@ -2,10 +2,9 @@
 of these, as far as it may.
 """
 
-from collections.abc import Sequence
 from dataclasses import fields, replace
 
-from proxy.core.model_patterns import matches
+from proxy.core.model_patterns import matches_any
 from proxy.core.prompts.context import added
 from proxy.core.prompts.terms import PromptLayer, PromptTerms
 from proxy.core.prompts.wish import ClientWish
@@ -48,14 +47,10 @@ def client_terms(terms: PromptTerms, wish: ClientWish) -> PromptTerms:
 def _is_allowed(terms: PromptTerms, name: str, value: str) -> bool:
     allowed = terms.allowed
     if name == "persona":
-        return _is_one_of(allowed.personas, value)
+        return matches_any(allowed.personas, value)
     if name == "profile":
-        return _is_one_of(allowed.profiles, value)
+        return matches_any(allowed.profiles, value)
     return allowed.flags if name in _FLAGS else allowed.override
-
-
-def _is_one_of(patterns: Sequence[str], name: str) -> bool:
-    return any(matches(pattern, name) for pattern in patterns)
 
 
 def _refusal(field: str) -> Forbidden:

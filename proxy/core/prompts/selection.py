@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from proxy.core.model_patterns import matches
+from proxy.core.model_patterns import matches_any
 from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import Prompt
 from proxy.core.prompts.terms import PromptTerms
@@ -21,7 +21,7 @@ def chosen(prompts: Sequence[Prompt], terms: PromptTerms) -> tuple[Prompt, ...]:
     priority, then as they are registered. An extra prompt takes the place of the registered one with its id; the chosen
     persona's registered prompt gives way to none."""
     persona = PERSONA_PREFIX + terms.persona if terms.persona else ""
-    found = {prompt.id: prompt for prompt in prompts if _is_used(prompt.id, persona, terms.use)}
+    found = {prompt.id: prompt for prompt in prompts if prompt.id == persona or matches_any(terms.use, prompt.id)}
     ranks = {prompt.id: rank for rank, prompt in enumerate(prompts)}
     for extra in terms.extras:
         if extra.id != persona or persona not in found:
@@ -37,10 +37,6 @@ def missing_persona(prompts: Sequence[Prompt], terms: PromptTerms) -> dict[str, 
     if not terms.persona or any(prompt.id == persona for prompt in (*prompts, *terms.extras)):
         return {}
     return {persona: "missing"}
-
-
-def _is_used(prompt_id: str, persona: str, use: Sequence[str]) -> bool:
-    return prompt_id == persona or any(matches(pattern, prompt_id) for pattern in use)
 
 
 def _fits(prompt: Prompt, persona: str, terms: PromptTerms) -> bool:

@@ -8,12 +8,13 @@ import pytest
 
 from proxy.access.directory import Directory
 from proxy.app import declared, factories, prompting
+from proxy.app.prompt_registry import LazyRegistry
 from proxy.app.reload import ConfigSource, Reload
+from proxy.aside import Aside
 from proxy.core.prompts.terms import Allowed, OnFailure, PromptTerms
-from proxy.core.window.rules import WindowRules
 from proxy.deployments import ModelTable
 from proxy.plugins import build_plugin_manager
-from proxy.prompting.rules_in_force import RulesInForce
+from proxy.prompting.composer import Composer
 from proxy.settings import Environment, Settings, load
 from proxy.storage.memory import MemoryStore
 from proxy.telemetry.metrics import Metrics
@@ -39,8 +40,8 @@ def table(settings: Settings) -> ModelTable:
 def test_without_a_section_nobody_gets_anything(tmp_path: Path) -> None:
     found = read(tmp_path, "{}")
 
-    assert prompting.prompt_rules(found).is_empty
-    assert prompting.window_rules(found).is_empty
+    assert prompting.rules_of(found).prompts.is_empty
+    assert prompting.rules_of(found).windows.is_empty
 
 
 def test_every_key_of_a_level_arrives(tmp_path: Path) -> None:
@@ -51,7 +52,7 @@ def test_every_key_of_a_level_arrives(tmp_path: Path) -> None:
         allowed: {override: true, extras: true, flags: true, personas: [x], profiles: [y], context: [memory]}}}}}""",
     )
 
-    assert prompting.prompt_rules(found).terms_for("m", "t", "") == PromptTerms(
+    assert prompting.rules_of(found).prompts.terms_for("m", "t", "") == PromptTerms(
         use=("a", "b*"), persona="p", profile="q", override="o", tools=True, plugins=True, agents=True,
         context={"mission": {"n": [1, None]}}, strict=True, on_failure=OnFailure.SEND_WITHOUT,
         allowed=Allowed(True, True, True, ("x",), ("y",), frozenset({"memory"})),
@@ -62,7 +63,7 @@ def test_levels_by_model_team_and_key_arrive(tmp_path: Path) -> None:
     section = """{prompts: {use: [all], persona: all, profile: all, models: {best: {tools: true}},
         teams: {red: {profile: red}}, keys: {key-123456789abc: {persona: "", allowed: {}}}, allowed: {extras: true}}}"""
     settings = read(tmp_path, section)
-    rules = prompting.prompt_rules(settings, table(settings).spellings)
+    rules = prompting.rules_of(settings, table(settings).spellings).prompts
 
     found = rules.terms_for("best", "red", "key-123456789abc")
 
@@ -78,23 +79,23 @@ def test_no_spelling_of_a_model_sheds_its_prompts_or_its_window(tmp_path: Path, 
                     f'window: {{models: {{"{configured}": edit}}}}}}')  # fmt: skip
     names_of = table(settings).spellings
 
-    assert prompting.prompt_rules(settings, names_of).terms_for(name, "", "").override == "rules"
-    profile = prompting.window_rules(settings, names_of).profile_for(name, "", "")
+    assert prompting.rules_of(settings, names_of).prompts.terms_for(name, "", "").override == "rules"
+    profile = prompting.rules_of(settings, names_of).windows.profile_for(name, "", "")
     assert profile is not None
     assert profile.name == "edit"
-    assert prompting.prompt_rules(settings, names_of).terms_for("m", "", "").override == ""
+    assert prompting.rules_of(settings, names_of).prompts.terms_for("m", "", "").override == ""
 
 
 def test_an_alias_has_the_prompts_of_its_model(tmp_path: Path) -> None:
     settings = read(tmp_path, "{prompts: {models: {m: {override: rules}}}}")
 
-    assert prompting.prompt_rules(settings, table(settings).spellings).terms_for("best", "", "").override == "rules"
+    assert prompting.rules_of(settings, table(settings).spellings).prompts.terms_for("best", "", "").override == "rules"
 
 
 def test_window_rules_have_the_profiles_of_file_and_environment(tmp_path: Path) -> None:
     settings = read(tmp_path, "{window: {profile: mine, allowed: [edit], profiles: {mine: {capability: chat}}}}")
 
-    found = prompting.window_rules(settings)
+    found = prompting.rules_of(settings).windows
 
     assert found.profile_for("m", "", "") == settings.profiles["mine"]
     assert found.profile_for("m", "", "", "edit") == settings.profiles["edit"]
@@ -138,18 +139,18 @@ def test_a_reload_puts_new_rules_into_force_and_names_what_waits_for_a_start(
     settings = read(tmp_path, "{store: memory, prompts: {use: [old]}}")
     models, prices = table(settings), factories.price_map(settings)
     directory = Directory(declared.declared(settings), MemoryStore())
-    rules = RulesInForce(prompting.prompt_rules(settings), WindowRules())
     said = "{use: [new], look_s: 5, shipped: false, folders: [f], models: {m: {tools: true}}}"
     new = f"{{store: memory, prompts: {said}, window: {{profile: chat}}}}"
     source = ConfigSource(settings, lambda: read(tmp_path, new))
-    prompts = prompting.prompt_source(settings, build_plugin_manager(), Metrics())
+    prompts = LazyRegistry(settings, build_plugin_manager(), Metrics())
+    composer = Composer(prompting.rules_of(settings), prompts.snapshot, Metrics(), Aside())
 
     with caplog.at_level(logging.WARNING, "stratiform"):
-        assert asyncio.run(Reload(models, prices, directory, rules, prompts).run(source))
+        assert asyncio.run(Reload(models, prices, directory, composer, prompts).run(source))
 
-    assert rules.prompts.terms_for("best", "", "").use == ("new",)
-    assert rules.prompts.terms_for("best", "", "").tools
-    profile = rules.windows.profile_for("best", "", "")
+    assert composer.rules.prompts.terms_for("best", "", "").use == ("new",)
+    assert composer.rules.prompts.terms_for("best", "", "").tools
+    profile = composer.rules.windows.profile_for("best", "", "")
     assert profile is not None
     assert profile.name == "chat"
     waits = "has changed: the change takes effect when the proxy is started again"
@@ -166,14 +167,14 @@ def test_a_reload_whose_prompts_cannot_be_read_changes_nothing(
     settings = read(tmp_path, f"{{store: memory, prompts: {{{folders}}}}}")
     models, prices = table(settings), factories.price_map(settings)
     directory = Directory(declared.declared(settings), MemoryStore())
-    rules = RulesInForce(prompting.prompt_rules(settings), prompting.window_rules(settings))
-    before = (rules.prompts, rules.windows)
+    before = prompting.rules_of(settings)
     new = f"{{store: memory, teams: [{{name: red, keys: [k]}}], prompts: {{{folders}, use: [own]}}}}"
     source = ConfigSource(settings, lambda: read(tmp_path, new))
-    prompts = prompting.prompt_source(settings, build_plugin_manager(), Metrics())
+    prompts = LazyRegistry(settings, build_plugin_manager(), Metrics())
+    composer = Composer(before, prompts.snapshot, Metrics(), Aside())
 
-    assert not asyncio.run(Reload(models, prices, directory, rules, prompts).run(source))
+    assert not asyncio.run(Reload(models, prices, directory, composer, prompts).run(source))
 
-    assert (rules.prompts, rules.windows) == before
+    assert composer.rules is before
     assert "red" not in directory.snapshot.teams
     assert any("the configuration is not reloaded: " in record.getMessage() for record in caplog.records)

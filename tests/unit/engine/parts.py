@@ -16,7 +16,7 @@ from proxy.core.window.profile import CapabilityProfile
 from proxy.engine import Breakers, Engine, Limits, Ports, RequestRules
 from proxy.engine.attempts.retry import ONE_TRY
 from proxy.engine.exchange import Exchange
-from proxy.engine.ports import Composed, Composing
+from proxy.engine.ports import ComposedRequest, ComposeRequest
 from proxy.errors import ContextTooLong, PayloadTooLarge, ProxyError, error_body
 from proxy.ports import Answer, Call, Deployment, Headers, Plan, Planner, PlanRequest, Transport, Upstream
 from proxy.testing import Ledger, ModelList, OpenDoor, PassthroughPlanner, make_deployment
@@ -155,8 +155,8 @@ class Profiled:
     def __init__(self, window: CapabilityProfile) -> None:
         self.window = window
 
-    async def composed(self, request: Composing) -> Composed:
-        return Composed(profile=self.window)
+    async def compose(self, request: ComposeRequest) -> ComposedRequest:
+        return ComposedRequest(profile=self.window)
 
 
 class Shrinking:

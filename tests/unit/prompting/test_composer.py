@@ -11,45 +11,28 @@ import orjson
 import pytest
 
 from proxy.aside import Aside
-from proxy.core.prompts.failures import RenderError
 from proxy.core.prompts.inset import Inset
 from proxy.core.prompts.position import Position
-from proxy.core.prompts.prompt import Condition, Json, Prompt, PromptContext
+from proxy.core.prompts.prompt import Condition, Prompt
 from proxy.core.prompts.rules import PromptRules
 from proxy.core.prompts.terms import Allowed, OnFailure, PromptLayer, PromptTerms
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.window.built_in import BUILT_IN
 from proxy.core.window.rules import WindowRules
-from proxy.engine.ports import Composed, Composing
+from proxy.engine.ports import ComposedRequest, ComposeRequest
 from proxy.errors import Forbidden, InvalidRequest, PromptInvalid
 from proxy.ports import Principal
 from proxy.prompting.composer import Composer
-from proxy.prompting.rules_in_force import RulesInForce
+from proxy.prompting.rules import Rules
+from proxy.prompting.snapshot import Snapshot
 
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
 SYSTEM = Prompt("main", Position.SYSTEM, "Rules.")
-CONTEXT = Prompt("where", Position.CONTEXT, "{custom.place}")
+CONTEXT = Prompt("where", Position.CONTEXT, "{{ custom.place }}")
 REMINDER = Prompt("reminder", Position.LAST_USER, "Be brief.")
 FLAG = Prompt("flag", Position.SYSTEM, "Loud.", conditions=(Condition("custom.loud", "eq", True),))
-BROKEN = Prompt("broken", Position.SYSTEM, "{custom.missing}")
+BROKEN = Prompt("broken", Position.SYSTEM, "{{ custom.missing }}")
 TERSE = Prompt("persona:terse", Position.SYSTEM, "Few words.")
-
-
-@dataclass(frozen=True)
-class Set:
-    """Prompts whose templates are format strings over the context."""
-
-    prompts: tuple[Prompt, ...]
-    version: str = "abc123"
-
-    def render(self, prompt: Prompt, context: PromptContext, variables: Mapping[str, Json]) -> str:
-        text = prompt.text
-        for root, values in context.items():
-            for name, value in values.items():
-                text = text.replace(f"{{{root}.{name}}}", str(value))
-        if "{" in text:
-            raise RenderError("a name is undefined")
-        return text
 
 
 @dataclass
@@ -65,8 +48,11 @@ class World:
     changes: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.in_force = RulesInForce(PromptRules(self.terms, **self.rules), self.windows)
-        self.composer = Composer(lambda: Set(self.prompts), self.in_force, self, Aside())
+        rules = Rules(PromptRules(self.terms, **self.rules), self.windows)
+        self.composer = Composer(rules, self.snapshot, self, Aside())
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot.of(self.prompts)
 
     def composed(self, outcome: str) -> None:
         self.outcomes[outcome] += 1
@@ -77,13 +63,13 @@ class World:
     def prompt_changed(self, prompt: str) -> None:
         self.changes[prompt] += 1
 
-    def ask(self, body: Any = None, **changes: Any) -> Composed:
+    def ask(self, body: Any = None, **changes: Any) -> ComposedRequest:
         sent = orjson.dumps(BODY if body is None else body)
-        request = Composing(parse_body(sent), Principal("scope", "red", key_id="k1"), "m")
-        return asyncio.run(self.composer.composed(replace(request, **changes)))
+        request = ComposeRequest(parse_body(sent), Principal("scope", "red", key_id="k1"), "m")
+        return asyncio.run(self.composer.compose(replace(request, **changes)))
 
 
-def messages(composed: Composed) -> Any:
+def messages(composed: ComposedRequest) -> Any:
     assert composed.body is not None
     return orjson.loads(composed.body)["messages"]
 
@@ -96,17 +82,17 @@ def test_the_system_text_is_in_the_body_and_the_reminder_is_not() -> None:
     world = World(terms=PromptTerms(use=("main", "reminder")))
     composed = world.ask()
     assert messages(composed) == [{"role": "system", "content": "Rules."}, *BODY["messages"]]
-    assert (composed.inset, composed.version) == (Inset(after="Be brief."), "abc123")
+    assert (composed.inset, composed.version) == (Inset(after="Be brief."), world.snapshot().version)
     assert world.outcomes == {"composed": 1}
 
 
 def test_terms_without_prompts_change_nothing_and_have_no_version() -> None:
-    assert World(terms=PromptTerms()).ask() == Composed()
+    assert World(terms=PromptTerms()).ask() == ComposedRequest()
 
 
 def test_a_prompt_whose_condition_does_not_hold_leaves_the_body_as_it_came() -> None:
     world = World(terms=PromptTerms(use=("flag",)))
-    assert world.ask() == Composed(version="abc123", is_required=True)
+    assert world.ask() == ComposedRequest(version=world.snapshot().version, is_required=True)
     assert world.skips == {}
 
 
@@ -180,7 +166,7 @@ def test_in_strict_mode_a_mistake_in_the_clients_part_is_a_400_even_where_reques
 def test_a_request_may_be_sent_without_prompts_where_the_configuration_says_so() -> None:
     terms = PromptTerms(use=("*",), strict=True, on_failure=OnFailure.SEND_WITHOUT)
     world = World(prompts=(BROKEN,), terms=terms)
-    assert world.ask() == Composed()
+    assert world.ask() == ComposedRequest()
     assert world.outcomes == {"failed": 1}
 
 
@@ -188,7 +174,7 @@ def test_a_request_may_be_sent_without_prompts_where_the_configuration_says_so()
 def test_a_body_that_cannot_be_taken_apart_is_a_failure_like_any_other(on_failure: OnFailure) -> None:
     world = World(terms=PromptTerms(use=("main",), on_failure=on_failure))
     if on_failure is OnFailure.SEND_WITHOUT:
-        assert world.ask(parsed=None) == Composed()
+        assert world.ask(parsed=None) == ComposedRequest()
         return
     with pytest.raises(InvalidRequest):
         world.ask(parsed=None)
@@ -274,8 +260,10 @@ def test_a_profile_of_prompts_alone_may_be_chosen_where_it_is_allowed() -> None:
 
 def test_changed_rules_hold_for_the_next_request() -> None:
     world = World()
-    world.in_force.replace(PromptRules(PromptTerms(use=("reminder",))), WindowRules())
-    assert world.ask() == Composed(inset=Inset(after="Be brief."), version="abc123", is_required=True)
+    world.composer.rules = Rules(PromptRules(PromptTerms(use=("reminder",))))
+    assert world.ask() == ComposedRequest(
+        inset=Inset(after="Be brief."), version=world.snapshot().version, is_required=True
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Compositions are made once for everything that they depend on."""
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,24 +10,16 @@ from proxy.aside import Aside
 from proxy.core.prompts.composition import Composition
 from proxy.core.prompts.failures import PromptFailure
 from proxy.core.prompts.position import Position
-from proxy.core.prompts.prompt import Json, Prompt, PromptContext
+from proxy.core.prompts.prompt import Prompt
 from proxy.core.prompts.terms import PromptTerms
 from proxy.prompting.compositions import MOST_CHARS, Compositions
+from proxy.prompting.snapshot import Snapshot
 
 TERMS = PromptTerms(use=("*",), context={"custom": {"a": 1}})
 
 
-@dataclass
-class Set:
-    """Prompts that count how often they are rendered."""
-
-    prompts: tuple[Prompt, ...] = (Prompt("a", Position.SYSTEM, "A"),)
-    version: str = "1"
-    rendered: int = 0
-
-    def render(self, prompt: Prompt, context: PromptContext, variables: Mapping[str, Json]) -> str:
-        self.rendered += 1
-        return prompt.text
+def prompts_of(*prompts: Prompt) -> Snapshot:
+    return Snapshot.of(prompts or (Prompt("a", Position.SYSTEM, "A"),))
 
 
 @dataclass
@@ -40,14 +31,14 @@ class Made:
     def __post_init__(self) -> None:
         self.compositions = Compositions(Aside(), lambda composition, terms: self.seen.append(composition))
 
-    def by(self, terms: PromptTerms, prompts: Set) -> Composition:
+    def by(self, terms: PromptTerms, prompts: Snapshot) -> Composition:
         return asyncio.run(self.compositions.by(terms, prompts)).composition
 
 
 def test_an_unchanged_context_is_composed_once() -> None:
-    made, prompts = Made(), Set()
+    made, prompts = Made(), prompts_of()
     assert made.by(TERMS, prompts) is made.by(replace(TERMS, context={"custom": {"a": 1}}), prompts)
-    assert (prompts.rendered, len(made.seen)) == (1, 1)
+    assert len(made.seen) == 1
 
 
 @pytest.mark.parametrize(
@@ -65,7 +56,7 @@ def test_an_unchanged_context_is_composed_once() -> None:
     ],
 )
 def test_whatever_changes_the_texts_is_composed_anew(change: dict[str, Any]) -> None:
-    made, prompts = Made(), Set()
+    made, prompts = Made(), prompts_of()
     made.by(TERMS, prompts)
     made.by(replace(TERMS, **change), prompts)
     assert len(made.seen) == 2
@@ -73,19 +64,19 @@ def test_whatever_changes_the_texts_is_composed_anew(change: dict[str, Any]) -> 
 
 def test_other_prompts_are_composed_anew() -> None:
     made = Made()
-    made.by(TERMS, Set())
-    assert made.by(TERMS, Set((Prompt("a", Position.SYSTEM, "B"),), "2")).system == "B"
+    made.by(TERMS, prompts_of())
+    assert made.by(TERMS, prompts_of(Prompt("a", Position.SYSTEM, "B"))).system == "B"
 
 
 def test_many_prompts_are_composed_beside_the_event_loop() -> None:
     made = Made()
-    prompts = Set(tuple(Prompt(str(i), Position.SYSTEM, "A") for i in range(200)))
+    prompts = prompts_of(*(Prompt(str(i), Position.SYSTEM, "A") for i in range(200)))
     assert len(made.by(TERMS, prompts).parts) == 200
 
 
 def test_all_prompts_together_have_a_bound() -> None:
     made, half = Made(), "x" * (MOST_CHARS // 2)
-    fitting = (Prompt("a", Position.SYSTEM, half), Prompt("b", Position.SYSTEM, half))
-    assert len(made.by(TERMS, Set(fitting)).parts) == 2
+    fitting = [Prompt(name, Position.SYSTEM, half, is_literal=True) for name in ("a", "b")]
+    assert len(made.by(TERMS, prompts_of(*fitting)).parts) == 2
     with pytest.raises(PromptFailure, match="together"):
-        made.by(TERMS, Set((*fitting, Prompt("c", Position.SYSTEM, "y")), "2"))
+        made.by(TERMS, prompts_of(*fitting, Prompt("c", Position.SYSTEM, "y")))

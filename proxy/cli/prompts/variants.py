@@ -4,13 +4,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from proxy.cli.prompt_sources import ANY, PromptSource
-from proxy.core.model_patterns import fitting, matches
+from proxy.cli.prompts.setup import ANY, PromptSetup
+from proxy.core.model_patterns import fitting, matches_any
 from proxy.core.prompts.prompt import Prompt
+from proxy.core.prompts.rules import PromptRules
 from proxy.core.prompts.selection import PERSONA_PREFIX
 from proxy.core.prompts.terms import PromptTerms
 from proxy.core.prompts.wish import ClientWish
-from proxy.prompting.asked_terms import asked_terms
+from proxy.core.window.rules import WindowRules
+from proxy.prompting.rules import Whose
 from proxy.settings import ConfigError
 
 MOST_VARIANTS = 5_000
@@ -53,85 +55,77 @@ class Variant:
         }  # fmt: skip
 
 
-def terms_of(source: PromptSource, variant: Variant) -> PromptTerms:
+def terms_of(setup: PromptSetup, variant: Variant) -> PromptTerms:
     """The terms of such a request, as the proxy finds them. Raises Forbidden where clients may not choose the persona
     or the profile."""
-    whose = (variant.model, variant.team, variant.key_id)
     wish = ClientWish(persona=variant.persona, profile=variant.profile)
-    return asked_terms(source.rules, source.windows, whose, wish)[0]
+    terms, _ = setup.rules.terms_for(Whose(variant.model, variant.team, variant.key_id), wish)
+    return terms
 
 
-def variants(prompts: Iterable[Prompt], *sources: PromptSource) -> Sequence[Variant]:
-    """Every kind of request that some source tells apart, with every persona and profile of ``prompts`` that its client
+def variants(prompts: Iterable[Prompt], *setups: PromptSetup) -> Sequence[Variant]:
+    """Every kind of request that some setup tells apart, with every persona and profile of ``prompts`` that its client
     may choose. Raises ConfigError where there are too many."""
     registered = tuple(prompts)
     found: list[Variant] = []
-    for models, (team, key_id) in product(_models(sources), _clients(sources)):
+    for models, (team, key_id) in product(_models(setups), _clients(setups)):
         plain = Variant(models, team, key_id)
         choices: dict[tuple[str, str], None] = {("", ""): None}
-        for source in sources:
-            choices.update(dict.fromkeys(_choices(registered, source, plain)))
+        for setup in setups:
+            choices.update(dict.fromkeys(_choices(registered, setup, plain)))
         found += [Variant(models, team, key_id, persona, profile) for persona, profile in choices]
         if len(found) > MOST_VARIANTS:
             raise ConfigError([f"the configuration tells more than {MOST_VARIANTS} kinds of requests apart"])
     return found
 
 
-def _choices(prompts: Iterable[Prompt], source: PromptSource, plain: Variant) -> Iterator[tuple[str, str]]:
+def _choices(prompts: Iterable[Prompt], setup: PromptSetup, plain: Variant) -> Iterator[tuple[str, str]]:
     """The personas and profiles that clients may choose beside what they get without a choice."""
-    terms = terms_of(source, plain)
+    terms = terms_of(setup, plain)
     personas, profiles = [""], [""]
     for prompt in prompts:
         persona = prompt.id.removeprefix(PERSONA_PREFIX)
-        if persona != prompt.id and persona != terms.persona and _is_of(terms.allowed.personas, persona):
+        if persona != prompt.id and persona != terms.persona and matches_any(terms.allowed.personas, persona):
             personas.append(persona)
-        is_window = prompt.profile in source.windows.profiles
-        allowed = source.windows.allowed if is_window else terms.allowed.profiles
-        if prompt.profile not in ("", terms.profile, *profiles) and _is_of(allowed, prompt.profile):
+        windows = setup.rules.windows
+        allowed = windows.allowed if prompt.profile in windows.profiles else terms.allowed.profiles
+        if prompt.profile not in ("", terms.profile, *profiles) and matches_any(allowed, prompt.profile):
             profiles.append(prompt.profile)
     yield from product(personas, profiles)
 
 
-def _is_of(patterns: Iterable[str], name: str) -> bool:
-    return any(matches(pattern, name) for pattern in patterns)
+def signature(whose: Whose, *setups: PromptSetup) -> tuple[object, ...]:
+    """What the rules know of a request: requests with equal signatures get the same prompts."""
+    all_rules = _all_rules(setups)
+    team = whose.team if any(whose.team in rules.teams for rules in all_rules) else ""
+    key_id = whose.key_id if any(whose.key_id in rules.keys for rules in all_rules) else ""
+    return (*_said_of(whose.model, setups), team, key_id)
 
 
-def signature(whose: tuple[str, str, str], *sources: PromptSource) -> tuple[object, ...]:
-    """What the rules know of a model, a team and a key: requests with equal signatures get the same prompts."""
-    model, team, key_id = whose
-    return (*_said_of(model, sources), *_clients_of(team, key_id, sources))
+def _all_rules(setups: Sequence[PromptSetup]) -> list[PromptRules | WindowRules]:
+    return [rules for setup in setups for rules in (setup.rules.prompts, setup.rules.windows)]
 
 
-def _models(sources: Sequence[PromptSource]) -> list[tuple[str, ...]]:
+def _models(setups: Sequence[PromptSetup]) -> list[tuple[str, ...]]:
     """The models, those together of which the rules say the same."""
     groups: dict[tuple[tuple[str, ...], ...], list[str]] = {}
-    names = dict.fromkeys(name for source in sources for name in (*source.models, *source.rules.models))
+    names = dict.fromkeys(name for setup in setups for name in (*setup.models, *setup.rules.prompts.models))
     for name in names or [ANY]:
-        groups.setdefault(_said_of(name, sources), []).append(name)
+        groups.setdefault(_said_of(name, setups), []).append(name)
     return [tuple(group) for group in groups.values()]
 
 
-def _said_of(model: str, sources: Sequence[PromptSource]) -> tuple[tuple[str, ...], ...]:
+def _said_of(model: str, setups: Sequence[PromptSetup]) -> tuple[tuple[str, ...], ...]:
     """The patterns of each set of rules that the model is of."""
-    both = (rules for source in sources for rules in (source.rules, source.windows))
-    return tuple(tuple(fitting(rules.models, rules.names_of(model))) for rules in both)
+    return tuple(tuple(fitting(rules.models, rules.names_of(model))) for rules in _all_rules(setups))
 
 
-def _clients_of(team: str, key_id: str, sources: Sequence[PromptSource]) -> tuple[str, str]:
-    """The team and the key, each as far as some rule says something of it."""
-    both = [rules for source in sources for rules in (source.rules, source.windows)]
-    return (
-        team if any(team in rules.teams for rules in both) else "",
-        key_id if any(key_id in rules.keys for rules in both) else "",
-    )
-
-
-def _clients(sources: Sequence[PromptSource]) -> list[tuple[str, str]]:
+def _clients(setups: Sequence[PromptSetup]) -> list[tuple[str, str]]:
     """The pairs of team and key of which some rule says something of its own, and any other team."""
     teams = dict.fromkeys([""])
     keys: dict[tuple[str, str], None] = {}
-    for source in sources:
-        for rules in (source.rules, source.windows):
+    for setup in setups:
+        for rules in (setup.rules.prompts, setup.rules.windows):
             teams.update(dict.fromkeys(rules.teams))
-            keys.update(dict.fromkeys((source.team_of(key_id), key_id) for key_id in rules.keys))
+            keys.update(dict.fromkeys((setup.team_of(key_id), key_id) for key_id in rules.keys))
     return [*((team, "") for team in teams), *keys]

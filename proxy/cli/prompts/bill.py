@@ -13,15 +13,16 @@ read.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from proxy.cli.prompt_difference import Difference
-from proxy.cli.prompt_traffic import DAYS, Traffic, Whose
+from proxy.cli.prompts.difference import Difference
+from proxy.cli.prompts.traffic import DAYS, Traffic
 from proxy.core.money.prices import Price
+from proxy.prompting.rules import Whose
 
 _PERIOD_S = DAYS * 86400.0
 
 
 @dataclass(frozen=True, slots=True)
-class BillLine:
+class BillLineChange:
     """The change for one model, team and key, in USD. ``requests_usd`` is for the changed size of all requests,
     ``session_usd`` for one session that meets the change; both are None where the price is not known."""
 
@@ -49,10 +50,10 @@ class BillLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Bill:
+class BillChange:
     """The change for all requests of the ledger."""
 
-    lines: tuple[BillLine, ...]
+    lines: tuple[BillLineChange, ...]
 
     @property
     def requests_usd(self) -> float:
@@ -79,17 +80,17 @@ def estimated(
     traffic: Iterable[tuple[Whose, Traffic]],
     change: Callable[[Whose], Difference],
     price_of: Callable[[str], Price | None],
-) -> Bill:
+) -> BillChange:
     """The bill of the change for this traffic. ``change`` says what it does to the requests of a model, team and key,
     and ``price_of`` what the tokens of a model cost."""
-    return Bill(tuple(_line(whose, one, change(whose), price_of(whose[0])) for whose, one in traffic))
+    return BillChange(tuple(_line(whose, one, change(whose), price_of(whose.model)) for whose, one in traffic))
 
 
-def _line(whose: Whose, traffic: Traffic, change: Difference, price: Price | None) -> BillLine:
+def _line(whose: Whose, traffic: Traffic, change: Difference, price: Price | None) -> BillLineChange:
     system_tokens = change.new.sizes.system - change.old.sizes.system
     user_tokens = change.new.sizes.user - change.old.sizes.user
     if price is None:
-        return BillLine(whose, traffic, system_tokens, user_tokens, None, None)
+        return BillLineChange(whose, traffic, system_tokens, user_tokens, None, None)
     fresh = _fresh(traffic, price)
     cold = traffic.requests - traffic.warm
     requests_usd = system_tokens * (traffic.warm * price.read + cold * fresh) + user_tokens * traffic.requests * fresh
@@ -97,7 +98,7 @@ def _line(whose: Whose, traffic: Traffic, change: Difference, price: Price | Non
     if change.kept_tokens is not None:
         lost = max(0.0, traffic.read_per_warm_request - change.kept_tokens)
         session_usd = lost * max(0.0, fresh - price.read)
-    return BillLine(whose, traffic, system_tokens, user_tokens, requests_usd, session_usd)
+    return BillLineChange(whose, traffic, system_tokens, user_tokens, requests_usd, session_usd)
 
 
 def _fresh(traffic: Traffic, price: Price) -> float:

@@ -13,16 +13,17 @@ from rich.text import Text
 
 from proxy.app import factories
 from proxy.cli.output import Output, print_json, visible
-from proxy.cli.prompt_bill import Bill, estimated
-from proxy.cli.prompt_contexts import GivenContext, add_contexts, read_context
-from proxy.cli.prompt_difference import Composer, Difference, difference, differences
-from proxy.cli.prompt_places import HELP, opened
-from proxy.cli.prompt_sources import PromptSource
-from proxy.cli.prompt_traffic import DAYS, Whose, read_traffic
-from proxy.cli.prompt_variants import Variant, signature
+from proxy.cli.prompts.bill import BillChange, estimated
+from proxy.cli.prompts.contexts import GivenContext, add_contexts, read_context
+from proxy.cli.prompts.difference import Difference, difference, differences
+from proxy.cli.prompts.places import HELP, opened
+from proxy.cli.prompts.traffic import DAYS, read_traffic
+from proxy.cli.prompts.variants import Variant, signature
+from proxy.cli.prompts.version import PromptVersion
 from proxy.core.money.prices import Price
 from proxy.errors import UnknownModel
 from proxy.planning.tokenizers import local_encode
+from proxy.prompting.rules import Whose
 from proxy.settings import ConfigError, load
 
 _SHOWN_LINES = 200
@@ -60,8 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
     encode = cache(local_encode())
     contexts = {str(file): read_context(file) for file in arguments.context} or {"": {}}
     with ExitStack() as stack:
-        old, new = (_composer(stack.enter_context(opened(place, arguments.config)))
-                    for place in (arguments.old, arguments.new))  # fmt: skip
+        setups = [stack.enter_context(opened(place, arguments.config)) for place in (arguments.old, arguments.new)]
+        old, new = (PromptVersion(setup, setup.snapshot()) for setup in setups)
         found = differences(old, new, contexts, encode)
         usual = next(iter(contexts.values())) if len(contexts) == 1 else {}
         bill = _bill(arguments, old, new, usual) if arguments.ledger else None
@@ -80,11 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if arguments.exit_code and any(one.kept_tokens is not None for one in changed) else 0
 
 
-def _composer(source: PromptSource) -> Composer:
-    return Composer(source, source.snapshot())
-
-
-def _bill(arguments: argparse.Namespace, old: Composer, new: Composer, context: GivenContext) -> Bill:
+def _bill(arguments: argparse.Namespace, old: PromptVersion, new: PromptVersion, context: GivenContext) -> BillChange:
     """The bill for the ledger of the store, if all requests bring this context. Raises ConfigError."""
     config = arguments.config or next(
         (Path(place) for place in (arguments.new, arguments.old) if Path(place).is_file()), None
@@ -98,9 +95,9 @@ def _bill(arguments: argparse.Namespace, old: Composer, new: Composer, context: 
     encode, known = local_encode(), dict[object, Difference]()
 
     def change(whose: Whose) -> Difference:
-        key = signature(whose, old.source, new.source)
+        key = signature(whose, old.setup, new.setup)
         if key not in known:
-            variant = Variant((whose[0],), whose[1], whose[2])
+            variant = Variant((whose.model,), whose.team, whose.key_id)
             known[key] = difference(old, new, variant, context, encode)
         return known[key]
 
@@ -127,7 +124,7 @@ def _view(one: Difference) -> dict[str, object]:
     }
 
 
-def _bill_view(bill: Bill) -> dict[str, Any]:
+def _bill_view(bill: BillChange) -> dict[str, Any]:
     return {
         "is_estimate": True,
         "basis": _ESTIMATE,
@@ -138,7 +135,7 @@ def _bill_view(bill: Bill) -> dict[str, Any]:
         "requests_without_price": bill.requests_without_price,
         "lines": [
             {
-                "model": line.whose[0], "team": line.whose[1], "key": line.whose[2],
+                "model": line.whose.model, "team": line.whose.team, "key": line.whose.key_id,
                 "requests": line.traffic.requests, "sessions": line.traffic.sessions,
                 "open_sessions": round(line.open_sessions, 3), "spent_usd": _usd(line.traffic.spent_usd),
                 "system_tokens": line.system_tokens, "user_tokens": line.user_tokens,
@@ -154,7 +151,7 @@ def _usd(amount: float | None) -> float | None:
     return None if amount is None else round(amount, 9)
 
 
-def _print(changed: Sequence[Difference], same: int, bill: Bill | None) -> None:
+def _print(changed: Sequence[Difference], same: int, bill: BillChange | None) -> None:
     output = Output()
     for one in changed:
         for variant, name in one.cases[:_SHOWN_CASES]:
@@ -196,7 +193,7 @@ def _prefix(one: Difference) -> str:
     )
 
 
-def _print_bill(output: Output, bill: Bill) -> None:
+def _print_bill(output: Output, bill: BillChange) -> None:
     table = Table(box=None, pad_edge=False)
     headings = (
         "model", "team", "key", "requests", "sessions", "spent usd", "tokens a request", "requests usd", "session usd",
@@ -206,7 +203,7 @@ def _print_bill(output: Output, bill: Bill) -> None:
         table.add_column(heading, overflow="fold", justify="left" if index < 3 else "right")
     for line in bill.lines:
         table.add_row(
-            line.whose[0], line.whose[1], line.whose[2] or "-", f"{line.traffic.requests:,}",
+            line.whose.model, line.whose.team, line.whose.key_id or "-", f"{line.traffic.requests:,}",
             f"{line.traffic.sessions:,}", _money(line.traffic.spent_usd), f"{line.system_tokens + line.user_tokens:+,}",
             _money(line.requests_usd), _money(line.session_usd), _money(line.once_usd),
         )  # fmt: skip

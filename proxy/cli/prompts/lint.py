@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from proxy.cli.output import Output, print_json
-from proxy.cli.prompt_contexts import add_contexts, read_context
-from proxy.cli.prompt_findings import Finding, findings
-from proxy.cli.prompt_sources import add_source, source_of
+from proxy.cli.prompts.contexts import add_contexts, read_context
+from proxy.cli.prompts.findings import Finding, findings
+from proxy.cli.prompts.setup import add_setup, setup_of
 
 _STYLES = {"error": "red", "warning": "yellow"}
 
@@ -19,13 +19,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("--strict", action="store_true", help="end with status 1 for warnings, too")
     add_contexts(parser, "the prompts are tried with each")
-    add_source(parser)
+    add_setup(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what is found; 1 where there are errors."""
-    source = source_of(arguments)
-    found = findings(source, [read_context(file) for file in arguments.context])
+    setup = setup_of(arguments)
+    found = findings(setup, [read_context(file) for file in arguments.context])
     errors = sum(finding.severity == "error" for finding in found)
     is_ok = not errors and not (found and arguments.strict)
     if arguments.json:

@@ -2,19 +2,20 @@
 
 import argparse
 import sys
+from dataclasses import asdict
 
 from rich.table import Table
 from rich.text import Text
 
-from proxy.access.directory import DEFAULT_TEAM
 from proxy.cli.output import Output, fail, print_json, visible
-from proxy.cli.prompt_composing import composed, mistakes, sizes, why, why_not
-from proxy.cli.prompt_contexts import add_contexts, read_context
-from proxy.cli.prompt_sources import ANY, PromptSource, add_source, source_of
-from proxy.cli.prompt_variants import Variant, terms_of
+from proxy.cli.prompts.contexts import add_contexts, read_context
+from proxy.cli.prompts.setup import ANY, add_setup, setup_of
+from proxy.cli.prompts.variants import Variant, terms_of
+from proxy.cli.prompts.version import WHY, PromptVersion, Sizes, mistakes
 from proxy.core.prompts.composition import Composition
 from proxy.core.prompts.context import merged
 from proxy.core.prompts.failures import PromptFailure
+from proxy.core.prompts.terms import PromptTerms
 from proxy.errors import ProxyError
 from proxy.planning.tokenizers import local_encode
 
@@ -27,30 +28,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--persona", default="", help="the persona that the client chooses")
     parser.add_argument("--profile", default="", help="the capability profile that the client chooses")
     add_contexts(parser, "several are joined")
-    add_source(parser)
+    add_setup(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what is composed; 0 where no prompt is left out by mistake."""
-    source = source_of(arguments)
-    snapshot = source.snapshot()
-    team = arguments.team or (source.team_of(arguments.key) if arguments.key else DEFAULT_TEAM)
+    setup = setup_of(arguments)
+    version = PromptVersion(setup, setup.snapshot())
+    team = arguments.team or setup.team_of(arguments.key)
     variant = Variant((arguments.model,), team, arguments.key, arguments.persona, arguments.profile)
     context = merged(*map(read_context, arguments.context))
     try:
-        composition = composed(source, snapshot, variant, context)
+        terms, composition = terms_of(setup, variant), version.composition(variant, context)
     except ProxyError as error:
         fail(error.message)
     except PromptFailure as error:
         fail(f"the request would be refused: {error}")
-    report = _report(source, variant, composition, snapshot.version)
-    wrong = why_not(source, snapshot, variant, context) if any(mistakes(composition)) else ""
+    report = _report(version.snapshot.version, variant, terms, composition)
+    wrong = version.mistake(variant, context) if any(mistakes(composition)) else ""
     if arguments.json:
         print_json({**report, "mistake": wrong or None})
     else:
         _print(composition, report)
-    allowed = terms_of(source, variant).allowed.context
-    for root in sorted(root for root, values in context.items() if values and root not in allowed):
+    for root in sorted(root for root, values in context.items() if values and root not in terms.allowed.context):
         print(
             f"note: a request may not bring '{root}' by this configuration; it is taken as configured", file=sys.stderr
         )
@@ -59,10 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
-def _report(source: PromptSource, variant: Variant, composition: Composition, version: str) -> dict[str, object]:
+def _report(version: str, variant: Variant, terms: PromptTerms, composition: Composition) -> dict[str, object]:
     encode = local_encode()
-    counted = sizes(composition, encode)
-    terms = terms_of(source, variant)
     return {
         "version": version,
         "variant": variant.view(),
@@ -71,14 +69,12 @@ def _report(source: PromptSource, variant: Variant, composition: Composition, ve
         "system": composition.system,
         "before_user": composition.inset.before,
         "after_user": composition.inset.after,
-        "tokens": {
-            "system": counted.system, "before_user": counted.before_user, "after_user": counted.after_user,
-        },
+        "tokens": asdict(Sizes.of(composition, encode)),
         "prompts": [
             {"id": part.id, "position": part.position.value, "tokens": encode(part.text)} for part in composition.parts
         ],
-        "skipped": {name: {"reason": reason, "why": why(reason)} for name, reason in composition.skipped.items()},
-    }  # fmt: skip
+        "skipped": {name: {"reason": reason, "why": WHY[reason]} for name, reason in composition.skipped.items()},
+    }
 
 
 def _print(composition: Composition, report: dict[str, object]) -> None:

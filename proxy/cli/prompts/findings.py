@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from proxy.app.prompting import named_prompts
-from proxy.cli.prompt_contexts import GivenContext
-from proxy.cli.prompt_list import condition_text
-from proxy.cli.prompt_reach import Reach, reach
-from proxy.cli.prompt_sources import PromptSource, Readable
+from proxy.cli.prompts.contexts import GivenContext
+from proxy.cli.prompts.listing import condition_text
+from proxy.cli.prompts.reach import Reach, reach
+from proxy.cli.prompts.setup import PromptSetup, Readable
 from proxy.core.model_patterns import matches
 from proxy.core.prompts.conditions import holds
 from proxy.core.prompts.context import merged, value_at
@@ -59,10 +59,10 @@ class _Read:
         return Finding(severity, code, message, self.prompt.id, self.prompt.origin)
 
 
-def findings(source: PromptSource, contexts: Sequence[GivenContext] = ()) -> list[Finding]:
+def findings(setup: PromptSetup, contexts: Sequence[GivenContext] = ()) -> list[Finding]:
     """All that is found, errors first. ``contexts`` are what requests may bring. Raises ConfigError where the
     configuration itself cannot be used."""
-    readable = source.readable()
+    readable = setup.readable()
     found = [Finding("error", "unreadable", problem) for problem in readable.problems]
     read: list[_Read] = []
     for prompt in readable.prompts:
@@ -75,9 +75,9 @@ def findings(source: PromptSource, contexts: Sequence[GivenContext] = ()) -> lis
         found += [*_names(one, readable), *_conditions(one), *_volatile(one)]
     found += _volatile_fragments(readable)
     sound = [one for one in read if not _has_error(one, found)]
-    known = reach([one.prompt for one in sound], source)
-    found += _unused(sound, known, source)
-    found += _settings(source, [one.prompt for one in read], known)
+    known = reach([one.prompt for one in sound], setup)
+    found += _unused(sound, known, setup)
+    found += _settings(setup, [one.prompt for one in read], known)
     found += _volatile_contexts(sound, known, contexts)
     found += _outcomes(sound, known, readable, contexts)
     return sorted(dict.fromkeys(found), key=lambda one: (one.severity, one.place, one.prompt, one.code, one.message))
@@ -167,17 +167,17 @@ def _covers(path: str, inner: str) -> bool:
     return inner == path or inner.startswith(f"{path}.")
 
 
-def _unused(read: Sequence[_Read], known: Reach, source: PromptSource) -> Iterator[Finding]:
+def _unused(read: Sequence[_Read], known: Reach, setup: PromptSetup) -> Iterator[Finding]:
     for one in read:
         # What comes along is there to be chosen from.
-        if one.prompt.id in known.unused and not source.is_shipped(one.prompt):
+        if one.prompt.id in known.unused and not setup.is_shipped(one.prompt):
             yield one.finding("warning", "unused", f"nothing uses the prompt: {known.unused[one.prompt.id]}")
 
 
-def _settings(source: PromptSource, prompts: Sequence[Prompt], known: Reach) -> Iterator[Finding]:
+def _settings(setup: PromptSetup, prompts: Sequence[Prompt], known: Reach) -> Iterator[Finding]:
     """Names in the configuration that no prompt has."""
     ids = [prompt.id for prompt in prompts]
-    for path, pattern in named_prompts(source.settings) if source.settings is not None else ():
+    for path, pattern in named_prompts(setup.settings) if setup.settings is not None else ():
         if not any(matches(pattern, name) for name in ids):
             yield Finding("error", "unknown-prompt", f"no prompt has the id '{pattern}'", place=path)
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from proxy.cli.prompt_sources import PromptSource
-from proxy.cli.prompt_variants import Variant, terms_of, variants
+from proxy.cli.prompts.setup import PromptSetup
+from proxy.cli.prompts.variants import Variant, terms_of, variants
 from proxy.core.model_patterns import matches
 from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import Prompt
@@ -24,9 +24,9 @@ class Reach:
     unused: dict[str, str] = field(default_factory=dict)
 
 
-def reach(prompts: Sequence[Prompt], source: PromptSource) -> Reach:
-    """What requests can get by the rules of a source, whatever their context is. Raises ConfigError."""
-    all_terms = tuple((variant, terms_of(source, variant)) for variant in variants(prompts, source))
+def reach(prompts: Sequence[Prompt], setup: PromptSetup) -> Reach:
+    """What requests can get by the rules of a setup, whatever their context is. Raises ConfigError."""
+    all_terms = tuple((variant, terms_of(setup, variant)) for variant in variants(prompts, setup))
     used = {prompt.id for _, terms in all_terms for one in _with_flags(terms) for prompt in chosen(prompts, one)}
     unused = {prompt.id: _why(prompt, [terms for _, terms in all_terms]) for prompt in prompts if prompt.id not in used}
     return Reach(all_terms, frozenset(used), unused)

@@ -13,6 +13,7 @@ from typing import Any
 from proxy.cli.admin_client import Ask, asking
 from proxy.cli.output import fail, plain_failures
 from proxy.errors import ProxyError
+from proxy.prompting.rules import Whose
 
 DAYS = 30
 """So much of the ledger is read."""
@@ -20,9 +21,6 @@ _PAUSE_S = 3600.0
 _CACHE_LIFE_S = 300.0
 _OK = 200
 _PAGE = "10000"
-
-Whose = tuple[str, str, str]
-"""A model, a team and the id of a key."""
 
 
 @dataclass(slots=True)
@@ -56,7 +54,7 @@ class LedgerTraffic:
         """Count an entry. One without an answer of a model, such as a refusal or an embedding, does not count."""
         if entry["status"] != _OK or not entry["output_tokens"]:
             return
-        whose = (entry["model"], entry["team"], entry["key_id"])
+        whose = Whose(entry["model"], entry["team"], entry["key_id"])
         traffic = self.by_whose.setdefault(whose, Traffic())
         at, last = entry["at"], self._last.get((*whose, entry["user"]))
         if last is None or at - last > _PAUSE_S or not entry["read_tokens"]:

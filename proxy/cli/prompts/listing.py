@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from proxy.cli.output import Output, print_json
-from proxy.cli.prompt_reach import Reach, reach
-from proxy.cli.prompt_sources import add_source, source_of
+from proxy.cli.prompts.reach import Reach, reach
+from proxy.cli.prompts.setup import add_setup, setup_of
 from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import Condition, Prompt
 from proxy.core.request.tokens import Encode
@@ -17,14 +17,14 @@ from proxy.prompting.snapshot import Snapshot
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    add_source(parser)
+    add_setup(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the list."""
-    source = source_of(arguments)
-    snapshot = source.snapshot()
-    found = reach(snapshot.prompts, source)
+    setup = setup_of(arguments)
+    snapshot = setup.snapshot()
+    found = reach(snapshot.prompts, setup)
     rows = [_row(prompt, found, local_encode()) for prompt in in_order(snapshot.prompts)]
     if arguments.json:
         print_json({"version": snapshot.version, "prompts": rows})

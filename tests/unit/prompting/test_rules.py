@@ -8,7 +8,7 @@ from proxy.core.prompts.wish import ClientWish
 from proxy.core.window.profile import Capability, CapabilityProfile
 from proxy.core.window.rules import WindowRules
 from proxy.errors import Forbidden
-from proxy.prompting.asked_terms import asked_terms
+from proxy.prompting.rules import Rules, Whose
 
 OWN = CapabilityProfile("own", Capability.CHAT, template="frame")
 PLAIN = CapabilityProfile("plain", Capability.CHAT)
@@ -20,7 +20,7 @@ RULES = PromptRules(
 
 
 def terms(model: str = "m", team: str = "", profile: str = "") -> tuple[PromptTerms, CapabilityProfile | None]:
-    return asked_terms(RULES, WINDOWS, (model, team, ""), ClientWish(profile=profile))
+    return Rules(RULES, WINDOWS).terms_for(Whose(model, team), ClientWish(profile=profile))
 
 
 def test_without_a_profile_the_terms_are_those_of_the_rules() -> None:

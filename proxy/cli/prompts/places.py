@@ -8,7 +8,7 @@ from io import BytesIO
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
-from proxy.cli.prompt_sources import PromptSource, source_at
+from proxy.cli.prompts.setup import PromptSetup, setup_at
 from proxy.settings import ConfigError
 
 HELP = "a folder of prompts, a configuration, or REVISION:PATH for one of both as it is in Git"
@@ -16,22 +16,22 @@ _GIT_S = 60.0
 
 
 @contextmanager
-def opened(place: str, config: Path | None) -> Iterator[PromptSource]:
-    """The source at a place, for as long as the block lasts. The rules for a folder are those of ``config``. Raises
+def opened(place: str, config: Path | None) -> Iterator[PromptSetup]:
+    """The setup at a place, for as long as the block lasts. The rules for a folder are those of ``config``. Raises
     ConfigError."""
     path = Path(place)
     if path.exists():
-        yield _source(path, config, place)
+        yield _setup(path, config)
         return
     revision, colon, inner = place.partition(":")
     if not colon or not inner:
         raise ConfigError([f"{place}: there is no such file or folder; {HELP}"])
     with TemporaryDirectory(prefix="stratiform-") as folder:
-        yield _source(_checked_out(revision, inner, Path(folder)), config, place)
+        yield _setup(_checked_out(revision, inner, Path(folder)), config)
 
 
-def _source(path: Path, config: Path | None, name: str) -> PromptSource:
-    return source_at(config, [path], name) if path.is_dir() else source_at(path, name=name)
+def _setup(path: Path, config: Path | None) -> PromptSetup:
+    return setup_at(config, [path]) if path.is_dir() else setup_at(path)
 
 
 def _checked_out(revision: str, path: str, folder: Path) -> Path:

@@ -5,13 +5,13 @@ import argparse
 from collections.abc import Mapping
 from types import ModuleType
 
-from proxy.cli import prompt_diff, prompt_lint, prompt_list, prompt_render
+from proxy.cli.prompts import diff, lint, listing, render
 
 _ACTIONS: Mapping[str, tuple[ModuleType, str]] = {
-    "list": (prompt_list, "list the prompts in the order in which they are composed"),
-    "render": (prompt_render, "show what one request gets"),
-    "lint": (prompt_lint, "find mistakes, prompts that are never composed, and what breaks caches"),
-    "diff": (prompt_diff, "show what a change does to texts, tokens, cached prefixes and the bill"),
+    "list": (listing, "list the prompts in the order in which they are composed"),
+    "render": (render, "show what one request gets"),
+    "lint": (lint, "find mistakes, prompts that are never composed, and what breaks caches"),
+    "diff": (diff, "show what a change does to texts, tokens, cached prefixes and the bill"),
 }
 
 

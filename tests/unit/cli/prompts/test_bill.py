@@ -4,14 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.cli.prompt_bill import estimated
-from proxy.cli.prompt_composing import Sizes
-from proxy.cli.prompt_difference import Difference, Side
-from proxy.cli.prompt_traffic import LedgerTraffic, Traffic
+from proxy.cli.prompts.bill import estimated
+from proxy.cli.prompts.difference import Difference, Side
+from proxy.cli.prompts.traffic import LedgerTraffic, Traffic
+from proxy.cli.prompts.version import Sizes
 from proxy.core.money.prices import Price
+from proxy.prompting.rules import Whose
 
 PRICE = Price(3.0, 15.0, 0.3, 3.75, 6.0)
-WHOSE = ("m", "red", "")
+WHOSE = Whose("m", "red")
 
 
 def bill(traffic: Traffic, old: Sizes, new: Sizes, kept_tokens: int | None, price: Price | None = PRICE):  # type: ignore[no-untyped-def]

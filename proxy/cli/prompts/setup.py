@@ -1,8 +1,8 @@
-"""Where the commands of prompts read from: a configuration with its folders, or folders alone."""
+"""What the commands of prompts work on: a configuration with its folders, or folders alone."""
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from proxy.access.directory import DEFAULT_TEAM
@@ -11,22 +11,26 @@ from proxy.cli.admin_client import DEFAULT_CONFIG
 from proxy.core.prompts.prompt import ROOTS, Prompt
 from proxy.core.prompts.rules import PromptRules
 from proxy.core.prompts.terms import Allowed, PromptTerms
-from proxy.core.window.rules import WindowRules
 from proxy.plugins import build_plugin_manager
 from proxy.prompting.files import PromptFileError, markdown_files, read_file
 from proxy.prompting.fragments import texts_of
+from proxy.prompting.rules import Rules
 from proxy.prompting.snapshot import Snapshot
 from proxy.prompting.sources import SHIPPED, Sources
 from proxy.settings import ConfigError, Settings, load
 
 ANY = "*"
 """The name of a model that no rule is about."""
-_ALL = PromptTerms(
-    use=(ANY,),
-    tools=True,
-    plugins=True,
-    agents=True,
-    allowed=Allowed(True, True, True, personas=(ANY,), profiles=(ANY,), context=frozenset(ROOTS)),
+_ALL = Rules(
+    PromptRules(
+        base=PromptTerms(
+            use=(ANY,),
+            tools=True,
+            plugins=True,
+            agents=True,
+            allowed=Allowed(True, True, True, personas=(ANY,), profiles=(ANY,), context=frozenset(ROOTS)),
+        )
+    )
 )
 
 
@@ -40,22 +44,18 @@ class Readable:
 
 
 @dataclass(frozen=True, slots=True)
-class PromptSource:
+class PromptSetup:
     """``folders`` in the order in which their prompts are registered, behind the shipped ones where ``has_shipped``.
-    ``models``, ``teams`` and ``keys`` are the names that a configuration knows. ``settings`` is None where there are
+    ``models`` and ``keys`` are the names that a configuration knows. ``settings`` is None where there are
     folders only; then every prompt is composed, and clients may ask for everything."""
 
-    name: str
     folders: tuple[Path, ...] = ()
     has_shipped: bool = False
-    rules: PromptRules = PromptRules(base=_ALL)
-    windows: WindowRules = WindowRules()
+    rules: Rules = _ALL
     models: tuple[str, ...] = ()
-    teams: tuple[str, ...] = ()
-    keys: tuple[tuple[str, str], ...] = ()
-    """Pairs of the id of a key and its team."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """The team of each key, by the key's id."""
     settings: Settings | None = None
-    config: Path | None = None
 
     def snapshot(self) -> Snapshot:
         """The prompts as a proxy would use them. Raises ConfigError."""
@@ -89,7 +89,7 @@ class PromptSource:
 
     def team_of(self, key_id: str) -> str:
         """The team of a key that the configuration has, else the default team."""
-        return dict(self.keys).get(key_id, DEFAULT_TEAM)
+        return self.keys.get(key_id, DEFAULT_TEAM)
 
     def _sources(self) -> Sources:
         try:
@@ -107,7 +107,7 @@ def _files(sources: Sources, problems: list[str]) -> Iterator[Path]:
             problems.append(str(error))
 
 
-def add_source(parser: argparse.ArgumentParser) -> None:
+def add_setup(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where prompts are read."""
     group = parser.add_argument_group("where prompts are read, and how the command prints")
     group.add_argument(
@@ -121,39 +121,31 @@ def add_source(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--json", action="store_true", help="print JSON")
 
 
-def source_of(arguments: argparse.Namespace) -> PromptSource:
-    """The source that the options of ``add_source`` name. Raises ConfigError."""
-    config, folders = arguments.config, tuple(arguments.folder)
-    if config is None and not folders:
+def setup_of(arguments: argparse.Namespace) -> PromptSetup:
+    """The setup that the options of ``add_setup`` name. Raises ConfigError."""
+    config = arguments.config
+    if config is None and not arguments.folder:
         if not DEFAULT_CONFIG.exists():
             raise ConfigError([f"there is no {DEFAULT_CONFIG} here: use --config FILE or --folder FOLDER"])
         config = DEFAULT_CONFIG
-    return source_at(config, folders)
+    return setup_at(config, arguments.folder)
 
 
-def source_at(config: Path | None, folders: Sequence[Path] = (), name: str = "") -> PromptSource:
-    """The source of a configuration, of folders, or of both: then the rules are the configuration's, and the prompts
+def setup_at(config: Path | None, folders: Sequence[Path] = ()) -> PromptSetup:
+    """The setup of a configuration, of folders, or of both: then the rules are the configuration's, and the prompts
     those of the folders. Raises ConfigError."""
-    folders = tuple(folders)
     for folder in folders:
         if not folder.is_dir():
             raise ConfigError([f"{folder}: is no folder"])
-    shown = name or ", ".join(str(place) for place in (config, *folders) if place is not None)
     if config is None:
-        return PromptSource(shown, folders)
+        return PromptSetup(tuple(folders))
     settings = load(config)
     table = factories.model_table(settings, factories.price_map(settings))
-    known = declared.declared(settings)
-    source = PromptSource(
-        shown,
-        tuple(settings.prompt_folders),
+    return PromptSetup(
+        tuple(folders or settings.prompt_folders),
         settings.stratiform.prompts.shipped,
-        prompting.prompt_rules(settings, table.spellings),
-        prompting.window_rules(settings, table.spellings),
+        prompting.rules_of(settings, table.spellings),
         models=tuple(dict.fromkeys([*table.names(), *table.patterns()])),
-        teams=tuple(team.name for team in known.teams),
-        keys=tuple((key.id, key.team) for key in known.keys),
+        keys={key.id: key.team for key in declared.declared(settings).keys},
         settings=settings,
-        config=config,
     )
-    return replace(source, folders=folders) if folders else source

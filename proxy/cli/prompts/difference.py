@@ -5,34 +5,13 @@ from dataclasses import dataclass
 from difflib import unified_diff
 from os.path import commonprefix
 
-from proxy.cli.prompt_composing import Sizes, composed, mistakes, sizes, why
-from proxy.cli.prompt_contexts import GivenContext
-from proxy.cli.prompt_sources import PromptSource
-from proxy.cli.prompt_variants import Variant, variants
+from proxy.cli.prompts.contexts import GivenContext
+from proxy.cli.prompts.variants import Variant, variants
+from proxy.cli.prompts.version import WHY, PromptVersion, Sizes, mistakes
 from proxy.core.prompts.composition import Composition
 from proxy.core.prompts.failures import PromptFailure
 from proxy.core.request.tokens import Encode
 from proxy.errors import ProxyError
-from proxy.prompting.snapshot import Snapshot
-
-
-@dataclass(frozen=True, slots=True)
-class Composer:
-    """One side of the comparison."""
-
-    source: PromptSource
-    snapshot: Snapshot
-
-    def side(self, variant: Variant, context: GivenContext, encode: Encode) -> "Side":
-        """What such a request gets on this side."""
-        try:
-            composition = composed(self.source, self.snapshot, variant, context)
-        except ProxyError as error:
-            return Side(problem=error.message)
-        except PromptFailure as error:
-            return Side(problem=f"the request is refused: {error}")
-        wrong = "; ".join(f"'{name}' is left out: {why(reason)}" for name, reason in mistakes(composition))
-        return Side(composition, sizes(composition, encode), wrong)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +53,13 @@ class Difference:
 
 
 def differences(
-    old: Composer, new: Composer, contexts: Mapping[str, GivenContext], encode: Encode
+    old: PromptVersion, new: PromptVersion, contexts: Mapping[str, GivenContext], encode: Encode
 ) -> Sequence[Difference]:
     """The change for every kind of request that either side tells apart, in each of the contexts; kinds with the same
     texts are together. Raises ConfigError."""
     prompts = {prompt.id: prompt for prompt in (*old.snapshot.prompts, *new.snapshot.prompts)}
     found: dict[tuple[object, ...], Difference] = {}
-    for variant in variants(prompts.values(), old.source, new.source):
+    for variant in variants(prompts.values(), old.setup, new.setup):
         for name, context in contexts.items():
             one = difference(old, new, variant, context, encode)
             key = (*one.old.texts.values(), one.old.problem, *one.new.texts.values(), one.new.problem)
@@ -90,12 +69,22 @@ def differences(
     return list(found.values())
 
 
-def difference(old: Composer, new: Composer, variant: Variant, context: GivenContext, encode: Encode) -> Difference:
+def difference(
+    old: PromptVersion, new: PromptVersion, variant: Variant, context: GivenContext, encode: Encode
+) -> Difference:
     """The change for one kind of request."""
-    before, after = old.side(variant, context, encode), new.side(variant, context, encode)
-    return Difference(((variant, ""),), before, after, _kept_tokens(before, after, encode))
+    before, after = _side(old, variant, context, encode), _side(new, variant, context, encode)
+    old_text, new_text = before.composition.system, after.composition.system
+    kept_tokens = None if old_text == new_text else encode(commonprefix([old_text, new_text]))
+    return Difference(((variant, ""),), before, after, kept_tokens)
 
 
-def _kept_tokens(old: Side, new: Side, encode: Encode) -> int | None:
-    before, after = old.composition.system, new.composition.system
-    return None if before == after else encode(commonprefix([before, after]))
+def _side(version: PromptVersion, variant: Variant, context: GivenContext, encode: Encode) -> Side:
+    try:
+        composition = version.composition(variant, context)
+    except ProxyError as error:
+        return Side(problem=error.message)
+    except PromptFailure as error:
+        return Side(problem=f"the request is refused: {error}")
+    wrong = "; ".join(f"'{name}' is left out: {WHY[reason]}" for name, reason in mistakes(composition))
+    return Side(composition, Sizes.of(composition, encode), wrong)

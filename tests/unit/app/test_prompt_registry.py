@@ -6,16 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from proxy.app.prompt_source import PromptSource, composes
+from proxy.app.prompt_registry import LazyRegistry
 from proxy.core.prompts.rules import PromptRules
 from proxy.core.prompts.terms import PromptLayer, PromptTerms
 from proxy.core.window.built_in import BUILT_IN
 from proxy.core.window.rules import WindowRules
 from proxy.plugins import build_plugin_manager
-from proxy.prompting.rules_in_force import RulesInForce
-from proxy.settings import ConfigError
+from proxy.prompting.rules import Rules
+from proxy.settings import ConfigError, Environment, Settings, load
 from proxy.telemetry.metrics import Metrics
 
+MODELS = """
+model_list:
+  - {model_name: m, litellm_params: {model: openai/m, api_base: "http://localhost:9/v1"}}
+"""
+RULES = Rules(PromptRules(PromptTerms(use=("*",))))
 TEXT = "---\nid: {id}\nposition: system\n---\n{text}\n"
 
 
@@ -32,25 +37,19 @@ class Looks:
         self.next.clear()
 
 
-def source(folder: Path, wait: Looks, metrics: Metrics | None = None) -> PromptSource:
-    return PromptSource(
-        [folder], is_shipped=False, look_s=1.0, manager=build_plugin_manager(), metrics=metrics or Metrics(), wait=wait
-    )
-
-
-def test_before_it_is_opened_there_are_no_prompts(tmp_path: Path) -> None:
-    async def run() -> None:
-        found = source(tmp_path / "nowhere", Looks()).prompt_set()
-        assert (found.prompts, found.version) == ((), "")
-
-    asyncio.run(run())
+def registry(folder: Path, wait: Looks, metrics: Metrics | None = None) -> tuple[LazyRegistry, Settings]:
+    path = folder / "config.yaml"
+    path.write_text(f"{MODELS}stratiform: {{prompts: {{folders: [.], shipped: false}}}}")
+    settings = load(path, environment=Environment({"HOME": str(folder)}))
+    return LazyRegistry(settings, build_plugin_manager(), metrics or Metrics(), wait), settings
 
 
 def test_what_cannot_be_read_is_a_mistake_of_the_configuration(tmp_path: Path) -> None:
     async def run() -> None:
         (tmp_path / "a.md").write_text(TEXT.format(id="a", text="{{ nothing"))
+        prompts, settings = registry(tmp_path, Looks())
         with pytest.raises(ConfigError) as found:
-            await source(tmp_path, Looks()).open()
+            await prompts.open(settings, RULES)
         assert "a.md" in found.value.problems[0]
 
     asyncio.run(run())
@@ -60,21 +59,21 @@ def test_files_are_followed_until_it_is_closed(tmp_path: Path) -> None:
     async def run() -> None:
         path, looks, metrics = tmp_path / "a.md", Looks(), Metrics()
         path.write_text(TEXT.format(id="a", text="One"))
-        prompts = source(tmp_path, looks, metrics)
-        await prompts.open()
-        before = prompts.prompt_set()
+        prompts, settings = registry(tmp_path, looks, metrics)
+        await prompts.open(settings, RULES)
+        before = prompts.snapshot()
         assert [prompt.text for prompt in before.prompts] == ["One"]
-        await prompts.open()
-        assert prompts.prompt_set() is before
+        await prompts.open(settings, RULES)
+        assert prompts.snapshot() is before
         path.write_text(TEXT.format(id="a", text="Another"))
         while looks.waits < 2:
             looks.next.set()
             await asyncio.sleep(0)
-        while prompts.prompt_set() is before:
+        while prompts.snapshot() is before:
             await asyncio.sleep(0)
-        assert [prompt.text for prompt in prompts.prompt_set().prompts] == ["Another"]
+        assert [prompt.text for prompt in prompts.snapshot().prompts] == ["Another"]
         value = metrics.registry.get_sample_value("stratiform_prompt_set_version")
-        assert value == int(prompts.prompt_set().version, 16)
+        assert value == int(prompts.snapshot().version, 16)
         await prompts.aclose()
         waits = looks.waits
         looks.next.set()
@@ -97,4 +96,4 @@ def test_files_are_followed_until_it_is_closed(tmp_path: Path) -> None:
 def test_the_registry_is_needed_where_a_request_may_be_composed(
     prompts: PromptRules, windows: WindowRules, expected: bool
 ) -> None:
-    assert composes(RulesInForce(prompts, windows)) is expected
+    assert Rules(prompts, windows).may_compose is expected

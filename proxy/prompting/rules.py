@@ -1,0 +1,65 @@
+"""Whose requests get which prompts and which context window, and what their clients may choose of it."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from proxy.core.model_patterns import matches_any
+from proxy.core.prompts.layers import client_terms
+from proxy.core.prompts.rules import PromptRules
+from proxy.core.prompts.terms import OnFailure, PromptTerms
+from proxy.core.prompts.wish import ClientWish
+from proxy.core.window.profile import CapabilityProfile
+from proxy.core.window.rules import WindowRules
+
+_NO_WISH = ClientWish()
+
+
+class Whose(NamedTuple):
+    """What the rules go by: the model that a request names, and the team and the id of its key."""
+
+    model: str
+    team: str = ""
+    key_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the configuration says about prompts and context windows. A reload makes new ones."""
+
+    prompts: PromptRules = PromptRules()
+    windows: WindowRules = WindowRules()
+
+    @property
+    def may_compose(self) -> bool:
+        """Whether any request may get a prompt of the registry."""
+        has_template = any(profile.template for profile in self.windows.profiles.values())
+        return not self.prompts.is_empty or (has_template and not self.windows.is_empty)
+
+    def terms_for(self, whose: Whose, wish: ClientWish = _NO_WISH) -> tuple[PromptTerms, CapabilityProfile | None]:
+        """By which terms the request is composed, and which budget its context window has; None: it has none. The
+        profile that a client asks for is a capability profile where there is one of that name, else it is one of the
+        prompts alone. Raises Forbidden for what the client may not choose."""
+        terms, wanted = self.prompts.terms_for(*whose), wish.profile
+        is_prompts_own = wanted not in self.windows.profiles and (
+            wanted == terms.profile or matches_any(terms.allowed.profiles, wanted)
+        )
+        profile = self.windows.profile_for(*whose, "" if is_prompts_own else wanted)
+        asked = client_terms(terms, replace(wish, profile=wanted if is_prompts_own else ""))
+        return _with_profile(asked, profile), profile
+
+    def requires_prompts(self, whose: Whose) -> bool:
+        """Whether the request must not go without the operator's prompts. Where the model is not known (""), it may be
+        any."""
+        if not self.may_compose:
+            return False
+        models = (whose.model,) if whose.model else ("", *self.prompts.models, *self.windows.models)
+        all_terms = (self.terms_for(whose._replace(model=model))[0] for model in models)
+        return any(not terms.is_empty and terms.on_failure is OnFailure.REFUSE for terms in all_terms)
+
+
+def _with_profile(terms: PromptTerms, profile: CapabilityProfile | None) -> PromptTerms:
+    """The terms for requests of a capability profile, which may have a prompt of its own."""
+    if profile is None:
+        return terms
+    use = (*terms.use, profile.template) if profile.template else terms.use
+    return replace(terms, use=use, profile=terms.profile or profile.name)
