@@ -19,7 +19,7 @@ from proxy.core.structured.panels.board import Board
 from proxy.core.structured.placement.placement import Placement
 from proxy.core.structured.session.kept_texts import filled
 from proxy.core.structured.symbols.symbol_index import SymbolMap
-from proxy.core.wire.json_body import Unreadable
+from proxy.core.wire.json_body import MOST_ELEMENTS, TooMany, Unreadable
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import InvalidRequest, MissingContent
 from proxy.planning.arrangement import Arrangement
@@ -94,6 +94,9 @@ class StructuredChats:
         size, assembler = len(sent.body), self.assembler
         try:
             form, conversation = await self._aside.run_large(size, partial(assembler.read, sent))
+        except TooMany as error:
+            message = f"'messages' has more than {MOST_ELEMENTS} messages, or too many parts in them"
+            raise InvalidRequest(message, param="messages", code="too_many_items") from error
         except Unreadable as error:
             raise InvalidRequest("'messages' must be an array of messages", param="messages") from error
         resolved = await self._resolved(form, conversation, principal)

@@ -12,6 +12,7 @@ from proxy.core.wire.json_body import (
     ChatRequest,
     Members,
     Span,
+    TooMany,
     Unreadable,
     elements,
     parse_chat,
@@ -81,7 +82,7 @@ class ParsedBody:
         if self._added is None:
             self._added = elements(self.members["messages"])
         if self.known + len(self._added) > MOST_ELEMENTS:
-            raise Unreadable("too many messages")
+            raise TooMany("too many messages")
         return self._added
 
     def raws(self) -> Iterator[Raw | bytes]:

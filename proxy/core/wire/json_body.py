@@ -41,6 +41,10 @@ class Unreadable(Exception):
     """Valid JSON that cannot be taken apart here: it is forwarded as it is."""
 
 
+class TooMany(Unreadable):
+    """An array with more elements than are taken apart here, itself or within."""
+
+
 Patch = tuple[int, int, bytes]
 """The bytes from a place up to another, and what stands there instead."""
 
@@ -119,13 +123,13 @@ def parse_members(body: bytes) -> Members:
 def elements(raw: Raw | bytes) -> list[Raw]:
     """The elements of a JSON array. Raises Unreadable where it is none, or has too many, itself or within."""
     if _is_vast(raw) or _has_vast_parts(raw):
-        raise Unreadable("too many elements")
+        raise TooMany("too many elements")
     try:
         found = decoded_array(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable("not an array") from error
     if len(found) > MOST_ELEMENTS:
-        raise Unreadable("too many elements")
+        raise TooMany("too many elements")
     return found
 
 
@@ -219,7 +223,7 @@ def decoded_array(raw: Raw | bytes) -> list[Raw]:
         own, shape = _own_and_shape(raw, error)
         found = _ARRAY.decode(shape)
         if len(found) > MOST_ELEMENTS:
-            raise Unreadable("too many elements") from None
+            raise TooMany("too many elements") from None
         whole, position = memoryview(own), shape.index(b"[")
         own_elements: list[Raw] = []
         for each in found:

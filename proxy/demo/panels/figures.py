@@ -18,7 +18,8 @@ _LEARNING_TURNS = 10
 class Scenario:
     """A session, the forms in which it is sent, and what is asked of live panels: ``most_share`` of what the same
     requests cost without a cache, ``most_ratio`` of each other form, and ``least_read`` of the prompt tokens read from
-    the cache after ten turns; ``most_live`` messages that stand behind the frozen ones. 0 asks for nothing."""
+    the cache after ten turns; ``most_live`` messages that stand behind the frozen ones; ``most_prompt`` tokens in any
+    prompt. 0 asks for nothing."""
 
     name: str
     words: str
@@ -28,14 +29,26 @@ class Scenario:
     most_ratio: float = 0.0
     least_read: float = 0.0
     most_live: int = 0
+    most_prompt: int = 0
 
+
+WINDOW_TOKENS = 200_000
+"""What the demo's model reads at most (https://platform.claude.com/docs/en/about-claude/models/overview)."""
 
 _ALL, _TWO = (Form.UNTOUCHED, Form.CONTEXT, Form.PANELS), (Form.UNTOUCHED, Form.PANELS)
 SCENARIOS = (
     Scenario("chat", "60 turns, eight panels", Pace(60), _ALL, most_share=0.25, most_ratio=0.5),
     Scenario("pauses", "the same, two pauses beyond the life", Pace(60, pause_every=20), _TWO, most_ratio=0.5),
     Scenario("loops", "12 turns of 3 to 8 calls each", Pace(12, has_calls=True), _ALL, most_share=0.25, most_ratio=0.5),
-    Scenario("long", "300 turns, frozen", Pace(300, most_pasted=2), (Form.FREEZING,), least_read=0.85, most_live=80),
+    Scenario(
+        "long",
+        "300 turns, frozen",
+        Pace(300, most_pasted=2),
+        (Form.FREEZING,),
+        least_read=0.85,
+        most_live=80,
+        most_prompt=WINDOW_TOKENS,
+    ),
 )
 
 
@@ -55,6 +68,7 @@ class FormTally:
     uncached_usd: float = 0.0
     requests: int = 0
     most_live: int = 0
+    most_prompt: int = 0
     losses: list[str] = field(default_factory=list)
 
     @property
@@ -71,6 +85,7 @@ class FormTally:
         """A request was answered: ``usage`` is what was reported, ``sent`` what had reached the provider."""
         self.requests += 1
         self.total.add(usage)
+        self.most_prompt = max(self.most_prompt, usage.prompt)
         if len([message for message in sending.turn.done if message["role"] == "user"]) >= _LEARNING_TURNS:
             self.late.add(usage)
         self.usd += input_cost(usage, self.price)
@@ -120,6 +135,8 @@ class Comparison:
             yield Goal("read after ten turns", ours.late.hit_rate, scenario.least_read, "at least")
         if scenario.most_live:
             yield Goal("live messages", ours.most_live, scenario.most_live)
+        if scenario.most_prompt:
+            yield Goal("tokens of the longest prompt", ours.most_prompt, scenario.most_prompt)
 
 
 def comparison(scenario: Scenario, setting: Setting, price: Price) -> Comparison:

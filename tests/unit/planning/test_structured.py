@@ -16,6 +16,7 @@ from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.context import ContextFile
 from proxy.core.structured.symbols.symbol_index import SymbolMap
+from proxy.core.wire.json_body import MOST_ELEMENTS
 from proxy.errors import InvalidRequest
 from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
 from proxy.planning.structured import ModelFacts, StructuredChats
@@ -107,6 +108,15 @@ def test_messages_that_are_no_array_are_refused() -> None:
     with pytest.raises(InvalidRequest) as found:
         assemble(chats(Watch()), {"files": FILES}, messages="q")
     assert found.value.param == "messages"
+
+
+def test_more_messages_than_are_read_are_refused_by_their_number() -> None:
+    with pytest.raises(InvalidRequest) as found:
+        assemble(chats(Watch()), {"panels": []}, messages=[{"role": "user", "content": "q"}] * (MOST_ELEMENTS + 1))
+    assert (found.value.param, found.value.code) == ("messages", "too_many_items")
+    assert str(MOST_ELEMENTS) in str(found.value)
+    most = [{"role": "user", "content": "q"}] * MOST_ELEMENTS
+    assert assemble(chats(Watch()), {"panels": []}, messages=most).conversation.prompt
 
 
 def test_large_contents_are_assembled_alike() -> None:

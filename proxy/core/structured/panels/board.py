@@ -74,7 +74,7 @@ def refreshed(board: Board, panels: Sequence[Panel], progress: Progress, now_s: 
     digests = _digests(shown)
     last_s = max((board.panels[key].stamp_s for key in digests if key in board.panels), default=-inf)
     stamp_s = now_s if now_s > last_s else nextafter(last_s, inf)
-    old = {key: replace(memory, place=known.place(memory.place)) for key, memory in board.panels.items()}
+    old = {key: known.memory(memory) for key, memory in board.panels.items()}
     memories = {key: _seen_again(old.get(key), digest, stamp_s) for key, digest in digests.items()}
     moved, taken = _moved(board, old, shown, digests, progress, now_s)
     memories |= {key: replace(memories[key], taken=memories[key].taken + 1) for key in taken}
@@ -162,6 +162,11 @@ class _Whereabouts:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._by_digest: dict[bytes, list[int]] | None = None
+
+    def memory(self, memory: PanelMemory) -> PanelMemory:
+        """The memory with its place as it is now."""
+        place = self.place(memory.place)
+        return memory if place is memory.place else replace(memory, place=place)
 
     def place(self, place: Place | None) -> Place | None:
         """Where the place is now: behind the message that it stood behind; None where there is no such message."""

@@ -7,6 +7,7 @@ from msgspec import Raw
 from proxy.core.response.panel_calls import PANEL_TOOL
 from proxy.core.structured.panels.pairs import panel_text
 from proxy.core.structured.panels.panel import CONVERSATION, Panel
+from proxy.core.wire.json_body import Unreadable, elements, members_of, text_value
 
 DECLARATION = (
     b'{"type":"function","function":{"name":"'
@@ -36,13 +37,26 @@ def with_declaration(tools: Raw | bytes | None) -> bytes | None:
     """The request's tools with the declaration in front of them; None where they are no array, and stay as they
     are."""
     raw = b"null" if tools is None else bytes(tools).strip()
-    if raw == b"null" or not raw[1:-1].strip():
-        return b"[" + DECLARATION + b"]"
-    if not raw.startswith(b"["):
+    if raw != b"null" and not raw.startswith(b"["):
         return None
-    return b"[" + DECLARATION + b"," + raw[1:]
+    own = b"" if raw == b"null" else raw[1:-1]
+    return b"[" + DECLARATION + (b"," + own if own.strip() else b"") + b"]"
 
 
 def names_tool(tools: Raw | bytes | None) -> bool:
-    """Whether the client's own tools have this name somewhere."""
-    return tools is not None and f'"{PANEL_TOOL}"'.encode() in bytes(tools)
+    """Whether one of the client's own tools has this name, however it is escaped. What cannot be read names none."""
+    try:
+        own = elements(tools) if tools is not None else []
+    except Unreadable:
+        return False
+    return any(PANEL_TOOL in _names(tool) for tool in own)
+
+
+def _names(tool: Raw) -> list[object]:
+    """What a definition calls its tool: the name stands in it, or in the member that is named like its type."""
+    try:
+        members = members_of(tool)
+        holders = [members, *(members_of(members[kind]) for kind in ("function", "custom") if kind in members)]
+        return [text_value(holder["name"]) for holder in holders if "name" in holder]
+    except Unreadable:
+        return []

@@ -51,6 +51,13 @@ def test_a_frozen_conversation_has_few_live_messages() -> None:
     assert (goal.found, goal.wanted, goal.is_reached) == (23, 5, False)
 
 
+@pytest.mark.parametrize(("most", "reached"), [(1_000, True), (999, False)])
+def test_the_longest_prompt_fits_the_window_or_does_not(most: int, reached: bool) -> None:
+    scenario = replace(SMALL, forms=(Form.FREEZING,), most_prompt=most)
+    (goal,) = [goal for goal in answered(scenario, 900).goals() if goal.words == "tokens of the longest prompt"]
+    assert (goal.found, goal.wanted, goal.is_reached) == (1_000, most, reached)
+
+
 def test_each_form_is_an_account_of_its_own_and_its_faults_are_listed() -> None:
     compared = answered(replace(SMALL, pace=Pace(2)), 0)
     assert len({tally.key for tally in compared.tallies.values()}) == len(Form)

@@ -38,10 +38,41 @@ def test_the_declaration_stands_in_front_of_the_client_s_tools_which_stay_as_the
     for nothing in (None, b"null", b"[]", b"[ ]"):
         assert with_declaration(nothing) == b"[" + DECLARATION + b"]"
     assert with_declaration(b"[ " + own + b"\n]") == b"[" + DECLARATION + b", " + own + b"\n]"
-    assert with_declaration(b'{"a":1}') is None
 
 
-def test_a_tool_of_the_client_s_with_this_name_is_seen() -> None:
-    assert names_tool(b'[{"function":{"name":"dynamic_panel"}}]')
-    assert not names_tool(b'[{"function":{"description":"as \\"dynamic_panel\\" does","name":"own"}}]')
-    assert not names_tool(None)
+@pytest.mark.parametrize("tools", [b'{"a":1}', b"{}", b"1", b'""', b"true"])
+def test_tools_that_are_no_array_stay_as_they_are(tools: bytes) -> None:
+    assert with_declaration(tools) is None
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        b'{"function":{"name":"dynamic_panel"}}',
+        b'{"type":"function","function":{"description":"x","name" : "dynamic\\u005fpanel"}}',
+        b'{"type":"custom","custom":{"name":"dynamic_panel"}}',
+        b'{"name":"dynamic_panel","input_schema":{}}',
+        b'{"function":{"name":"dynamic_panel","description":"\\ud800"}}',
+    ],
+)
+@pytest.mark.parametrize("other", [b'{"function":{"name":"own"}}', b'"no tool"', b'{"function":3}', b"[]"])
+def test_a_tool_of_the_client_s_with_this_name_is_seen_however_it_is_written(tool: bytes, other: bytes) -> None:
+    assert names_tool(b"[" + tool + b"]")
+    assert names_tool(b"[" + other + b" , " + tool + b"]")
+    assert not names_tool(b"[" + other + b"]")
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        None,
+        b"null",
+        b"[]",
+        b"3",
+        b'[{"function":{"description":"as \\"dynamic_panel\\" does","name":"own"}}]',
+        b'[{"function":{"name":"own","parameters":{"properties":{"of":{"enum":["dynamic_panel"]}}}}}]',
+        b'[{"function":{"name":["dynamic_panel"]}}]',
+    ],
+)
+def test_a_tool_that_only_speaks_of_this_name_is_not_taken_for_it(tools: bytes | None) -> None:
+    assert not names_tool(tools)
