@@ -46,11 +46,11 @@ class AssemblyWatch(Protocol):
         """In so many of the tiers L0 to L3 nothing stands."""
         ...
 
-    def item_skipped(self, reason: str, count: int) -> None:
+    def item_skipped(self, reason: str, *, by: int) -> None:
         """Items of a request are not shown."""
         ...
 
-    def panels(self, kind: str, state: str, count: int) -> None:
+    def panels(self, kind: str, state: str, *, by: int) -> None:
         """So many panels of a kind were shown, whose content is ``new``, or the ``same`` as in the request before."""
         ...
 
@@ -129,7 +129,7 @@ class StructuredChats:
         chat = await self._aside.run_large(size, work)
         if self._watch is not None:
             for reason, count in chat.assembly.skipped.items():
-                self._watch.item_skipped(reason.value, count)
+                self._watch.item_skipped(reason.value, by=count)
             if chat.uncompacted is not None and self.compactions is None:
                 self._watch.compacted(CompactionOutcome.DISALLOWED.value)
         return chat
@@ -143,7 +143,7 @@ class StructuredChats:
                 is_same = before.memory(panel).digest == dialogue.board.memory(panel).digest
                 states[panel.label, "same" if is_same else "new"] += 1
         for (kind, state), count in states.items():
-            self._watch.panels(kind, state, count)
+            self._watch.panels(kind, state, by=count)
 
     async def aclose(self) -> None:
         """Write what waits to be written."""

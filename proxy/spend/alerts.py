@@ -89,7 +89,7 @@ class BudgetAlerts:
         for booking, charge in zip(reservation.bookings, final, strict=True):
             over = charge.amount - booking.charge.amount
             if over > 0 and booking.rule.unit == "usd" and booking.rule.hard is not None:
-                self.metrics.overran(reservation.team, over / NANOS_PER_USD)
+                self.metrics.overran(reservation.team, by=over / NANOS_PER_USD)
                 return
 
     def _see(self, team: str, rule: Rule, balance: Balance) -> None:

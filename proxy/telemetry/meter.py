@@ -100,9 +100,10 @@ class Meter:
         self._count_trouble(exchange)
         self._count_plan(exchange)
         for outcome, calls in exchange.answer.panel_calls.items():
-            self._metrics.panel_calls(outcome, calls)
+            self._metrics.panel_calls(outcome, by=calls)
         for refusal, count in exchange.answer.context_refusals.items():
-            self._metrics.context_refused(exchange.window.name if exchange.window else NO_PROFILE, refusal, count)
+            profile = exchange.window.name if exchange.window else NO_PROFILE
+            self._metrics.context_refused(profile, refusal, by=count)
 
     def _priced(self, exchange: Exchange) -> Settlement:
         """What the exchange used and cost beside what was lost."""
@@ -123,7 +124,7 @@ class Meter:
         uncached_usd = 0.0 if usage is None or is_refresh(plan) else uncached_cost(usage, price)
         self._metrics.cost(model, team, spent, uncached_usd)
         if is_refresh(plan):
-            self._metrics.refresh_cost(model, team, spent.total_usd)
+            self._metrics.refresh_cost(model, team, by=spent.total_usd)
         if plan is not None and plan.arm:
             self._metrics.arm(model, plan.arm, spent.input_usd, uncached_usd)
         saved = savings(exchange, price)
@@ -193,7 +194,7 @@ class Meter:
             mode_label(exchange.planned.mode), exchange.planned.reason, plan.tier_tokens, plan.segment_tokens
         )
         for edit, count in plan.edits.items():
-            self._metrics.edited(edit.value, count)
+            self._metrics.edited(edit.value, by=count)
         for move in exchange.planned.result.moves:
             self._metrics.moved(move.source, move.target)
         deviation = exchange.planned.result.deviation

@@ -1,14 +1,16 @@
 """Every Prometheus metric, named once.
 
 A ``Metrics`` belongs to one app and has its own registry. What is public of it is called when something happens: with
-the values of the labels, or with a figure where the metric has none. Labels are bounded (``proxy.telemetry.series``):
+the values of the labels, and ``by`` how much where that is not one; or with a figure where the metric has no label.
+Labels are bounded (``proxy.telemetry.series``):
 no client, key or session is ever one, and names that clients may choose (models behind a wildcard) collapse to
 ``other`` beyond a cap.
 
 Counters cannot fall, so what a plan saved or lost is in two of them: saved - lost is the net.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import product
 from types import MappingProxyType
 from typing import Literal, get_args
 
@@ -114,8 +116,7 @@ class Metrics:
         )  # fmt: skip
         self._in_flight = self._alone("in_flight", "Exchanges under way.", "livesum")
         self.began = self._in_flight.inc
-        build = self._gauge("build_info", "1, labelled with the version.", "version")
-        build(__version__).set(1)
+        self._gauge("build_info", "1, labelled with the version.", "version").child(__version__).set(1)
 
     def _define_money(self) -> None:
         self._cost = self._counter("cost_usd_total", "What the exchanges cost.", "model", "team")
@@ -136,72 +137,81 @@ class Metrics:
         self._arm_uncached_cost = self._counter(
             "holdout_uncached_input_cost_usd_total", "What these would have cost without any cache.", "model", "arm"
         )
-        self.unpriced = self._event("unpriced_requests_total", "Exchanges of a model without a price.", "model")
-        self.usage_missing = self._event("usage_missing_total", "Answers without a usage report.", "model")
+        self.unpriced = self._counter("unpriced_requests_total", "Exchanges of a model without a price.", "model")
+        self.usage_missing = self._counter("usage_missing_total", "Answers without a usage report.", "model")
         self._budget = self._gauge(
             "budget_remaining_usd", "What is left of a team's budget.", "team", across_workers="livemostrecent"
         )
-        self.budget_rejected = self._event("budget_rejections_total", "Requests refused for a spent budget.", "team")
-        self.soft_limit_passed = self._event("soft_limits_total", "Requests sent beyond a budget's soft limit.", "team")
-        self._overrun = self._counter(
+        self.budget_rejected = self._counter("budget_rejections_total", "Requests refused for a spent budget.", "team")
+        self.soft_limit_passed = self._counter(
+            "soft_limits_total", "Requests sent beyond a budget's soft limit.", "team"
+        )
+        self.overran = self._counter(
             "budget_overrun_usd_total", "Cost beyond what was reserved under a hard limit.", "team"
         )
-        self.rate_limited = self._event("rate_limited_total", "Requests refused for a rate limit.", "team", "unit")
-        self.notified = self._event("notices_total", "Notices to webhooks, by what became of them.", "outcome")
+        self.rate_limited = self._counter("rate_limited_total", "Requests refused for a rate limit.", "team", "unit")
+        self.notified = self._counter("notices_total", "Notices to webhooks, by what became of them.", "outcome")
 
     def _define_plans(self) -> None:
-        self.refreshed = self._event(
+        self.refreshed = self._counter(
             "keep_alive_total", "Refreshes of prefixes, by what became of them.", "team", "outcome"
         )
-        self._refresh_cost = self._counter("keep_alive_cost_usd_total", "What refreshes cost.", "model", "team")
-        self._tier_tokens = self._counter("tier_tokens_total", "Tokens of context pieces by their tier.", "tier")
-        self._segment_tokens = self._counter("segment_tokens_total", "Prompt tokens between markers.", "segment")
-        self._tier_moves = self._counter("tier_moves_total", "Pieces that changed their tier.", "source", "target")
-        self.moved = self._tier_moves.count
-        self._reasons = self._counter("plan_reasons_total", "Plans by their reason.", "mode", "reason")
-        self._assembled = self._counter(
+        self.refresh_cost = self._counter("keep_alive_cost_usd_total", "What refreshes cost.", "model", "team")
+        self._tier_tokens = self._counter(
+            "tier_tokens_total", "Tokens of context pieces by their tier.", "tier", starts=zip(_TIERS)
+        )
+        self._segment_tokens = self._counter(
+            "segment_tokens_total", "Prompt tokens between markers.", "segment", starts=zip(_SEGMENTS)
+        )
+        self.moved = self._counter(
+            "tier_moves_total", "Pieces that changed their tier.", "source", "target",
+            starts=product(_TIERS, (*_TIERS, "removed")),
+        )  # fmt: skip
+        self._reasons = self._counter(
+            "plan_reasons_total", "Plans by their reason.", "mode", "reason", starts=product(["tier"], Reason)
+        )
+        self.assembled = self._counter(
             "assemblies_total", "Requests with structured context, by how they were assembled.", "assembly"
         )
-        self.assembled = self._assembled.count
-        self.compacted = self._event(
+        self.compacted = self._counter(
             "compactions_total", "Compactions of conversations, by what became of them.", "outcome"
         )
-        self._skipped = self._counter(
+        self.item_skipped = self._counter(
             "assembly_skipped_items_total", "Items of structured context that were not shown.", "reason"
         )
-        self._panel_calls = self._counter(
-            "panel_calls_total", "Calls of the tool that shows a panel, by what became of them.", "outcome"
-        )
-        self._context_refusals = self._counter(
-            "context_refusals_total", "Requests that an upstream refused as too large for the context window.",
-            "profile", "outcome",
+        self.panel_calls = self._counter(
+            "panel_calls_total", "Calls of the tool that shows a panel, by what became of them.", "outcome",
+            starts=zip(PanelCallOutcome),
         )  # fmt: skip
-        self._panels = self._counter(
+        self.context_refused = self._counter(
+            "context_refusals_total", "Requests that an upstream refused as too large for the context window.",
+            "profile", "outcome", starts=product([NO_PROFILE], ContextRefusalOutcome),
+        )  # fmt: skip
+        self.panels = self._counter(
             "panels_total", "Live panels shown, by kind; same or new: as in the request before.", "kind", "state"
         )
-        self._edited = self._counter(
+        self.edited = self._counter(
             "edited_messages_total", "Messages and panels that were edited as a client or the operator asked for it.",
-            "edit",
+            "edit", starts=zip(Edit),
         )  # fmt: skip
-        self._empty_tiers = self._plain("assembly_empty_tiers_total", "Tiers L0 to L3 in which nothing stood.")
+        self.empty_tiers = self._plain("assembly_empty_tiers_total", "Tiers L0 to L3 in which nothing stood.").inc
         self._prediction = self._histogram(
             "prediction_error_tokens", "Predicted minus reported cache reads, as a distance; over or under.",
             _TOKENS, "side",
         )  # fmt: skip
-        self._deviations = self._counter(
+        self.deviation = self._counter(
             "cache_deviations_total", "Reported cache use beside what was expected, by kind; and the provider's cause.",
             "model", "kind", "cause",
         )  # fmt: skip
-        self.deviation = self._deviations.count
 
     def _define_prompts(self) -> None:
-        self.composed = self._event(
+        self.composed = self._counter(
             "composed_requests_total", "Requests for which prompts are configured, by what became of these.", "outcome"
         )
-        self.prompt_skipped = self._event(
+        self.prompt_skipped = self._counter(
             "skipped_prompts_total", "Prompts that were left out of compositions for a mistake.", "reason"
         )
-        self.prompt_changed = self._event(
+        self.prompt_changed = self._counter(
             "prompt_changes_total", "Prompts whose text in the system text changed within a conversation.", "prompt"
         )
         self._prompt_set = self._alone(
@@ -209,16 +219,14 @@ class Metrics:
         )
 
     def _define_trouble(self) -> None:
-        self._upstream_errors = self._counter("upstream_errors_total", "Upstream calls that failed.", "model", "kind")
-        self.upstream_error = self._upstream_errors.count
+        self.upstream_error = self._counter("upstream_errors_total", "Upstream calls that failed.", "model", "kind")
         self.retried_original = self._plain(
             "retries_original_total", "Refused rewrites retried with the client's original."
         ).inc
-        self._retries = self._counter("retries_total", "Failed attempts that another one followed.", "model", "kind")
-        self.retried = self._retries.count
+        self.retried = self._counter("retries_total", "Failed attempts that another one followed.", "model", "kind")
         self._breaker = self._gauge("breaker_state", "0 closed, 1 half-open, 2 open: no calls.", "deployment")
         self.disconnected = self._plain("client_disconnects_total", "Clients that hung up before the answer's end.").inc
-        self.store_failed = self._event("store_errors_total", "Calls of the store that failed.", "operation")
+        self.store_failed = self._counter("store_errors_total", "Calls of the store that failed.", "operation")
         self.store_is_away = self._alone("store_away", "1 while the store does not answer.", "livemax").set
         self.store_is_exchanged = self._alone(
             "store_exchanged", "1 while the store was emptied or exchanged and nobody has accepted it.", "livemax"
@@ -236,24 +244,24 @@ class Metrics:
         self._clock_off_store = self._alone(
             "clock_off_store_seconds", "How far the clock is ahead of the store's, if not alike.", "livemostrecent"
         )
-        self.plugin_failed = self._event("plugin_errors_total", "Plugin failures, contained.", "plugin", "hook")
-        self.plugin_reached = self._event(
+        self.plugin_failed = self._counter("plugin_errors_total", "Plugin failures, contained.", "plugin", "hook")
+        self.plugin_reached = self._counter(
             "plugin_bounds_total", "Texts that stayed whole at a bound.", "plugin", "bound"
         )
-        self.plugin_switched_off = self._event("plugins_switched_off_total", "Plugins that were too slow.", "plugin")
-        self._reloads = self._counter("prompt_reloads_total", "Changes of prompts' files.", "outcome")
-        self.prompts_reloaded = self._reloads.count
+        self.plugin_switched_off = self._counter("plugins_switched_off_total", "Plugins that were too slow.", "plugin")
+        self.prompts_reloaded = self._counter(
+            "prompt_reloads_total", "Changes of prompts' files.", "outcome", starts=zip(_RELOADED)
+        )
 
     def _labellings_of(self, labels: Sequence[str]) -> list[Labelling]:
         return [self._labellings.get(label, str) for label in labels]
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counters:
-        counter = Counter(_PREFIX + name, text, labels, registry=self.registry)
-        return Counters(counter, self._labellings_of(labels))
-
-    def _event(self, name: str, text: str, *labels: str) -> Callable[..., None]:
-        """A counter, as what is called with the values of its labels whenever the event happens."""
-        return self._counter(name, text, *labels).count
+    def _counter(self, name: str, text: str, *labels: str, starts: Iterable[tuple[str, ...]] = ()) -> Counters:
+        """A counter that is called with the values of its labels. Those of ``starts`` are shown from the start."""
+        counters = Counters(Counter(_PREFIX + name, text, labels, registry=self.registry), self._labellings_of(labels))
+        for values in starts:
+            counters.child(*values)
+        return counters
 
     def _plain(self, name: str, text: str) -> Counter:
         return Counter(_PREFIX + name, text, registry=self.registry)
@@ -270,23 +278,8 @@ class Metrics:
         return Series(histogram, self._labellings_of(labels))
 
     def _expect(self, deployments: Collection[Deployment], teams: Collection[str]) -> None:
-        """Start what is known to come at 0: ``increase()`` does not see what a series had when it first appeared."""
-        for tier in _TIERS:
-            self._tier_tokens(tier)
-            for other in (*_TIERS, "removed"):
-                self._tier_moves(tier, other)
-        for segment in _SEGMENTS:
-            self._segment_tokens(segment)
-        for reason in Reason:
-            self._reasons("tier", reason.value)
-        for outcome in PanelCallOutcome:
-            self._panel_calls(outcome.value)
-        for edit in Edit:
-            self._edited(edit.value)
-        for refusal in ContextRefusalOutcome:
-            self._context_refusals(NO_PROFILE, refusal.value)
-        for reloaded in _RELOADED:
-            self._reloads(reloaded)
+        """Start what is known to come of each model at 0: ``increase()`` does not see what a series had when it first
+        appeared."""
         kinds = len(_KINDS) + len(ERROR_KINDS) + len(RETRIED_KINDS) + len(Deviation)
         series = len(deployments) * (kinds + 1 + 7 * len(teams))
         if series > _EXPECTED_SERIES:
@@ -296,132 +289,97 @@ class Metrics:
 
     def _expect_model(self, deployment: Deployment, teams: Collection[str]) -> None:
         model = deployment.name
-        self._requests(model, mode_label(deployment.mode), "200", deployment.transport.value)
-        self._hit_ratio(model)
-        self._first_byte(model)
-        for kind in _KINDS:
-            self._tokens(model, kind)
-        for kind in ERROR_KINDS:
-            self._upstream_errors(model, kind)
-        for kind in RETRIED_KINDS:
-            self._retries(model, kind)
+        self._requests.child(model, mode_label(deployment.mode), "200", deployment.transport.value)
+        for series in (self._hit_ratio, self._first_byte):
+            series.child(model)
+        for counter, kinds in (
+            (self._tokens, _KINDS),
+            (self.upstream_error, ERROR_KINDS),
+            (self.retried, RETRIED_KINDS),
+        ):
+            for kind in kinds:
+                counter.child(model, kind)
         for deviation in Deviation:
-            self._deviations(model, deviation.value, UNTOLD)
+            self.deviation.child(model, deviation.value, UNTOLD)
         for team in teams:
             for money in (self._cost, self._input_cost, self._uncached_cost):
-                money(model, team)
-            for basis in ("shadow", "reported"):
-                self._saved(model, team, basis)
-                self._lost(model, team, basis)
+                money.child(model, team)
+            for basis, net in product(("shadow", "reported"), (self._saved, self._lost)):
+                net.child(model, team, basis)
 
     def render(self) -> bytes:
         """The text that Prometheus scrapes; its content type is ``CONTENT_TYPE``."""
         for team, usd in self._remaining().items():
-            self._budget(team).set(usd)
+            self._budget.child(team).set(usd)
         return generate_latest(WithoutCreated(self._source))
 
     def ended(self, model: str, mode: str, status: int, transport: str) -> None:
         """An exchange that ``began`` has ended, with the status that the client saw (499: it hung up before one)."""
         self._in_flight.dec()
-        self._requests(model, mode, str(status), transport).inc()
+        self._requests(model, mode, str(status), transport)
 
     def tokens(self, model: str, usage: Usage) -> None:
         """The tokens of an exchange. A prompt that nobody reported on is a kind of its own: no hit ratio counts it."""
         if usage.estimated:
-            self._tokens(model, "estimated").inc(usage.prompt)
-            self._tokens(model, "output").inc(usage.output)
+            self._tokens(model, "estimated", by=usage.prompt)
+            self._tokens(model, "output", by=usage.output)
             return
         for kind, count in zip(_KINDS, (usage.read, usage.write, usage.plain, usage.output), strict=True):
             if count > 0:
-                self._tokens(model, kind).inc(count)
+                self._tokens(model, kind, by=count)
         if usage.prompt > 0:
-            self._hit_ratio(model).observe(usage.read / usage.prompt)
+            self._hit_ratio.child(model).observe(usage.read / usage.prompt)
 
     def cost(self, model: str, team: str, cost: Cost, uncached_usd: float) -> None:
         """What an exchange cost, and what its prompt would have cost without a cache."""
-        labels = (model, team)
-        self._cost(*labels).inc(cost.total_usd)
-        self._input_cost(*labels).inc(cost.input_usd)
-        self._uncached_cost(*labels).inc(uncached_usd)
+        self._cost(model, team, by=cost.total_usd)
+        self._input_cost(model, team, by=cost.input_usd)
+        self._uncached_cost(model, team, by=uncached_usd)
 
     def saved(self, model: str, team: str, basis: str, usd: float) -> None:
         """What a plan saved against the client's own layout; negative: lost. ``basis`` is shadow, reported or observed.
 
         ``observed`` is what mode observe would have saved: nothing was.
         """
-        (self._saved if usd >= 0 else self._lost)(model, team, basis).inc(abs(usd))
+        (self._saved if usd >= 0 else self._lost)(model, team, basis, by=abs(usd))
 
     def arm(self, model: str, arm: str, input_usd: float, uncached_usd: float) -> None:
         """What a prompt cost in one arm of the hold-out, and what it would have cost without a cache."""
-        labels = (model, arm)
-        self._arm_cost(*labels).inc(input_usd)
-        self._arm_uncached_cost(*labels).inc(uncached_usd)
+        self._arm_cost(model, arm, by=input_usd)
+        self._arm_uncached_cost(model, arm, by=uncached_usd)
 
     def plan(
         self, mode: str, reason: str, tier_tokens: Mapping[str, int], segment_tokens: Mapping[str, int] = _NOTHING
     ) -> None:
         """A plan was made."""
-        self._reasons(mode, reason).inc()
+        self._reasons(mode, reason)
         for segment, count in segment_tokens.items():
             if count > 0:
-                self._segment_tokens(segment if segment in _SEGMENTS else UNMARKED).inc(count)
+                self._segment_tokens(segment if segment in _SEGMENTS else UNMARKED, by=count)
         for tier, count in tier_tokens.items():
             if count > 0:
-                self._tier_tokens(tier).inc(count)
-
-    def empty_tiers(self, count: int) -> None:
-        """In so many of the tiers L0 to L3 of a request nothing stands."""
-        self._empty_tiers.inc(count)
-
-    def panel_calls(self, outcome: str, count: int) -> None:
-        """So many calls of the proxy's own tool ended so (``PanelCallOutcome``)."""
-        self._panel_calls(outcome).inc(count)
-
-    def context_refused(self, profile: str, outcome: str, count: int) -> None:
-        """So many requests with a profile were refused as too large (``ContextRefusalOutcome``)."""
-        self._context_refusals(profile, outcome).inc(count)
-
-    def panels(self, kind: str, state: str, count: int) -> None:
-        """So many panels of a kind were shown, whose content is ``new``, or the ``same`` as in the request before.
-        The kinds are those that are known (``proxy.core.structured.panels.panel``), clients' own under one name."""
-        self._panels(kind, state).inc(count)
-
-    def edited(self, edit: str, count: int) -> None:
-        """Messages or panels of a request were edited as the client asked for it; ``edit`` is an ``Edit``."""
-        self._edited(edit).inc(count)
+                self._tier_tokens(tier, by=count)
 
     def prompt_set(self, version: str) -> None:
         """The prompts are those of this version: hexadecimal digits, which become a number of 48 bits at most."""
         self._prompt_set.set(int(version[:12] or "0", 16))
 
-    def item_skipped(self, reason: str, count: int) -> None:
-        """Items of structured context are not shown."""
-        self._skipped(reason).inc(count)
-
     def predicted(self, predicted_read: int, reported_read: int) -> None:
         """The provider has reported how much it read; the shadow cache had expected something."""
         error = predicted_read - reported_read
-        self._prediction("over" if error >= 0 else "under").observe(abs(error))
-
-    def refresh_cost(self, model: str, team: str, usd: float) -> None:
-        """What a refresh cost; it is in the team's cost, too."""
-        self._refresh_cost(model, team).inc(usd)
+        self._prediction.child("over" if error >= 0 else "under").observe(abs(error))
 
     def first_byte(self, model: str, seconds: float) -> None:
         """The answer's first byte reached us."""
-        self._first_byte(model).observe(seconds)
+        self._first_byte.child(model).observe(seconds)
 
     def breaker(self, deployment: str, state: str) -> None:
         """A deployment's circuit breaker has changed its state."""
-        self._breaker(deployment).set(_BREAKER_STATES[state])
+        self._breaker.child(deployment).set(_BREAKER_STATES[state])
 
     def watch_budgets(self, remaining: Callable[[], Mapping[str, float]]) -> None:
         """Ask for what is left of each team's budget (USD, negative where overdrawn) whenever the metrics are read."""
         self._remaining = remaining
-
-    def overran(self, team: str, usd: float) -> None:
-        """An exchange cost more than the most that was expected of it."""
-        self._overrun(team).inc(usd)
 
     def clock_departed(self, held_back_s: float, ahead_of_store_s: float) -> None:
         """How far the machine's clock is off; zeros where it is gone by."""

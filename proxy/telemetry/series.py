@@ -29,7 +29,8 @@ class Series(Generic[M]):
         self._labellings = tuple(labellings)
         self._children: dict[tuple[str, ...], M] = {}
 
-    def __call__(self, *given: str) -> M:
+    def child(self, *given: str) -> M:
+        """What is counted or measured under these values of the labels."""
         child = self._children.get(given)
         if child is not None:
             # What is given is what the labels are, as almost always.
@@ -42,13 +43,12 @@ class Series(Generic[M]):
 
 
 class Counters(Series[Counter]):
-    """A counter with its labels."""
+    """A counter with its labels. It is called when something is to be counted."""
 
     __slots__ = ()
 
-    def count(self, *given: str) -> None:
-        """One more with these values of the labels."""
-        self(*given).inc()
+    def __call__(self, *given: str, by: float = 1.0) -> None:
+        self.child(*given).inc(by)
 
 
 class BoundedNames:

@@ -38,11 +38,11 @@ class Watch:
     def empty_tiers(self, count: int) -> None:
         self.empty += count
 
-    def item_skipped(self, reason: str, count: int) -> None:
-        self.skipped[reason] = count
+    def item_skipped(self, reason: str, *, by: int) -> None:
+        self.skipped[reason] = by
 
-    def panels(self, kind: str, state: str, count: int) -> None:
-        self.shown.append((kind, state, count))
+    def panels(self, kind: str, state: str, *, by: int) -> None:
+        self.shown.append((kind, state, by))
 
 
 class Names:

@@ -9,7 +9,7 @@ def counted(names: BoundedNames, *given: str) -> dict[str, float]:
     registry = CollectorRegistry()
     counters = Counters(Counter("seen", "Seen.", ["name", "kind"], registry=registry), [names, str])
     for name in given:
-        counters.count(name, "a")
+        counters(name, "a")
     samples = [sample for family in registry.collect() for sample in family.samples]
     return {sample.labels["name"]: sample.value for sample in samples if sample.name == "seen_total"}
 
