@@ -45,12 +45,12 @@ from proxy.ports import Transport, Upstream
 from proxy.prompting.composer import Composer
 from proxy.settings import Settings
 from proxy.spend.admission import AdmissionControl
+from proxy.spend.condition import Condition
 from proxy.spend.epochs import Epochs
 from proxy.spend.reservations import BudgetReservations
 from proxy.spend.rules import LimitResolver, rule_of
 from proxy.spend.timekeeping import ClockNews, Timekeeper
 from proxy.storage.port import Store
-from proxy.telemetry.condition import Condition
 from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.multiprocess import SharedMetrics

@@ -1,28 +1,38 @@
 """Which faults refuse requests."""
 
 import asyncio
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Literal
 
 import pytest
 
 from proxy.access.directory import Declared, Directory
 from proxy.ports import StoreError
+from proxy.spend.condition import Condition
+from proxy.spend.epochs import Epochs
+from proxy.spend.store_client import StoreClient
 from proxy.storage.memory import MemoryStore
 from proxy.storage.port import BudgetRecord, TeamRecord
-from proxy.telemetry.condition import Condition
 
 HARD, SOFT = BudgetRecord("red/b", "red", hard=1), BudgetRecord("red/b", "red", soft=1)
 
 
-@dataclass
-class Books:
-    troubles: dict[str, str] = field(default_factory=dict)
+class Client(StoreClient):
+    """A client that has these troubles, and nothing else."""
+
+    troubles: Mapping[str, str] = {}
+
+    def __init__(self, troubles: dict[str, str]) -> None:
+        self.troubles = troubles
 
 
-@dataclass
-class Epochs:
-    trouble: str = ""
+class Exchanged(Epochs):
+    """What is known of a store that is in this trouble."""
+
+    trouble = ""
+
+    def __init__(self, trouble: str) -> None:
+        self.trouble = trouble
 
 
 class Away(MemoryStore):
@@ -40,9 +50,8 @@ def refusing(
     """The parts with a fault, and whether it refuses requests."""
     directory = Directory(Declared(teams=[TeamRecord("red")], budgets=[budget]), store or MemoryStore())
     asyncio.run(directory.load())
-    return {
-        fault.part: fault.refuses for fault in Condition(Books(troubles), Epochs(exchanged), directory, policy).faults()
-    }
+    condition = Condition(Client(troubles), Exchanged(exchanged), directory, policy)
+    return {fault.part: fault.refuses for fault in condition.faults()}
 
 
 @pytest.mark.parametrize(("policy", "budget", "refuses"), [

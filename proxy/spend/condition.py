@@ -1,28 +1,12 @@
 """What does not work as it should, and whether requests are refused for it: for readiness probes."""
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from collections.abc import Sequence
+from typing import Literal
 
 from proxy.access.directory import Directory
 from proxy.ports import Fault
-
-
-class Troubled(Protocol):
-    """Whatever writes money down (``proxy.spend.store_client.StoreClient``)."""
-
-    @property
-    def troubles(self) -> Mapping[str, str]:
-        """What does not work by now, the "store" or the "spool", and why."""
-        ...
-
-
-class Exchangeable(Protocol):
-    """Whatever tells one store from another (``proxy.spend.epochs.Epochs``)."""
-
-    @property
-    def trouble(self) -> str:
-        """What is wrong with the store; empty: nothing."""
-        ...
+from proxy.spend.epochs import Epochs
+from proxy.spend.store_client import StoreClient
 
 
 class Condition:
@@ -30,8 +14,8 @@ class Condition:
 
     def __init__(
         self,
-        store_client: Troubled,
-        epochs: Exchangeable,
+        store_client: StoreClient,
+        epochs: Epochs,
         directory: Directory,
         on_store_error: Literal["allow", "deny"],
     ) -> None:
