@@ -19,7 +19,7 @@ from proxy.ports import Clock, StoreError
 from proxy.spend.backlog import Backlog
 from proxy.spend.leases import Leases
 from proxy.spend.losses import lines_of_lost
-from proxy.storage.port import Charge, MoneyStore, PutOff, Reserve, Settle
+from proxy.storage.port import Charge, MoneyStore, PutOff, Reserve
 from proxy.storage.spool import PAGE, Spool
 from proxy.telemetry.metrics import Metrics
 
@@ -157,9 +157,8 @@ class CatchingUp:
         """The numbers of the calls that the store has carried out."""
         teams: dict[str, list[tuple[int, PutOff]]] = {}
         for number, call in page:
-            team = call.entry.team if isinstance(call, Settle) else call.team
-            if team not in attempt.failed:
-                teams.setdefault(team, []).append((number, call))
+            if call.team not in attempt.failed:
+                teams.setdefault(call.team, []).append((number, call))
         answers = await asyncio.gather(*(self._is_taken(team, calls, attempt) for team, calls in teams.items()))
         done = [pair for calls, is_taken in zip(teams.values(), answers, strict=True) if is_taken for pair in calls]
         for _, call in done:

@@ -25,6 +25,5 @@ def lines_of_lost(calls: Sequence[PutOff]) -> Iterator[str]:
 
 def said(call: PutOff) -> str:
     """Exchange, team and cost."""
-    if isinstance(call, Settle):
-        return f"{call.entry.exchange_id} of {call.entry.team} ${call.entry.cost / NANOS_PER_USD:.6f}"
-    return f"{call.exchange_id} of {call.team}"
+    cost = f" ${call.entry.cost / NANOS_PER_USD:.6f}" if isinstance(call, Settle) else ""
+    return f"{call.exchange_id} of {call.team}{cost}"

@@ -23,27 +23,22 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from proxy.ports import StoreError
 from proxy.storage.migrations import migrate
 from proxy.storage.reader import Reader
+from proxy.storage.sqlite_errors import DAMAGE, code_of, is_damage, store_error
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
 _MOST_AT_ONCE = 256
-_PRIMARY = 0xFF  # the low byte of a result code of SQLite; the other bytes give details
-_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-_PASSING = _DAMAGE | {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
+_PASSING = DAMAGE | {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 SERVING_WAIT_S = 1.0
 """How long a process that serves requests waits for another process that writes to the file. Requests wait with it."""
-
-
-class DamagedFile(StoreError):
-    """The file holds content that this program did not write."""
 
 
 class _LetGo(Exception):
@@ -99,22 +94,6 @@ class _Job:
             self.future.set_exception(self.error)
 
 
-class SqlDatabase(Protocol):
-    """What the store asks of its database. ``Database`` says what each method promises."""
-
-    path: Path
-
-    async def write(self, work: Work[T]) -> T: ...
-
-    async def read(self, work: Work[T]) -> T: ...
-
-    async def report(self, work: Work[T]) -> T: ...
-
-    async def let_go(self) -> None: ...
-
-    async def aclose(self) -> None: ...
-
-
 class Database:
     """One file. ``open`` makes one; every method may raise StoreError."""
 
@@ -127,8 +106,9 @@ class Database:
         self._is_closed = False
         self._thread = threading.Thread(target=self._serve, name=f"store {file.path.name}", daemon=True)
         self._thread.start()
-        self._reader = Reader(file.path, file.busy_timeout_s, _is_damage)
-        self._reports = Reader(file.path, file.busy_timeout_s, _is_damage)
+        # Work that reads a few rows for a request, and work that reads many rows for a report, beside the writer.
+        self._reader, self._reports = (Reader(file.path, file.busy_timeout_s) for _ in range(2))
+        self.read, self.report = self._reader.run, self._reports.run
 
     @classmethod
     async def open(
@@ -147,9 +127,9 @@ class Database:
         try:
             return cls(file, await asyncio.to_thread(file.opened))
         except (sqlite3.Error, OSError) as error:
-            if is_patient and _code(error) in _PASSING and await asyncio.to_thread(path.is_file):
+            if is_patient and code_of(error) in _PASSING and await asyncio.to_thread(path.is_file):
                 return cls(file, None)
-            raise _store_error(error) from error
+            raise store_error(error) from error
 
     async def write(self, work: Work[T]) -> T:
         """Run work in a transaction; its result, after the commit."""
@@ -162,23 +142,8 @@ class Database:
         try:
             result: T = await job.future
         except (sqlite3.Error, OSError, msgspec.MsgspecError) as error:
-            raise _store_error(error) from error
+            raise store_error(error) from error
         return result
-
-    async def read(self, work: Work[T]) -> T:
-        """Run work that reads a few rows for a request, beside the writer."""
-        return await self._read(self._reader, work)
-
-    async def report(self, work: Work[T]) -> T:
-        """Run work that reads many rows for a report, beside the writer and beside ``read``."""
-        return await self._read(self._reports, work)
-
-    async def _read(self, reader: Reader, work: Work[T]) -> T:
-        try:
-            return await reader.run(work)
-        except (sqlite3.Error, OSError, msgspec.MsgspecError, RuntimeError) as error:
-            # RuntimeError: the executor has been shut down.
-            raise _store_error(error) from error
 
     async def let_go(self) -> None:
         """Close the file until the next work, so that another file can take its place."""
@@ -220,7 +185,7 @@ class Database:
             for job in jobs:
                 job.error = error
             self._disconnect()
-        if any(_code(job.error) in _DAMAGE or isinstance(job.error, _LetGo) for job in jobs):
+        if any(is_damage(job.error) or isinstance(job.error, _LetGo) for job in jobs):
             self._disconnect()
 
     def _disconnect(self) -> None:
@@ -290,18 +255,3 @@ def _deliver(jobs: list[_Job]) -> None:
 def _deliver_all(jobs: list[_Job]) -> None:
     for job in jobs:
         job.deliver()
-
-
-def _code(error: BaseException | None) -> int | None:
-    """SQLite's primary result code, where the error has one."""
-    code = getattr(error, "sqlite_errorcode", None)
-    return code & _PRIMARY if isinstance(code, int) else None
-
-
-def _is_damage(error: sqlite3.Error) -> bool:
-    return _code(error) in _DAMAGE
-
-
-def _store_error(error: Exception) -> StoreError:
-    is_damage = isinstance(error, msgspec.MsgspecError) or _code(error) in _DAMAGE
-    return DamagedFile(str(error)) if is_damage else StoreError(str(error))

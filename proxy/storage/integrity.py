@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
+from proxy.storage.sqlite_errors import is_damage
+
 _MOST_CHARS = 200
 
 
@@ -49,5 +51,5 @@ def _checked(path: Path, tables: Sequence[str], is_ended: Callable[[], bool]) ->
                 if said != "ok":
                     return " ".join(said.split())[:_MOST_CHARS]
     except sqlite3.DatabaseError as error:
-        return str(error) if error.sqlite_errorcode in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) else None
+        return str(error) if is_damage(error) else None
     return ""

@@ -201,7 +201,12 @@ def spend(connection: sqlite3.Connection, query: SpendQuery) -> Sequence[SpendRo
 
 
 def entries(
-    connection: sqlite3.Connection, since: float, until: float, after: str, limit: int, team: str | None
+    connection: sqlite3.Connection,
+    since: float,
+    until: float,
+    after: str = "",
+    limit: int = 1000,
+    team: str | None = None,
 ) -> Sequence[LedgerEntry]:
     """A page of the ledger."""
     rows = connection.execute(

@@ -122,6 +122,16 @@ class Settle:
     entry: LedgerEntry
     final: Sequence[Charge]
 
+    @property
+    def exchange_id(self) -> str:
+        """The exchange that has ended."""
+        return self.entry.exchange_id
+
+    @property
+    def team(self) -> str:
+        """Whose exchange it was."""
+        return self.entry.team
+
 
 @dataclass(frozen=True, slots=True)
 class Release:

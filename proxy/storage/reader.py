@@ -7,24 +7,30 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
+
+from proxy.storage.sqlite_errors import is_damage, store_error
+
 T = TypeVar("T")
 
 
 class Reader:
-    """One connection, which is made for the first work. Work raises what SQLite raises, and RuntimeError after
-    ``close``."""
+    """One connection, which is made for the first work. A connection that has met damage is closed, and the next work
+    opens the file anew."""
 
-    def __init__(self, path: Path, busy_timeout_s: float, is_damage: Callable[[sqlite3.Error], bool]) -> None:
-        """A connection that has met damage, as ``is_damage`` tells, is closed: the next work opens the file anew."""
+    def __init__(self, path: Path, busy_timeout_s: float) -> None:
         self._path = path
         self._busy_timeout_s = busy_timeout_s
-        self._is_damage = is_damage
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-reader")
         self._connection: sqlite3.Connection | None = None
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do work that only reads."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
+        """Do work that only reads. Raises StoreError."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
+        except (sqlite3.Error, OSError, msgspec.MsgspecError, RuntimeError) as error:
+            # RuntimeError: the executor has been shut down.
+            raise store_error(error) from error
 
     async def let_go(self) -> None:
         """Close the file until there is work again."""
@@ -42,7 +48,7 @@ class Reader:
         try:
             return work(self._connection)
         except sqlite3.Error as error:
-            if self._is_damage(error):
+            if is_damage(error):
                 self._disconnect()
             raise
 

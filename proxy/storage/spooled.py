@@ -12,11 +12,8 @@ from proxy.storage.port import PutOff, Release, Reserve, Settle
 
 INTENT = "intent"
 
-_TYPES: dict[str, Callable[[bytes], PutOff]] = {
-    INTENT: msgspec.json.Decoder(Reserve).decode,
-    "settle": msgspec.json.Decoder(Settle).decode,
-    "release": msgspec.json.Decoder(Release).decode,
-}
+_KINDS: dict[type[PutOff], str] = {Reserve: INTENT, Settle: "settle", Release: "release"}
+_READ = {kind: msgspec.json.Decoder(call_type).decode for call_type, kind in _KINDS.items()}
 # Columns are read as bytes, so that damaged text does not fail the other rows.
 _SELECT = (
     "SELECT number, CAST(kind AS BLOB), CAST(exchange AS BLOB), CAST(call AS BLOB) FROM pending WHERE number > ? "
@@ -51,7 +48,7 @@ class Row:
     def call(self) -> PutOff | None:
         """The call; None where it cannot be read."""
         try:
-            return _TYPES[self.kind](self.text)
+            return _READ[self.kind](self.text)
         except (KeyError, msgspec.MsgspecError):
             return None
 
@@ -62,14 +59,7 @@ class Row:
 
 def row_of(number: int, call: PutOff) -> Row:
     """A call as a row of that number."""
-    match call:
-        case Reserve():
-            kind, exchange = INTENT, call.exchange_id
-        case Settle():
-            kind, exchange = "settle", call.entry.exchange_id
-        case Release():
-            kind, exchange = "release", call.exchange_id
-    return Row(number, kind, exchange, msgspec.json.encode(call))
+    return Row(number, _KINDS[type(call)], call.exchange_id, msgspec.json.encode(call))
 
 
 def adding(rows: Sequence[Row], room_bytes: int | None = None) -> Callable[[sqlite3.Connection], Added | None]:

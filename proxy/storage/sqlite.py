@@ -16,22 +16,21 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from proxy.storage import directory_sql, layout_blobs, money, objects
-from proxy.storage.database import SERVING_WAIT_S, DamagedFile, Database, SqlDatabase, Work
+from proxy.storage.database import SERVING_WAIT_S, Database, Work
 from proxy.storage.integrity import damage_of
+from proxy.storage.memory_database import MemoryDatabase
 from proxy.storage.migrations import STORE
 from proxy.storage.port import (
     Balance,
     Charge,
-    LedgerEntry,
     ObjectRecord,
     PutOff,
     R,
     Release,
     Reserve,
     Settle,
-    SpendQuery,
-    SpendRow,
 )
+from proxy.storage.sqlite_errors import DamagedFile
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -50,12 +49,13 @@ _log = logging.getLogger("stratiform.store")
 
 
 def _method(
-    work: Callable[Concatenate[sqlite3.Connection, P], T], *, reads: bool = False
+    work: Callable[Concatenate[sqlite3.Connection, P], T], *, reads: bool = False, reports: bool = False
 ) -> Callable[Concatenate["SqliteStore", P], Coroutine[Any, Any, T]]:
-    """A method of the store that does this work: in a transaction, or, where it only reads, beside the writer."""
+    """A method of the store that does this work: in a transaction, or, where it ``reads`` a few rows or ``reports`` on
+    many, beside the writer."""
 
     async def method(store: "SqliteStore", /, *args: P.args, **named: P.kwargs) -> T:
-        run = store._read if reads else store._write
+        run = store._report if reports else store._read if reads else store._write
         return await run(lambda connection: work(connection, *args, **named))
 
     return method
@@ -67,7 +67,7 @@ class SqliteStore:
     is_shared = False
     is_durable = True
 
-    def __init__(self, database: SqlDatabase, state_bytes: int = STATE_BYTES) -> None:
+    def __init__(self, database: Database | MemoryDatabase, state_bytes: int = STATE_BYTES) -> None:
         self._database = database
         self.aclose = database.aclose
         self._state_bytes = state_bytes
@@ -100,6 +100,8 @@ class SqliteStore:
     release = _method(money.release)
     set_spent = _method(money.set_spent)
     claim = _method(money.claim)
+    spend = _method(money.spend, reports=True)
+    entries = _method(money.entries, reports=True)
     directory_version = _method(directory_sql.directory_version, reads=True)
     put = _method(directory_sql.put)
     remove = _method(directory_sql.remove)
@@ -144,17 +146,6 @@ class SqliteStore:
     async def balance(self, team: str, charge: Charge, now: float) -> Balance:
         """A counter as it is, with those within its limit."""
         return await self._read(partial(money.balance, team=team, charge=charge))
-
-    async def spend(self, query: SpendQuery) -> Sequence[SpendRow]:
-        """A report."""
-        return await self._watched(self._database.report(partial(money.spend, query=query)))
-
-    async def entries(
-        self, since: float, until: float, after: str = "", limit: int = 1000, team: str | None = None
-    ) -> Sequence[LedgerEntry]:
-        """A page of the ledger."""
-        work = partial(money.entries, since=since, until=until, after=after, limit=limit, team=team)
-        return await self._watched(self._database.report(work))
 
     async def forget_entries(self, before: float) -> int:
         """Delete older entries."""
@@ -211,6 +202,9 @@ class SqliteStore:
 
     async def _read(self, work: Work[T]) -> T:
         return await self._watched(self._database.read(work))
+
+    async def _report(self, work: Work[T]) -> T:
+        return await self._watched(self._database.report(work))
 
     async def _watched(self, call: Awaitable[T]) -> T:
         try:
