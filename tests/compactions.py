@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from proxy.app.compaction_texts import load_compaction_texts
+from proxy.app.context_texts import load_compaction_texts
 from proxy.core.structured.history.compaction import Compaction, digest_of_known
 from proxy.core.structured.history.compaction_proposal import CompactionPrices, CompactionRules
 from proxy.core.structured.history.compaction_terms import CompactionTerms

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-import proxy
+from proxy.app.prompt_files import prompt_text, prompts_folder
 from proxy.core.layout.tiers import ClassicPolicy
 from proxy.core.model_patterns import matches
 from proxy.core.modes import Mode
@@ -351,15 +351,11 @@ def _reminder(wanted: bool | str, folder: Path, path: str, problems: list[str]) 
     """The text of the reminder that a model's config asks for: the one that comes along, or a file's."""
     if wanted is False:
         return ""
-    file = _prompt_file(wanted, folder)
     try:
-        text = without_front_matter(file.read_text(encoding="utf-8")).strip()
-    except (OSError, UnicodeDecodeError):
-        problems.append(f"{path}.model_info.system_reminder: {file} cannot be read")
+        return prompt_text(_prompt_file(wanted, folder)).strip()
+    except ValueError as error:
+        problems.append(f"{path}.model_info.system_reminder: {error}")
         return ""
-    if not text:
-        problems.append(f"{path}.model_info.system_reminder: {file} holds no text")
-    return text
 
 
 def _prompt_file(wanted: Literal[True] | str, folder: Path) -> Path:
@@ -368,19 +364,3 @@ def _prompt_file(wanted: Literal[True] | str, folder: Path) -> Path:
         return prompts_folder() / "system_reminder.md"
     named = prompts_folder() / f"{wanted}.md"
     return named if _PROMPT_ID.fullmatch(wanted) and named.is_file() else folder / Path(wanted).expanduser()
-
-
-def prompts_folder() -> Path:
-    """The prompts that come along: ``prompts/``, beside the package."""
-    return Path(proxy.__file__).parent.parent / "prompts"
-
-
-def without_front_matter(text: str) -> str:
-    """A prompt file's text without the block between ``---`` lines at its head."""
-    lines = text.splitlines(keepends=True)
-    if not lines or lines[0].strip() != "---":
-        return text
-    for index, line in enumerate(lines[1:], start=1):
-        if line.strip() == "---":
-            return "".join(lines[index + 1 :])
-    return text

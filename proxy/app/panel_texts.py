@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 
-from proxy.app.factories import prompts_folder, without_front_matter
+from proxy.app.prompt_files import prompt_text, prompts_folder
 from proxy.core.structured.panels.texts import ISO_TIME, SYSTEM, PanelTexts
 
 _HEADING = "## "
@@ -16,11 +16,7 @@ def load_panel_texts(file: Path | None = None) -> PanelTexts:
     ValueError for a file that is unreadable, and for a text that is missing, empty, there twice, unknown, or without
     its placeholder."""
     file = file or prompts_folder() / "panels.md"
-    try:
-        written = without_front_matter(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} cannot be read") from error
-    named = _named(written)
+    named = _named(prompt_text(file))
     names = [field.name for field in fields(PanelTexts)]
     for name, times in Counter(name for name, _ in named).items():
         if name not in names:

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from proxy.app.assembly_texts import prompt_text
-from proxy.app.factories import prompts_folder
+from proxy.app.prompt_files import prompt_text, prompts_folder
 from proxy.core.window.texts import WindowTexts
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.app.factories import prompts_folder
 from proxy.app.panel_texts import load_panel_texts
+from proxy.app.prompt_files import prompts_folder
 
 FILE = prompts_folder() / "panels.md"
 

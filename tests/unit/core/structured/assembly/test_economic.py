@@ -2,7 +2,7 @@
 
 import orjson
 
-from proxy.app.assembly_texts import load_assembly_texts
+from proxy.app.context_texts import load_assembly_texts
 from proxy.core.layout.tiers import Tier
 from proxy.core.structured.assembly.economic import economic_assembly, in_tiers
 from proxy.core.structured.blocks.blocks import Assembly

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from plugins.tiered import TieredRecogniser
-from proxy.app.assembly_texts import load_assembly_texts
-from proxy.app.factories import prompts_folder
+from proxy.app.context_texts import load_assembly_texts
+from proxy.app.prompt_files import prompts_folder
 from proxy.core.layout.tiers import Tier
 from proxy.core.recognition import FileClaim
 from proxy.core.recognition.tiered_files import REFERENCE_HEADERS, WORKING_HEADER
