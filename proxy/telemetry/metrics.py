@@ -151,12 +151,12 @@ class Metrics:
         )
         self.rate_limited = self._counter("rate_limited_total", "Requests refused for a rate limit.", "team", "unit")
         self.notified = self._counter("notices_total", "Notices to webhooks, by what became of them.", "outcome")
-
-    def _define_plans(self) -> None:
         self.refreshed = self._counter(
             "keep_alive_total", "Refreshes of prefixes, by what became of them.", "team", "outcome"
         )
         self.refresh_cost = self._counter("keep_alive_cost_usd_total", "What refreshes cost.", "model", "team")
+
+    def _define_plans(self) -> None:
         self._tier_tokens = self._counter(
             "tier_tokens_total", "Tokens of context pieces by their tier.", "tier", starts=zip(_TIERS)
         )
