@@ -18,7 +18,7 @@ from proxy.core.modes import Mode
 from proxy.core.providers import NONE
 from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import ParsedBody, parse_body
-from proxy.core.response.stream import Outcome
+from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage, summed
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.wire.edits import original_body

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from proxy.core.prompts.inset import NO_INSET, Inset
 from proxy.core.request.parsed_body import ParsedBody
-from proxy.core.response.stream import Outcome
+from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
 from proxy.core.window.fitted import Fitted
 from proxy.core.window.parts import WindowParts

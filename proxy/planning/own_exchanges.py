@@ -10,7 +10,7 @@ from enum import StrEnum
 from proxy.core.money.budget import nanos, worst_case
 from proxy.core.money.prices import Price
 from proxy.core.response.body_fold import MAX_BODY_BYTES, BodyFold
-from proxy.core.response.stream import Outcome
+from proxy.core.response.outcome import Outcome
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.engine.headers import uses_operators_key

@@ -23,7 +23,7 @@ from proxy.core.money.prices import (
 from proxy.core.planner.plan import CONTROL, Plan
 from proxy.core.reasons import Reason
 from proxy.core.request.demand import UNIT_KINDS, Kind
-from proxy.core.response.stream import Outcome
+from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage, summed
 from proxy.deployments.price_map import price_for
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement

@@ -46,22 +46,24 @@ class Said:
 
 
 class _Item(msgspec.Struct):
-    """An item of a response's output, as far as its id."""
+    """An item of a list, as far as it is told from others."""
 
     id: object = None
+    type: object = None
 
 
 _ITEMS = msgspec.json.Decoder(list[_Item])
 
 
 def known_items(output: bytes | msgspec.Raw) -> list[dict[str, object]]:
-    """The items of a response's output. They come without their content, unless the output names containers."""
+    """The items of a response's output, or of another list. They come without their content, unless the list names
+    containers."""
     raw = bytes(output)
     try:
         if b'"container_id"' in raw:
             items = orjson.loads(raw)
             return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
-        return [{"id": item.id} for item in _ITEMS.decode(raw)]
+        return [{"id": item.id, "type": item.type} for item in _ITEMS.decode(raw)]
     except (msgspec.DecodeError, orjson.JSONDecodeError, UnicodeDecodeError, RecursionError):
         return []
 

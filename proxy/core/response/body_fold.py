@@ -4,20 +4,26 @@ A body that is too long to be kept passes on as it comes, and is read in outline
 Sans-IO.
 """
 
-import msgspec
-from msgspec import Raw
+from dataclasses import replace
 
-from proxy.core.account.said import Said, known_items
-from proxy.core.response.miss_diagnostics import cause_in
+from proxy.core.account.said import known_items
+from proxy.core.response.event_format import BOM, payload_of
+from proxy.core.response.outcome import AnswerFacts, Outcome
 from proxy.core.response.outline import Outline
-from proxy.core.response.reported import Reported, reported_in
-from proxy.core.response.stream import Outcome
-from proxy.core.response.usage import usage_of
-from proxy.core.wire.surrogates import mended
+from proxy.core.wire.json_body import Unreadable, members_of
 
 MAX_BODY_BYTES = 1 << 20
 """Of a longer JSON body only the outline is kept."""
 _BYTES_PER_TOKEN = 4
+_READ = frozenset(
+    {
+        "usage", "usageMetadata", "choices", "diagnostics", "prompt_cache_diagnostics", "service_tier", "duration",
+        "id", "status", "model", "store", "background", "conversation", "container", "file", "output_file_id",
+        "error_file_id",
+    }
+)  # fmt: skip
+"""The small members of an answer; the others are skipped without being built."""
+_ITEM_LISTS = ("output", "data")
 
 
 class BodyFold:
@@ -53,7 +59,7 @@ class BodyFold:
         """The body ended: read it."""
         body = b"".join(self._chunks) if self._outline is None else self._outline.text()
         self._chunks.clear()
-        self._outcome = _outcome_of(body, self.saw_content)
+        self._outcome = replace(_outcome_of(body), saw_content=self.saw_content)
         return b""
 
     def outcome(self) -> Outcome:
@@ -64,7 +70,7 @@ class BodyFold:
 
 
 class RawFold:
-    """An answer that is neither: audio, files, compressed bytes."""
+    """An answer that is neither a stream nor JSON: audio, files, compressed bytes."""
 
     __slots__ = ("has_text", "saw_content")
 
@@ -85,101 +91,12 @@ class RawFold:
         return Outcome(saw_content=self.saw_content)
 
 
-_ABSENT = Raw(b"[]")
-
-
-class _Body(msgspec.Struct):
-    """The small members of an answer; the others are skipped without being built."""
-
-    usage: object = None
-    usageMetadata: object = None
-    choices: object = None
-    diagnostics: object = None
-    prompt_cache_diagnostics: object = None
-    service_tier: object = None
-    duration: object = None
-    output: Raw = _ABSENT
-    data: Raw = _ABSENT
-    id: object = None
-    status: object = None
-    model: object = None
-    store: object = None
-    background: object = None
-    conversation: object = None
-    container: object = None
-    file: object = None
-    output_file_id: object = None
-    error_file_id: object = None
-
-
-class _Item(msgspec.Struct):
-    """An element of a list that is told from others by its type."""
-
-    type: object = None
-
-
-_TOLD = (
-    "id", "status", "model", "store", "background", "conversation", "container", "file", "output_file_id",
-    "error_file_id", "choices",
-)  # fmt: skip
-_BODY = msgspec.json.Decoder(_Body)
-_ITEMS = msgspec.json.Decoder(list[_Item])
-
-
-def _answer(body: bytes) -> _Body | None:
-    """The members of an answer; of texts that hold half of a surrogate pair, with another character in its place."""
-    for read in (bytes, mended):
-        try:
-            return _BODY.decode(read(body))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue
-    return None
-
-
-def _outcome_of(body: bytes, saw_content: bool) -> Outcome:
-    answer = _answer(body)
-    if answer is None:
-        return Outcome(saw_content=saw_content)
-    report = answer.usage if isinstance(answer.usage, dict) else answer.usageMetadata
-    return Outcome(
-        usage=usage_of(report) if isinstance(report, dict) else None,
-        reported=_reported(answer),
-        saw_content=saw_content,
-        finish_reason=_finish_reason(answer.choices),
-        cache_cause=cause_in(answer.diagnostics, answer.prompt_cache_diagnostics),
-        said=_said(answer),
-    )
-
-
-def _reported(answer: _Body) -> Reported:
-    return reported_in(
-        {
-            "usage": answer.usage,
-            "service_tier": answer.service_tier,
-            "duration": answer.duration,
-            "output": [{"type": item.type} for item in _items(answer.output)],
-            "data": _items(answer.data),
-        }
-    )
-
-
-def _items(raw: Raw) -> list[_Item]:
+def _outcome_of(body: bytes) -> Outcome:
     try:
-        return _ITEMS.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return []
-
-
-def _said(answer: _Body) -> Said:
-    said = Said()
-    members = {name: getattr(answer, name) for name in _TOLD}
-    said.learn({**members, "output": known_items(answer.output)})
-    return said
-
-
-def _finish_reason(choices: object) -> str:
-    for choice in choices if isinstance(choices, list) else ():
-        finish = choice.get("finish_reason") if isinstance(choice, dict) else None
-        if isinstance(finish, str):
-            return finish
-    return ""
+        members = members_of(body.removeprefix(BOM))
+    except Unreadable:
+        return Outcome()
+    payload = {name: payload_of(bytes(raw)) for name, raw in members.items() if name in _READ}
+    facts = AnswerFacts()
+    facts.learn(payload | {name: known_items(members[name]) for name in _ITEM_LISTS if name in members})
+    return facts.outcome()

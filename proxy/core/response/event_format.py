@@ -4,6 +4,7 @@ The format: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsi
 """
 
 import re
+from enum import Enum, auto
 
 import orjson
 
@@ -17,12 +18,24 @@ EDGE_BYTES = 3
 """Bytes of an event's end that is cut in two."""
 _LINE = re.compile(rb"\r\n|\n|\r")
 _TERMINATORS = re.compile(rb"[\r\n]*+")
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
+
+
+class Part(Enum):
+    """What a part of a stream is."""
+
+    EVENT = auto()
+    """A whole event."""
+    PIECE = auto()
+    """A piece of an event that is too long to be kept."""
+    LAST_PIECE = auto()
+    """The last piece of such an event, or all of it."""
+    BLANK = auto()
+    """Blank lines between events."""
 
 
 class EventCutter:
-    """A stream of events. Each is given out whole; blank lines between them are parts of none, and one that is too long
-    is given out in parts."""
+    """A stream of events, cut into its parts, which are all of its bytes."""
 
     __slots__ = ("_edge", "_is_long", "_size", "_waiting")
 
@@ -30,7 +43,7 @@ class EventCutter:
         # Joined once, so that small pieces cost no more than large ones.
         self._waiting: list[bytes] = []
         self._size = 0
-        self._edge = b""  # the last bytes of what waits
+        self._edge = b""  # the last bytes of what waits; of a long event, the last bytes that were given out
         self._is_long = False
 
     @property
@@ -38,51 +51,48 @@ class EventCutter:
         """Whether nothing of an event has come yet."""
         return self._size == 0 and not self._is_long
 
-    def feed(self, chunk: bytes) -> list[tuple[bytes, bool]]:
-        """The events that end in this chunk, each with whether it is whole, and the parts of long ones and blank
-        lines."""
+    def feed(self, chunk: bytes) -> list[tuple[bytes, Part]]:
+        """The parts that are known with this chunk."""
+        if self._is_long:
+            return self._cut(self._edge + chunk, len(self._edge), 0)
         if self._size + len(chunk) <= MAX_EVENT_BYTES and END.search(self._edge + chunk) is None:
-            self._wait(chunk)
+            self._waiting.append(chunk)
+            self._size += len(chunk)
+            self._edge = (self._edge + chunk)[-EDGE_BYTES:]
             return []
-        return self._cut(b"".join((*self._waiting, chunk)), self._size - len(self._edge))
+        return self._cut(b"".join((*self._waiting, chunk)), 0, self._size - len(self._edge))
 
-    def close(self) -> list[tuple[bytes, bool]]:
+    def close(self) -> list[tuple[bytes, Part]]:
         """What is left: an event without its empty line is still one, as most clients read it."""
         rest = b"".join(self._waiting)
         self._waiting.clear()
-        first = 0 if self._is_long else skip_terminators(rest, 0)
-        return [part for part in ((rest[:first], False), (rest[first:], not self._is_long)) if part[0]]
+        first = skip_terminators(rest, 0)
+        return [part for part in ((rest[:first], Part.BLANK), (rest[first:], Part.EVENT)) if part[0]]
 
-    def _cut(self, data: bytes, search_from: int) -> list[tuple[bytes, bool]]:
-        found: list[tuple[bytes, bool]] = []
-        position = 0
+    def _cut(self, data: bytes, position: int, search_from: int) -> list[tuple[bytes, Part]]:
+        """The parts of the data behind ``position``. No event ends in front of ``search_from``."""
+        found: list[tuple[bytes, Part]] = []
         while True:
-            first = 0 if self._is_long else skip_terminators(data, position)
-            if first > position:
-                found.append((data[position:first], False))
-                position = first
-            end = event_end(data, max(first, search_from))
+            if not self._is_long:
+                first = skip_terminators(data, position)
+                if first > position:
+                    found.append((data[position:first], Part.BLANK))
+                position, search_from = first, max(first, search_from)
+            end = event_end(data, search_from)
             if end is None:
                 break
-            found.append((data[position:end], not self._is_long and end - first <= MAX_EVENT_BYTES))
+            is_long = self._is_long or end - position > MAX_EVENT_BYTES
+            found.append((data[position:end], Part.LAST_PIECE if is_long else Part.EVENT))
             self._is_long = False
             position = search_from = end
-        if self._is_long or len(data) - first > MAX_EVENT_BYTES:
-            kept_from = max(position, len(data) - EDGE_BYTES)
-            if kept_from > position:
-                found.append((data[position:kept_from], False))
-            self._is_long, position = True, kept_from
-        self._waiting.clear()
-        self._size, self._edge = 0, b""
-        self._wait(data[position:])
+        rest = data[position:]
+        self._is_long = self._is_long or len(rest) > MAX_EVENT_BYTES
+        self._edge = (data if self._is_long else rest)[-EDGE_BYTES:]
+        if self._is_long:
+            found.append((rest, Part.PIECE))
+            rest = b""
+        self._waiting, self._size = [rest], len(rest)
         return found
-
-    def _wait(self, piece: bytes) -> None:
-        if not piece:
-            return
-        self._waiting.append(piece)
-        self._size += len(piece)
-        self._edge = (self._edge + piece)[-EDGE_BYTES:]
 
 
 def event_end(buffer: bytes, search_from: int) -> int | None:
@@ -105,7 +115,7 @@ def skip_terminators(buffer: bytes, position: int) -> int:
 def event_data(event: bytes) -> bytes:
     """The data of an event: its data lines, joined."""
     values = []
-    for line in _LINE.split(event.removeprefix(_BOM)):
+    for line in _LINE.split(event.removeprefix(BOM)):
         name, _, value = line.partition(b":")
         if name == b"data":
             values.append(value.removeprefix(b" "))

@@ -2,12 +2,12 @@
 
 import re
 
+from proxy.core.response.event_format import BOM
 from proxy.core.response.outline import Outline
 
 _LINE_END = re.compile(rb"[\r\n]")
 _DATA = b"data:"
-_BOM = b"\xef\xbb\xbf"
-_HEAD_BYTES = len(_BOM + _DATA)
+_HEAD_BYTES = len(BOM + _DATA)
 
 
 class LongEvent:
@@ -42,7 +42,7 @@ class LongEvent:
             if len(piece) < _HEAD_BYTES and not is_whole:
                 self._head = piece
                 return
-            field = piece.removeprefix(_BOM)
+            field = piece.removeprefix(BOM)
             self._is_data = field.startswith(_DATA)
             piece = field.removeprefix(_DATA)
         if self._is_data:

@@ -37,13 +37,13 @@ def cause_of(payload: Mapping[str, object]) -> str:
     """The cause in an answer or an event of a stream."""
     for holder in (payload, *(payload.get(name) for name in _HOLDERS)):
         if isinstance(holder, Mapping):
-            found = cause_in(holder.get("diagnostics"), holder.get("prompt_cache_diagnostics"))
+            found = _cause_in(holder.get("diagnostics"), holder.get("prompt_cache_diagnostics"))
             if found != UNTOLD:
                 return found
     return UNTOLD
 
 
-def cause_in(anthropic: object, openai: object) -> str:
+def _cause_in(anthropic: object, openai: object) -> str:
     """The cause in either provider's object."""
     if isinstance(anthropic, Mapping):
         reason = anthropic.get("cache_miss_reason")

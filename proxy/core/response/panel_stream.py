@@ -8,13 +8,13 @@ answer are kept up to bounds; what is not kept passes unread.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
 from msgspec import Raw
 
-from proxy.core.response.event_format import MAX_EVENT_BYTES, EventCutter, event_data, payload_of, with_data
+from proxy.core.response.event_format import MAX_EVENT_BYTES, EventCutter, Part, event_data, payload_of, with_data
 from proxy.core.response.panel_calls import CALLING, MOST_CALLS, PanelCall
 from proxy.core.response.said_message import SaidMessage
 from proxy.core.response.streamed_calls import StreamedCalls
@@ -91,12 +91,11 @@ class PanelStream:
         if is_plain and chunk.endswith(b"\n\n") and len(chunk) <= MAX_EVENT_BYTES and _NOTABLE.search(chunk) is None:
             self._note(chunk)
             return chunk
-        return b"".join([self._event(event) if whole else event for event, whole in self._cutter.feed(chunk)])
+        return self._passed(self._cutter.feed(chunk))
 
     def close(self) -> bytes:
         """The stream has ended; returns what may pass now."""
-        passed = [self._event(event) if whole else event for event, whole in self._cutter.close()]
-        return b"".join(passed) + self._over()
+        return self._passed(self._cutter.close()) + self._over()
 
     def wanted(self) -> tuple[PanelCall, ...]:
         """The calls that another answer must know the results of; none where the client gets this answer as it is."""
@@ -129,6 +128,9 @@ class PanelStream:
         usage: dict[str, bytes | None] = {"choices": b"[]", "usage": orjson.dumps(self._opening.usage)}
         self._usage = {}
         return b"data: " + join_members(self._names, usage) + b"\n\n"
+
+    def _passed(self, parts: Iterable[tuple[bytes, Part]]) -> bytes:
+        return b"".join([self._event(part) if kind is Part.EVENT else part for part, kind in parts])
 
     def _event(self, event: bytes) -> bytes:
         if self._is_named and _NOTABLE.search(event) is None:

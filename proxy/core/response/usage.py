@@ -143,34 +143,16 @@ class Counts:
         return gap if self.reasoning in (0, gap) else 0
 
 
-class UsageFold:
-    """The usage of a stream: feed it every event that may carry some."""
-
-    __slots__ = ("_counts",)
-
-    def __init__(self) -> None:
-        self._counts: Counts | None = None
-
-    def feed(self, event: Mapping[str, object]) -> None:
-        """Take an event (a chunk, a Responses or Anthropic event) into account."""
-        counts = counts_of(event)
-        if counts is not None:
-            self._counts = counts if self._counts is None else self._counts.merged(counts)
-
-    def usage(self) -> Usage | None:
-        """What the provider has reported up to now; None where it was nothing."""
-        return None if self._counts is None else self._counts.usage()
-
-
 def usage_of(payload: Mapping[str, object]) -> Usage | None:
     """The usage in a response body, a stream event, or a usage object; None where there is none."""
     counts = counts_of(payload)
     return None if counts is None else counts.usage()
 
 
-def counts_of(payload: Mapping[str, object]) -> Counts | None:
-    """The raw counters in a response body, a stream event, or a usage object."""
-    found: Counts | None = None
+def counts_of(payload: Mapping[str, object], before: Counts | None = None) -> Counts | None:
+    """The raw counters in a response body, a stream event, or a usage object, together with those of the events
+    ``before``."""
+    found = before
     for report in _reports(payload):
         counts = _read(report)
         if counts is not None:

@@ -14,8 +14,9 @@ from functools import partial
 from proxy.aside import Aside
 from proxy.core.resilience.retry import Failure
 from proxy.core.response.body_fold import BodyFold
+from proxy.core.response.outcome import Outcome
 from proxy.core.response.panel_calls import PanelAnswers, PanelCall, PanelCallOutcome, continued_request, results_of
-from proxy.core.response.stream import Outcome, StreamFold
+from proxy.core.response.stream import StreamFold
 from proxy.core.response.usage import Usage
 from proxy.engine.attempts.retry import Attempts, failure_answered, failure_of
 from proxy.engine.client import Client

@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 from proxy.core.response.body_fold import BodyFold
+from proxy.core.response.outcome import Outcome
 from proxy.core.response.panel_body import NOTHING_EARLIER, PanelBody, panel_body
 from proxy.core.response.panel_calls import PanelCallOutcome
 from proxy.core.response.panel_stream import PanelStream
-from proxy.core.response.stream import Outcome, StreamFold
+from proxy.core.response.stream import StreamFold
 from proxy.engine.answers.further_calls import FurtherCalls, NotContinued, PanelService
 from proxy.engine.answers.lingering import ended
 from proxy.engine.attempts.retry import Attempts

@@ -8,8 +8,9 @@ from proxy.core.money.cancelling import runs_on
 from proxy.core.resilience.retry import Failure, is_quota
 from proxy.core.response.body_fold import MAX_BODY_BYTES, BodyFold, RawFold
 from proxy.core.response.context_refusal import ContextRefusalOutcome, is_context_refusal
+from proxy.core.response.outcome import Outcome
 from proxy.core.response.refusal import NO_WORDS, Refusal, refusal_of_object
-from proxy.core.response.stream import Fold, Outcome, StreamFold
+from proxy.core.response.stream import Fold, StreamFold
 from proxy.engine.access_log import shown
 from proxy.engine.answers.error_shape import is_bare, shaped
 from proxy.engine.answers.lingering import ended

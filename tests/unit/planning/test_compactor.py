@@ -18,7 +18,7 @@ from proxy.core.providers import NONE
 from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.response.stream import Outcome
+from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
 from proxy.core.structured.blocks.blocks import Assembly
 from proxy.core.structured.chat import AssembledChat

@@ -11,7 +11,7 @@ from proxy.core.providers import ANTHROPIC
 from proxy.core.reasons import Reason
 from proxy.core.request.demand import Demand
 from proxy.core.response.context_refusal import ContextRefusalOutcome
-from proxy.core.response.stream import Outcome
+from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
 from proxy.core.window.profile import Capability, CapabilityProfile
 from proxy.engine.exchange import ExchangeOutcome

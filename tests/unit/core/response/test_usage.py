@@ -4,7 +4,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.core.response.usage import Usage, UsageFold, usage_of
+from proxy.core.response.outcome import AnswerFacts
+from proxy.core.response.usage import Usage, usage_of
 
 REPORTS = {
     "openai chat": (
@@ -270,7 +271,7 @@ def test_more_cached_than_prompt_is_cut_to_the_prompt():
 
 
 def test_anthropic_stream_counters_are_cumulative_and_the_split_comes_first():
-    fold = UsageFold()
+    facts = AnswerFacts()
     for event in (
         {
             "type": "message_start",
@@ -298,17 +299,19 @@ def test_anthropic_stream_counters_are_cumulative_and_the_split_comes_first():
         },
         {"type": "message_stop"},
     ):
-        fold.feed(event)
-    assert fold.usage() == Usage(2098, 77, read=1800, write_5m=48, write_1h=200)
+        facts.learn(event)
+    assert facts.outcome().usage == Usage(2098, 77, read=1800, write_5m=48, write_1h=200)
 
 
 def test_openai_stream_with_running_usage():
-    fold = UsageFold()
-    fold.feed({"choices": [{"delta": {"content": "a"}}], "usage": None})
-    assert fold.usage() is None
+    facts = AnswerFacts()
+    facts.learn({"choices": [{"delta": {"content": "a"}}], "usage": None})
+    assert facts.outcome().usage is None
     for done in (1, 2, 3):
-        fold.feed({"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": done, "total_tokens": 10 + done}})
-    assert fold.usage() == Usage(10, 3)
+        facts.learn(
+            {"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": done, "total_tokens": 10 + done}}
+        )
+    assert facts.outcome().usage == Usage(10, 3)
 
 
 NAMES = sorted({key for report, _ in REPORTS.values() for key in report})
@@ -350,10 +353,10 @@ def test_any_report_gives_parts_that_add_up(payload):
 @relaxed
 @given(st.lists(payloads, max_size=4))
 def test_any_stream_gives_parts_that_add_up(events):
-    fold = UsageFold()
+    facts = AnswerFacts()
     for event in events:
-        fold.feed(event)
-        usage = fold.usage()
+        facts.learn(event)
+        usage = facts.outcome().usage
         if usage is not None:
             assert_parts_add_up(usage)
 

@@ -1,0 +1,73 @@
+"""What an answer says about itself: its usage and price, why it ended, the objects that it names. Pure.
+
+A JSON body and the events of a stream say it in the same members, so both are read here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from proxy.core.account.said import Said
+from proxy.core.response.miss_diagnostics import UNTOLD, cause_of
+from proxy.core.response.reported import NOTHING_REPORTED, Reported, reported_in
+from proxy.core.response.usage import Counts, Usage, counts_of, mapping
+
+_EMPTY_FINISHES = frozenset({"", "stop", "end_turn"})
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an answer said about itself. ``error`` is the provider's error object, from a stream that broke off."""
+
+    usage: Usage | None = None
+    reported: Reported = NOTHING_REPORTED
+    saw_content: bool = False
+    finish_reason: str = ""
+    is_done: bool = False
+    error: Mapping[str, object] | None = None
+    events: int = 0
+    tokens: int = 0
+    """About how many tokens of text came, by our own count; 0 where the usage says it."""
+    cache_cause: str = UNTOLD
+    said: Said | None = None
+    """What it says of the objects of the provider's account."""
+
+    @property
+    def is_empty(self) -> bool:
+        """The model said nothing, and gave no reason (a length limit, a filter) for it."""
+        return not self.saw_content and self.error is None and self.finish_reason in _EMPTY_FINISHES
+
+
+class AnswerFacts:
+    """Collects what an answer says about itself, payload by payload."""
+
+    __slots__ = ("_cause", "_counts", "_finish", "_reported", "_said")
+
+    def __init__(self) -> None:
+        self._counts: Counts | None = None
+        self._reported = NOTHING_REPORTED
+        self._finish = ""
+        self._cause = UNTOLD
+        self._said = Said()
+
+    def learn(self, payload: Mapping[str, object]) -> None:
+        """Read a body, or one event of a stream."""
+        self._counts = counts_of(payload, self._counts)
+        self._reported = self._reported.merged(reported_in(payload))
+        self._said.learn(payload)
+        cause = cause_of(payload)
+        self._cause = cause if cause != UNTOLD else self._cause
+        choices = payload.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            finish = mapping(choice).get("finish_reason")
+            if isinstance(finish, str) and finish:
+                self._finish = finish
+
+    def outcome(self) -> Outcome:
+        """What is known up to now."""
+        return Outcome(
+            usage=None if self._counts is None else self._counts.usage(),
+            reported=self._reported,
+            finish_reason=self._finish,
+            cache_cause=self._cause,
+            said=self._said,
+        )
