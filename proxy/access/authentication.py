@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from proxy.access.directory import CLIENT_KEYS_TEAM, DEFAULT_TEAM, MASTER_ID, Directory, Snapshot
 from proxy.access.virtual_keys import digest_of
@@ -22,16 +22,6 @@ from proxy.storage.port import KeyRecord, TeamRecord
 # x-session-id; Codex sends thread-id within session-id.
 _SESSION_HEADERS = ("x-session-id", "x-session-affinity", "thread-id", "session-id")
 _MAX_HINT_CHARS = 256
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """An accepted key and its principal, which lacks the session."""
-
-    principal: Principal
-    expires_at: float | None
-    is_revoked: bool
-    forwards_keys: bool
 
 
 class Identity:
@@ -49,7 +39,7 @@ class Identity:
         self._is_open = directory.declared.is_empty
         self._seen: Snapshot | None = None
         self._records: Mapping[bytes, KeyRecord] = {}
-        self._met: dict[str, _Known] = {}
+        self._met: dict[str, Principal] = {}
 
     def __repr__(self) -> str:
         return f"Identity({self._directory!r})"
@@ -67,14 +57,19 @@ class Identity:
         for key in [own] if own else keys:
             found = self._find(key)
             if found is not None:
-                _check_good(found, now)
-                brings_key = bool(own) and found.forwards_keys and self._brings_theirs(headers)
+                record, team = found
+                _check_good(record, now)
+                principal = self._met.get(record.id)
+                if principal is None:
+                    principal = _principal(self._scope(team.name, record.id), team, record)
+                    self._met[record.id] = principal
+                brings_key = bool(own) and team.forwards_keys and self._brings_theirs(headers)
                 return replace(
-                    found.principal,
+                    principal,
                     session_hint=hint,
                     virtual=not brings_key,
                     forwards_key=brings_key,
-                    is_confined=found.principal.is_confined and not brings_key,
+                    is_confined=principal.is_confined and not brings_key,
                 )
         return self._stranger(own, keys, client_key(headers), hint)
 
@@ -115,18 +110,14 @@ class Identity:
         if not self._directory.is_loaded:
             raise NotReady("The proxy's keys have not been read yet: its store does not answer.")
 
-    def _find(self, key: str) -> _Known | None:
+    def _find(self, key: str) -> tuple[KeyRecord, TeamRecord] | None:
+        """The record of a key, and its team; None for a key that is not known here."""
         digest = digest_of(key)
         record = self._records.get(self._place(digest))
         if record is None or not hmac.compare_digest(record.digest, digest):
             return None
-        known = self._met.get(record.id)
-        if known is None:
-            team = self._directory.snapshot.teams.get(record.team)
-            if team is None:
-                return None
-            known = self._met[record.id] = self._known_key(record, team)
-        return known
+        team = self._directory.snapshot.teams.get(record.team)
+        return (record, team) if team is not None else None
 
     def _follow(self) -> None:
         """Index the keys anew when the directory has changed."""
@@ -141,14 +132,6 @@ class Identity:
         self._met = {}
         self._is_open = self._is_open and self._directory.declared.is_empty and not snapshot.keys
         self._seen = snapshot
-
-    def _known_key(self, record: KeyRecord, team: TeamRecord) -> _Known:
-        return _Known(
-            principal=_principal(self._scope(team.name, record.id), team, record),
-            expires_at=record.expires_at,
-            is_revoked=record.revoked_at is not None,
-            forwards_keys=team.forwards_keys,
-        )
 
     def _place(self, digest: str) -> bytes:
         return hashlib.blake2b(digest.encode(), digest_size=16, key=self._secret).digest()
@@ -189,9 +172,9 @@ def _mode(text: str) -> Mode:
         return Mode.PASSTHROUGH
 
 
-def _check_good(known: _Known, now: float) -> None:
+def _check_good(key: KeyRecord, now: float) -> None:
     """Raises Unauthorized for a revoked or expired key. Only a caller who has the key learns that."""
-    if known.is_revoked:
+    if key.revoked_at is not None:
         raise Unauthorized("This API key has been revoked.")
-    if known.expires_at is not None and now >= known.expires_at:
+    if key.expires_at is not None and now >= key.expires_at:
         raise Unauthorized("This API key has expired.")

@@ -6,7 +6,7 @@ from functools import partial
 
 from proxy.core.secrets.redaction import without_keys
 from proxy.engine.exchange import Exchange
-from proxy.engine.query import decoded
+from proxy.engine.target import decoded
 
 _UNSAFE = re.compile(r"[^\w.:/@+*-]", re.ASCII)
 _MAX_CHARS = 120

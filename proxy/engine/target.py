@@ -3,37 +3,48 @@
 No key of this proxy goes upstream with them, and no key at all is logged or kept for having been put there.
 """
 
-from proxy.core.secrets.credentials import KEY_PREFIX, holds, own_secrets, secrets_in
+from collections.abc import Collection
+from urllib.parse import unquote_plus
+
+from proxy.core.secrets.credentials import KEY_PARAMETERS, KEY_PREFIX, holds, own_secrets, secrets_in
 from proxy.core.secrets.redaction import without_literals, without_shapes
 from proxy.engine.client import Client
 from proxy.engine.exchange import Exchange
 from proxy.engine.headers import uses_operators_key
-from proxy.engine.query import keys_in, refuse_key, without_keys
 from proxy.errors import InvalidRequest
 from proxy.ports import Deployment, Principal
 
 # A shorter text without a digit may be a word.
 _SURE_CHARS = 16
+_MOST_DECODINGS = 4
 
 
 def keys_of(client: Client) -> tuple[str, ...]:
     """Every credential that the client sent, whosever it is. A word that stands in for a key (``lm-studio``) is none:
     names of models hold it, too."""
-    sent = (*secrets_in(client.headers), *keys_in(client.query))
+    pairs = (decoded(part).partition("=") for part in client.query.split("&"))
+    in_query = (value for name, _, value in pairs if name.strip().lower() in KEY_PARAMETERS and value)
+    sent = (*secrets_in(client.headers), *in_query)
     return tuple(key for key in sent if len(key) >= _SURE_CHARS or any(char.isdigit() for char in key))
 
 
 def sent_query(client: Client, deployment: Deployment, principal: Principal) -> str:
-    """The query that the deployment is sent."""
+    """The query that the deployment is sent: without the parameters that hold a key of this proxy and, where the
+    client's credentials stay here, without those in which providers take keys. All others pass as they were written."""
     if not client.query:
         return ""
-    hides_credentials = principal.virtual or uses_operators_key(deployment)
-    return without_keys(client.query, _secrets(client, principal), hides_credentials=hides_credentials)
+    secrets, hides_credentials = _secrets(client, principal), principal.virtual or uses_operators_key(deployment)
+    return "&".join(part for part in client.query.split("&") if not _is_dropped(part, secrets, hides_credentials))
 
 
 def refuse_key_in_path(client: Client, principal: Principal) -> None:
-    """Raises InvalidRequest for a path that holds a key of this proxy."""
-    refuse_key(client.path, _secrets(client, principal))
+    """Raises InvalidRequest for a path that holds a key of this proxy: paths are logged on the way and at their end,
+    and go upstream as they are."""
+    if holds(decoded(client.path), _secrets(client, principal)):
+        raise InvalidRequest(
+            "The path holds an API key. Send the key as `Authorization: Bearer KEY` and in no other place.",
+            code="key_in_path",
+        )
 
 
 def refuse_key_in_model(model: str, exchange: Exchange) -> None:
@@ -51,3 +62,18 @@ def without_keys_of(exchange: Exchange, user: str) -> str:
 
 def _secrets(client: Client, principal: Principal) -> tuple[str, ...]:
     return own_secrets(client.headers, is_virtual=principal.virtual, forwards_key=principal.forwards_key)
+
+
+def decoded(text: str) -> str:
+    """The text with its percent-encoding undone, also where it was encoded more than once."""
+    for _ in range(_MOST_DECODINGS):
+        if "%" not in text:
+            break
+        text = unquote_plus(text)
+    return text
+
+
+def _is_dropped(part: str, secrets: Collection[str], hides_credentials: bool) -> bool:
+    plain = decoded(part)
+    name = plain.partition("=")[0].strip().lower()
+    return (hides_credentials and name in KEY_PARAMETERS) or holds(plain, secrets)

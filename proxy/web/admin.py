@@ -3,6 +3,7 @@
 Without a master key there is no such path. Whoever asks is known before anything of the request is read.
 """
 
+from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
 import orjson
@@ -18,12 +19,12 @@ _BODY_BYTES = 1 << 20
 _MOST_PARAMETERS = 20
 
 
+@dataclass(frozen=True, slots=True)
 class AdminEndpoint:
     """The admin API over HTTP."""
 
-    def __init__(self, service: AdminService, identity: Identity) -> None:
-        self._service = service
-        self._identity = identity
+    service: AdminService
+    identity: Identity
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -40,12 +41,12 @@ class AdminEndpoint:
             return
 
     async def _answer(self, connection: Connection) -> AdminResponse:
-        if not self._identity.has_master:
+        if not self.identity.has_master:
             raise NotFound(f"Invalid URL ({connection.method} /admin/...): nothing is served there")
-        if not self._identity.is_master(connection.headers):
+        if not self.identity.is_master(connection.headers):
             raise Unauthorized("The admin API needs the proxy's master key as `Authorization: Bearer KEY`.")
         body = await connection.read(_BODY_BYTES)
-        return await self._service.answer(
+        return await self.service.answer(
             connection.method, connection.path, _query(connection.query), _json(body) if body else {}
         )
 

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from proxy.core.account.paths import read_path
 from proxy.core.secrets.credentials import bare
 from proxy.engine import Engine
-from proxy.engine.query import decoded
+from proxy.engine.target import decoded
 from proxy.errors import NotFound, ProxyError
 from proxy.web.chat import CHAT, ChatEndpoint
 from proxy.web.connection import Connection
@@ -39,16 +39,14 @@ class Address:
     model: str = ""
 
 
+@dataclass(frozen=True, slots=True)
 class AzureEndpoint:
     """Hands requests on to those who serve the same paths of OpenAI's API."""
 
-    def __init__(
-        self, engine: Engine, chat: ChatEndpoint, models: ModelsEndpoint, passthrough: PassthroughEndpoint
-    ) -> None:
-        self._engine = engine
-        self._chat = chat
-        self._models = models
-        self._passthrough = passthrough
+    engine: Engine
+    chat: ChatEndpoint
+    models: ModelsEndpoint
+    passthrough: PassthroughEndpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -57,17 +55,17 @@ class AzureEndpoint:
             found = read_address(raw_path(scope))
         except ProxyError as error:
             connection = Connection(scope, receive, send, raw_path(scope))
-            await connection.refuse(self._engine.first_refusal(connection, error))
+            await connection.refuse(self.engine.first_refusal(connection, error))
             return
         inner = _as_openai(scope, found.path)
         name = found.path.removeprefix("/models/")
         if found.path == CHAT and scope["method"] == "POST":
-            await self._chat(inner, receive, send, found.model)
+            await self.chat(inner, receive, send, found.model)
         elif scope["method"] == "GET" and (found.path == "/models" or name != found.path):
             names = {} if found.path == "/models" else {"name": decoded(name)}
-            await self._models({**inner, "path_params": names}, receive, send)
+            await self.models({**inner, "path_params": names}, receive, send)
         else:
-            await self._passthrough(inner, receive, send, found.model)
+            await self.passthrough(inner, receive, send, found.model)
 
 
 def read_address(raw: str) -> Address:

@@ -6,6 +6,7 @@ answer's body, and makes it a 503 only where requests are refused for it.
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from starlette.requests import Request
@@ -24,16 +25,14 @@ class Registry(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class Health:
     """Answers probes. ``obstacle`` says what keeps the proxy from serving at all (empty: nothing), ``faults`` what does
     not work as it should."""
 
-    def __init__(
-        self, registry: Registry, obstacle: Callable[[], str], faults: Callable[[], Sequence[Fault]] = tuple
-    ) -> None:
-        self._registry = registry
-        self._obstacle = obstacle
-        self._faults = faults
+    registry: Registry
+    obstacle: Callable[[], str]
+    faults: Callable[[], Sequence[Fault]] = tuple
 
     async def live(self, request: Request) -> Response:
         """The event loop answers."""
@@ -41,8 +40,8 @@ class Health:
 
     async def ready(self, request: Request) -> Response:
         """Whether requests can be served, and what is wrong although they can."""
-        obstacle = self._obstacle()
-        faults = [*([Fault("start", obstacle, refuses=True)] if obstacle else ()), *self._faults()]
+        obstacle = self.obstacle()
+        faults = [*([Fault("start", obstacle, refuses=True)] if obstacle else ()), *self.faults()]
         told = {"faults": [{"part": fault.part, "message": fault.message} for fault in faults]} if faults else {}
         refusing = next((fault for fault in faults if fault.refuses), None)
         if refusing is None:
@@ -52,4 +51,4 @@ class Health:
 
     async def metrics(self, request: Request) -> Response:
         """What Prometheus scrapes."""
-        return Response(self._registry.render(), media_type=CONTENT_TYPE)
+        return Response(self.registry.render(), media_type=CONTENT_TYPE)

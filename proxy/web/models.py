@@ -4,6 +4,7 @@ Where the list only has wildcards, the upstream knows its models better: it is a
 listed where the client wants them (LiteLLM's ``?return_wildcard_routes=true``): no model is called ``openai/*``.
 """
 
+from dataclasses import dataclass
 from urllib.parse import parse_qs
 
 import orjson
@@ -22,45 +23,45 @@ _CREATED = 1677610602
 _MOST_PARAMETERS = 20
 
 
+@dataclass(frozen=True, slots=True)
 class ModelsEndpoint:
     """The list, and one entry of it."""
 
-    def __init__(self, engine: Engine, models: Models) -> None:
-        self._engine = engine
-        self._models = models
+    engine: Engine
+    models: Models
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        connection = Connection(scope, receive, send, sent_path(scope), receive_s=self._engine.limits.receive_s)
+        connection = Connection(scope, receive, send, sent_path(scope), receive_s=self.engine.limits.receive_s)
         name: str | None = scope.get("path_params", {}).get("name")
         try:
-            principal = self._engine.principal(connection)
+            principal = self.engine.principal(connection)
             check_request_line(scope)
             content = self._list(principal, connection.query) if name is None else self._one(principal, name)
         except ProxyError as error:
             await connection.refuse(error)
             return
         if content is None:
-            await connection.serve(self._engine.relay(connection))
+            await connection.serve(self.engine.relay(connection))
         else:
             await connection.answer(200, orjson.dumps(content), _JSON)
 
     def _list(self, principal: Principal, query: str) -> object | None:
         """The names that the key may use; None: the upstream knows."""
-        names = [*self._models.names(), *(self._models.patterns() if _wants_patterns(query) else ())]
+        names = [*self.models.names(), *(self.models.patterns() if _wants_patterns(query) else ())]
         return {"object": "list", "data": [_entry(n) for n in names if self._allows(principal, n)]} if names else None
 
     def _one(self, principal: Principal, name: str) -> object | None:
         """What we know of a model that the key may use; None: the upstream knows. Raises UnknownModel."""
-        deployment = self._models.resolve(name)
+        deployment = self.models.resolve(name)
         if not self._allows(principal, name):
             raise UnknownModel(f"The model '{deployment.name}' is not one that this key may use.", param="model")
-        return None if name not in self._models.names() and self._is_asked(deployment, name) else _entry(name)
+        return None if name not in self.models.names() and self._is_asked(deployment, name) else _entry(name)
 
     def _is_asked(self, deployment: Deployment, name: str) -> bool:
         """Whether a path that names no model goes where this model is, and by this name: then it can be asked there."""
         try:
-            asked = self._models.unnamed()[0]
+            asked = self.models.unnamed()[0]
         except UnknownModel:
             return False
         is_there = (asked.transport, asked.base_url, asked.api_key) == (
@@ -71,7 +72,7 @@ class ModelsEndpoint:
     def _allows(self, principal: Principal, name: str) -> bool:
         if not principal.models:
             return True
-        deployment = self._models.resolve(name)
+        deployment = self.models.resolve(name)
         return allows(principal.models, (name, deployment.name, deployment.entry))
 
 

@@ -1,5 +1,7 @@
 """Every other path under ``/v1``: passed through raw, whatever its method and content."""
 
+from dataclasses import dataclass
+
 from starlette.types import Receive, Scope, Send
 
 from proxy.core.account.paths import INVALID_PATH, read_path
@@ -12,21 +14,21 @@ _METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
 _FRONT = "/v1"
 
 
+@dataclass(frozen=True, slots=True)
 class PassthroughEndpoint:
     """Embeddings, responses, completions, audio, files, Anthropic's messages, and what providers will invent."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    engine: Engine
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, model: str = "") -> None:
         """Serve one request; ``model`` is the one that its address names."""
-        connection = Connection(scope, receive, send, sent_path(scope), receive_s=self._engine.limits.receive_s)
+        connection = Connection(scope, receive, send, sent_path(scope), receive_s=self.engine.limits.receive_s)
         try:
             check_request_line(scope)
         except ProxyError as error:
-            await connection.refuse(self._engine.first_refusal(connection, error))
+            await connection.refuse(self.engine.first_refusal(connection, error))
             return
-        await connection.serve(self._engine.relay(connection, model))
+        await connection.serve(self.engine.relay(connection, model))
 
 
 def check_request_line(scope: Scope) -> None:

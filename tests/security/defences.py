@@ -123,8 +123,8 @@ DEFENCES = (
     # What goes upstream
     Defence("no credentials upstream", "proxy.engine.headers:CREDENTIAL_HEADERS", empty, ["test_authentication.py"]),
     Defence("no secrets in other headers", "proxy.engine.headers:holds", always(False), ["test_keys.py"]),
-    Defence("no keys in queries", "proxy.engine.query:_is_dropped", always(False), ["test_keys.py"]),
-    Defence("no keys in paths", "proxy.engine.query:refuse_key", nothing, ["test_keys.py"]),
+    Defence("no keys in queries", "proxy.engine.target:_is_dropped", always(False), ["test_keys.py"]),
+    Defence("no keys in paths", "proxy.engine.target:refuse_key_in_path", nothing, ["test_keys.py"]),
     Defence("whose account pays", "proxy.engine.headers:ACCOUNT_HEADERS", empty, ["test_keys.py"]),
     Defence("headers that make another request", "proxy.engine.headers:_ANOTHER_REQUEST", empty, ["test_keys.py"]),
     Defence("headers of the connection", "proxy.engine.headers:_dropped", lambda old: lambda headers, fixed: fixed,

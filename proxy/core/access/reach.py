@@ -200,52 +200,48 @@ def place_of(path: Path) -> ModelPlace | None:
 
 
 def _read_members(members: Values, found: _Found) -> None:
-    if "model" in members:
-        _read_value(members["model"], found)
-    for name, raw in members.items():
-        if name in ("model", *_CONTENT):
-            continue
-        if not name.isascii() or name != name.strip() or name.lower() != name:
-            _read_odd(name, raw, found)
-        elif name == "tools":
-            _read_tools(raw, found)
-        elif name == "route":
-            _read_route(raw, members, found)
-        elif name == "plugins":
-            _read_plugins(raw, found)
-        elif speaks_of_models(name):
-            _read_value(raw, found)
-        elif bytes(memoryview(raw)[:1]) in (b"{", b"["):
-            _read_within(raw, found)
+    first = ["model"] if "model" in members else []
+    for name in (*first, *(name for name in members if name not in ("model", *_CONTENT))):
+        try:
+            _read_member(name, members, found)
+        except NotUnderstood as error:
+            found.unread.append(str(error))
+
+
+def _read_member(name: str, members: Values, found: _Found) -> None:
+    """Read one member. Raises NotUnderstood."""
+    raw = members[name]
+    if not name.isascii() or name != name.strip() or name.lower() != name:
+        _read_odd(name, raw, found)
+    elif name == "tools":
+        _read_tools(raw, found)
+    elif name == "route":
+        _read_route(raw, members)
+    elif name == "plugins":
+        _read_plugins(raw, found)
+    elif speaks_of_models(name):
+        _read_value(raw, found)
+    else:
+        _read_within(raw, found)
 
 
 def _read_odd(name: str, raw: Raw | bytes, found: _Found) -> None:
     """Read a member whose name some servers may take for another one: ``Models``, ``Tools``."""
     plain = folded(name)
     if plain in ("tools", "route", "plugins") or speaks_of_models(plain):
-        found.unread.append(f"some servers take one of its members for '{plain}'")
-    elif bytes(memoryview(raw)[:1]) in (b"{", b"["):
-        _read_within(raw, found)
+        raise NotUnderstood(f"some servers take one of its members for '{plain}'")
+    _read_within(raw, found)
 
 
 def _read_value(raw: Raw | bytes, found: _Found) -> None:
     if len(raw) > _MOST_NAMES_BYTES:
-        found.unread.append("a member that names models is too long")
-        return
-    try:
-        found.add(models_under(found.parsed(bytes(raw))))
-    except NotUnderstood as error:
-        found.unread.append(str(error))
+        raise NotUnderstood("a member that names models is too long")
+    found.add(models_under(found.parsed(bytes(raw))))
 
 
 def _read_within(raw: Raw | bytes, found: _Found) -> None:
-    text = bytes(raw)
-    if not may_name_models(text):
-        return
-    try:
-        found.add(models_within(found.parsed(text)))
-    except NotUnderstood as error:
-        found.unread.append(str(error))
+    if bytes(memoryview(raw)[:1]) in (b"{", b"[") and may_name_models(bytes(raw)):
+        found.add(models_within(found.parsed(bytes(raw))))
 
 
 def _read_tools(raw: Raw | bytes, found: _Found) -> None:
@@ -265,23 +261,19 @@ def _read_tools(raw: Raw | bytes, found: _Found) -> None:
             found.add(names)
             if not names and asks_unnamed(read):
                 found.beyond.append("a tool of it asks a model that it does not name: set the tool's own 'model'")
-    except (NotUnderstood, Unreadable):
-        found.unread.append("its tools cannot be read")
+    except (NotUnderstood, Unreadable) as error:
+        raise NotUnderstood("its tools cannot be read") from error
 
 
-def _read_route(raw: Raw | bytes, members: Values, found: _Found) -> None:
+def _read_route(raw: Raw | bytes, members: Values) -> None:
     """OpenRouter picks a stand-in itself where a route is asked for and no models are named."""
     text = bytes(raw)
     if text != b"null" and not (text == b'"fallback"' and "models" in members):
-        found.unread.append("'route' lets the provider choose a model that is not named")
+        raise NotUnderstood("'route' lets the provider choose a model that is not named")
 
 
 def _read_plugins(raw: Raw | bytes, found: _Found) -> None:
-    try:
-        plugins = found.parsed(bytes(raw))
-    except NotUnderstood as error:
-        found.unread.append(str(error))
-        return
+    plugins = found.parsed(bytes(raw))
     for plugin in plugins if isinstance(plugins, list) else [plugins]:
         names = {value for name, value in plugin if folded(name) == "id"} if isinstance(plugin, list) else {""}
         if plugin is not None and not names <= _HARMLESS_PLUGINS:

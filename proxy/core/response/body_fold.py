@@ -26,34 +26,75 @@ _READ = frozenset(
 _ITEM_LISTS = ("output", "data")
 
 
-class BodyFold:
-    """An answer that is one JSON body: passed on as it comes, a copy of it is read at the end. ``length`` is how long
-    it says that it is."""
+class RawFold:
+    """An answer that nobody reads: audio, files, compressed bytes. Where it says its ``length`` in bytes, the chunk
+    that completes it is kept back until ``end``."""
 
-    __slots__ = ("_chunks", "_length", "_outcome", "_outline", "_size", "has_text", "saw_content")
+    __slots__ = ("_end", "_left", "saw_content")
+    keeps_end = False
+    """The end of a body is no event behind which nothing follows."""
 
-    def __init__(self, length: int = 0) -> None:
-        self._length = length
+    def __init__(self, length: int | None = None) -> None:
+        self._left = length
+        self._end = b""
+        self.saw_content = False
+
+    @property
+    def has_text(self) -> bool:
+        """Whether any byte has come."""
+        return self.saw_content
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Take a chunk; it passes as it is, unless it is the end."""
+        self.saw_content = True
+        if self._left is None:
+            return chunk
+        self._left -= len(chunk)
+        if self._left > 0:
+            return chunk
+        self._end += chunk
+        return b""
+
+    def end(self) -> bytes:
+        """The end, as far as it was kept back."""
+        end, self._end = self._end, b""
+        return end
+
+    def close(self) -> bytes:
+        """Nothing else is left."""
+        return b""
+
+    def outcome(self) -> Outcome:
+        """Nothing is known."""
+        return Outcome(saw_content=self.saw_content)
+
+
+class BodyFold(RawFold):
+    """An answer that is one JSON body: passed on as it comes, a copy of it is read at the end."""
+
+    __slots__ = ("_chunks", "_length", "_outcome", "_outline", "_size")
+
+    def __init__(self, length: int | None = None) -> None:
+        super().__init__(length)
+        self._length = length or 0
         self._chunks: list[bytes] = []
         self._size = 0
         self._outline: Outline | None = None
         self._outcome: Outcome | None = None
-        self.saw_content = self.has_text = False
 
     def feed(self, chunk: bytes) -> bytes:
-        """Take a chunk; it passes as it is."""
-        self.saw_content = self.has_text = True
+        """Take a chunk; it passes as it is, unless it is the end."""
         self._size += len(chunk)
         if self._outline is not None:
             self._outline.feed(chunk)
-            return chunk
-        self._chunks.append(chunk)
-        if self._size > MAX_BODY_BYTES:
+        else:
+            self._chunks.append(chunk)
+        if self._outline is None and self._size > MAX_BODY_BYTES:
             self._outline = Outline()
             for kept in self._chunks:
                 self._outline.feed(kept)
             self._chunks.clear()
-        return chunk
+        return super().feed(chunk)
 
     def close(self) -> bytes:
         """The body ended: read it."""
@@ -67,28 +108,6 @@ class BodyFold:
         if self._outcome is not None:
             return self._outcome
         return Outcome(saw_content=self.saw_content, tokens=max(self._size, self._length) // _BYTES_PER_TOKEN)
-
-
-class RawFold:
-    """An answer that is neither a stream nor JSON: audio, files, compressed bytes."""
-
-    __slots__ = ("has_text", "saw_content")
-
-    def __init__(self) -> None:
-        self.saw_content = self.has_text = False
-
-    def feed(self, chunk: bytes) -> bytes:
-        """Take a chunk; it passes as it is."""
-        self.saw_content = self.has_text = True
-        return chunk
-
-    def close(self) -> bytes:
-        """Nothing is left."""
-        return b""
-
-    def outcome(self) -> Outcome:
-        """Nothing is known."""
-        return Outcome(saw_content=self.saw_content)
 
 
 def _outcome_of(body: bytes) -> Outcome:

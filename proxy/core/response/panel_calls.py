@@ -59,7 +59,7 @@ class PanelCall:
 def panel_call(members: Members, arguments: bytes | None, number: int) -> PanelCall:
     """A call of these members with these arguments: a JSON string, None where they are too long. Arguments that no
     provider would read are left out. ``number`` names a call that has no id."""
-    given = _text(members.get("id"))
+    given = text_of(members.get("id"))
     call_id = given or f"panel_call_{number}"
     panel = _panel_of(arguments)
     is_read = panel is not None and arguments is not None and arguments[:1] == b'"'
@@ -101,7 +101,7 @@ def _panel_of(arguments: bytes | None) -> str | None:
     if arguments is None:
         return None
     try:
-        found = orjson.loads(_text(arguments).encode())
+        found = orjson.loads(text_of(arguments).encode())
     except ValueError:
         return None
     if not isinstance(found, dict):
@@ -110,7 +110,7 @@ def _panel_of(arguments: bytes | None) -> str | None:
     return str(named) if type(named) in (str, int) else ""
 
 
-def _text(raw: Raw | bytes | None) -> str:
+def text_of(raw: Raw | bytes | None) -> str:
     """A text; empty for whatever is none."""
     try:
         text = text_value(raw) if raw is not None else ""

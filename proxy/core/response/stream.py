@@ -49,6 +49,15 @@ class Fold(Protocol):
         """Take a chunk; returns what may be forwarded now."""
         ...
 
+    @property
+    def keeps_end(self) -> bool:
+        """Whether the event has come behind which nothing follows. It is kept back until ``end`` or ``close``."""
+        ...
+
+    def end(self) -> bytes:
+        """What is kept back of the end of the answer, by which a client can tell that it has all of it."""
+        ...
+
     def close(self) -> bytes:
         """The answer ended; returns what is still to be forwarded."""
         ...

@@ -16,8 +16,9 @@ from proxy.core.response.panel_calls import (
     Members,
     PanelCall,
     panel_call,
+    text_of,
 )
-from proxy.core.wire.json_body import Unreadable, join_members, members_of, text_value
+from proxy.core.wire.json_body import Unreadable, join_members, members_of
 
 _MOST_CALLS = 1024
 """Pieces of further calls pass as they are, but for those of a call that names our tool at once."""
@@ -49,7 +50,7 @@ class _Call:
     def take(self, entry: Members) -> None:
         """Take a piece into account."""
         function = _members(entry.get("function"))
-        name = _string(function.get("name"))
+        name = text_of(function.get("name"))
         if self.whose is _Whose.OPEN and not name == self.name == PANEL_TOOL:  # some servers repeat it in each piece
             self.name += name[: len(PANEL_TOOL) + 1]
         for member, raw in entry.items():
@@ -151,7 +152,7 @@ class StreamedCalls:
 
     def _is_ours_beyond(self, entry: Members) -> bool:
         """Whether a piece of a call that is not kept belongs to our tool."""
-        name, index = _string(_members(entry.get("function")).get("name")), _index(entry.get("index"))
+        name, index = text_of(_members(entry.get("function")).get("name")), _index(entry.get("index"))
         if name:
             self._beyond = index if name == PANEL_TOOL else None
         return name == PANEL_TOOL or (not name and index is not None and index == self._beyond)
@@ -197,14 +198,6 @@ def _members(raw: Raw | bytes | None) -> Members:
         return members_of(raw) if raw is not None else {}
     except Unreadable:
         return {}
-
-
-def _string(raw: Raw | bytes | None) -> str:
-    try:
-        found = text_value(raw) if raw is not None else ""
-    except Unreadable:
-        return ""
-    return found if isinstance(found, str) else ""
 
 
 def _index(raw: Raw | bytes | None) -> int | None:

@@ -141,7 +141,7 @@ class BodyAnswer(_Continued):
     async def chunks(self) -> AsyncIterator[bytes]:
         """The last answer's body, with what the earlier ones have said. Raises what interrupts it."""
         further, parts, size = self._further, list[bytes](), 0
-        fold, may_follow = BodyFold(content_length(self._first.headers) or 0), further.may_follow
+        fold, may_follow = BodyFold(content_length(self._first.headers)), further.may_follow
         further.begin(fold)
         async for chunk in self._first.chunks():
             fold.feed(chunk)

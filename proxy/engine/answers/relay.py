@@ -75,43 +75,6 @@ class _Hold:
         return b"".join(self._chunks)
 
 
-class _Last:
-    """The end of an answer, by which a client can tell that it has all: kept back until the exchange is booked.
-
-    It is the last event of a stream, which the fold keeps, and the chunk that completes a declared length. Where an
-    answer has neither, its end is the end of the body.
-    """
-
-    __slots__ = ("_fold", "_kept", "_left")
-
-    def __init__(self, answer: Answer, fold: Fold) -> None:
-        self._fold = fold if isinstance(fold, StreamFold) else None
-        length = content_length(answer.headers)
-        self._left = length if self._fold is None and length is not None else -1
-        self._kept = b""
-
-    @property
-    def is_done(self) -> bool:
-        """The last event has come, and is kept."""
-        return self._fold is not None and self._fold.keeps_end
-
-    def keep(self, out: bytes) -> bytes:
-        """What of this may go out now."""
-        if self._left < 0:
-            return out
-        out = self.taken() + out
-        self._left -= len(out)
-        if self._left > 0 or not out:
-            return out
-        self._left, self._kept = 0, out
-        return b""
-
-    def taken(self) -> bytes:
-        """The end, which may go out now."""
-        kept, self._kept = self._kept, b""
-        return kept if self._fold is None else self._fold.end()
-
-
 class AnswerRelay:
     """One exchange's way back. ``attempt`` may be called again where the one before was refused or failed."""
 
@@ -255,7 +218,7 @@ class AnswerRelay:
         exchange, client = self._exchange, self._client
         fold, chunks = _fold_of(answer, exchange), answer.chunks()
         hold = self._hold(answer, fold, attempts, may_refuse=may_refuse)
-        headers, last = self._headers(answer, fold, is_spent=attempts.is_spent), _Last(answer, fold)
+        headers = self._headers(answer, fold, is_spent=attempts.is_spent)
         try:
             # Where another attempt could follow, the client hears nothing before the first bytes that it can use.
             if hold is None and not attempts.may_follow:
@@ -268,12 +231,12 @@ class AnswerRelay:
                 if hold is None or not hold.keeps(out, fold, exchange.elapsed_s()):
                     attempts.answered()
                     out, hold = out if hold is None else hold.taken(), None
-                    await self._go_out(last.keep(out), answer.status, headers)
-                if last.is_done:
+                    await self._go_out(out, answer.status, headers)
+                if fold.keeps_end:
                     break
             attempts.answered()
             # Behind the last event may stand the beginning of another, whose end nobody waits for.
-            rest = b"" if last.is_done else fold.close()
+            rest = b"" if fold.keeps_end else fold.close()
             if hold is not None:
                 if not hold.is_whole and (found := self._too_large(*_told(self._outcome(fold)), attempts)) is not None:
                     return found
@@ -281,11 +244,11 @@ class AnswerRelay:
                     exchange.answer.first_byte_s = None
                     attempts.refused()
                     return self._refused(OurEdit.LAYOUT)
-                rest = hold.taken() + last.taken() + rest
+                rest = hold.taken() + fold.end() + rest
             if not client.is_started:
                 await client.start(answer.status, headers)
             await self._end_of(answer.status, fold)
-            await self._go_out(last.taken() + rest, answer.status, headers)
+            await self._go_out(fold.end() + rest, answer.status, headers)
             await client.end()
         except ProxyError as error:
             await self._broken(error, fold)
@@ -444,11 +407,11 @@ def _ending(status: int, outcome: Outcome) -> ExchangeOutcome:
 def _fold_of(answer: Answer, exchange: Exchange) -> Fold:
     """How to read an answer. Compressed bytes are not even looked at. Of a stream on a raw path every event passes; it
     is only never cut within one, so that an error event can follow."""
-    kind = content_type(answer.headers)
+    kind, length = content_type(answer.headers), content_length(answer.headers)
     if get(answer.headers, "content-encoding") not in (None, "", "identity") or answer.status >= 300:
-        return RawFold()
+        return RawFold(length)
     if "json" in kind:
-        return BodyFold(content_length(answer.headers) or 0)
+        return BodyFold(length)
     if kind.startswith("text/event-stream") or (exchange.arrival.is_chat and exchange.requested.stream and not kind):
         return StreamFold(drop_usage=exchange.arrival.is_chat and not exchange.requested.wants_usage)
-    return RawFold()
+    return RawFold(length)

@@ -67,14 +67,13 @@ class TurnReader:
     def tools(self, raw: bytes) -> tuple[Block, ...]:
         """The tool definitions whose JSON array is ``raw``."""
         key = sha256(raw).digest()
-        known = self._tools.find(key)
-        if known is not None:
-            return known
-        tools = parsed_value(raw, "tools")
-        if not isinstance(tools, list):
-            raise refuse("Invalid type for 'tools': expected an array.", "tools", "invalid_type")
-        blocks = tuple(self._tool(tool, f"tools[{i}]") for i, tool in enumerate(tools))
-        self._tools.put(key, blocks)
+        blocks = self._tools.find(key)
+        if blocks is None:
+            tools = parsed_value(raw, "tools")
+            if not isinstance(tools, list):
+                raise refuse("Invalid type for 'tools': expected an array.", "tools", "invalid_type")
+            blocks = tuple(self._tool(tool, f"tools[{i}]") for i, tool in enumerate(tools))
+            self._tools.put(key, blocks)
         return blocks
 
     def read(self, message: object, at: str) -> Turn:

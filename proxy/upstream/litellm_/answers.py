@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 
+from proxy.engine.answers.whole_answer import WholeAnswer
 from proxy.errors import ProxyError, error_body
 from proxy.ports import Headers
 from proxy.upstream.litellm_.errors import ErrorMap, passed_headers
@@ -14,23 +15,6 @@ _JSON = ("content-type", "application/json")
 _SSE = ("content-type", "text/event-stream; charset=utf-8")
 _DONE = b"data: [DONE]\n\n"
 _PREFIX = "llm_provider-"
-
-
-class WholeAnswer:
-    """An answer that is there already: a JSON body, or a provider's refusal."""
-
-    def __init__(self, status: int, headers: Headers, body: bytes) -> None:
-        self.status = status
-        self.headers = headers
-        self._body = body
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """The body, at once."""
-        if self._body:
-            yield self._body
-
-    async def aclose(self) -> None:
-        """Nothing is held open."""
 
 
 class StreamAnswer:

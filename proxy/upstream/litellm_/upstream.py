@@ -1,13 +1,12 @@
 """The litellm transport as an Upstream."""
 
-from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 
 import orjson
 
 from proxy.core.secrets.credentials import client_key
 from proxy.core.wire.surrogates import loads
-from proxy.errors import Forbidden, InvalidRequest, UpstreamRejected
+from proxy.errors import Forbidden, InvalidRequest, NotFound, UpstreamRejected
 from proxy.ports import Answer, Call
 from proxy.upstream.litellm_.answers import StreamAnswer, empty_stream, refusal, whole
 from proxy.upstream.litellm_.arguments import CHAT_FIELDS, EMBEDDING_FIELDS, call_arguments
@@ -29,9 +28,8 @@ class LitellmUpstream:
         """Make the call. A streamed answer is open once its first chunk has arrived; a refusal is an Answer too."""
         fields = _FIELDS.get(call.path)
         if fields is None:
-            raise _UnknownPath(
-                f"/v1{call.path} needs the http transport: the litellm transport serves chat and embeddings"
-            )
+            message = f"/v1{call.path} needs the http transport: the litellm transport serves chat and embeddings"
+            raise NotFound(message, code="unknown_path")
         body = await _read(call)
         litellm = await self._library.module()
         deployment = call.deployment
@@ -46,24 +44,10 @@ class LitellmUpstream:
                     key = None
                 arguments = call_arguments(deployment, body, route, fields=fields, headers=call.headers, api_key=key)
                 ask = litellm.acompletion if fields is CHAT_FIELDS else litellm.aembedding
-                return await _ask(cast("Ask", ask), arguments, errors)
+                response = await ask(**arguments)
+                return await _opened(response, errors) if hasattr(response, "__anext__") else whole(response)
         except UpstreamRejected as error:
             return refusal(error)
-
-
-Ask = Callable[..., Awaitable[Any]]
-
-
-class _UnknownPath(InvalidRequest):
-    """litellm has no call for the path."""
-
-    status = 404
-    code = "unknown_path"
-
-
-async def _ask(ask: Ask, arguments: dict[str, Any], errors: ErrorMap) -> Answer:
-    response = await ask(**arguments)
-    return await _opened(response, errors) if hasattr(response, "__anext__") else whole(response)
 
 
 async def _opened(stream: Stream, errors: ErrorMap) -> Answer:

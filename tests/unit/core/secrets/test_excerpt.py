@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.response.error_events import MAX_EVENT_BYTES, ErrorEvents
+from proxy.core.response.error_events import ErrorEvents
+from proxy.core.response.event_format import MAX_EVENT_BYTES
 from proxy.core.secrets.excerpt import MOST_BYTES, excerpt
 from proxy.core.secrets.redaction import REDACTED, Redaction
 from tests.growth import assert_linear
