@@ -23,6 +23,7 @@ from proxy.cli.unhonoured import not_honoured
 from proxy.settings import ConfigError, Effect, Environment, Settings, load
 from proxy.settings.schema import GeneralSettings, LiteLLMParams, LiteLLMSettings, ModelInfo, RouterSettings
 from proxy.settings.unsupported import effect_of
+from tests.examples import sampled
 from tests.security.world import KEYS, World
 
 LITELLM = Path(str(distribution("litellm").locate_file("litellm")))
@@ -122,7 +123,7 @@ def arguments(path: Path, *words: str) -> Namespace:
     return parser.parse_args(["--config", str(path), *words])
 
 
-@pytest.mark.parametrize(("text", "key"), RESTRICTING)
+@pytest.mark.parametrize(("text", "key"), sampled(RESTRICTING, 4))
 def test_what_restricts_and_is_not_honoured_refuses_to_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, key: str
 ) -> None:

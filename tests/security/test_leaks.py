@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.examples import sampled
 from tests.security.provider import Answer, Seen, event
 from tests.security.world import KEYS, PROVIDER_KEYS, Reply, World, chat, world_of
 
@@ -106,7 +107,7 @@ def check_nothing_leaked(world: World) -> None:
     assert "Traceback" not in world.log
 
 
-@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize("name", sampled(REQUESTS, 2))
 def test_a_request_leaves_neither_its_text_nor_its_key(world: World, name: str) -> None:
     path, body, headers = REQUESTS[name]
     reply = world.call("POST", path, body, headers)
@@ -115,7 +116,7 @@ def test_a_request_leaves_neither_its_text_nor_its_key(world: World, name: str) 
     no_provider_key(reply)
 
 
-@pytest.mark.parametrize("name", FAILURES)
+@pytest.mark.parametrize("name", sampled(FAILURES, 2))
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_an_upstreams_failure_writes_down_no_prompt(world: World, name: str, stream: bool) -> None:
     world.providers["alpha"].script = FAILURES[name]
@@ -124,7 +125,9 @@ def test_an_upstreams_failure_writes_down_no_prompt(world: World, name: str, str
     no_provider_key(reply)
 
 
-@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/v1/embeddings", "/v1/completions", "/v1/things"])
+@pytest.mark.parametrize(
+    "path", sampled(["/v1/responses", "/v1/messages", "/v1/embeddings", "/v1/completions", "/v1/things"], 5)
+)
 @pytest.mark.parametrize("name", FAILURES)
 def test_an_upstreams_failure_writes_down_no_prompt_on_any_path(world: World, path: str, name: str) -> None:
     world.providers["alpha"].script = FAILURES[name]

@@ -16,6 +16,7 @@ from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
 from proxy.planning.panel_bill import PanelBill
+from tests.examples import sampled
 from tests.security.provider import INPUT_USD, OUTPUT_USD, Answer, Seen, event
 from tests.security.world import CONFIG, World, chat, world_of
 
@@ -157,7 +158,7 @@ LIVE = {
 }
 
 
-@pytest.mark.parametrize("name", LIVE)
+@pytest.mark.parametrize("name", sampled(LIVE, 2))
 def test_no_long_text_of_a_conversation_is_looked_at_on_the_event_loop(
     live: World, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,7 +181,7 @@ def test_no_long_text_of_a_conversation_is_looked_at_on_the_event_loop(
     assert [one for one in seen if "stratiform-" not in one] == []
 
 
-@pytest.mark.parametrize("kind", ["new sessions", "new panels", "many panels"])
+@pytest.mark.parametrize("kind", sampled(["new sessions", "new panels", "many panels"], 3, 1))
 def test_what_is_remembered_of_panels_is_bounded(kind: str) -> None:
     most = 1 << 18
     subject = ContextAssembler(load_context_texts(), bytes_over_four, None, AssemblyOptions(session_bytes=most))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import pytest
 
 from proxy.testing import serving
+from tests.examples import sampled
 from tests.security.billing import Billing
 from tests.security.world import World, world_of
 
@@ -241,7 +242,8 @@ def is_long(row: Row) -> bool:
 
 @pytest.mark.parametrize("calls", CALLS)
 @pytest.mark.parametrize(
-    "row", [pytest.param(row, id=row.name, marks=[pytest.mark.slow] if is_long(row) else []) for row in ROWS]
+    "row",
+    sampled([pytest.param(row, id=row.name, marks=[pytest.mark.slow] if is_long(row) else []) for row in ROWS], 3),
 )
 def test_a_hard_budget_holds(priced_world: World, provider: Billing, row: Row, calls: int) -> None:
     _, key = priced_world.new_key()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tests.examples import sampled
 from tests.security.accounts import USAGE, Account
 from tests.security.provider import INPUT_USD, OUTPUT_USD
 from tests.security.world import CONFIG, MODELS, PRICES, Reply, World, world_of
@@ -116,7 +117,7 @@ PATHS = [
 ]
 
 
-@pytest.mark.parametrize(("method", "kind", "below"), PATHS)
+@pytest.mark.parametrize(("method", "kind", "below"), sampled(PATHS, 2))
 def test_another_teams_object_is_as_if_it_did_not_exist(shared: Shared, method: str, kind: str, below: str) -> None:
     name = shared.made["team-b"][kind]
     before = len(shared.world.sent())
@@ -127,7 +128,7 @@ def test_another_teams_object_is_as_if_it_did_not_exist(shared: Shared, method: 
         is_as_if_it_did_not_exist(shared, reply, name, before)
 
 
-@pytest.mark.parametrize(("method", "kind", "below"), [row for row in PATHS if row[0] == "GET"])
+@pytest.mark.parametrize(("method", "kind", "below"), sampled([row for row in PATHS if row[0] == "GET"], 2))
 def test_a_teams_own_object_is_reached_by_it_and_by_the_master(
     shared: Shared, method: str, kind: str, below: str
 ) -> None:
@@ -397,7 +398,7 @@ BATCH_LINES = {
 }
 
 
-@pytest.mark.parametrize("coding", ["utf-8", "utf-16", "utf-32-be"])
+@pytest.mark.parametrize("coding", sampled(["utf-8", "utf-16", "utf-32-be"], 3))
 @pytest.mark.parametrize("name", BATCH_LINES)
 def test_a_batchs_file_may_not_refer_to_objects(shared: Shared, name: str, coding: str) -> None:
     text = BATCH_LINES[name].replace("ID", shared.made["team-b"]["responses"])

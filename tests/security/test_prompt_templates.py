@@ -16,6 +16,7 @@ from proxy.core.prompts.prompt import ROOTS, Json, Prompt
 from proxy.prompting.language import PromptEnvironment
 from proxy.prompting.templates import Templates
 from proxy.prompting.work import MOST_CHARS, MOST_STEPS, Work
+from tests.examples import sampled
 
 EMPTY = Templates([])
 CONTEXT: dict[str, dict[str, Json]] = {
@@ -60,7 +61,7 @@ _ATTRIBUTES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("attribute", _ATTRIBUTES)
+@pytest.mark.parametrize("attribute", sampled(_ATTRIBUTES, 5))
 def test_no_object_gives_an_attribute_of_pythons(attribute: str) -> None:
     for value in _OBJECTS:
         for path in (f"({value}).{attribute}", f"({value})[custom.wanted]"):
@@ -76,7 +77,7 @@ def test_no_object_gives_an_attribute_of_pythons(attribute: str) -> None:
 
 @pytest.mark.parametrize(
     "call",
-    [
+    sampled([
         "''.join(['a'])", "'{0.__class__}'.format(custom)", "'%s' % custom.text", "'{}' | format(1)",
         "custom.list.append(1)", "custom.text.upper()", "custom.update({})", "range.__class__()", "m.name",
         "m.__call__()", "(m | string)", "m ~ ''", "m == m", "[m] | tojson", "[m, m] | join", "loop | list",
@@ -88,7 +89,7 @@ def test_no_object_gives_an_attribute_of_pythons(attribute: str) -> None:
         "custom.text | filesizeformat", "custom.text is callable", "custom.text is filter",
         "custom.text is sameas(1)", "range(*custom.list)", "m(**custom)", "fragment(custom.text)", "fragment()",
         "fragment(custom)",
-    ],
+    ], 2),
 )  # fmt: skip
 def test_nothing_is_called_but_macros_and_what_is_offered(call: str) -> None:
     with pytest.raises(RenderError) as raised:
@@ -205,7 +206,7 @@ BOMBS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.parametrize("name", sampled(BOMBS, 4))
 def test_a_template_that_would_never_end_is_stopped(name: str) -> None:
     templates = Templates([], {"f": "words " * 2_000})
     with pytest.raises(RenderError):

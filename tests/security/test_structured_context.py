@@ -19,6 +19,7 @@ from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.history.compaction import Compaction
 from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
+from tests.examples import sampled
 from tests.security.provider import Answer
 from tests.security.world import CONFIG, Reply, World, world_of
 
@@ -193,7 +194,7 @@ UNCERTAIN: Mapping[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("mode", ["tier", "observe", "passthrough"])
+@pytest.mark.parametrize("mode", sampled(["tier", "observe", "passthrough"], 3))
 @pytest.mark.parametrize("name", UNCERTAIN)
 def test_a_section_is_assembled_or_refused_and_never_sent_on(world: World, name: str, mode: str) -> None:
     raw = b'{"model":"cheap","messages":[{"role":"user","content":"hi"}],' + UNCERTAIN[name] + b"}"
@@ -317,7 +318,7 @@ def counted(subject: ContextAssembler, section: dict[str, object], prompt: str) 
 
 
 @pytest.mark.parametrize("scale", [1, pytest.param(4, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", ["sessions", "paths of one session", "reviews", "summaries"])
+@pytest.mark.parametrize("kind", sampled(["sessions", "paths of one session", "reviews", "summaries"], 4))
 def test_what_is_remembered_of_conversations_is_bounded(kind: str, scale: int) -> None:
     most = scale << 18
     options = AssemblyOptions(session_bytes=most, text_bytes=most)
