@@ -52,6 +52,7 @@ def test_options_that_do_not_go_together(options: list[str], folder: Path, capsy
     assert capsys.readouterr().err.startswith("error: --compare")
 
 
+@pytest.mark.slow
 def test_a_broken_trace_among_others_ends_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "third.jsonl").write_text("nonsense\n")
     with pytest.raises(SystemExit, match="1"):

@@ -48,6 +48,7 @@ def test_a_session_costs_much_less_than_without_a_cache(name: str, most: float) 
     assert found.share(ECONOMIC) < 0.95 * found.share(CLASSIC)
 
 
+@pytest.mark.slow
 def test_without_the_words_of_such_clients_it_costs_much_more() -> None:
     found = compare(trace(flat()), Setting(ANTHROPIC, bytes_over_four, RECOGNISERS))
     assert found.share(ECONOMIC) > 0.5

@@ -37,7 +37,7 @@ def check_order(one: Comparison, profile: CacheProfile) -> None:
     assert one.violations == []
 
 
-@pytest.mark.parametrize("trace", SAMPLES)
+@pytest.mark.parametrize("trace", sampled(SAMPLES, 2))
 @pytest.mark.parametrize(
     "profile",
     [ANTHROPIC, *(pytest.param(profile, marks=pytest.mark.slow) for profile in (OPENAI, DEEPSEEK))],
@@ -54,7 +54,7 @@ def test_every_profile_can_be_compared(profile: CacheProfile, *, is_long: bool) 
 
 
 def test_the_costs_are_those_of_the_plain_replay() -> None:
-    trace = samples()[0].trace()
+    trace = clocked(8)
     one = compare(trace, setting())
     for policy in (ECONOMIC, CLASSIC):
         plain = replay(trace, setting(policy=policy))

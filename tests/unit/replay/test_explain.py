@@ -16,6 +16,7 @@ from proxy.demo.tool_agent import tool_agent
 from proxy.replay.explain import MEANINGS, Explanation, explain_request
 from proxy.replay.runner import Ours, Setting
 from proxy.replay.trace import Step, Trace
+from tests.examples import sampled
 from tests.talk import analysis_of
 from tests.unit.replay.sessions import MARK, body, growing, say, setting, text
 
@@ -35,7 +36,9 @@ def test_every_reason_has_a_meaning() -> None:
     assert set(MEANINGS) == set(Reason)
 
 
-@pytest.mark.parametrize(("make", "number"), [(editor_chat, LAST_TURN), (tool_agent, 25), (clock_agent, 20)])
+@pytest.mark.parametrize(
+    ("make", "number"), sampled([(editor_chat, LAST_TURN), (tool_agent, 25), (clock_agent, 20)], 3, 2)
+)
 def test_the_rows_are_the_plan(make: Callable[[], Sample], number: int) -> None:
     plans: list[Plan] = []
     trace = make().trace()

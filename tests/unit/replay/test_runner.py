@@ -16,6 +16,7 @@ from proxy.replay.baselines import AS_SENT, CLIENT, COMPARED, SYSTEM_LAST
 from proxy.replay.runner import Ours, counted_once, replay, with_minimum, with_short_life
 from proxy.replay.totals import OURS
 from proxy.replay.trace import Step, Trace
+from tests.examples import sampled
 from tests.unit.replay.sessions import MARK, Message, body, growing, say, setting, text
 
 TAIL = 3  # framing tokens behind every prompt of the embedded provider
@@ -187,7 +188,7 @@ def noticing(turns: int) -> Trace:
     return Trace("noticing", steps)
 
 
-@pytest.mark.parametrize("is_told", [False, True])
+@pytest.mark.parametrize("is_told", sampled([False, True], 2))
 def test_an_upstream_that_hoists_system_messages_refuses_nothing_and_is_marked_as_well_as_can_be(is_told: bool) -> None:
     hoists = replace(ANTHROPIC, hoists_system=True)
     for gap_s in (10.0, 400.0):

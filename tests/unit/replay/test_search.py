@@ -32,7 +32,7 @@ def billed(steps: Sequence[Step], layouts: Sequence[Found], profile: CacheProfil
     return account
 
 
-@pytest.mark.parametrize("trace", SAMPLES)
+@pytest.mark.parametrize("trace", sampled(SAMPLES, 2))
 @pytest.mark.parametrize("profile", sampled([ANTHROPIC, OPENAI, DEEPSEEK], 3), ids=lambda p: p.name)
 def test_what_is_sent_is_accepted_and_unharmed(trace: Trace, profile: CacheProfile) -> None:
     layouts = found_in(trace.steps, profile)
@@ -41,7 +41,7 @@ def test_what_is_sent_is_accepted_and_unharmed(trace: Trace, profile: CacheProfi
         assert violations(step.body, found.body, RECOGNISERS, profile.max_marks) == []
 
 
-@pytest.mark.parametrize("trace", SAMPLES)
+@pytest.mark.parametrize("trace", sampled(SAMPLES, 2))
 def test_the_provider_bills_what_the_search_believes(trace: Trace) -> None:
     layouts = found_in(trace.steps, ANTHROPIC)
     believed = sum(found.sending.cost for found in layouts)
@@ -74,6 +74,7 @@ def test_tools_are_shared_with_sessions_of_another_head() -> None:
     assert account.total.read == account.total.write_5m > 1500
 
 
+@pytest.mark.slow
 def test_a_wider_beam_finds_nothing_dearer_here() -> None:
     trace = samples()[0].trace()
     narrow, wide = (

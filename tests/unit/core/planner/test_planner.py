@@ -15,6 +15,7 @@ from proxy.core.reasons import Reason
 from proxy.core.request.route import Route
 from proxy.core.request.tokens import bytes_over_four
 from proxy.errors import InvalidRequest
+from tests.examples import sampled
 from tests.fidelity.chats import File
 from tests.talk import (
     MARK,
@@ -282,6 +283,7 @@ class TestLife:
         talk.route = replace(talk.route, scope="other")
         assert talk.plan(body).predicted.read == 0  # type: ignore[union-attr]
 
+    @pytest.mark.slow
     def test_of_very_many_accounts_the_one_that_was_used_last_is_remembered(self) -> None:
         talk, own = Talk(), Talk().route
         body = chat(SYSTEM, user("a"))
@@ -470,7 +472,7 @@ class TestInset:
         assert plan.body.split(b'"messages"')[1].startswith(b": [\n  {\n   ")
 
     @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.MARK, Mode.TIER])
-    @pytest.mark.parametrize("profile", [TINY, ANTHROPIC, OPENAI, NONE])
+    @pytest.mark.parametrize("profile", sampled([TINY, ANTHROPIC, OPENAI, NONE], 2))
     @pytest.mark.parametrize("is_marked", [False, True])
     @pytest.mark.parametrize("is_barred", [False, True])
     @pytest.mark.parametrize("share", [0.0, 1.0])

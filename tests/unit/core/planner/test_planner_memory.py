@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.examples import chosen
 from tests.fidelity.chats import File
 from tests.talk import Body, Talk, assistant, chat, shown, system, text_part, tool, user
 
@@ -39,7 +40,7 @@ def systems(n: int) -> Body:
 
 @pytest.mark.parametrize(
     "shape",
-    [tiny_turns, files, large, *(pytest.param(shape, marks=pytest.mark.slow) for shape in (parts, tools, systems))],
+    chosen([tiny_turns, files, large, parts, tools, systems], files),
 )
 def test_state_is_bounded_by_bytes(shape: Callable[[int], Body]) -> None:
     talk = Talk(memory_bytes=ROOM)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from proxy.core.response.panel_calls import MOST_ARGUMENT_BYTES, MOST_CALLS
 from proxy.core.response.panel_stream import Opening, PanelStream
+from tests.examples import examples
 
 NAMES = {"id": "c-1", "object": "chat.completion.chunk", "created": 7, "model": "m-1"}
 DONE = b"data: [DONE]\n\n"
@@ -274,7 +275,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.lists(PIECES, max_size=14),
     st.booleans(),

@@ -7,6 +7,7 @@ import pytest
 
 from proxy.core.response.received import Received
 from proxy.core.response.stream import StreamFold
+from tests.examples import chosen
 from tests.growth import assert_linear
 
 WORDS = ["The ", "proxy ", "counts ", "what ", "it ", "has ", "received, ", "and ", "nothing ", "else. "]
@@ -61,7 +62,7 @@ def events(shape: object, pieces: Iterable[str]) -> bytes:
 
 
 @pytest.mark.parametrize("shape", DIALECTS, ids=lambda shape: shape.__name__)
-@pytest.mark.parametrize("count", [3, 40, 3000])
+@pytest.mark.parametrize("count", chosen([3, 40, 3000], 3, 40))
 @pytest.mark.parametrize("cut", [37, 1460, 1 << 20])
 def test_text_is_counted_and_not_its_frame(shape: object, count: int, cut: int) -> None:
     pieces = [WORDS[i % len(WORDS)] for i in range(count)]

@@ -195,6 +195,7 @@ class TestFind:
         assert one is not other
         assert one.cohort is other.cohort
 
+    @pytest.mark.slow
     def test_memory_is_bounded(self) -> None:
         clients = Clients()
         for number in range(4200):

@@ -22,6 +22,7 @@ from proxy.core.sessions.session import Session
 from proxy.core.sessions.volatile_lines import VolatileRegion
 from proxy.core.shadow.shared_costs import Costs
 from proxy.core.wire.json_body import Unreadable
+from tests.examples import sampled
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING
 from tests.talk import RECOGNISERS, Body, assistant, system, user
 
@@ -100,7 +101,7 @@ def outcome(workers: Workers, requests: list[list[Body]]) -> list[tuple[bytes, o
     return [(plan.body, plan.predicted) for plan in (workers.send(*messages) for messages in requests)]
 
 
-@pytest.mark.parametrize("name", ["anthropic", "openai", "deepseek"])
+@pytest.mark.parametrize("name", sampled(["anthropic", "openai", "deepseek"], 3))
 def test_two_that_share_plan_as_one_does(name: str) -> None:
     profile = replace(PROFILES[name], min_tokens=1)
     requests = conversation(14)

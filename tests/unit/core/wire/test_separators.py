@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from proxy.core.wire.scan import PIECE_BYTES
 from proxy.core.wire.separators import counted, has_more_commas, names_in
+from tests.examples import sampled
 from tests.growth import assert_linear
 
 texts = st.text(st.sampled_from('",\\{}[]:é a'), max_size=8)
@@ -34,7 +35,7 @@ def test_only_commas_outside_of_strings_count(value: object, is_ascii: bool) -> 
     assert not commas or has_more_commas(raw, commas - 1)
 
 
-@pytest.mark.parametrize("shift", range(-8, 4))
+@pytest.mark.parametrize("shift", sampled(range(-8, 4), 4))
 @pytest.mark.parametrize("text", [",", "\\", '"', "\\,", 'é",'])
 def test_strings_are_longer_than_a_piece(shift: int, text: str) -> None:
     long = "x" * (PIECE_BYTES + shift) + text * 20

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from proxy.core.structured.form.paths import MOST_PATH_CHARS, UncleanPath, check_distinct, clean_path, clean_paths
 from proxy.errors import InvalidRequest
+from tests.examples import sampled
 from tests.growth import assert_linear
 
 
@@ -118,7 +119,7 @@ def test_two_equal_paths_are_refused_with_both_places() -> None:
     assert "'stratiform.files[0]'" in refused.value.message
 
 
-@pytest.mark.parametrize("part", ["a/", "../a/", "./", "//", "a\\", "a/../"])
+@pytest.mark.parametrize("part", sampled(["a/", "../a/", "./", "//", "a\\", "a/../"], 3))
 def test_paths_are_resolved_in_linear_time(part: str) -> None:
     def resolve(paths: list[str]) -> None:
         for path in paths:

@@ -10,6 +10,7 @@ from proxy.core.structured.history.metas import DetachTerms, MessageMeta, Status
 from proxy.core.structured.history.rules import HistoryRule, ruled
 from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.wire.json_body import MOST_ELEMENTS
+from tests.examples import sampled
 from tests.growth import assert_linear
 from tests.talk import Body, assistant, calling, result, system, text_part, user
 from tests.turn_notation import written
@@ -51,7 +52,7 @@ BOMBS: dict[str, Make] = {
 }
 
 
-@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.parametrize("name", sampled(BOMBS, 3))
 def test_the_time_is_linear_in_the_messages(name: str) -> None:
     make = BOMBS[name]
     assert_linear(sent_whole, lambda size: [*map(written, make(size)), b'{"role":"user","content":"q"}'], 600)
