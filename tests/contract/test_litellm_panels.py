@@ -12,6 +12,7 @@ from proxy.core.structured.history.metas import DetachTerms
 from tests.contract.litellm_calls import LITELLM
 from tests.contract.litellm_panels import Body, Sender, wire
 from tests.contract.provider_rules import anthropic_faults, bedrock_faults, gemini_faults, mistral_faults
+from tests.examples import chosen
 from tests.talk import assistant, result, said, system, tool, user
 
 pytestmark = LITELLM
@@ -120,12 +121,11 @@ def thinking(sender: Sender) -> Iterator[tuple[Body, Body]]:
     yield from chat(sender, **(more if sender.profile.thinks_in_calls else {}))
 
 
-SESSIONS = [chat, loop, summary, thinking, repeated]
-FURTHER = [own_tools, classic, frozen, without_system, described]
+SESSIONS = [chat, loop, summary, thinking, repeated, own_tools, classic, frozen, without_system, described]
 
 
 @EACH
-@pytest.mark.parametrize("session", [*SESSIONS, *(pytest.param(each, marks=pytest.mark.slow) for each in FURTHER)])
+@pytest.mark.parametrize("session", chosen(SESSIONS, loop, summary))
 def test_the_provider_takes_each_request_in_both_orders(
     name: str, session: Callable[[Sender], Iterator[tuple[Body, Body]]]
 ) -> None:
@@ -166,7 +166,7 @@ def pieces(body: Body) -> list[str]:
 
 
 @EACH
-@pytest.mark.parametrize("session", [chat, loop])
+@pytest.mark.parametrize("session", chosen([chat, loop], loop))
 def test_what_is_added_for_a_provider_breaks_no_cache(
     name: str, session: Callable[[Sender], Iterator[tuple[Body, Body]]]
 ) -> None:

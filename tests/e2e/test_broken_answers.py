@@ -121,7 +121,7 @@ BREAKS = {
 }
 
 
-@pytest.mark.parametrize("broken", BREAKS)
+@pytest.mark.parametrize("broken", sampled(BREAKS, 3))
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
 def test_a_json_answer_that_breaks_is_asked_for_again_and_billed(tmp_path: Path, broken: str, path: str) -> None:
     with proxy_before(tmp_path, BREAKS[broken], (answer(WHOLE), "close")) as (url, provider):
@@ -166,7 +166,7 @@ FORMATS = {
 }
 
 
-@pytest.mark.parametrize("path", FORMATS)
+@pytest.mark.parametrize("path", sampled(FORMATS, 2))
 def test_a_stream_ends_with_its_last_event_though_the_line_stays_open(tmp_path: Path, path: str) -> None:
     events = FORMATS[path]
     script = (chunked(*events, kind="text/event-stream", ends=False), "open")
@@ -206,7 +206,7 @@ HUGE = {
 }
 
 
-@pytest.mark.parametrize("path", sampled(HUGE, 2))
+@pytest.mark.parametrize("path", sampled(HUGE, 4))
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_an_answer_too_large_to_be_kept_is_billed_by_its_usage(tmp_path: Path, path: str, is_stream: bool) -> None:
     payload: dict[str, object] = dict(HUGE[path])
@@ -220,7 +220,7 @@ def test_an_answer_too_large_to_be_kept_is_billed_by_its_usage(tmp_path: Path, p
 
 
 @pytest.mark.parametrize(
-    "path", sampled(["/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/completions"], 2)
+    "path", sampled(["/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/completions"], 4)
 )
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_an_estimate_is_never_above_what_the_request_allows(tmp_path: Path, path: str, is_stream: bool) -> None:

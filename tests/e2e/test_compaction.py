@@ -10,6 +10,7 @@ import pytest
 
 from proxy.tasks import drain
 from tests.compactions import TEXTS
+from tests.examples import sampled
 from tests.security.provider import Answer, Seen
 from tests.security.world import KEYS, World, world_of
 
@@ -159,8 +160,17 @@ def test_a_request_that_is_streamed_is_followed_by_it_as_well() -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [said("No."), said('{"boundary": 77, "confidence": 1, "summary": "x"}'), Answer(500, {"error": {"message": "no"}}),
-     Answer(200, b"\x00"), None],
+    sampled(
+        [
+            said("No."),
+            said('{"boundary": 77, "confidence": 1, "summary": "x"}'),
+            Answer(500, {"error": {"message": "no"}}),
+            Answer(200, b"\x00"),
+            None,
+        ],
+        5,
+        2,
+    ),
     ids=["prose", "out of range", "error", "no JSON", "as any other"],
 )  # fmt: skip
 def test_a_call_that_fails_changes_nothing(answer: Answer | None) -> None:

@@ -42,6 +42,7 @@ def samples_of(metrics: list[str], name: str) -> dict[str, float]:
     return {match[1]: float(match[2]) for match in found if match}
 
 
+@pytest.mark.slow
 def test_the_demo_ends_well_and_its_figures_agree(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = run_here(capsys, "--json")
     assert (status, err) == (0, "")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 
-from tests.examples import examples
+from tests.examples import examples, sampled
 from tests.growth import assert_linear
 
 from .chats import EDITABLE_OPENING, AiderChat
@@ -142,7 +142,7 @@ FILLERS = ["```\n", "```\n\na.py\n```\n", "x" * 80 + "\n", "x", "<file a>\n", "<
 
 
 @pytest.mark.parametrize("read", [fenced, fenced_or_tagged])
-@pytest.mark.parametrize("filler", FILLERS)
+@pytest.mark.parametrize("filler", sampled(FILLERS, 3))
 def test_large_and_odd_texts_are_read_in_linear_time(read: Callable[[str], object], filler: str) -> None:
     def text(size: int) -> str:
         return "Files:\n\na.py\n```\n" + filler * (size // len(filler)) + "```\n"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
-from tests.examples import examples
+from tests.examples import examples, sampled
 
 from .chats import AiderChat
 from .checker import MODES, PROFILES, check
@@ -72,7 +72,7 @@ SOURCES = {"other_header": _aider, "drop_tool_call": _tool_loop, "swap_tool_resu
 EVERYWHERE = [mutation for mutation in MUTATIONS if mutation.__name__ != "repeat_tag"]
 
 
-@pytest.mark.parametrize("mutation", EVERYWHERE, ids=lambda mutation: mutation.__name__)
+@pytest.mark.parametrize("mutation", sampled(EVERYWHERE, 4), ids=lambda mutation: mutation.__name__)
 @settings(max_examples=examples(20), deadline=None, suppress_health_check=SLOW_DRAWS)
 @given(st.data())
 def test_what_is_spoilt_is_caught(mutation: Mutation, data: st.DataObject) -> None:

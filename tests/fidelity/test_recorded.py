@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.examples import sampled
 from tests.growth import assert_linear
 
 from . import words
@@ -20,13 +21,13 @@ CLOCKS = [path for path in TRACES if "clock" in path.name]
 Body = dict[str, Any]
 
 each_trace = pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.removesuffix(".jsonl.xz"))
-# Every third session in the fast run, every session in the long one.
+# Every sixth session in the fast run, every session in the long one.
 each_of_some = pytest.mark.parametrize(
     "path",
-    [path if number % 3 == 0 else pytest.param(path, marks=pytest.mark.slow) for number, path in enumerate(TRACES)],
+    sampled(TRACES, 6),
     ids=[path.name.removesuffix(".jsonl.xz") for path in TRACES],
 )
-each_aider = pytest.mark.parametrize("path", AIDER, ids=lambda path: path.name.removesuffix(".jsonl.xz"))
+each_aider = pytest.mark.parametrize("path", sampled(AIDER, 3), ids=lambda path: path.name.removesuffix(".jsonl.xz"))
 pytestmark = pytest.mark.skipif(not TRACES, reason="no recorded sessions beside the repository")
 
 

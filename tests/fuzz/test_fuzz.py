@@ -22,6 +22,7 @@ def test_a_body_grows_by_its_unit_alone() -> None:
         assert small[:30] == large[:30]
 
 
+@pytest.mark.slow
 def test_an_app_whose_work_grows_too_fast_is_found() -> None:
     async def cubic(scope: Scope, receive: Receive, send: Send) -> None:
         # Sixty-four times the work for four times the bytes: far enough from four for a busy machine.

@@ -24,6 +24,7 @@ from proxy.planning.windows import ContextWindows
 from proxy.ports import Deployment, Transport
 from proxy.replay.trace import Step, read_trace, trace_name
 from tests.economics.made import environment_agent
+from tests.examples import sampled
 from tests.fidelity.checker import check
 from tests.fidelity.recorded import trace_files
 from tests.talk import Body, Talk
@@ -100,14 +101,14 @@ def hold(steps: Sequence[Step], profile: str, mode: Mode, share: float) -> Chain
 
 
 @pytest.mark.parametrize("profile", PROFILE_NAMES)
-@pytest.mark.parametrize("session", SESSIONS)
+@pytest.mark.parametrize("session", sampled(SESSIONS, 2))
 def test_sessions_hold_at_a_full_window(session: str, profile: str) -> None:
     steps = SESSIONS[session]().trace().steps[:60]
     chain = hold(steps, profile, Mode.TIER, share=0.5)
     assert chain.trimmed
 
 
-@pytest.mark.parametrize("mode", [Mode.PASSTHROUGH, Mode.OBSERVE, Mode.MARK])
+@pytest.mark.parametrize("mode", sampled([Mode.PASSTHROUGH, Mode.OBSERVE, Mode.MARK], 3))
 def test_sessions_hold_in_every_mode(mode: Mode) -> None:
     assert hold(tool_agent().trace().steps[:40], "anthropic", mode, share=0.5).trimmed
 

@@ -166,7 +166,7 @@ TestOnMemory = Machine.TestCase
 TestOnMemory.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestOnSqlite = OnSqlite.TestCase
 TestOnSqlite.settings = settings(
-    max_examples=12, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(12), stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 

@@ -15,6 +15,7 @@ from proxy.core.reasons import Reason
 from proxy.demo.tool_agent import tool_agent
 from proxy.replay.trace import Step, read_trace, trace_name
 from tests.economics.made import chat_page, environment_agent
+from tests.examples import sampled
 from tests.fidelity.checker import check
 from tests.fidelity.recorded import trace_files
 from tests.talk import Body, Talk
@@ -60,7 +61,7 @@ def said(body: Body, index: int) -> str:
     return content if isinstance(content, str) else json.dumps(content)
 
 
-@pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.MARK, Mode.TIER])
+@pytest.mark.parametrize("mode", sampled([Mode.OBSERVE, Mode.MARK, Mode.TIER], 3, 2))
 @pytest.mark.parametrize("profile", ["anthropic", "openai"])
 def test_sessions_that_are_made_here_hold(mode: Mode, profile: str) -> None:
     again = [hold(sample.trace().steps, mode, profile) for sample in (chat_page(), environment_agent(), tool_agent())]

@@ -14,7 +14,7 @@ from proxy.core.modes import Mode
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import PROFILES
 from proxy.errors import InvalidRequest
-from tests.examples import examples
+from tests.examples import examples, sampled
 from tests.fidelity.chats import File
 from tests.fidelity.strategies import bodies
 from tests.talk import Body, Talk, assistant, calling, chat, lines, result, shown, system, text_part, tool, user
@@ -173,7 +173,7 @@ def steps_of(run: Callable[[], object]) -> int:
 
 
 @pytest.mark.parametrize("policy", ["economic", "classic"])
-@pytest.mark.parametrize("shape", [turns, loop, files, same_file, groups, documents, parts, systems, tools])
+@pytest.mark.parametrize("shape", sampled([turns, loop, files, same_file, groups, documents, parts, systems, tools], 3))
 def test_work_grows_with_the_request_and_not_with_its_square(shape: Callable[[int], Body], policy: str) -> None:
     def work(count: int) -> int:
         talk = Talk(policy=policy)

@@ -9,6 +9,7 @@ from proxy.core.providers import PROFILES, CacheProfile, Family
 from proxy.core.request.route import Route
 from proxy.core.request.tokens import bytes_over_four
 from proxy.upstream.embedded.provider import Provider
+from tests.examples import sampled
 
 MARKERS = [p for p in PROFILES.values() if p.family is Family.MARKER]
 OTHERS = [p for p in PROFILES.values() if p.family in (Family.GRID, Family.UNIT)]
@@ -57,7 +58,7 @@ def bills(profile: CacheProfile):
         planner.on_completed(plan, None, now)
 
 
-@pytest.mark.parametrize("profile", MARKERS, ids=lambda p: p.name)
+@pytest.mark.parametrize("profile", sampled(MARKERS, 3), ids=lambda p: p.name)
 def test_markers_are_billed_as_predicted(profile: CacheProfile) -> None:
     total = 0
     for predicted, billed in bills(profile):
@@ -67,7 +68,7 @@ def test_markers_are_billed_as_predicted(profile: CacheProfile) -> None:
     assert total > 20_000
 
 
-@pytest.mark.parametrize("profile", OTHERS, ids=lambda p: p.name)
+@pytest.mark.parametrize("profile", sampled(OTHERS, 5), ids=lambda p: p.name)
 def test_others_read_at_least_what_is_predicted(profile: CacheProfile) -> None:
     # They find a prefix within a message, too, where the shadow knows whole ones only.
     total = 0
