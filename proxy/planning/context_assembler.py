@@ -57,7 +57,8 @@ from proxy.planning.panel_bill import PanelBill, panel_tokens
 from proxy.planning.resolved import ReadAhead, Resolved
 
 _THINKING = ("thinking", "reasoning_effort", "reasoning")
-_NO_THINKING = frozenset({b"null", b'{"type":"disabled"}', b'"none"'})
+_NO_THINKING = frozenset({b"null", b'{"type":"disabled"}', b'"none"', b'{"effort":"none"}', b'{"enabled":false}'})
+_SPACES = b" \t\r\n"
 _log = logging.getLogger("stratiform")
 _FELL_BACK = "assembly failed, context sent flat: %s"
 
@@ -438,7 +439,8 @@ def _unmarked_tokens(counter: TokenCounter, turn: Turn) -> int:
 def _thinks(sent: ParsedBody) -> bool:
     """Whether the request has thinking switched on, by any of the members in which clients say so."""
     members = sent.members
-    return any(name in members and bytes(members[name]) not in _NO_THINKING for name in _THINKING)
+    said = [bytes(members[name]).translate(None, _SPACES) for name in _THINKING if name in members]
+    return any(each not in _NO_THINKING for each in said)
 
 
 def _wants(sent: ParsedBody, profile: CacheProfile) -> Wants:

@@ -194,3 +194,41 @@ def test_a_breakdown_tells_of_the_conversation_so_far() -> None:
     assert found["cache_hit_rate"] == 0.5
     assert found["session_totals"]["prompt"] == 100
     assert found["empty_tiers_session_total"] == 3
+
+
+def placed_in_a_loop(thinking: bytes) -> int | None:
+    """In front of which message a panel stands that changes behind the result of a call. ``thinking`` is a member of
+    the body, as its bytes."""
+    subject = assembler("economic")
+    call = {"id": "c", "type": "function", "function": {"name": "own", "arguments": "{}"}}
+    talk = [{"role": "user", "content": "q"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    talk.append({"role": "tool", "tool_call_id": "c", "content": "found"})
+    for count, content in ((1, "old"), (3, "new")):
+        section = {"session": "s", "panels": [{"id": "todo", "content": content}]}
+        body = orjson.dumps({"model": "m", "messages": talk[:count], "stratiform": section})
+        sent = parse_body(body[:-1] + b"," + thinking + b"}")
+        resolved = subject.resolve(*subject.read(sent), "key", "")
+        dialogue = subject.dialogue(resolved, sent, 1_800_000_000.0 + count)
+        subject.remember(resolved, dialogue)
+    assert dialogue.board is not None
+    place = dialogue.board.panels["todo"].place
+    return place.index if place is not None else None
+
+
+@pytest.mark.parametrize(
+    ("thinking", "place"),
+    [
+        (b'"thinking":{"type":"enabled","budget_tokens":1024}', 0),
+        (b'"thinking": {"type": "adaptive"}', 0),
+        (b'"reasoning_effort":"low"', 0),
+        (b'"thinking":{"type":"disabled"}', 3),
+        (b'"thinking": { "type" : "disabled" }', 3),
+        (b'"reasoning_effort": "none"', 3),
+        (b'"reasoning": {"effort": "none"}', 3),
+        (b'"reasoning": {"enabled": false}', 3),
+        (b'"thinking": null', 3),
+        (b'"temperature": 1', 3),
+    ],
+)
+def test_a_panel_stands_behind_the_newest_results_unless_the_model_thinks(thinking: bytes, place: int) -> None:
+    assert placed_in_a_loop(thinking) == place

@@ -314,3 +314,70 @@ def test_what_is_no_chunk_passes(junk: bytes) -> None:
     out, stream = folded(junk, DONE)
     assert payloads(out) == payloads(junk)
     assert stream.wanted() == ()
+
+
+CALL = st.tuples(
+    st.sampled_from(["dynamic_panel", "grep", "dynamic", "dynamic_panels", "d", "l\u00e4s"]),
+    st.lists(st.sampled_from(['{"id":"P1"', "}", "", '{"a":"\\"x\\u00e9"}', "[1,"]), max_size=3),
+    st.integers(0, 14),
+)
+
+
+def pieces_of(index: int | None, number: int, spec: tuple[str, list[str], int]) -> list[dict[str, Any]]:
+    """A call in pieces: its name is cut once, its arguments come behind it."""
+    name, arguments, cut = spec
+    head = [call(index, name[:cut], "", f"id{number}"), call(index, name[cut:])] if cut < len(name) else []
+    head = head or [call(index, name, None, f"id{number}")]
+    return [*head, *(call(index, None, text) for text in arguments)]
+
+
+def in_turn(draw: st.DataObject, sequences: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The pieces of all calls. Each call begins behind the one in front of it; apart from that they are mixed."""
+    waiting, begun, found = [list(one) for one in sequences], 0, list[dict[str, Any]]()
+    while any(waiting):
+        free = [at for at, one in enumerate(waiting) if one and at <= begun]
+        at = draw.draw(st.sampled_from(free))
+        begun = max(begun, at + 1)
+        found.append(waiting[at].pop(0))
+    return found
+
+
+def as_put_together(out: bytes) -> list[tuple[str, str, str]]:
+    """Id, name and arguments of each call, as a client puts them together: another id is another call."""
+    found: list[list[str]] = []
+    latest: dict[int | None, list[str]] = {}
+    for payload in payloads(out):
+        for piece in (piece for one in payload["choices"] for piece in one["delta"].get("tool_calls", ())):
+            index, call_id = piece.get("index"), piece.get("id")
+            if index not in latest or (call_id and call_id != latest[index][0]):
+                latest[index] = [call_id, "", ""]
+                found.append(latest[index])
+            latest[index][1] += piece["function"].get("name", "")
+            latest[index][2] += piece["function"].get("arguments", "")
+    return [(one[0], one[1], one[2]) for one in found]
+
+
+@settings(max_examples=150)
+@given(st.data(), st.lists(CALL, min_size=1, max_size=5), st.sampled_from(["dense", "zero", "none"]))
+def test_a_client_puts_together_its_own_calls_and_nothing_else(
+    data: st.DataObject, specs: list[tuple[str, list[str], int]], indices: str
+) -> None:
+    index_of = {"dense": lambda number: number, "zero": lambda _: 0, "none": lambda _: None}[indices]
+    sequences = [pieces_of(index_of(number), number, spec) for number, spec in enumerate(specs)]
+    flat = in_turn(data, sequences) if indices == "dense" else [piece for one in sequences for piece in one]
+    events, at = [chunk({"role": "assistant", "content": "w"})], 0
+    while at < len(flat):
+        size = data.draw(st.integers(1, 3))
+        events.append(calls(*flat[at : at + size]))
+        at += size
+    out, stream = folded(*events, *END)
+    told = [(f"id{number}", name, "".join(arguments)) for number, (name, arguments, _) in enumerate(specs)]
+    own = [one for one in told if one[1] != "dynamic_panel"]
+    assert as_put_together(out + stream.end()) == own
+    if indices == "dense":
+        assert list(assembled(out)) == list(range(len(own)))
+    assert stream.taken == len(told) - len(own)
+    if not own:
+        assert [one.id for one in stream.wanted()] == [one[0] for one in told]
+    else:
+        assert (stream.wanted(), finishes(out)) == ((), ["tool_calls"])
