@@ -12,6 +12,7 @@ from proxy.core.request.route import Route
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
 from proxy.core.window.profile import Capability, CapabilityProfile
+from proxy.engine.ports import ComposedRequest
 from proxy.planning.model_facts import ModelFacts
 from proxy.planning.windows import ContextWindows
 from proxy.ports import Deployment, Transport
@@ -68,7 +69,8 @@ class Replay:
         body = json.dumps({"model": "m", "messages": messages, "tools": [tool("t")]}).encode()
         if self.profile is not None:
             deployment = Deployment("m", "m", Transport.EMBEDDED, self.cache)
-            fitted = asyncio.run(windows.fitted(planner.reader.parse(body), self.profile, None, deployment))
+            parsed, composed = planner.reader.parse(body), ComposedRequest(profile=self.profile)
+            fitted = asyncio.run(windows.fitted(parsed, composed, deployment))
             body, dropped = fitted.body, sum(fitted.edits.values())
         plan = planner.plan(body, Route("s", "m", "m", self.cache), Mode.TIER, now)
         assert plan.surprise is None

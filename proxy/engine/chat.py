@@ -231,15 +231,8 @@ class ChatRequests:
                 message = f"'{SECTION}' describes structured context, or the parts of a context window: not both"
                 raise InvalidRequest(message, param=f"{SECTION}.{WINDOW}", code="conflicting_fields")
             return chat, edits
-        fitted = exchange.fitted = await windows.fitted(
-            parsed,
-            composed.profile,
-            composed.parts,
-            deployment,
-            inset=composed.inset,
-            scale=scale,
-            scope=chat.principal.scope,
-        )
+        scope = chat.principal.scope
+        fitted = exchange.fitted = await windows.fitted(parsed, composed, deployment, scale=scale, scope=scope)
         if fitted.body is not chat.body:
             body, parse = fitted.body, self._ports.planner.parse
             head = await self._aside.run_large(len(body), lambda: head_of(body, parse))

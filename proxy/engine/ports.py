@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from proxy.core.prompts.inset import NO_INSET, Inset
+from proxy.core.prompts.inset import Inset
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
@@ -149,17 +149,16 @@ class Windows(Protocol):
     async def fitted(
         self,
         parsed: ParsedBody,
-        profile: CapabilityProfile,
-        parts: WindowParts | None,
+        composed: ComposedRequest,
         deployment: Deployment,
         *,
-        inset: Inset = NO_INSET,
         scale: float = 1.0,
         scope: str = "",
     ) -> Fitted:
-        """The request as it is sent to that deployment. ``inset`` are the texts of the operator that are put around the
-        newest user message later; ``scale`` makes the budget smaller, for a request that an upstream has refused;
-        ``scope`` is the principal's. Raises ContextTooLong and InvalidRequest; nothing is changed by then."""
+        """The request as it is sent to that deployment: with the parts that it names, and within the budget of its
+        profile, which also has room for the operator's texts that are put around the newest user message later.
+        ``scale`` makes the budget smaller, for a request that an upstream has refused; ``scope`` is the principal's.
+        Raises ContextTooLong and InvalidRequest; nothing is changed by then."""
         ...
 
     def settled(self, deployment: Deployment, fitted: Fitted, usage: Usage | None, *, scope: str = "") -> None:

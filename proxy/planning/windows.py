@@ -17,7 +17,7 @@ from types import MappingProxyType
 from proxy.aside import LARGE_BYTES, Aside
 from proxy.core.digest import digest
 from proxy.core.lru import LastUsed
-from proxy.core.prompts.inset import NO_INSET, Inset
+from proxy.core.prompts.inset import Inset
 from proxy.core.request.demand import demand_of
 from proxy.core.request.element import Element
 from proxy.core.request.insets import with_inset
@@ -38,6 +38,7 @@ from proxy.core.window.texts import WindowTexts
 from proxy.core.window.token_factor import TokenFactor
 from proxy.core.wire.json_body import Unreadable, splice
 from proxy.core.wire.long_text import utf8
+from proxy.engine.ports import ComposedRequest
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import ContextTooLong, InvalidRequest
 from proxy.planning.model_facts import ModelFacts
@@ -85,37 +86,37 @@ class ContextWindows:
     async def fitted(
         self,
         parsed: ParsedBody,
-        profile: CapabilityProfile,
-        parts: WindowParts | None,
+        composed: ComposedRequest,
         deployment: Deployment,
         *,
-        inset: Inset = NO_INSET,
         scale: float = 1.0,
         scope: str = "",
     ) -> Fitted:
-        """The request as it is sent. ``inset`` are the texts that are put around the newest user message later, but for
-        the deployment's own reminder; ``scale`` makes the budget smaller, for a request that an upstream has refused;
-        ``scope`` is the principal's. A body that only the proxy cannot read is left as it is. Raises ContextTooLong and
+        """The request as it is sent. A body that only the proxy cannot read is left as it is. Raises ContextTooLong and
         InvalidRequest; nothing is changed by then."""
-        inset = inset.followed_by(deployment.reminder)
-        job = _Job(profile, parts or WindowParts(), inset, scale, self._factor(deployment, scope), self._texts)
+        if composed.profile is None:
+            return Fitted(parsed.body)
+        inset = composed.inset.followed_by(deployment.reminder)
+        parts, factor = composed.parts or WindowParts(), self._factor(deployment, scope)
+        job = _Job(composed.profile, parts, inset, scale, factor, self._texts)
         with suppress(Unreadable):
             parsed.chat()
-        done: _Done | None = None
+        found: FittedMessages | None = None
         with suppress_and_log("window.fitting"), suppress(Unreadable):
-            done = await self._done(parsed, deployment, job)
-        if done is None:
+            found = await self._fitted(parsed, deployment, job)
+        if found is None:
             return _unread(parsed, job.parts)
-        if done.messages.excess_tokens:
-            raise _too_long(done)
-        body, messages = parsed.body, done.messages.messages
-        if messages is not None:
-            array = b"[" + b",".join(messages) + b"]"
+        if found.excess_tokens:
+            raise _too_long(found.sizes)
+        body = parsed.body
+        if found.messages is not None:
+            array = b"[" + b",".join(found.messages) + b"]"
             body = splice(body, parsed.members, {"messages": array}, parsed.span)
-        return Fitted(body, done.messages.edits, done.sizes, done.counted_tokens)
+        return Fitted(body, found.edits, found.sizes, found.sent_tokens)
 
-    async def _done(self, parsed: ParsedBody, deployment: Deployment, job: "_Job") -> "_Done":
-        """The request's messages, fitted; large ones beside the event loop. Raises Unreadable."""
+    async def _fitted(self, parsed: ParsedBody, deployment: Deployment, job: "_Job") -> FittedMessages:
+        """The request's messages, fitted, with their sizes as the model counts them; large ones beside the event loop.
+        ``sent_tokens`` is 0 where nothing is learnt of the count. Raises Unreadable."""
         await read_ahead(self._reader, self._aside, parsed)
         transcript = self._reader.read(parsed)
         tools = self._reader.read_tools(parsed.members.get("tools"))
@@ -123,11 +124,12 @@ class ContextWindows:
         prompt = _UNLIMITED if budget is None else int(budget.prompt_tokens / job.factor)
         is_known = job.scale >= 1.0 or budget is not None
         if is_known and _fits_for_certain(parsed, transcript, job, prompt):
-            messages, counted = await self._estimated(parsed, transcript, tools, job), 0
+            messages = replace(await self._estimated(parsed, transcript, tools, job), sent_tokens=0)
         else:
             messages = await self._counted(parsed, transcript, tools, job, prompt)
-            counted = 0 if transcript.has_media or messages.excess_tokens else messages.sent_tokens
-        return _Done(messages, _sizes(messages, budget, job.factor), counted)
+            if transcript.has_media:
+                messages = replace(messages, sent_tokens=0)
+        return replace(messages, sizes=_sizes(messages, budget, job.factor))
 
     async def _estimated(
         self, parsed: ParsedBody, transcript: Transcript, tools: Sequence[Element], job: "_Job"
@@ -199,15 +201,6 @@ class _Job:
     scale: float
     factor: float
     texts: WindowTexts
-
-
-@dataclass(frozen=True, slots=True)
-class _Done:
-    """What fitting has given: ``sizes`` are in tokens as the model counts them."""
-
-    messages: FittedMessages
-    sizes: Mapping[str, int]
-    counted_tokens: int
 
 
 def _key(deployment: Deployment, scope: str) -> tuple[str, str]:
@@ -297,9 +290,8 @@ def _unread(parsed: ParsedBody, parts: WindowParts) -> Fitted:
     )
 
 
-def _too_long(done: _Done) -> ContextTooLong:
+def _too_long(sizes: Mapping[str, int]) -> ContextTooLong:
     """The refusal, in the words that clients know from OpenAI, with the sizes."""
-    sizes = done.sizes
     has = ", ".join(f"{sizes[name]} in {word}" for name, word in _COMPONENTS.items() if name in sizes)
     return ContextTooLong(
         f"This model's maximum context length is {sizes.get('window', 0)} tokens. {sizes.get('output', 0)} of them are"

@@ -11,13 +11,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import yaml
 
 from proxy.core.prompts.conditions import checked
+from proxy.core.prompts.context import is_json
 from proxy.core.prompts.failures import ConditionError
 from proxy.core.prompts.position import Position
-from proxy.core.prompts.prompt import MOST_PRIORITY, ROOTS, Condition, Json, Prompt, Variable
+from proxy.core.prompts.prompt import ID_PATTERN, ID_RULE, MOST_PRIORITY, ROOTS, Condition, Json, Prompt, Variable
 
 MOST_BYTES = 256 << 10
 """The largest file that is read."""
@@ -30,7 +32,6 @@ FIXED_POSITIONS = frozenset({"header", "acknowledgement", "legend", "own_call", 
 
 _MOST_DEPTH = 8
 _MOST_ITEMS = 100
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _FIELDS = frozenset({"id", "version", "description", "position", "priority", "conditions", "variables", "profile"})
 _CONDITION_FIELDS = frozenset({"field", "operator", "value"})
@@ -65,12 +66,6 @@ class _Loader(yaml.SafeLoader):
             if times > 1:
                 raise yaml.MarkedYAMLError(problem=f"'{name}' stands twice", problem_mark=node.start_mark)
         return super().construct_mapping(node, deep)
-
-
-def prompts_in(folder: Path, *, is_shipped: bool = False) -> list[Prompt]:
-    """The prompts of all Markdown files of a folder, by path. Raises PromptFileError."""
-    found = (read_file(state.path, is_shipped=is_shipped) for state in markdown_files(folder))
-    return [prompt for prompt in found if prompt is not None]
 
 
 def markdown_files(folder: Path) -> list[FileState]:
@@ -160,10 +155,8 @@ def read_prompt(path: Path, text: str, *, is_shipped: bool = False) -> Prompt | 
 def checked_prompt(prompt: Prompt) -> Prompt:
     """The prompt, where nothing about its id, its variables and its conditions is wrong in every context. Raises
     PromptFileError."""
-    if _ID.fullmatch(prompt.id) is None:
-        raise PromptFileError(
-            f"{prompt.origin}: id: must be 1 to 128 letters, digits and . _ : / -, and begin with a letter or a digit"
-        )
+    if ID_PATTERN.fullmatch(prompt.id) is None:
+        raise PromptFileError(f"{prompt.origin}: id: must be {ID_RULE}")
     seen: set[str] = set()
     for index, variable in enumerate(prompt.variables):
         where = f"{prompt.origin}: variables[{index}]"
@@ -264,7 +257,10 @@ class _Fields:
 
     def json(self, name: str) -> Json:
         """Any value that JSON has."""
-        return self._json(name, self._mapping.get(name))
+        value = self._mapping.get(name)
+        if not is_json(value):
+            raise self.wrong(name, "must be a value that JSON has (quote dates and times)")
+        return cast(Json, value)
 
     def items(self, name: str) -> "list[_Fields]":
         """A list of mappings."""
@@ -278,14 +274,3 @@ class _Fields:
         if not isinstance(self.value, dict):
             raise PromptFileError(f"{self.place}: must be a mapping of names to values")
         return self.value
-
-    def _json(self, name: str, value: object) -> Json:
-        if value is None or isinstance(value, str) or (isinstance(value, int) and abs(value) < 1 << 63):
-            return value
-        if isinstance(value, float) and value - value == 0.0:
-            return value
-        if isinstance(value, list):
-            return [self._json(name, item) for item in value]
-        if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-            return {key: self._json(name, item) for key, item in value.items()}
-        raise self.wrong(name, "must be a value that JSON has (quote dates and times)")

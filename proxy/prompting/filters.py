@@ -6,13 +6,14 @@ network.
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from jinja2 import pass_context
 from jinja2.runtime import Context, Undefined
 
 from proxy.core.prompts.failures import RenderError
-from proxy.prompting.language import text_of, work_of
+from proxy.prompting.language import number_of, text_of, work_of
 from proxy.prompting.work import MOST_CHARS, Work
 
 _Filter = Callable[..., Any]
@@ -41,14 +42,6 @@ def _of_text(function: Callable[[str], str]) -> _Filter:
 
 def _title(text: str) -> str:
     return " ".join(word[0].upper() + word[1:] for word in text.split())
-
-
-def _trim_prefix(work: Work, value: Any, prefix: str) -> str:
-    return text_of(value).removeprefix(text_of(prefix))
-
-
-def _trim_suffix(work: Work, value: Any, suffix: str) -> str:
-    return text_of(value).removesuffix(text_of(suffix))
 
 
 def _replace(work: Work, value: Any, old: Any, new: Any) -> str:
@@ -92,14 +85,6 @@ def _truncate(work: Work, value: Any, length: Any = 255, end: Any = "...") -> st
     return text if len(text) <= most else work.made(text[: max(most - len(tail), 0)] + tail)
 
 
-def _quote(work: Work, value: Any) -> str:
-    return work.made(json.dumps(text_of(value), ensure_ascii=False))
-
-
-def _squote(work: Work, value: Any) -> str:
-    return work.made(f"'{text_of(value)}'")
-
-
 def _to_json(work: Work, value: Any, indent: Any = None) -> str:
     """JSON with the order of its names as it is given. ``indent`` sets each value on a line of its own."""
     step = None if indent is None else _whole(indent, 8)
@@ -130,19 +115,6 @@ def _required(work: Work, value: Any) -> Any:
 
 def _coalesce(work: Work, value: Any, *others: Any) -> Any:
     return next((one for one in (value, *others) if not _is_empty(one)), None)
-
-
-def _ternary(work: Work, value: Any, yes: Any, no: Any) -> Any:
-    return yes if value else no
-
-
-def _first(work: Work, value: Any) -> Any:
-    return next(iter(_items(value)), None)
-
-
-def _last(work: Work, value: Any) -> Any:
-    items = _items(value)
-    return items[-1] if items else None
 
 
 def _length(work: Work, value: Any) -> int:
@@ -195,20 +167,16 @@ def _map(work: Work, value: Any, *, attribute: str) -> list[Any]:
     return [_of(item, attribute) for item in items]
 
 
-def _select(work: Work, value: Any, attribute: str = "", equal_to: Any = ...) -> list[Any]:
-    items = _items(value)
-    work.listing(len(items))
-    return [item for item in items if _holds(_of(item, attribute), equal_to)]
+def _chosen(*, keeps: bool) -> _Filter:
+    """A filter of the items that are true, or equal to a value; or of the others, where it does not keep them."""
 
+    def choose(work: Work, value: Any, attribute: str = "", equal_to: Any = ...) -> list[Any]:
+        items = _items(value)
+        work.listing(len(items))
+        found = [(item, _of(item, attribute)) for item in items]
+        return [item for item, own in found if bool(own if equal_to is ... else own == equal_to) is keeps]
 
-def _reject(work: Work, value: Any, attribute: str = "", equal_to: Any = ...) -> list[Any]:
-    items = _items(value)
-    work.listing(len(items))
-    return [item for item in items if not _holds(_of(item, attribute), equal_to)]
-
-
-def _holds(value: Any, equal_to: Any) -> bool:
-    return bool(value) if equal_to is ... else bool(value == equal_to)
+    return _counted(choose)
 
 
 def _of(item: Any, attribute: str) -> Any:
@@ -219,11 +187,9 @@ def _of(item: Any, attribute: str) -> Any:
 
 
 def _items(value: Any) -> list[Any]:
-    if isinstance(value, list | tuple | range | Mapping):
-        return list(value)
-    if isinstance(value, Undefined):
-        return list(value)
-    raise RenderError("a filter takes a list")
+    if not isinstance(value, list | tuple | range | Mapping | Undefined):
+        raise RenderError("a filter takes a list")
+    return list(value)
 
 
 def _plain(value: Any) -> Any:
@@ -236,9 +202,7 @@ def _plain(value: Any) -> Any:
 
 
 def _is_empty(value: Any) -> bool:
-    if isinstance(value, Undefined) or value is None:
-        return True
-    return not value
+    return isinstance(value, Undefined) or not value
 
 
 def _whole(value: Any, most: int) -> int:
@@ -247,79 +211,63 @@ def _whole(value: Any, most: int) -> int:
     return value
 
 
-def _number(value: Any) -> Any:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise RenderError("a filter takes a number")
-    return value
+def _converted(kind: Callable[[Any], Any], default: Any) -> _Filter:
+    """A filter that makes a number of a value, or another one where it cannot."""
 
+    def convert(work: Work, value: Any, default: Any = default) -> Any:
+        try:
+            return kind(value)
+        except (ValueError, OverflowError):
+            return default
 
-def _int(work: Work, value: Any, default: int = 0) -> int:
-    try:
-        return int(value)
-    except (ValueError, OverflowError):
-        return default
-
-
-def _float(work: Work, value: Any, default: float = 0.0) -> float:
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return default
+    return _counted(convert)
 
 
 def _round(work: Work, value: Any, precision: int = 0) -> Any:
     digits = _whole(precision, 15)
-    return round(float(_number(value)), digits) if digits else round(_number(value))
+    return round(float(number_of(value)), digits) if digits else round(number_of(value))
 
 
 def _sum(work: Work, value: Any, attribute: str = "") -> Any:
-    return sum(_number(_of(item, attribute)) for item in _items(value))
-
-
-def _least(work: Work, value: Any) -> Any:
-    return min(_items(value), default=None)
-
-
-def _most(work: Work, value: Any) -> Any:
-    return max(_items(value), default=None)
+    return sum(number_of(_of(item, attribute)) for item in _items(value))
 
 
 _JINJA: Mapping[str, _Filter] = {
-    "abs": _counted(lambda work, value: abs(_number(value))),
+    "abs": _counted(lambda work, value: abs(number_of(value))),
     "capitalize": _of_text(str.capitalize),
     "coalesce": _counted(_coalesce),
     "contains": _counted(_contains),
     "count": _counted(_length),
     "default": _counted(_default),
     "dictsort": _counted(_dictsort),
-    "first": _counted(_first),
-    "float": _counted(_float),
+    "first": _counted(lambda work, value: next(iter(_items(value)), None)),
+    "float": _converted(float, 0.0),
     "fromjson": _counted(_from_json),
     "indent": _counted(_indent),
-    "int": _counted(_int),
+    "int": _converted(int, 0),
     "items": _counted(_pairs),
     "join": _counted(_join),
-    "last": _counted(_last),
+    "last": _counted(lambda work, value: next(reversed(_items(value)), None)),
     "length": _counted(_length),
     "list": _counted(_listed),
     "lower": _of_text(str.lower),
     "map": _counted(_map),
-    "max": _counted(_most),
-    "min": _counted(_least),
+    "max": _counted(lambda work, value: max(_items(value), default=None)),
+    "min": _counted(lambda work, value: min(_items(value), default=None)),
     "nindent": _counted(_nindent),
-    "quote": _counted(_quote),
-    "reject": _counted(_reject),
+    "quote": _of_text(partial(json.dumps, ensure_ascii=False)),
+    "reject": _chosen(keeps=False),
     "replace": _counted(_replace),
     "required": _counted(_required),
     "reverse": _counted(_reverse),
     "round": _counted(_round),
-    "select": _counted(_select),
+    "select": _chosen(keeps=True),
     "sort": _counted(_sort),
     "split": _counted(_split),
-    "squote": _counted(_squote),
+    "squote": _of_text("'{}'".format),
     "string": _of_text(str),
     "sum": _counted(_sum),
-    "ternary": _counted(_ternary),
+    "ternary": _counted(lambda work, value, yes, no: yes if value else no),
     "title": _of_text(_title),
     "tojson": _counted(_to_json),
     "trim": _of_text(str.strip),
@@ -336,8 +284,8 @@ FILTERS: Mapping[str, _Filter] = {
     "toLower": _JINJA["lower"],
     "toPrettyJSON": _counted(lambda work, value: _to_json(work, value, 2)),
     "toUpper": _JINJA["upper"],
-    "trimPrefix": _counted(_trim_prefix),
-    "trimSuffix": _counted(_trim_suffix),
+    "trimPrefix": _counted(lambda work, value, prefix: text_of(value).removeprefix(text_of(prefix))),
+    "trimSuffix": _counted(lambda work, value, suffix: text_of(value).removesuffix(text_of(suffix))),
 }
 """Every filter, by its names."""
 
@@ -349,11 +297,11 @@ def _is_number(value: Any) -> bool:
 TESTS: Mapping[str, _Filter] = {
     "boolean": lambda value: isinstance(value, bool),
     "defined": lambda value: not isinstance(value, Undefined),
-    "divisibleby": _counted(lambda work, value, by: _number(value) % _number(by) == 0),
+    "divisibleby": _counted(lambda work, value, by: number_of(value) % number_of(by) == 0),
     "empty": _is_empty,
     "eq": _counted(lambda work, value, other: bool(value == other)),
     "equalto": _counted(lambda work, value, other: bool(value == other)),
-    "even": lambda value: _number(value) % 2 == 0,
+    "even": lambda value: number_of(value) % 2 == 0,
     "false": lambda value: value is False,
     "ge": _counted(lambda work, value, other: value >= other),
     "gt": _counted(lambda work, value, other: value > other),
@@ -364,7 +312,7 @@ TESTS: Mapping[str, _Filter] = {
     "ne": _counted(lambda work, value, other: bool(value != other)),
     "none": lambda value: value is None,
     "number": _is_number,
-    "odd": lambda value: _number(value) % 2 == 1,
+    "odd": lambda value: number_of(value) % 2 == 1,
     "sequence": lambda value: isinstance(value, list | tuple | range),
     "string": lambda value: isinstance(value, str),
     "true": lambda value: value is True,

@@ -4,19 +4,17 @@ code agree.
 A fragment is a callable without arguments that returns a text. It is called once for each snapshot.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import entry_points
 
 import pluggy
 
+from proxy.core.prompts.prompt import ID_PATTERN, ID_RULE
 from proxy.prompting.files import MOST_BYTES, PromptFileError
 
 GROUP = "stratiform.fragments"
 """The group of entry points."""
 Fragment = Callable[[], str]
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}")
 
 
 def registered_fragments(manager: pluggy.PluginManager) -> Mapping[str, Fragment]:
@@ -24,8 +22,8 @@ def registered_fragments(manager: pluggy.PluginManager) -> Mapping[str, Fragment
     or names something that cannot be loaded or called."""
     found: dict[str, Fragment] = {}
     for name, fragment in _named(manager):
-        if not isinstance(name, str) or _NAME.fullmatch(name) is None:
-            raise PromptFileError("fragments: a name must be 1 to 128 letters, digits and . _ : / -")
+        if not isinstance(name, str) or ID_PATTERN.fullmatch(name) is None:
+            raise PromptFileError(f"fragments: a name must be {ID_RULE}")
         if name in found:
             raise PromptFileError(f"fragments: '{name}' is registered twice")
         if not callable(fragment):

@@ -114,7 +114,7 @@ def _fragment(context: Context, name: object) -> str:
 
 @pass_context
 def _range(context: Context, *bounds: object) -> range:
-    numbers = [_number(bound) for bound in bounds]
+    numbers = [number_of(bound) for bound in bounds]
     if not all(isinstance(number, int) for number in numbers):
         raise RenderError("range takes whole numbers")
     found = range(*numbers)
@@ -186,21 +186,23 @@ class PromptEnvironment(SandboxedEnvironment):
         if isinstance(left, str) and isinstance(right, int) and operator == "*":
             work.making(len(left) * min(max(right, 0), MOST_CHARS + 1))
             return left * right
-        first, second = _number(left), _number(right)
+        first, second = number_of(left), number_of(right)
         if operator == "**" and abs(second) > _MOST_EXPONENT:
             raise RenderError(f"an exponent is larger than {_MOST_EXPONENT}")
-        return _number(_NUMERIC[operator](first, second))
+        return number_of(_NUMERIC[operator](first, second))
 
     def call_unop(self, context: Context, operator: str, arg: Any) -> Any:
         """Numbers."""
-        return -_number(arg) if operator == "-" else _number(arg)
+        return -number_of(arg) if operator == "-" else number_of(arg)
 
 
-def _number(value: Any) -> Any:
+def number_of(value: Any) -> Any:
+    """The value, where it is a number and no whole number of more than 64 bits. Raises RenderError, and UndefinedError
+    for what is undefined."""
     if isinstance(value, Undefined):
         return iter(value)
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise RenderError("an operator takes numbers")
+        raise RenderError("an operator or a filter takes numbers")
     if isinstance(value, int) and abs(value) >= _MOST_NUMBER:
         raise RenderError("a whole number is too large")
     return value

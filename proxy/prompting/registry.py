@@ -15,8 +15,6 @@ from proxy.prompting.files import FileState, PromptFileError
 from proxy.prompting.snapshot import Snapshot
 from proxy.prompting.sources import Sources
 
-LOOK_S = 1.0
-"""Files are looked at so often."""
 _MOST_NAMED = 10
 
 _log = logging.getLogger("stratiform")
@@ -42,19 +40,6 @@ class Watch(Protocol):
         ...
 
 
-class _Nobody:
-    """Hears nothing."""
-
-    def prompt_set(self, version: str) -> None:
-        """Nobody is told."""
-
-    def prompts_reloaded(self, outcome: str) -> None:
-        """Nobody is told."""
-
-
-_NOBODY = _Nobody()
-
-
 class Registry:
     """Prompts in force."""
 
@@ -63,18 +48,17 @@ class Registry:
         sources: Sources,
         snapshot: Snapshot,
         held: dict[FileState, Prompt | None],
-        watch: Watch = _NOBODY,
+        watch: Watch,
     ) -> None:
         self._sources = sources
         self._snapshot = snapshot
         self._held = held
-        self._seen = tuple(held)
         self._mistake = ""
         self._watch = watch
         watch.prompt_set(snapshot.version)
 
     @classmethod
-    def open(cls, sources: Sources, watch: Watch = _NOBODY) -> "Registry":
+    def open(cls, sources: Sources, watch: Watch) -> "Registry":
         """A registry of what the sources hold now. Raises PromptFileError."""
         held = sources.read(sources.states(), {})
         return cls(sources, sources.composed(held), held, watch)
@@ -84,7 +68,7 @@ class Registry:
         """The prompts in force."""
         return self._snapshot
 
-    async def watch(self, look_s: float = LOOK_S, wait: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    async def watch(self, look_s: float, wait: Callable[[float], Awaitable[None]]) -> None:
         """Look again and again, with a pause of so many seconds before each time. It ends with its task."""
         while True:
             await wait(look_s)
@@ -95,7 +79,7 @@ class Registry:
         loop; only one thread may look at a time."""
         try:
             states = self._sources.states()
-            if states == self._seen:
+            if states == tuple(self._held):
                 self._mistake = ""
                 return
             held = self._sources.read(states, self._held)
@@ -105,7 +89,7 @@ class Registry:
         except PromptFileError as error:
             self._is_broken(error)
             return
-        self._seen, self._held, self._mistake = states, held, ""
+        self._held, self._mistake = held, ""
         self._take_over(snapshot)
 
     def _is_broken(self, error: PromptFileError) -> None:

@@ -6,14 +6,13 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from proxy.access import validation
-from proxy.core.prompts.context import MOST_LEVELS, MOST_VALUES
+from proxy.core.prompts.context import exceeded_bound, is_json
 from proxy.core.prompts.prompt import ROOTS
 from proxy.core.prompts.terms import OnFailure
 from proxy.settings.messages import nearest
 from proxy.settings.teams import Strict
 
 MOST_TEXT_CHARS = 256 << 10
-_MOST_NUMBER = 2**63
 _MOST_NAMES = 1_000
 _KEY_ID = re.compile(r"key-[0-9a-z]{12}")
 _ROOTS = f"there are {', '.join(ROOTS)}"
@@ -42,39 +41,12 @@ def unicode_text(text: str) -> str:
 
 def _json_values(roots: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
     """A context that JSON can hold, and that is not larger than it can be handled for each request."""
-    count, level = 0, list[object](roots.values())
-    for _ in range(MOST_LEVELS):
-        count += len(level)
-        if count > MOST_VALUES:
-            raise ValueError(f"holds more than {MOST_VALUES} values")
-        level = [inner for value in level for inner in _inside(value)]
-        if not level:
-            return roots
-    raise ValueError(f"is nested more than {MOST_LEVELS} levels deep")
-
-
-def _inside(value: object) -> list[object]:
-    """What a value holds. Raises ValueError where JSON has no such value."""
-    match value:
-        case dict():
-            if not all(isinstance(name, str) for name in value):
-                raise ValueError("has a name that is no text; write it in quotes")
-            for name in value:
-                unicode_text(name)
-            return list(value.values())
-        case list():
-            return value
-        case str():
-            unicode_text(value)
-        case None | bool():
-            pass
-        case int() if -_MOST_NUMBER <= value < _MOST_NUMBER:
-            pass
-        case float() if value - value == 0.0:
-            pass
-        case _:
-            raise ValueError("holds a value that JSON does not have; write dates and times in quotes")
-    return []
+    exceeded = exceeded_bound(roots)  # type: ignore[arg-type]  # values of any type are counted
+    if exceeded:
+        raise ValueError(f"holds {exceeded}")
+    if not is_json(roots):
+        raise ValueError("holds what JSON does not have; write names, dates and times in quotes, and whole characters")
+    return roots
 
 
 def _key_ids(names: object) -> object:

@@ -22,6 +22,7 @@ from proxy.core.providers import OPENAI
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import quick
 from proxy.core.window.profile import Capability, CapabilityProfile
+from proxy.engine.ports import ComposedRequest
 from proxy.planning.model_facts import ModelFacts
 from proxy.planning.reading_ahead import read_ahead
 from proxy.planning.tokenizers import local_encode
@@ -78,7 +79,7 @@ class Clients:
         watch = asyncio.create_task(_longest_hold_up())
         await asyncio.sleep(0)
         start = time.perf_counter()
-        await self._windows.fitted(parsed, self._profile, None, _DEPLOYMENT)
+        await self._windows.fitted(parsed, ComposedRequest(profile=self._profile), _DEPLOYMENT)
         end = time.perf_counter()
         await asyncio.sleep(0)
         watch.cancel()

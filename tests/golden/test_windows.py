@@ -16,6 +16,7 @@ from proxy.core.window.built_in import BUILT_IN
 from proxy.core.window.parts import VirtualFile, WindowParts
 from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps
 from proxy.core.window.shortening import PartName, behind_conversation, beside_conversation
+from proxy.engine.ports import ComposedRequest
 from proxy.errors import ContextTooLong
 from proxy.planning.model_facts import ModelFacts
 from proxy.planning.windows import ContextWindows
@@ -134,7 +135,7 @@ def fitted(body: dict[str, Any], profile: CapabilityProfile, window: int) -> obj
     )
     deployment = Deployment("m", "m", Transport.EMBEDDED, OPENAI)
     parsed = parse_body(json.dumps({"model": "m", **body}).encode())
-    return asyncio.run(windows.fitted(parsed, profile, None, deployment))
+    return asyncio.run(windows.fitted(parsed, ComposedRequest(profile=profile), deployment))
 
 
 def test_a_newest_message_that_is_too_long_is_refused_with_the_sizes() -> None:

@@ -18,6 +18,7 @@ from proxy.core.request.system_text import with_system
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.window.profile import Capability, CapabilityProfile
 from proxy.demo.tool_agent import tool_agent
+from proxy.engine.ports import ComposedRequest
 from proxy.errors import ContextTooLong
 from proxy.planning.model_facts import ModelFacts
 from proxy.planning.windows import ContextWindows
@@ -58,11 +59,10 @@ class Chain:
 
     def send(self, step: Step) -> None:
         """One request, under the checker. One that cannot fit is refused, and nothing is planned for it."""
-        composed = with_system(parse_body(step.body), SYSTEM)
+        parsed = self.talk.planner.reader.parse(with_system(parse_body(step.body), SYSTEM))
         self.talk.now = step.at
-        fitting = self.windows.fitted(
-            self.talk.planner.reader.parse(composed), self.capability, None, self.deployment, inset=INSET
-        )
+        composed = ComposedRequest(profile=self.capability, inset=INSET)
+        fitting = self.windows.fitted(parsed, composed, self.deployment)
         try:
             fitted = asyncio.run(fitting)
         except ContextTooLong:

@@ -14,6 +14,7 @@ from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS, quick
 from proxy.core.window.parts import VirtualFile, WindowParts
 from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps
+from proxy.engine.ports import ComposedRequest
 from proxy.errors import ContextTooLong
 from proxy.planning.model_facts import ModelFacts
 from proxy.planning.tokenizers import local_encode
@@ -107,13 +108,14 @@ def test_what_is_sent_never_exceeds_the_budget_as_the_models_tokenizer_counts(
     windows = ContextWindows(reader, ENCODE, ModelFacts(), TEXTS)
     body = json.dumps({"model": "m", "messages": talk}).encode()
     deployment = Deployment("m", "m", Transport.EMBEDDED, OPENAI)
+    composed = ComposedRequest(profile=profile, parts=parts, inset=inset)
     try:
-        found = asyncio.run(windows.fitted(reader.parse(body), profile, parts, deployment, inset=inset, scale=scale))
+        found = asyncio.run(windows.fitted(reader.parse(body), composed, deployment, scale=scale))
     except ContextTooLong:
         return
     out = json.loads(inset_body(found.body, inset))["messages"]
     assert tokens_in(out) <= int((profile.window_tokens or 0) * scale)
     assert found.counted_tokens in (0, tokens_in(out))
     # What was counted is remembered, and found to be the same.
-    again = asyncio.run(windows.fitted(reader.parse(body), profile, parts, deployment, inset=inset, scale=scale))
+    again = asyncio.run(windows.fitted(reader.parse(body), composed, deployment, scale=scale))
     assert again == found

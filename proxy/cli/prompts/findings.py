@@ -13,7 +13,7 @@ from proxy.core.model_patterns import matches
 from proxy.core.prompts.conditions import holds
 from proxy.core.prompts.context import merged, value_at
 from proxy.core.prompts.contradiction import contradiction
-from proxy.core.prompts.failures import ConditionError, MissingVariable, RenderError
+from proxy.core.prompts.failures import ConditionError, RenderError
 from proxy.core.prompts.prompt import ROOTS, Condition, Prompt, PromptContext
 from proxy.core.prompts.selection import chosen
 from proxy.core.prompts.terms import PromptTerms
@@ -223,7 +223,7 @@ def _outcome(one: _Read, snapshot: Snapshot, terms: PromptTerms, context: Prompt
             snapshot.render(prompt, context, resolved(prompt.variables, context))
     except ConditionError as error:
         yield one.finding("error", "bad-condition", error.why)
-    except (MissingVariable, RenderError) as error:
+    except RenderError as error:
         missing = sorted(path for path in one.paths if not value_at(context, path)[0])
         if missing and all(path.partition(".")[0] in terms.allowed.context for path in missing):
             told = ", ".join(f"`{path}`" for path in missing)

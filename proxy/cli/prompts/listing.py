@@ -8,8 +8,8 @@ from rich.table import Table
 from proxy.cli.output import Output, print_json
 from proxy.cli.prompts.reach import Reach, reach
 from proxy.cli.prompts.setup import add_setup, setup_of
-from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import Condition, Prompt
+from proxy.core.prompts.selection import in_order
 from proxy.core.request.tokens import Encode
 from proxy.planning.tokenizers import local_encode
 from proxy.prompting.snapshot import Snapshot
@@ -31,12 +31,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _print(snapshot, rows)
     return 0
-
-
-def in_order(prompts: Sequence[Prompt]) -> list[Prompt]:
-    """The prompts by position, then by descending priority, then as they are registered."""
-    ranks = {position: rank for rank, position in enumerate(Position)}
-    return sorted(prompts, key=lambda prompt: (ranks[prompt.position], -prompt.priority))
 
 
 def condition_text(condition: Condition) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from proxy.core.prompts.composition import ComposedPart, Composition
 from proxy.core.prompts.conditions import holds
 from proxy.core.prompts.context import merged
-from proxy.core.prompts.failures import ConditionError, MissingVariable, PromptFailure, RenderError
+from proxy.core.prompts.failures import ConditionError, PromptFailure, RenderError
 from proxy.core.prompts.inset import Inset
 from proxy.core.prompts.position import AFTER_USER, BEFORE_USER, SYSTEM_POSITIONS, Position
 from proxy.core.prompts.prompt import Json, Prompt, PromptContext
@@ -27,7 +27,7 @@ def assemble(prompts: Sequence[Prompt], terms: PromptTerms, context: PromptConte
     for prompt in chosen(prompts, terms):
         try:
             text, reason = _text(prompt, context, render)
-        except (ConditionError, MissingVariable, RenderError) as error:
+        except (ConditionError, RenderError) as error:
             is_extra = any(prompt is extra for extra in terms.extras)
             is_broken = not is_extra and _is_broken(prompt, terms, render)
             if terms.strict or is_broken:
@@ -59,7 +59,7 @@ def _is_broken(prompt: Prompt, terms: PromptTerms, render: Render) -> bool:
         return False
     try:
         _text(prompt, merged(terms.own_context), render)
-    except (ConditionError, MissingVariable, RenderError):
+    except (ConditionError, RenderError):
         return False
     return True
 

@@ -17,14 +17,6 @@ class ComposedPart:
 
 
 @dataclass(frozen=True, slots=True)
-class ComposedMessage:
-    """A composed text with the role in which it is sent."""
-
-    role: str
-    content: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
 class Composition:
     """The composed texts. ``parts`` are those of all prompts that are in them, in order. ``skipped`` says why a prompt
     was left out, by its id: ``condition``, ``bad_condition``, ``render_error``, ``blank``;
@@ -34,18 +26,6 @@ class Composition:
     inset: Inset = Inset()
     parts: tuple[ComposedPart, ...] = ()
     skipped: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def user(self) -> str:
-        """The texts around the client's own, as one text: what is sent to the model where the client's is between
-        them."""
-        return "\n\n".join(text for text in (self.inset.before, self.inset.after) if text)
-
-    @property
-    def messages(self) -> tuple[ComposedMessage, ...]:
-        """The system text and the user's as messages; an empty one is left out."""
-        both = (ComposedMessage("system", self.system), ComposedMessage("user", self.user))
-        return tuple(message for message in both if message.content)
 
     @property
     def is_empty(self) -> bool:

@@ -3,14 +3,16 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+import orjson
+
 from proxy.core.prompts.prompt import ROOTS, Json, PromptContext
 
 MOST_CONTEXT_BYTES = 64 << 10
 """Of the JSON of a client's context."""
 MOST_LEVELS = 16
-"""Of objects and arrays within each other in a client's context; a root is the first one."""
+"""Of objects and arrays within each other in a context; a root is the first one."""
 MOST_VALUES = 2_000
-"""Of objects, arrays and what they hold in a client's context."""
+"""Of objects, arrays and what they hold in a context."""
 _MOST_NUMBER = 2**63
 
 _EMPTY: PromptContext = MappingProxyType({root: MappingProxyType({}) for root in ROOTS})
@@ -56,15 +58,15 @@ def value_at(context: PromptContext, path: str) -> tuple[bool, Json]:
 
 
 def exceeded_bound(context: Mapping[str, Mapping[str, Json]]) -> str:
-    """Which bound of a client's context is exceeded, as words for a message; "" where none is."""
+    """Which bound of a context is exceeded, as words behind "it has"; "" where none is."""
     values = 0
     level: list[object] = list(context.values())
     for _ in range(MOST_LEVELS):
         values += len(level)
         if values > MOST_VALUES:
-            return f"it has more than {MOST_VALUES} values"
+            return f"more than {MOST_VALUES} values"
         if any(isinstance(each, int) and not -_MOST_NUMBER <= each < _MOST_NUMBER for each in level):
-            return "it has a whole number of more than 64 bits"
+            return "a whole number of more than 64 bits"
         level = [
             inner
             for each in level
@@ -73,4 +75,13 @@ def exceeded_bound(context: Mapping[str, Mapping[str, Json]]) -> str:
         ]
         if not level:
             return ""
-    return f"it has more than {MOST_LEVELS} levels"
+    return f"more than {MOST_LEVELS} levels"
+
+
+def is_json(value: object) -> bool:
+    """Whether JSON has the value. JSON has no dates, no names that are numbers, no half of a surrogate pair, and no
+    number without end."""
+    try:
+        return bool(orjson.loads(orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATETIME)) == value)
+    except orjson.JSONEncodeError:
+        return False

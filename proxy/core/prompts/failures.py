@@ -11,17 +11,8 @@ class ConditionError(Exception):
         self.why = why
 
 
-class MissingVariable(Exception):
-    """A variable that a prompt requires has no value in the context."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.why = f"the required variable '{name}' has no value"
-        super().__init__(self.why)
-
-
 class RenderError(Exception):
-    """A template cannot be rendered with this context."""
+    """A template cannot be rendered with this context, or a variable that the prompt requires has no value in it."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)

@@ -5,7 +5,6 @@ Every mistake is an InvalidRequest (400) that says which field to change. Where 
 out. The texts of a client are literal: they are sent as they stand, and are never templates.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -18,7 +17,7 @@ from proxy.core.prompts.context import MOST_CONTEXT_BYTES, exceeded_bound
 from proxy.core.prompts.failures import ConditionError
 from proxy.core.prompts.pattern import compiled
 from proxy.core.prompts.position import Position
-from proxy.core.prompts.prompt import MOST_PRIORITY, ROOTS, Condition, Json, Prompt
+from proxy.core.prompts.prompt import ID_PATTERN, ID_RULE, MOST_PRIORITY, ROOTS, Condition, Json, Prompt
 from proxy.core.prompts.wish import ClientWish
 from proxy.core.wire.refusals import unknown_field
 from proxy.core.wire.repeated_fields import check_fields, fields_in, names_within
@@ -35,7 +34,6 @@ MOST_PATTERNS = 10
 MOST_CLIENT_PROGRAM_SIZE = 200
 """Of steps that a client's pattern may become."""
 _NOTHING = Raw(b"")
-_ID = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({"position": tuple(Position)})
 
 
@@ -110,8 +108,8 @@ def _names(form: _WishJson, wish: ClientWish) -> int:
 
 def checked_name(name: str, param: str) -> str:
     """The name, where it can be the id of a prompt or of a persona. Raises InvalidRequest that names ``param``."""
-    if not _ID.fullmatch(name):
-        message = f"'{param}' must have 1 to 128 characters of A-Z, a-z, 0-9, '_', '.', ':', '/' and '-'"
+    if not ID_PATTERN.fullmatch(name):
+        message = f"'{param}' must be {ID_RULE}"
         raise InvalidRequest(message, param=param, code="invalid_value")
     return name
 
@@ -170,4 +168,4 @@ def _condition(found: _ConditionJson, param: str) -> Condition:
 
 def _check_bounds(context: Mapping[str, Mapping[str, Json]], param: str) -> None:
     if exceeded := exceeded_bound(context):
-        raise InvalidRequest(f"'{param}' is too large: {exceeded}", param=param, code="too_many_items")
+        raise InvalidRequest(f"'{param}' is too large: it has {exceeded}", param=param, code="too_many_items")

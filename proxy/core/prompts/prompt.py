@@ -1,5 +1,6 @@
 """One prompt of the registry."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -10,6 +11,10 @@ ROOTS = ("mission", "target", "agent", "memory", "variables", "custom")
 
 MOST_PRIORITY = 1_000_000
 """Of a prompt, upwards and downwards."""
+
+ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}")
+ID_RULE = "1 to 128 letters, digits and . _ : / -, and begin with a letter or a digit"
+"""What ``ID_PATTERN`` says, in words behind "must be"."""
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 """A value of the context."""

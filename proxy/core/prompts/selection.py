@@ -1,6 +1,6 @@
 """Which prompts are composed for a request, before their conditions are asked."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from proxy.core.model_patterns import matches_any
@@ -28,7 +28,12 @@ def chosen(prompts: Sequence[Prompt], terms: PromptTerms) -> tuple[Prompt, ...]:
             found[extra.id] = extra
         ranks.setdefault(extra.id, len(ranks))
     fitting = [prompt for prompt in found.values() if _fits(prompt, persona, terms)]
-    return tuple(sorted(fitting, key=lambda prompt: (_ORDER[prompt.position], -prompt.priority, ranks[prompt.id])))
+    return in_order(sorted(fitting, key=lambda prompt: ranks[prompt.id]))
+
+
+def in_order(prompts: Iterable[Prompt]) -> tuple[Prompt, ...]:
+    """The prompts by position, then by descending priority, then as they stand."""
+    return tuple(sorted(prompts, key=lambda prompt: (_ORDER[prompt.position], -prompt.priority)))
 
 
 def missing_persona(prompts: Sequence[Prompt], terms: PromptTerms) -> dict[str, str]:

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 from proxy.core.prompts.context import value_at
-from proxy.core.prompts.failures import MissingVariable
+from proxy.core.prompts.failures import RenderError
 from proxy.core.prompts.prompt import ROOTS, Json, PromptContext, Variable
 
 
 def resolved(variables: Sequence[Variable], context: PromptContext) -> Mapping[str, Json]:
     """The value of each variable: the root of the context that has its name, or else what stands at its source, or else
-    its default. Raises MissingVariable for a required one that has neither of the first two."""
+    its default. Raises RenderError for a required one that has neither of the first two."""
     return {variable.name: _value(variable, context) for variable in variables}
 
 
@@ -18,5 +18,5 @@ def _value(variable: Variable, context: PromptContext) -> Json:
     if is_there:
         return value
     if variable.required:
-        raise MissingVariable(variable.name)
+        raise RenderError(f"the required variable '{variable.name}' has no value")
     return variable.default

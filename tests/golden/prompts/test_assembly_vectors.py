@@ -50,15 +50,3 @@ def test_the_texts_are_composed_as_the_rule_says(vector: Vector) -> None:
     assert found.inset.after == json.loads(vector.one("after", '""'))
     assert [part.id for part in found.parts] == vector.one("used").split()
     assert found.skipped == json.loads(vector.one("skipped", "{}"))
-
-
-@pytest.mark.parametrize("vector", [each for each in VECTORS if not each.all("fails")], ids=lambda vector: vector.says)
-def test_messages_are_the_system_text_and_then_the_users_and_an_empty_one_is_left_out(vector: Vector) -> None:
-    prompts = [prompt(each) for each in vector.all("prompt")]
-
-    found = assemble(prompts, terms(vector), merged(json.loads(vector.one("context", "{}"))), Templates(prompts).render)
-
-    user = "\n\n".join(json.loads(vector.one(name, '""')) for name in ("before", "after") if vector.one(name))
-    system = json.loads(vector.one("system", '""'))
-    expected = [(role, text) for role, text in (("system", system), ("user", user)) if text]
-    assert [(message.role, message.content) for message in found.messages] == expected

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from proxy.core.prompts.context import merged
-from proxy.core.prompts.failures import MissingVariable
+from proxy.core.prompts.failures import RenderError
 from proxy.core.prompts.prompt import Variable
 from proxy.core.prompts.variables import resolved
 from tests.prompt_vectors import Vector, read_vectors
@@ -22,6 +22,6 @@ def test_variables_have_the_values_that_the_rule_says(vector: Vector) -> None:
         variable = Variable(**json.loads(given))
         assert resolved((variable,), context) == {variable.name: json.loads(value)}, text
     for text in vector.all("missing"):
-        with pytest.raises(MissingVariable):
+        with pytest.raises(RenderError):
             resolved((Variable(**json.loads(text)),), context)
     assert len(vector.lines) > 1

@@ -6,12 +6,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import orjson
 
 from proxy.clock import ManualClock
-from proxy.core.prompts.inset import NO_INSET, Inset
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.resilience.retry import RetryPolicy
 from proxy.core.response.usage import Usage
 from proxy.core.window.fitted import Fitted
-from proxy.core.window.parts import WindowParts
 from proxy.core.window.profile import CapabilityProfile
 from proxy.engine import Breakers, Engine, Limits, Ports, RequestRules
 from proxy.engine.attempts.retry import ONE_TRY
@@ -170,11 +168,9 @@ class Shrinking:
     async def fitted(
         self,
         parsed: ParsedBody,
-        profile: CapabilityProfile,
-        parts: WindowParts | None,
+        composed: ComposedRequest,
         deployment: Deployment,
         *,
-        inset: Inset = NO_INSET,
         scale: float = 1.0,
         scope: str = "",
     ) -> Fitted:

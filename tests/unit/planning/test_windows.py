@@ -19,6 +19,7 @@ from proxy.core.response.usage import Usage
 from proxy.core.window.fitted import Fitted
 from proxy.core.window.parts import WindowParts
 from proxy.core.window.profile import CapabilityProfile
+from proxy.engine.ports import ComposedRequest
 from proxy.errors import ContextTooLong, InvalidRequest
 from proxy.planning.model_facts import ModelFacts
 from proxy.planning.tokenizers import local_encode
@@ -61,8 +62,18 @@ class Client:
             scope=scope,
         )
 
-    def fitted_body(self, body: bytes, *args: Any, **named: Any) -> Fitted:
-        return asyncio.run(self.windows.fitted(self.reader.parse(body), *args, **named))
+    def fitted_body(
+        self,
+        body: bytes,
+        profile: CapabilityProfile,
+        parts: WindowParts | None = None,
+        deployment: Deployment = DEPLOYMENT,
+        *,
+        inset: Inset = NO_INSET,
+        **named: Any,
+    ) -> Fitted:
+        composed = ComposedRequest(profile=profile, parts=parts, inset=inset)
+        return asyncio.run(self.windows.fitted(self.reader.parse(body), composed, deployment, **named))
 
 
 def talk(turns: int, tokens: int = 500) -> list[Body]:
@@ -126,7 +137,8 @@ class Exact:
         body = json.dumps({"model": "m", "messages": messages}).encode()
         profile = replace(WINDOW, window_tokens=window, output_tokens=0)
         deployment = named.pop("deployment", DEPLOYMENT)
-        return asyncio.run(self.windows.fitted(self.reader.parse(body), profile, parts, deployment, **named))
+        composed = ComposedRequest(profile=profile, parts=parts, inset=named.pop("inset", NO_INSET))
+        return asyncio.run(self.windows.fitted(self.reader.parse(body), composed, deployment, **named))
 
 
 def sent_tokens(fitted: Fitted) -> int:

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from proxy.core.prompts.position import Position
-from proxy.core.prompts.prompt import Condition, Variable
-from proxy.prompting.files import MOST_BYTES, PromptFileError, markdown_files, prompts_in, read_file, read_prompt
+from proxy.core.prompts.prompt import Condition, Prompt, Variable
+from proxy.prompting.files import MOST_BYTES, PromptFileError, markdown_files, read_file, read_prompt
+from proxy.prompting.sources import Sources
 
 PATH = Path("prompts/greeting.md")
 WHOLE = """---
@@ -169,6 +170,11 @@ def test_a_byte_order_mark_is_no_part_of_a_prompt(tmp_path: Path) -> None:
     assert prompt.text == "A text"
 
 
+def prompts_in(folder: Path) -> list[Prompt]:
+    sources = Sources((folder,))
+    return [prompt for prompt in sources.read(sources.states(), {}).values() if prompt is not None]
+
+
 def test_the_prompts_of_a_folder_stand_by_their_paths(tmp_path: Path) -> None:
     for name in ("b.md", "a.md", "c/a.md", "B.md"):
         file = tmp_path / name
@@ -219,5 +225,4 @@ def test_a_folder_that_is_missing_or_too_deep_is_refused(tmp_path: Path) -> None
 
 
 def test_the_prompts_that_come_along_are_read() -> None:
-    shipped = Path(__file__).parents[3] / "prompts"
-    assert "system_reminder" in {prompt.id for prompt in prompts_in(shipped, is_shipped=True)}
+    assert "system_reminder" in {prompt.id for prompt in Sources.of([]).snapshot().prompts}

@@ -165,7 +165,7 @@ def test_a_test_tells_two_values_apart(name: str) -> None:
         ("{{ mission.nope | join }}", "'nope' is undefined"),
         ("{{ mission.nope | tojson }}", "'nope' is undefined"),
         ("{{ mission.tree | upper }}", "a list or an object is printed"),
-        ("{{ 'a' | abs }}", "a filter takes a number"),
+        ("{{ 'a' | abs }}", "an operator or a filter takes numbers"),
         ("{{ 'a' | indent(-1) }}", "a filter takes a whole number from 0 to 1000"),
         ("{{ 'a' | indent(true) }}", "a filter takes a whole number from 0 to 1000"),
         ("{{ 3 | length }}", "length takes a text, a list or an object"),

@@ -14,6 +14,7 @@ from proxy.prompting.files import FileState, PromptFileError
 from proxy.prompting.registry import Registry
 from proxy.prompting.sources import Known, Sources, States
 from proxy.tasks import Tasks, cancel, spawn
+from proxy.telemetry.metrics import Metrics
 from tests.fake_time import FakeTime
 
 FRONT = "---\nposition: system\n---\n"
@@ -62,7 +63,7 @@ def test_a_registry_opens_with_what_its_folders_hold(desk: Desk) -> None:
 def test_a_registry_does_not_open_where_a_file_is_broken(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("text")
     with pytest.raises(PromptFileError, match=r"a\.md: there is no front matter"):
-        Registry.open(Sources.of([tmp_path], is_shipped=False))
+        Registry.open(Sources.of([tmp_path], is_shipped=False), Metrics())
 
 
 def test_a_changed_file_is_in_force_after_the_next_look(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
@@ -171,7 +172,7 @@ class BusyFolder(Sources):
 def test_a_file_that_is_being_written_is_taken_over_when_it_stands_still(tmp_path: Path) -> None:
     file = tmp_path / "a.md"
     file.write_text(f"{FRONT}one\n")
-    registry = Registry.open(BusyFolder((tmp_path,)))
+    registry = Registry.open(BusyFolder((tmp_path,)), Metrics())
     BusyFolder.writes[:] = ["one, two, three and four", "one, two"]
     file.write_text(f"{FRONT}one, \n")
     seen = []
@@ -192,7 +193,7 @@ def test_many_changes_are_named_in_one_line(tmp_path: Path, caplog: pytest.LogCa
 def test_files_are_looked_at_once_a_second_beside_the_event_loop(desk: Desk) -> None:
     async def main() -> None:
         time, tasks = FakeTime(0.0), Tasks()
-        spawn(desk.registry.watch(wait=time.wait), tasks)
+        spawn(desk.registry.watch(1.0, time.wait), tasks)
         desk.write("a", "three")
         await time.advance(0.9)
         assert desk.texts()["a"] == "one"
@@ -219,7 +220,7 @@ def test_a_fragment_is_asked_once_for_each_snapshot(tmp_path: Path) -> None:
         return f"{len(asked)}"
 
     (tmp_path / "a.md").write_text(f"{FRONT}{{{{ fragment('count') }}}}{{{{ fragment('count') }}}}\n")
-    registry = Registry.open(Sources((tmp_path,), fragments={"count": count}))
+    registry = Registry.open(Sources((tmp_path,), fragments={"count": count}), Metrics())
     prompt = registry.snapshot.prompts[0]
     for _ in range(3):
         registry.look()

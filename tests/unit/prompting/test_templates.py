@@ -84,7 +84,7 @@ def test_a_fragment_is_included_by_its_name_as_it_stands() -> None:
         ("{{ mission.files }}", "line 1: a list or an object is printed"),
         ("{{ mission.owner }}", "line 1: a list or an object is printed"),
         ("{{ mission.count / 0 }}", "line 1: ZeroDivisionError"),
-        ("{{ mission.goal + 1 }}", "line 1: an operator takes numbers"),
+        ("{{ mission.goal + 1 }}", "line 1: an operator or a filter takes numbers"),
         ("{{ mission.goal | int(x=1) }}", "line 1: TypeError"),
         ("{{ mission.count < mission.goal }}", "line 1: TypeError"),
         ("{{ fragment(mission.goal) }}", "line 1: a fragment is included that is not registered"),

@@ -14,7 +14,7 @@ from proxy.settings.prompts import Prompts
 
 MODEL = "model_list: [{model_name: m, litellm_params: {model: openai/m, api_base: 'http://localhost:9/v1'}}]\n"
 NO_KEY_ID = "names of keys are their ids, as `stratiform keys list` shows them: key- and 12 letters or digits"
-NO_JSON = "holds a value that JSON does not have; write dates and times in quotes"
+NO_JSON = "holds what JSON does not have; write names, dates and times in quotes, and whole characters"
 
 
 def read(folder: Path, section: str, **variables: str) -> Settings:
@@ -63,13 +63,13 @@ def problems(folder: Path, section: str, **variables: str) -> list[str]:
          ".context: has a root that there is not; there are mission, target, agent, memory, variables, custom"),
         ("{context: {mission: 5}}", ".context.mission: input should be a valid dictionary"),
         ("{context: {mission: {1: a}}}", ".context.mission[1]: input should be a valid string"),
-        ("{context: {mission: {a: {1: a}}}}", ".context: has a name that is no text; write it in quotes"),
+        ("{context: {mission: {a: {1: a}}}}", f".context: {NO_JSON}"),
         ("{context: {mission: {a: 2026-01-01}}}", f".context: {NO_JSON}"),
         ("{context: {mission: {a: [.nan]}}}", f".context: {NO_JSON}"),
         ("{context: {mission: {a: -.inf}}}", f".context: {NO_JSON}"),
-        ("{context: {mission: {a: 9223372036854775808}}}", f".context: {NO_JSON}"),
-        (r'{context: {mission: {a: ["\ud83d"]}}}', ".context: holds half of a surrogate pair, which cannot be sent"),
-        (r'{context: {mission: {a: {"\ud83d": 1}}}}', ".context: holds half of a surrogate pair, which cannot be sent"),
+        ("{context: {mission: {a: 9223372036854775808}}}", ".context: holds a whole number of more than 64 bits"),
+        (r'{context: {mission: {a: ["\ud83d"]}}}', f".context: {NO_JSON}"),
+        (r'{context: {mission: {a: {"\ud83d": 1}}}}', f".context: {NO_JSON}"),
         ("{context: {mission: {a: os.environ/GONE}}}",
          ".context.mission.a: the environment variable GONE is not set"),
         ("5", ": input should be a valid dictionary or instance of Prompts"),
@@ -148,7 +148,7 @@ def test_a_context_has_bounds() -> None:
     for _ in range(MOST_LEVELS - 2):
         deep = [deep]
     assert context(deep).context == {"memory": {"a": deep}}
-    with pytest.raises(ValueError, match="nested more than 16 levels"):
+    with pytest.raises(ValueError, match="more than 16 levels"):
         context([[deep]])
     assert context([1] * (MOST_VALUES - 2)).context
     with pytest.raises(ValueError, match="more than 2000 values"):

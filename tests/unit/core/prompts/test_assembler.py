@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.prompts.assembler import assemble
-from proxy.core.prompts.composition import ComposedMessage, Composition
+from proxy.core.prompts.composition import Composition
 from proxy.core.prompts.context import merged
 from proxy.core.prompts.failures import PromptFailure, RenderError
 from proxy.core.prompts.inset import Inset
@@ -34,7 +34,6 @@ def prompt(prompt_id: str, text: str, position: Position = Position.SYSTEM, *con
 
 def test_without_prompts_nothing_is_composed() -> None:
     assert composed() == Composition()
-    assert composed().messages == ()
 
 
 def test_parts_are_trimmed_and_joined_by_one_blank_line_across_positions() -> None:
@@ -57,7 +56,7 @@ def test_texts_stand_before_and_after_the_users_own() -> None:
     found = composed(*(prompt(each.value, each.value, each) for each in positions))
 
     assert found.inset == Inset("user_prefix\n\nuser", "user_suffix\n\nlast_user")
-    assert found.messages == (ComposedMessage("user", "user_prefix\n\nuser\n\nuser_suffix\n\nlast_user"),)
+    assert found.system == ""
 
 
 def test_an_override_is_sent_as_it_stands_and_the_users_part_stays() -> None:
@@ -66,7 +65,7 @@ def test_an_override_is_sent_as_it_stands_and_the_users_part_stays() -> None:
     found = composed(prompt("a", "broken"), prompt("u", "u", Position.USER), terms=terms)
 
     assert found.system == "  {not} rendered \n"
-    assert found.messages == (ComposedMessage("system", found.system), ComposedMessage("user", "u"))
+    assert found.inset == Inset("u")
     assert found.skipped == {}
 
 
