@@ -66,6 +66,8 @@ class Context:
         self._detach = dict(detach) if isinstance(detach, Mapping) else detach
         self._allows_compaction = compaction
         self._has_history = bool(detach)
+        self._prompts: dict[str, Any] = {}
+        self._window: dict[str, Any] = {}
         self._delivered: OrderedDict[str, None] = OrderedDict()
 
     def select(self, path: Path, text: str | None) -> None:
@@ -169,6 +171,52 @@ class Context:
         """The ids of the panels, in the order in which they were first set."""
         return tuple(self._panels)
 
+    def set_prompts(
+        self,
+        *,
+        persona: str = "",
+        override: str = "",
+        tools: bool | None = None,
+        plugins: bool | None = None,
+        agents: bool | None = None,
+        context: Mapping[str, Mapping[str, Any]] | None = None,
+        extra: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """What each request from now on asks of the operator's prompts, in the place of what was asked before. Without
+        an argument nothing is asked."""
+        self._prompts = _said(
+            persona=persona,
+            override=override,
+            tools=tools,
+            plugins=plugins,
+            agents=agents,
+            context=context,
+            extra=list(extra),
+        )
+
+    def set_window(
+        self,
+        *,
+        profile: str = "",
+        instruction: str = "",
+        selection: str = "",
+        prefix: str = "",
+        suffix: str = "",
+        summary: str = "",
+        virtual_files: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """The capability profile of each request from now on, and the parts that are fitted to its context window, in
+        the place of what was set before. The proxy takes parts from a context that shows nothing else."""
+        self._window = _said(
+            profile=profile,
+            instruction=instruction,
+            selection=selection,
+            prefix=prefix,
+            suffix=suffix,
+            summary=summary,
+            virtual_files=list(virtual_files),
+        )
+
     def summarize(self, index: int, tl_dr: str) -> None:
         """Send ``tl_dr`` in place of this message's content. Raises ValueError for a blank one."""
         if not tl_dr.strip():
@@ -218,7 +266,11 @@ class Context:
             body["review"] = {"digest": digest} if is_named else dict(self._review)
         elif self._drops_review:
             body["review"] = None
-        return body | self._history()
+        body |= self._history()
+        asked = {name: dict(said) for name, said in (("prompts", self._prompts), ("window", self._window)) if said}
+        if asked and body == {"files": []}:
+            return asked  # Parts of a window go with no structured context, not even with an empty one.
+        return body | asked
 
     def delivered(self, body: Mapping[str, Any]) -> None:
         """A request with this body has been answered: its contents need not be sent again, and what it said of the next
@@ -284,6 +336,11 @@ class Context:
         self._delivered.move_to_end(digest)
         while len(self._delivered) > MOST_DELIVERED:
             self._delivered.popitem(last=False)
+
+
+def _said(**fields: Any) -> dict[str, Any]:
+    """The fields that say something: false says something, and what is empty does not."""
+    return {name: value for name, value in fields.items() if value or value is False}
 
 
 def _key(path: Path) -> str:

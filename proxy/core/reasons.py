@@ -10,6 +10,8 @@ class Reason(StrEnum):
     """The mode, the header, or the operator's configuration asks for no change."""
     NOT_CHAT = "not-chat"
     """The path is not one of chat completions: the request passes, and nothing is planned."""
+    NOT_PLANNED = "not-planned"
+    """A chat request that ended before it was planned: the proxy refused it, or it asked for its breakdown alone."""
     OBSERVE_MODE = "observe-mode"
     """Planned and priced, sent untouched."""
     HOLD_OUT = "hold-out"

@@ -88,6 +88,7 @@ class ChatRequests:
     async def _received(self, exchange: Exchange, client: Client, *, keeps_state: bool = True) -> tuple["_Chat", Raw]:
         """The request, complete, with the operator's prompts, and with its structured context as messages. Raises
         ProxyError."""
+        exchange.planned = Planned(reason=Reason.NOT_PLANNED)
         await self._intake.enter(exchange, client)
         body = await client.read(self._intake.rules.limits.body_bytes)
         self._intake.arrived(exchange, client, len(body))

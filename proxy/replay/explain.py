@@ -30,6 +30,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
     {
         Reason.PASSTHROUGH_MODE: "the mode asks for no change: the request is sent as it came",
         Reason.NOT_CHAT: "this is no chat request: nothing is planned",
+        Reason.NOT_PLANNED: "the request ended before it was planned: it was refused, or asked for a breakdown alone",
         Reason.OBSERVE_MODE: "the request is planned and priced, and sent as it came",
         Reason.HOLD_OUT: "this is a control session of the hold-out: the request is sent as it came",
         Reason.UNREADABLE: "the proxy cannot read the request: it is sent as it came",

@@ -41,7 +41,8 @@ class WindowRules:
         is_allowed = bool(self.allowed) and allows([self.allowed], [wished])
         if not is_allowed or wished not in self.profiles:
             shown = wished.encode("utf-8", "replace").decode()[:_SHOWN_CHARS]
-            raise Forbidden(f"This key may not choose the profile '{shown}'.", code="profile_not_allowed")
+            message = f"This key may not choose the profile '{shown}'."
+            raise Forbidden(message, param="stratiform.window.profile", code="profile_not_allowed")
         return self.profiles[wished]
 
     def _given(self, model: str, team: str, key_id: str) -> str:

@@ -12,8 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from proxy.client import Context, review_digest, text_digest
 from proxy.client.context import MOST_DELIVERED, Minimum
+from proxy.core.prompts.form import read_wish
 from proxy.core.structured.form.form import StructuredForm, read_form
+from proxy.core.structured.form.section import split
 from proxy.core.structured.session.uploads import Uploads
+from proxy.core.window.form import read_parts
 from proxy.errors import MissingContent
 
 CLIENT = Path(__file__).parents[3] / "proxy" / "client"
@@ -343,3 +346,36 @@ class Conversation(RuleBasedStateMachine):
 
 
 TestConversation = Conversation.TestCase
+
+
+def test_prompts_and_a_window_alone_are_no_structured_context() -> None:
+    context = Context()
+    context.set_prompts(persona="terse", tools=False, context={"custom": {"a": 1}}, extra=[
+        {"id": "mine", "position": "user_suffix", "text": "Be brief."}
+    ])  # fmt: skip
+    context.set_window(profile="chat_ops", summary="s", virtual_files=[{"id": "f", "content": "c", "active": True}])
+    body = context.body()
+    SCHEMA.validate(body)
+    section = split(json.dumps(body).encode())
+    assert section.is_plain
+    assert section.prompts is not None
+    assert section.window is not None
+    wish, parts = read_wish(section.prompts), read_parts(section.window)
+    assert (wish.persona, wish.tools, wish.plugins, wish.context) == ("terse", False, None, {"custom": {"a": 1}})
+    assert [(extra.id, extra.text) for extra in wish.extras] == [("mine", "Be brief.")]
+    assert (parts.profile, parts.summary, parts.prefix) == ("chat_ops", "s", None)
+    assert [(file.id, file.is_active) for file in parts.virtual_files] == [("f", True)]
+
+
+def test_what_is_asked_of_prompts_stands_beside_the_files_until_it_is_set_again() -> None:
+    context = Context()
+    context.select("a.py", "x = 1")
+    context.set_prompts(override="Verbatim.")
+    context.set_window(profile="chat")
+    body = context.body()
+    SCHEMA.validate(body)
+    assert (body["prompts"], body["window"]) == ({"override": "Verbatim."}, {"profile": "chat"})
+    assert [file["path"] for file in body["files"]] == ["a.py"]
+    context.set_prompts()
+    context.set_window()
+    assert context.body().keys() == {"files"}

@@ -179,9 +179,10 @@ CASES: dict[Reason, tuple[Talk, Callable[[Talk], Plan]]] = {
 
 
 def test_every_reason_has_a_case_and_a_meaning() -> None:
-    # Neither a refresh nor a request on another path is planned, and structured context is assembled in front of the
-    # planner: these are tested where they are sent.
-    elsewhere = {Reason.KEEP_ALIVE, Reason.COMPACTION, Reason.NOT_CHAT, Reason.ASSEMBLED_TIERS, Reason.ASSEMBLED_FLAT}
+    # Neither a refresh nor a refused request nor one on another path is planned, and structured context is assembled in
+    # front of the planner: these are tested where they are sent.
+    unplanned = {Reason.KEEP_ALIVE, Reason.COMPACTION, Reason.NOT_CHAT, Reason.NOT_PLANNED}
+    elsewhere = {*unplanned, Reason.ASSEMBLED_TIERS, Reason.ASSEMBLED_FLAT}
     assert set(CASES) == set(Reason) - elsewhere
     assert set(MEANINGS) == set(Reason)
 

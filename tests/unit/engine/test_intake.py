@@ -137,8 +137,10 @@ def test_in_passthrough_the_messages_are_not_even_read() -> None:
 
 
 def test_an_unknown_mode_is_refused() -> None:
-    client = Bench().chat(MemoryClient(chat_body(), headers=[*JSON, ("x-stratiform-mode", "turbo")]))
+    bench = Bench()
+    client = bench.chat(MemoryClient(chat_body(), headers=[*JSON, ("x-stratiform-mode", "turbo")]))
     assert (client.status, code(client)) == (400, "invalid_mode")
+    assert ended(bench).planned.reason == "not-planned", "the log does not call a refused chat something else"
 
 
 def test_virtual_time_is_taken_only_where_its_header_is_trusted() -> None:

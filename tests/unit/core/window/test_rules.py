@@ -55,7 +55,7 @@ def test_a_name_that_is_not_the_clients_to_choose_is_refused_alike_whether_it_ex
     with pytest.raises(Forbidden) as caught:
         WindowRules(BUILT_IN, "chat", allowed=allowed).profile_for("m", "", "", wished)
 
-    assert caught.value.code == "profile_not_allowed"
+    assert (caught.value.code, caught.value.param) == ("profile_not_allowed", "stratiform.window.profile")
     assert caught.value.message.startswith("This key may not choose the profile '")
     assert len(caught.value.message) < 150
 
