@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from proxy.core.timing.steady_time import Departure, SteadyState, SteadyTime
+from proxy.core.timing.steady_time import Departure, SteadyTime
 from proxy.errors import InvalidRequest
 from proxy.ports import Clock, Headers
 
@@ -44,6 +44,7 @@ class SteadyClock:
     """The machine's clock without its steps (``proxy.core.timing.steady_time``): budgets, leases and keys go by it.
 
     ``on_departure`` is told when the machine's clock departs from the time that is given, and when it agrees again.
+    ``steady`` is the time that is given; whoever knows of another clock, or of an earlier process, tells it.
     """
 
     def __init__(
@@ -51,35 +52,18 @@ class SteadyClock:
     ) -> None:
         self.readings = readings or Readings()
         self._on_departure = on_departure
-        self._steady = SteadyTime(self.readings.wall(), self.readings.monotonic())
+        self.steady = SteadyTime(self.readings.wall(), self.readings.monotonic())
         self._departure = Departure()
 
     def now(self) -> float:
         """Unix seconds."""
         wall_s, monotonic_s = self.readings.wall(), self.readings.monotonic()
-        now = self._steady.at(wall_s, monotonic_s)
-        departure = self._steady.departure(wall_s, monotonic_s)
+        now = self.steady.at(wall_s, monotonic_s)
+        departure = self.steady.departure(wall_s, monotonic_s)
         if not departure.is_like(self._departure):
             self._departure = departure
             self._on_departure(departure)
         return now
-
-    def told_by_store(self, store_s: float, monotonic_s: float) -> None:
-        """The store's clock showed ``store_s`` at that reading of the monotonic clock."""
-        self._steady.told_by_store(store_s, monotonic_s)
-
-    @property
-    def state(self) -> SteadyState:
-        """What ``resume`` takes."""
-        return self._steady.state
-
-    def resume(self, state: SteadyState) -> None:
-        """Go on from the state of an earlier process, since which the machine has not been started anew."""
-        self._steady.resume(state, self.readings.monotonic())
-
-    def not_before(self, time_s: float) -> None:
-        """An earlier process gave ``time_s``: no less is given now."""
-        self._steady.not_before(time_s, self.readings.monotonic())
 
 
 class ManualClock:

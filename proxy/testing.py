@@ -243,19 +243,12 @@ def serving(app: ASGIApp, http: Any = "auto", drain_s: int = 5) -> Iterator[str]
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(app, http=http, log_config=None, access_log=False, timeout_graceful_shutdown=drain_s)
     server = uvicorn.Server(config)
-    started = threading.Event()
-    thread = threading.Thread(target=_run, args=(server, listener, started), daemon=True)
+    # The listening socket accepts connections before the server runs: nobody has to wait for it.
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
-    started.wait(10)
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
         thread.join(10)
         listener.close()
-
-
-def _run(server: uvicorn.Server, listener: socket.socket, started: threading.Event) -> None:
-    # The listening socket accepts connections before the server runs: nobody has to wait for more than this.
-    started.set()
-    server.run(sockets=[listener])

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -158,8 +159,10 @@ async def asking(arguments: argparse.Namespace, environment: Environment | None 
     """A way to ask the admin service: that of the store itself, or that of a running proxy. Raises ConfigError."""
     environment = environment or Environment.of_process()
     if arguments.url:
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S)) as session:
-            yield _Remote(session, arguments.url, _master_key(environment)).ask
+        headers = {"authorization": f"Bearer {_master_key(environment)}"}
+        timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
+        async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
+            yield partial(_ask_proxy, session, arguments.url.rstrip("/").removesuffix("/v1"))
         return
     settings = _settings(arguments, environment)
     store = await factories.open_store(settings, _PATIENCE_S)
@@ -210,27 +213,25 @@ def _master_key(environment: Environment) -> str:
     raise ConfigError([f"--url: the master key is missing: set {' or '.join(_KEY_VARIABLES)} in the environment"])
 
 
-class _Remote:
-    """The admin service of a running proxy."""
-
-    def __init__(self, session: aiohttp.ClientSession, url: str, key: str) -> None:
-        self._session = session
-        self._url = url.rstrip("/").removesuffix("/v1")
-        self._headers = {"authorization": f"Bearer {key}"}
-
-    async def ask(self, method: str, path: str, query: Mapping[str, str] | None = None, body: object = None) -> Any:
-        """Ask the proxy. A redirect is not followed, because the key belongs to this address alone."""
-        address = f"{self._url}/admin/{quote(path)}"
-        try:
-            async with self._session.request(
-                method, f"{address}?{urlencode(query)}" if query else address,
-                json=body, headers=self._headers, allow_redirects=False,
-            ) as answer:  # fmt: skip
-                if answer.status >= 300:
-                    fail(await _message(answer))
-                return await (answer.text() if answer.content_type == "text/csv" else answer.json())
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            fail(f"{self._url} does not answer as a proxy does ({type(error).__name__})")
+async def _ask_proxy(
+    session: aiohttp.ClientSession,
+    url: str,
+    method: str,
+    path: str,
+    query: Mapping[str, str] | None = None,
+    body: object = None,
+) -> Any:
+    """Ask a running proxy. A redirect is not followed, because the key belongs to this address alone."""
+    address = f"{url}/admin/{quote(path)}"
+    try:
+        async with session.request(
+            method, f"{address}?{urlencode(query)}" if query else address, json=body, allow_redirects=False
+        ) as answer:
+            if answer.status >= 300:
+                fail(await _message(answer))
+            return await (answer.text() if answer.content_type == "text/csv" else answer.json())
+    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        fail(f"{url} does not answer as a proxy does ({type(error).__name__})")
 
 
 async def _message(answer: aiohttp.ClientResponse) -> str:

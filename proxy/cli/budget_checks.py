@@ -23,10 +23,9 @@ def tight_budgets(settings: Settings, table: ModelTable, price_of: PriceOf) -> I
 
 
 def _served(team: Team, table: ModelTable) -> Iterator[Deployment]:
-    for name in table.names():
-        for deployment in table.candidates(name):
-            if not team.models or allows([team.models], [name, deployment.name, deployment.entry]):
-                yield deployment
+    for name, deployment in table.listed():
+        if not team.models or allows([team.models], [name, deployment.name, deployment.entry]):
+            yield deployment
 
 
 def _tight(budget: Budget, team: Team, served: Sequence[Deployment], price_of: PriceOf, path: str) -> Iterator[str]:

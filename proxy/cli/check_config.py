@@ -17,7 +17,7 @@ from proxy.cli.unhonoured import IGNORE_HELP, expired_keys, not_honoured, refuse
 from proxy.clock import SystemClock
 from proxy.core.model_patterns import matches
 from proxy.core.money.prices import PriceMap
-from proxy.deployments import ListedModel, ModelTable, deployment_of
+from proxy.deployments import ListedModel, deployment_of
 from proxy.engine.headers import uses_operators_key
 from proxy.ports import Deployment, Transport
 from proxy.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Settings, load
@@ -57,7 +57,7 @@ def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, object]
     prices = factories.price_map(settings)
     table = factories.model_table(settings, prices)
     price_of = factories.price_source(prices)
-    rows = [_row(name, deployment, price_of) for name, deployment in _named(table)]
+    rows = [_row(name, deployment, price_of) for name, deployment in table.listed()]
     rows += [_row_behind(entry, price_of) for entry in table.wildcards()]
     ours, prompts = settings.stratiform, registered(settings)
     return {
@@ -116,12 +116,6 @@ def _budget_text(budget: Budget) -> str:
 
 def _plain(amount: float | None) -> str:
     return f"{amount:.9f}".rstrip("0").rstrip(".")
-
-
-def _named(table: ModelTable) -> Iterator[tuple[str, Deployment]]:
-    for name in table.names():
-        for deployment in table.candidates(name):
-            yield name, deployment
 
 
 def _row(name: str, deployment: Deployment, price_of: PriceOf) -> dict[str, object]:
@@ -221,9 +215,7 @@ def _print_table(report: dict[str, object]) -> None:
         console.print(f"{key}: {report[key]}")
     for line in _listed(report["teams"]):
         console.print(f"team: {line}")
-    for line in _fallback_lines(report):
-        console.print(line, soft_wrap=True)
-    for line in prompt_lines(report):
+    for line in (*_fallback_lines(report), *prompt_lines(report)):
         console.print(line, soft_wrap=True)
     for key, heading in (("not_honoured", "not honoured"), ("not_used", "not used"), ("warnings", "warning")):
         for line in _listed(report[key]):

@@ -6,7 +6,7 @@ by weight, and those of a lower ``order`` come first. After the group come the f
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
@@ -200,6 +200,15 @@ class ModelTable:
         except UnknownModel:
             return []
 
+    def listed(self) -> Iterator[tuple[str, Deployment]]:
+        """Every name that is listed one by one, with each of its deployments."""
+        return ((name, deployment) for name in self.names() for deployment in self.candidates(name))
+
+    def _every(self) -> list[Deployment]:
+        """The deployments of all names, and those that stand behind wildcards."""
+        behind = [deployment_of(entry, self._price_of) for entry in self.wildcards()]
+        return [*(deployment for _, deployment in self.listed()), *behind]
+
     def names(self) -> Sequence[str]:
         """The names that are listed one by one, aliases last; no wildcards."""
         return list(dict.fromkeys([*self._exact, *self._aliases]))
@@ -214,9 +223,7 @@ class ModelTable:
 
     def transports(self) -> frozenset[Transport]:
         """The transports that some deployment uses."""
-        named = (deployment for name in self._exact for deployment in self.candidates(name))
-        behind = (deployment_of(entry, self._price_of) for entry in self.wildcards())
-        return frozenset(deployment.transport for deployment in (*named, *behind))
+        return frozenset(deployment.transport for deployment in self._every())
 
     def sole(self) -> Deployment | None:
         """The one upstream on the http transport that gets all names as they are; None where there are others."""
@@ -242,11 +249,9 @@ class ModelTable:
         else those of the entry for every name, else all. litellm has no such paths. Raises UnknownModel."""
         if self._default:
             return (self.resolve(self._default),)
-        every = [deployment_of(entry, self._price_of) for entry in self._patterns.get("*", ())]
-        named = [deployment for name in self._exact for deployment in self.candidates(name)]
-        behind = [deployment_of(entry, self._price_of) for entry in self.wildcards()]
+        of_any_name = [deployment_of(entry, self._price_of) for entry in self._patterns.get("*", ())]
         for transport in (Transport.HTTP, Transport.EMBEDDED):
-            for group in (every, [*named, *behind]):
+            for group in (of_any_name, self._every()):
                 found: dict[tuple[object, ...], Deployment] = {}
                 for one in group:
                     if one.transport is transport:

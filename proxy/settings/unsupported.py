@@ -5,7 +5,7 @@ or answers are reported at the start. Keys that change nothing are listed by ``s
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from proxy.settings.environment import join
@@ -39,6 +39,9 @@ class Effect(StrEnum):
     """Something else is sent or served than with LiteLLM."""
     RESTRICTS = "restricts"
     """LiteLLM would refuse what passes here."""
+
+
+_CONSEQUENCES = (Effect.RESTRICTS, Effect.CHANGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ def unused(file: ConfigFile, *, names_keys: bool) -> Iterator[Unused]:
     """Everything in the file that is not used. ``names_keys``: the configuration names keys of clients, so that other
     keys are refused."""
     for key, value in (file.model_extra or {}).items():
-        yield from _found("", key, value, key)
+        yield _found("", key, value, key)
     for section in ("general_settings", "litellm_settings", "router_settings"):
         for key, value in (getattr(file, section).model_extra or {}).items():
             yield from _special(section, key, value, names_keys=names_keys)
@@ -106,17 +109,17 @@ def unused_on_http(entry: ModelEntry, path: str) -> Iterator[Unused]:
 def _of_entry(entry: ModelEntry, path: str) -> Iterator[Unused]:
     for key in entry.model_extra or {}:
         yield Unused(join(path, key), Effect.UNKNOWN)
-    given = {name: getattr(entry.litellm_params, name) for name in ("rpm", "tpm")}
-    for key, value in {**given, **(entry.litellm_params.model_extra or {})}.items():
-        effect, note = effect_of("litellm_params", key)
-        if effect in (Effect.RESTRICTS, Effect.CHANGES) and not _is_unset(value):
-            yield Unused(f"{path}.litellm_params.{key}", effect, note)
+    weights = {name: getattr(entry.litellm_params, name) for name in ("rpm", "tpm")}
+    for key, value in {**weights, **(entry.litellm_params.model_extra or {})}.items():
+        found = _found("litellm_params", key, value, f"{path}.litellm_params.{key}")
+        if found.effect in _CONSEQUENCES:
+            yield found
     for key, value in (entry.model_info.model_extra or {}).items():
-        effect, note = effect_of("model_info", key)
-        if effect in (Effect.RESTRICTS, Effect.CHANGES) and not _is_unset(value):
-            yield Unused(f"{path}.model_info.{key}", effect, note)
-        elif effect is Effect.UNKNOWN and key != "model" and (close := nearest(key, _OUR_INFO)):
-            yield Unused(f"{path}.model_info.{key}", Effect.UNKNOWN, f"did you mean `{close}`?")
+        found = _found("model_info", key, value, f"{path}.model_info.{key}")
+        if found.effect in _CONSEQUENCES:
+            yield found
+        elif found.effect is Effect.UNKNOWN and key != "model" and (close := nearest(key, _OUR_INFO)):
+            yield replace(found, note=f"did you mean `{close}`?")
 
 
 def _special(section: str, key: str, value: object, *, names_keys: bool) -> Iterator[Unused]:
@@ -131,7 +134,7 @@ def _special(section: str, key: str, value: object, *, names_keys: bool) -> Iter
         case "router_settings", "optional_pre_call_checks" if _LIMITING_CHECKS & set(_listed(value)):
             yield Unused(path, Effect.RESTRICTS, "set requests_per_minute and budgets in stratiform.teams")
         case _:
-            yield from _found(section, key, value, path)
+            yield _found(section, key, value, path)
 
 
 def _callbacks(value: object, path: str) -> Iterator[Unused]:
@@ -148,11 +151,11 @@ def _callbacks(value: object, path: str) -> Iterator[Unused]:
         yield Unused(path, Effect.HARMLESS)
 
 
-def _found(section: str, key: str, value: object, path: str) -> Iterator[Unused]:
+def _found(section: str, key: str, value: object, path: str) -> Unused:
     effect, note = effect_of(section, key)
-    if effect in (Effect.RESTRICTS, Effect.CHANGES) and _is_unset(value):
-        effect, note = Effect.HARMLESS, ""
-    yield Unused(path, effect, note)
+    if effect in _CONSEQUENCES and _is_unset(value):
+        return Unused(path, Effect.HARMLESS)
+    return Unused(path, effect, note)
 
 
 def _listed(value: object) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from proxy.core.money.budget import UNKNOWN_OUTPUT_TOKENS, Estimate, Rule, expected_cost, most_prompt_tokens
-from proxy.core.money.charges import UNKNOWN_PROMPT_TOKENS, most_cost, most_prompt
+from proxy.core.money.charges import most_cost, most_prompt
 from proxy.core.money.prices import Price
 from proxy.core.request.demand import Demand, Kind
 from proxy.engine.exchange import Exchange
@@ -43,11 +43,10 @@ class Estimates:
             wanted = self._as_served(one, demand)
             longest = demand.answers * self._longest(one, rules, demand, price)
             output = max(output, min(longest, usual))
-            whole = most_prompt(price, wanted, prompt) if price is not None else _whole_prompt(wanted, prompt)
-            most_tokens = max(most_tokens, whole + longest)
-            life = price is not None and price.write_1h > price.write_5m and _has_long_life(exchange)
+            most_tokens = max(most_tokens, most_prompt(price, wanted, prompt) + longest)
             cost = None
             if price is not None:
+                life = price.write_1h > price.write_5m and _has_long_life(exchange)
                 cost = most_cost(price, wanted, prompt, longest, long_life=life, model=one.model)
             if price is None or cost is None:
                 self._check_priced(one, rules, demand)
@@ -121,10 +120,6 @@ def _check_clear(demand: Demand, rules: Sequence[Rule]) -> None:
             param=demand.unclear,
             code="cost_unclear",
         )
-
-
-def _whole_prompt(demand: Demand, prompt: int) -> int:
-    return max(prompt, UNKNOWN_PROMPT_TOKENS) if demand.wants.is_beyond else prompt
 
 
 def _has_long_life(exchange: Exchange) -> bool:

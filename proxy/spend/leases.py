@@ -31,13 +31,10 @@ class Leases:
         """Until when a reservation stands that is made or renewed now."""
         return self._clock.now() + (self._lease_s if for_s is None else for_s)
 
-    def granted(self, ask: Reserve) -> None:
-        """An exchange runs, and holds what it asked for."""
-        self._running.setdefault(ask.team, {})[ask.exchange_id] = ask.charges
-
-    def begins(self, ask: Reserve) -> None:
-        """An exchange runs without a reservation in the store, because its reservation is put off."""
-        self._running.setdefault(ask.team, {})[ask.exchange_id] = ()
+    def begins(self, ask: Reserve, held: Sequence[Charge] = ()) -> None:
+        """An exchange runs. ``held`` is what the store has reserved for it: nothing where its reservation is put
+        off."""
+        self._running.setdefault(ask.team, {})[ask.exchange_id] = held
 
     def extended(self, ask: Reserve) -> Reserve:
         """A reservation that is made late. If its exchange still runs, it stands as long as any other. Else it keeps

@@ -146,7 +146,7 @@ class StoreClient:
             self.abandon(ask.exchange_id, ask.team)
             raise
         if isinstance(answer, Granted):
-            self._leases.granted(ask)
+            self._leases.begins(ask, ask.charges)
         return backlog.counted(ask, answer)
 
     async def intend(self, ask: Reserve) -> bool:

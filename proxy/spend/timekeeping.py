@@ -55,7 +55,11 @@ class Timekeeper:
     async def prepare(self) -> None:
         """Continue the clock of an earlier process, and ask the store once. A store that is away is not waited for."""
         with suppress(msgspec.DecodeError):
-            self._take_up(_kept.decode(await self._file.read()))
+            found, monotonic_s = _kept.decode(await self._file.read()), self._clock.readings.monotonic()
+            if self._boot and found.boot == self._boot:
+                self._clock.steady.resume(found.steady, monotonic_s)
+            else:
+                self._clock.steady.not_before(found.time_s, monotonic_s)
         await self._ask()
 
     async def start(self) -> None:
@@ -78,17 +82,11 @@ class Timekeeper:
                 before_s = self._clock.readings.monotonic()
                 store_s = await self._store.time()
             if store_s is not None:
-                self._clock.told_by_store(store_s, (before_s + self._clock.readings.monotonic()) / 2)
+                self._clock.steady.told_by_store(store_s, (before_s + self._clock.readings.monotonic()) / 2)
 
     async def _keep(self) -> None:
         """Read the clock and write it down. Reading notices a step, and its end, even while no request comes."""
-        await self._file.write(msgspec.json.encode(_Kept(self._boot, self._clock.now(), self._clock.state)))
-
-    def _take_up(self, found: _Kept) -> None:
-        if self._boot and found.boot == self._boot:
-            self._clock.resume(found.steady)
-        else:
-            self._clock.not_before(found.time_s)
+        await self._file.write(msgspec.json.encode(_Kept(self._boot, self._clock.now(), self._clock.steady.state)))
 
 
 class ClockNews:

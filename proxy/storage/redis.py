@@ -54,11 +54,15 @@ _PAGE = 1000
 SCOPE_BYTES = 64 << 20
 """The most memory of the server that the layout state of one scope (a team's key) takes."""
 
-_TEAM_SCRIPTS = (
-    "reserve", "renew", "expire", "balance", "claim", "entries", "forget_entries", "set_spent",
-)  # fmt: skip
-
-_ENDINGS = ("settle", "release", "carry_out")
+_SCRIPTS: Mapping[str, Sequence[str]] = {
+    **dict.fromkeys(
+        ("reserve", "renew", "expire", "balance", "claim", "entries", "forget_entries", "set_spent"), ("team",)
+    ),
+    **dict.fromkeys(("settle", "release", "carry_out"), ("team", "ending")),
+    **dict.fromkeys(("put", "remove", "time"), ()),
+    **dict.fromkeys(("state_load", "state_save"), ("state",)),
+}
+"""The scripts, and the texts that stand in front of each."""
 
 _ENTRY: Final = json.Decoder(LedgerEntry)
 
@@ -82,10 +86,7 @@ class RedisStore:
         self._state_link = RedisLink(url, state_timeout_s, ca_file)
         self._objects = RedisObjects(self._link)
         self._epoch = RedisEpoch(self._link, lambda team: _keys("t", team, ["epoch"])[0], self._register_again)
-        self._scripts = {name: Script.load("team", name) for name in _TEAM_SCRIPTS}
-        self._scripts |= {name: Script.load("team", "ending", name) for name in _ENDINGS}
-        self._scripts |= {name: Script.load(name) for name in ("put", "remove", "time")}
-        self._scripts |= {name: Script.load("state", name) for name in ("state_load", "state_save")}
+        self._scripts = {name: Script.load(*front, name) for name, front in _SCRIPTS.items()}
         self._registered: dict[str, float] = {}
         # These halves of the store keep their own promises.
         self.owned, self.disown, self.take_bill = self._objects.owned, self._objects.disown, self._objects.take_bill

@@ -16,6 +16,7 @@ import secrets
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -197,7 +198,7 @@ class Spool:
             _log.debug("%s is not taken over: %s", path, error)
 
     def _renumbered(self, rows: Sequence[Row]) -> Sequence[Row]:
-        return [row.numbered(next(self._numbers)) for row in rows]
+        return [replace(row, number=next(self._numbers)) for row in rows]
 
     async def _salvage(self, path: Path, error: DamagedFile, rows: Sequence[Row]) -> None:
         """Keep what could be read of a damaged file, and set the file aside. Where that fails the file keeps its name,

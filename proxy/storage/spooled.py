@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -51,10 +51,6 @@ class Row:
             return _READ[self.kind](self.text)
         except (KeyError, msgspec.MsgspecError):
             return None
-
-    def numbered(self, number: int) -> "Row":
-        """The same row under another number."""
-        return replace(self, number=number)
 
 
 def row_of(number: int, call: PutOff) -> Row:

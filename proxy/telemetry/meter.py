@@ -71,8 +71,7 @@ class Meter:
         usage = usage or self._estimated(exchange, deployment)
         outcome = replace(exchange.answer.outcome, usage=usage)
         gone = self._unplanned(exchange, deployment, (outcome, *exchange.answer.further), has_use=False)
-        usage = gone.usage if lost.usage is None or gone.usage is None else both(lost.usage, gone.usage)
-        return Settlement(usage, lost.cost_usd + gone.cost_usd)
+        return Settlement(both(lost.usage, gone.usage), lost.cost_usd + gone.cost_usd)
 
     def price(self, exchange: Exchange) -> Settlement:
         """The exchange is about to end: what it used and cost."""
@@ -80,10 +79,7 @@ class Meter:
         if exchange.answer.further and deployment is not None:
             more = self._unplanned(exchange, deployment, exchange.answer.further, has_use=True)
             own = Settlement(summed(own.usage, more.usage), own.cost_usd + more.cost_usd, own.saved_usd)
-        if lost.usage is None:
-            return own
-        usage = lost.usage if own.usage is None else both(own.usage, lost.usage)
-        return Settlement(usage, lost.cost_usd + own.cost_usd, own.saved_usd)
+        return Settlement(both(own.usage, lost.usage), lost.cost_usd + own.cost_usd, own.saved_usd)
 
     def cost(self, exchange: Exchange, outcome: Outcome) -> float:
         """USD that one answer costs by what it reports; 0 where nobody knows."""
@@ -272,9 +268,10 @@ def estimated_usage(exchange: Exchange, longest: int | None = None) -> Usage:
     return Usage(bill.total, output, bill.read, bill.write_5m, bill.write_1h, estimated=True)
 
 
-def both(one: Usage, other: Usage) -> Usage:
-    """The usage of two answers to one request, one of which is an estimate."""
-    return replace(summed(one, other) or one, estimated=True)
+def both(one: Usage | None, other: Usage | None) -> Usage | None:
+    """The usage of two answers to one request, one of which is an estimate; None where neither has any."""
+    total = summed(one, other)
+    return replace(total, estimated=True) if total and one and other else total
 
 
 def _visible_tokens(exchange: Exchange) -> int:

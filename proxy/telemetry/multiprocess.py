@@ -8,6 +8,7 @@ that one stopped, so that no counter falls and the folder does not grow.
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from operator import add
 from pathlib import Path
 
 from prometheus_client import ProcessCollector, values
@@ -57,12 +58,8 @@ class SharedMetrics:
 
 
 def _add(known: Metric, other: Metric) -> None:
-    merge = min if known.name == "process_start_time_seconds" else _sum
+    merge = min if known.name == "process_start_time_seconds" else add
     known.samples = [
         Sample(ours.name, ours.labels, merge(ours.value, theirs.value))
         for ours, theirs in zip(known.samples, other.samples, strict=True)
     ]
-
-
-def _sum(one: float, other: float) -> float:
-    return one + other

@@ -49,11 +49,12 @@ def most_cost(
             return None if usd is None else nanos_at_most(usd)
 
 
-def most_prompt(price: Price, demand: Demand, prompt_tokens: int) -> int:
+def most_prompt(price: Price | None, demand: Demand, prompt_tokens: int) -> int:
     """The most tokens of a prompt with all that a request refers to."""
     if not demand.wants.is_beyond:
         return prompt_tokens
-    return max(prompt_tokens, price.extras.max_input_tokens or UNKNOWN_PROMPT_TOKENS)
+    known = price.extras.max_input_tokens if price is not None else None
+    return max(prompt_tokens, known or UNKNOWN_PROMPT_TOKENS)
 
 
 def unit_cost(price: Price, demand: Demand, prompt_tokens: int) -> float | None:

@@ -8,6 +8,7 @@ price, and so does a write. All functions are pure.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from proxy.core.caches.prompt import Bill, Parts
 from proxy.core.money.extras import NO_EXTRAS, Extras, extras_of, is_extra, usd
@@ -87,11 +88,6 @@ class Price:
     def read_multiplier(self) -> float | None:
         """A cache read in input prices; None where input is free."""
         return self.read / self.input if self.input else None
-
-    @property
-    def write_multiplier(self) -> float | None:
-        """A cache write of the shorter life in input prices; None where input is free."""
-        return self.write_5m / self.input if self.input else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,10 +245,8 @@ class PriceMap:
 
         Asked for once a request, with names that clients may choose: answers are remembered, up to a bound.
         """
-        try:
+        if names in self._known:
             return self._known[names]
-        except KeyError:
-            pass
         if len(self._known) >= _REMEMBERED:
             self._known.clear()
         found = self._known[names] = self._find(names)
@@ -268,29 +262,14 @@ class PriceMap:
         entry = self._overrides.get(name)
         return price_of(entry) if entry is not None else None
 
-    def read_multiplier(self, *names: str) -> float | None:
-        """A cache read of that model in input prices; None where the price is not known."""
-        price = self.price(*names)
-        return price.read_multiplier if price else None
-
-    def write_multiplier(self, *names: str) -> float | None:
-        """A cache write of that model in input prices; None where the price is not known."""
-        price = self.price(*names)
-        return price.write_multiplier if price else None
-
     def _find(self, names: tuple[str, ...]) -> Price | None:
-        for name in names:
-            for table in (self._overrides, self._entries):
-                entry = table.get(name)
-                price = price_of(entry) if entry is not None else None
-                if price is not None:
-                    return price
-        for name in names:
-            for form in forms(name):
-                entry = self._entries.get(form)
-                price = price_of(entry) if entry is not None else None
-                if price is not None:
-                    return price
+        exact = ((table, name) for name in names for table in (self._overrides, self._entries))
+        alike = ((self._entries, form) for name in names for form in forms(name))
+        for table, name in chain(exact, alike):
+            entry = table.get(name)
+            price = price_of(entry) if entry is not None else None
+            if price is not None:
+                return price
         return None
 
 

@@ -118,7 +118,7 @@ def test_what_happens_to_the_clock_is_said_once(caplog: pytest.LogCaptureFixture
         wall, monotonic = wall + SETTLED_S, SETTLED_S
         clock.now()
         assert (len(caplog.records), read("clock_steps_total"), read("clock_held_back_seconds")) == (2, 1, 0)
-        clock.told_by_store(wall, monotonic)
+        clock.steady.told_by_store(wall, monotonic)
         wall += HOUR
         for _ in range(3):
             clock.now()

@@ -55,7 +55,6 @@ def test_multipliers():
     price = price_of(SONNET)
     assert price is not None
     assert price.read_multiplier == pytest.approx(0.1)
-    assert price.write_multiplier == pytest.approx(1.25)
     assert Price(0, 0, 0, 0, 0).read_multiplier is None
 
 
@@ -163,8 +162,6 @@ def test_the_closest_form_wins():
 def test_unknown_models_have_no_price(name):
     prices = PriceMap({"gpt-4o": {"input_cost_per_token": 1.0}})
     assert prices.price(name) is None
-    assert prices.read_multiplier(name) is None
-    assert prices.write_multiplier(name) is None
 
 
 def test_names_are_tried_in_order_and_overrides_win():
