@@ -1,7 +1,7 @@
 """``stratiform check-config``: whether a configuration is right, and what it means. It never shows a secret."""
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -77,8 +77,8 @@ def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, object]
             for team in ours.teams
         ],
         "pre_call_checks": settings.routing.checks_windows,
-        "fallbacks": _named_lists(settings.routing.fallbacks),
-        "context_window_fallbacks": _named_lists(settings.routing.context_window_fallbacks),
+        "fallbacks": dict(settings.routing.fallbacks),
+        "context_window_fallbacks": dict(settings.routing.context_window_fallbacks),
         "prompts": prompts_of(settings, prompts),
         "window": window_of(settings),
         "not_honoured": [str(one) for one in not_honoured(settings)],
@@ -89,10 +89,6 @@ def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, object]
             *tight_budgets(settings, table, price_of),
         ],
     }  # fmt: skip
-
-
-def _named_lists(names: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    return {name: list(others) for name, others in names.items()}
 
 
 def _keys(settings: Settings) -> str:

@@ -58,7 +58,7 @@ def _is_explicit(name: str) -> bool:
     return match is not None and (int(match[1]), int(match[2] or 0)) >= _FIRST_EXPLICIT
 
 
-_LITELLM = (Transport.LITELLM,)
+_LITELLM, _EMBEDDED = (Transport.LITELLM,), (Transport.EMBEDDED,)
 _VERTEX = ("vertex_ai", "vertex_ai_beta")
 _CLAUDE = _named("claude")
 
@@ -92,20 +92,18 @@ _RULES = (
     _Rule("fireworks", _anything, ("fireworks_ai",)),
     _Rule("together", _anything, ("together_ai",)),
     _Rule("vllm", _anything, ("hosted_vllm", "vllm")),
-)
-
-# What the embedded provider plays.
-_PLAYED = (
-    _Rule("openai-explicit", _is_explicit),
-    _Rule("openai", _is_gpt),
-    _Rule("deepseek", _named("deepseek")),
-    _Rule("gemini", _named("gemini")),
-    _Rule("xai", _named("grok")),
-    _Rule("mistral", _named("mistral", "ministral", "codestral", "devstral", "magistral")),
-    _Rule("kimi", _named("kimi")),
-    _Rule("glm", _named("glm")),
-    _Rule("qwen", _named("qwen")),
-    _Rule("minimax-passive", _named("minimax")),
+    # What the embedded provider plays.
+    _Rule("openai-explicit", _is_explicit, (), _EMBEDDED),
+    _Rule("openai", _is_gpt, (), _EMBEDDED),
+    _Rule("deepseek", _named("deepseek"), (), _EMBEDDED),
+    _Rule("gemini", _named("gemini"), (), _EMBEDDED),
+    _Rule("xai", _named("grok"), (), _EMBEDDED),
+    _Rule("mistral", _named("mistral", "ministral", "codestral", "devstral", "magistral"), (), _EMBEDDED),
+    _Rule("kimi", _named("kimi"), (), _EMBEDDED),
+    _Rule("glm", _named("glm"), (), _EMBEDDED),
+    _Rule("qwen", _named("qwen"), (), _EMBEDDED),
+    _Rule("minimax-passive", _named("minimax"), (), _EMBEDDED),
+    _Rule("anthropic", _anything, (), _EMBEDDED),
 )
 
 
@@ -131,8 +129,6 @@ def choose_profile(transport: Transport, provider: str, model: str, host: str) -
     """The profile of a model by its provider, bare name and host (empty: the provider's own)."""
     # ``anthropic/claude-x`` behind OpenRouter, ``us.anthropic.claude-x`` on Bedrock: the name itself.
     name = model.rpartition("/")[2].lower()
-    if transport is Transport.EMBEDDED:
-        return PROFILES[next((rule.profile for rule in _PLAYED if rule.is_named(name)), "anthropic")]
     server = _server(provider, host)
     for rule in _RULES:
         if transport in rule.transports and (not rule.providers or server in rule.providers) and rule.is_named(name):

@@ -15,7 +15,7 @@ from pathlib import Path
 from proxy.core import epoch
 from proxy.core.epoch import StoreEpoch
 from proxy.ports import StoreError
-from proxy.spend.small_file import SmallFile
+from proxy.spend.small_file import read_small, replace_small
 from proxy.storage.port import Store
 from proxy.tasks import Tasks, cancel, repeat, spawn
 
@@ -42,7 +42,7 @@ class Epochs:
         every_s: float = EVERY_S,
     ) -> None:
         self._store = store
-        self._file = SmallFile(file)
+        self._file = file
         self._on_change = on_change
         self._every_s = every_s
         self._known = self.current = ""
@@ -57,7 +57,8 @@ class Epochs:
 
     async def recall(self) -> None:
         """Read what an earlier process knew."""
-        self._known = (await self._file.read())[:_MOST_BYTES].decode("ascii", "ignore").strip()
+        found = await asyncio.to_thread(read_small, self._file)
+        self._known = found[:_MOST_BYTES].decode("ascii", "ignore").strip()
 
     async def start(self) -> None:
         """Recall what was known, and ask the store until ``aclose``. A store that is away is not waited for."""
@@ -122,7 +123,7 @@ class Epochs:
         self._note(found.lost)
         if found.is_trusted and found.id != self._known:
             self._known = found.id
-            await self._file.write(found.id.encode("ascii"))
+            await asyncio.to_thread(replace_small, self._file, found.id.encode("ascii"))
         return found
 
     def _note(self, lost: str) -> None:

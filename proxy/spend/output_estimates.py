@@ -39,21 +39,20 @@ class OutputEstimates:
 
     def factor(self, deployment: Deployment) -> float:
         """By how much the provider's count of a prompt may pass ours."""
-        habit = self._known.get(deployment.name)
-        if habit is None:
-            return _FACTOR
+        habit = self._of(deployment)
         learnt = habit.highest * _MARGIN
         return learnt if habit.seen >= _SEEN else max(learnt, _FACTOR)
 
     def output_tokens(self, deployment: Deployment) -> int:
         """How long an answer probably is."""
-        habit = self._known.get(deployment.name)
-        return round(habit.output_tokens if habit is not None else _OUTPUT_TOKENS)
+        return round(self._of(deployment).output_tokens)
 
     def tier(self, deployment: Deployment) -> str:
         """The service tier of requests that name none, as the provider reported it last."""
-        habit = self._known.get(deployment.name)
-        return habit.tier if habit is not None else ""
+        return self._of(deployment).tier
+
+    def _of(self, deployment: Deployment) -> _Learnt:
+        return self._known.get(deployment.name) or _Learnt()
 
     def learn(self, exchange: Exchange) -> None:
         """An exchange has ended."""
@@ -63,10 +62,8 @@ class OutputEstimates:
             usage = exchange.answer.outcome.usage
         if usage is None or usage.estimated or deployment is None:
             return
-        habit = self._known.get(deployment.name)
-        if habit is None:
-            habit = _Learnt()
-            self._known.put(deployment.name, habit)
+        habit = self._of(deployment)
+        self._known.put(deployment.name, habit)
         if not exchange.requested.demand.wants.tier:
             habit.tier = exchange.answer.outcome.reported.tier
         habit.output_tokens += _OUTPUT_WEIGHT * (usage.output - habit.output_tokens)

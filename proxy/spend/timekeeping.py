@@ -16,7 +16,7 @@ import msgspec
 from proxy.clock import SteadyClock
 from proxy.core.timing.steady_time import SETTLED_S, Departure, SteadyState
 from proxy.ports import StoreError
-from proxy.spend.small_file import SmallFile
+from proxy.spend.small_file import read_small, replace_small
 from proxy.storage.port import Store
 from proxy.tasks import Tasks, cancel, repeat, spawn
 from proxy.telemetry.metrics import Metrics
@@ -47,7 +47,7 @@ class Timekeeper:
     def __init__(self, clock: SteadyClock, store: Store, folder: Path | None, every_s: float = EVERY_S) -> None:
         self._clock = clock
         self._store = store
-        self._file = SmallFile(folder / _FILE if folder is not None else None)
+        self._file = folder / _FILE if folder is not None else None
         self._every_s = every_s
         self._boot = _boot_id()
         self._tasks: Tasks = set()
@@ -55,7 +55,8 @@ class Timekeeper:
     async def prepare(self) -> None:
         """Continue the clock of an earlier process, and ask the store once. A store that is away is not waited for."""
         with suppress(msgspec.DecodeError):
-            found, monotonic_s = _kept.decode(await self._file.read()), self._clock.readings.monotonic()
+            found = _kept.decode(await asyncio.to_thread(read_small, self._file))
+            monotonic_s = self._clock.readings.monotonic()
             if self._boot and found.boot == self._boot:
                 self._clock.steady.resume(found.steady, monotonic_s)
             else:
@@ -86,7 +87,8 @@ class Timekeeper:
 
     async def _keep(self) -> None:
         """Read the clock and write it down. Reading notices a step, and its end, even while no request comes."""
-        await self._file.write(msgspec.json.encode(_Kept(self._boot, self._clock.now(), self._clock.steady.state)))
+        kept = _Kept(self._boot, self._clock.now(), self._clock.steady.state)
+        await asyncio.to_thread(replace_small, self._file, msgspec.json.encode(kept))
 
 
 class ClockNews:
