@@ -41,7 +41,7 @@ class Deployment:
     profile: CacheProfile
     base_url: str = ""
     server: str = ""
-    """The provider that is called (``provider_hosts``), where that is known for sure: it is no gateway."""
+    """The provider that is called (``proxy.core.providers.hosts``); empty where that is not known for sure."""
     api_key: str | None = field(default=None, repr=False)
     headers: Headers = field(default=(), repr=False)
     params: Mapping[str, object] = field(default_factory=dict, repr=False)
@@ -185,8 +185,8 @@ class Models(Protocol):
         ...
 
     def sole(self) -> Deployment | None:
-        """Where there is one upstream for every name, on the http transport, which gets all names as they are: that.
-        Nothing in a request need be known to send it there."""
+        """The one upstream on the http transport that gets all names as they are; None where there are others. Nothing
+        of a request need be known to send it there."""
         ...
 
     def known(self, deployment_id: str) -> Deployment | None:
@@ -202,8 +202,8 @@ class Models(Protocol):
 
 @dataclass(slots=True)
 class Reservation:
-    """What was set aside for one exchange; whoever made it knows more. ``is_limited``: a budget or a rate limit holds
-    for the exchange, so that its size and model must be known."""
+    """What was set aside for one exchange. Whoever sets it aside keeps more of it in a class of their own.
+    ``is_limited``: a budget or a rate limit holds for the exchange, so that its size and model must be known."""
 
     exchange_id: str
     team: str

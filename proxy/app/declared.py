@@ -1,4 +1,4 @@
-"""What the configuration says about teams, keys and budgets, as the records that the directory holds."""
+"""Turns what the configuration says about teams, keys and budgets into the records that the directory holds."""
 
 import hashlib
 import secrets
@@ -29,8 +29,9 @@ def directory(settings: Settings, store: Store) -> Directory:
 
 
 def identity(settings: Settings, known: Directory, store: Store) -> Identity:
-    """Who may send requests. State that outlives this process, or is shared, must find its owner again: there the
-    scopes of clients follow from the configuration, else from a secret of the process."""
+    """Who may send requests. State that outlives this process, or is shared, must find its owner again, so that the
+    scopes of clients follow from the configuration. Where there is no such state, they follow from a secret of the
+    process."""
     if not (store.is_durable or store.is_shared):
         return Identity(known, secrets.token_bytes(32))
     master = settings.master_key.get_secret_value() if settings.master_key is not None else ""

@@ -241,7 +241,8 @@ async def open_store(settings: Settings, busy_timeout_s: float = SERVING_WAIT_S,
 
 
 def epoch_file(settings: Settings) -> Path:
-    """Where the epoch of the configuration's store is remembered: one who configures another store means it."""
+    """Where the epoch of the configuration's store is remembered. Each address of a store has a file of its own,
+    because an operator who configures another store wants another one."""
     address = blake2b(settings.store_name.encode(), digest_size=8).hexdigest()
     return settings.spool_folder / f"epoch-{address}"
 

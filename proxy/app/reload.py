@@ -1,4 +1,4 @@
-"""Reading the configuration again while the proxy runs, as SIGHUP asks for it.
+"""Reads the configuration again while the proxy runs, as SIGHUP asks for.
 
 Models, prices, teams, keys, budgets, and who has which prompts and which context window, hold from then on. Requests
 that run keep the deployment that they were given, and no connection is closed. A file that is wrong changes nothing.

@@ -1,5 +1,5 @@
-"""Budgets that are smaller than what one ordinary request reserves: such a budget refuses requests from the first day
-on."""
+"""Finds budgets that are smaller than what one ordinary request reserves. Such a budget refuses requests from the first
+day on."""
 
 from collections.abc import Iterator, Sequence
 
@@ -35,7 +35,7 @@ def _tight(budget: Budget, team: Team, served: Sequence[Deployment], price_of: P
             amount = _reserved(budget, team, deployment, price_of)
             amounts[deployment.name] = max(amount, amounts.get(deployment.name, 0))
     limit = budget.tokens if budget.unit == "tokens" else nanos(budget.usd or 0.0)
-    # Nothing at all is meant as that.
+    # A budget of nothing at all is meant as it is written.
     refused = [name for name, amount in amounts.items() if limit and amount > limit]
     if refused:
         most = max(amounts[name] for name in refused)

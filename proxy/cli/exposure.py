@@ -1,4 +1,5 @@
-"""Who could use the provider's keys: a proxy that accepts any key and listens beyond this machine gives them away."""
+"""Finds out whether strangers could use the provider's keys. A proxy that accepts any key and listens beyond this
+machine gives them away."""
 
 from collections.abc import Iterator
 from ipaddress import IPv6Address, ip_address

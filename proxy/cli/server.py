@@ -12,11 +12,11 @@ from starlette.types import ASGIApp
 from proxy.settings import ConfigError, Limits
 from proxy.web.guard import WireLimits, guarded_http
 
-# Longer than the pools of clients keep a connection they may still send on (node 5 s, httpx 5 s, aiohttp 15 s; load
-# balancers 60 s): the side that closes an idle connection first must not be ours, or a request is lost in between.
+# This is longer than the pools of clients keep an idle connection (node 5 s, httpx 5 s, aiohttp 15 s; load balancers
+# 60 s). The client must be the first to close an idle connection, or a request that it just sends is lost.
 _KEEPALIVE_S = 75
 _BACKLOG = 2048
-# Python's own are 5 ms. Half a millisecond costs a thread a few switches more, and no measurable time.
+# Python's own interval is 5 ms. With half a millisecond threads are switched more often; the time cannot be measured.
 _SWITCH_S = 0.0005
 
 
@@ -48,7 +48,7 @@ def run_on_loop(work: Coroutine[object, object, None]) -> None:
 
 
 def server(app: ASGIApp, limits: Limits) -> uvicorn.Server:
-    """What serves the app, not yet running."""
+    """A server for the app. It is not running yet."""
     wire = WireLimits(int(limits.max_header_kib * 1024), limits.max_headers, limits.receive_s, limits.send_s)
     config = uvicorn.Config(
         app,

@@ -20,7 +20,7 @@ from multiprocessing.process import BaseProcess
 
 _log = logging.getLogger("stratiform.workers")
 
-# One that dies within this time of its start, and again, is started again after a pause, longer each time.
+# A worker that dies again and again within this time of its start is started after a pause, which grows each time.
 _SHORT_LIFE_S = 5.0
 _PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
@@ -47,9 +47,9 @@ class _Worker:
 
 @dataclass(slots=True)
 class Workers:
-    """``count`` processes that do ``work``. What has not ended ``grace_s`` after it was told to is killed. ``on_death``
-    is called with the slot of one that ended by itself, ``on_stop`` before all are told to end. SIGHUP calls
-    ``on_reload``, whose answer says whether the running workers are told, too."""
+    """``count`` processes that do ``work``. A process that has not ended ``grace_s`` after it was told to is killed.
+    ``on_death`` is called with the slot of a process that ended by itself, ``on_stop`` before all are told to end.
+    SIGHUP calls ``on_reload``, whose answer says whether the running workers are told, too."""
 
     work: Work
     count: int
@@ -63,7 +63,7 @@ class Workers:
     _code: int = 0
 
     def run(self) -> int:
-        """Until a signal ends it, or no worker can start. The exit code."""
+        """Run the workers until a signal ends them, or until no worker can start. Returns the exit code."""
         # Forked from a process with one thread and nothing open but the socket: a worker is there in milliseconds.
         context = multiprocessing.get_context("fork")
         self._slots = [_Worker(slot) for slot in range(self.count)]
@@ -96,7 +96,7 @@ class Workers:
         _log.info("worker %d is process %d", worker.slot, worker.process.pid)
 
     def _sleep(self, waker: socket.socket) -> None:
-        """Until a process ends, a signal comes, or one that waits for its start is due."""
+        """Wait until a process ends, a signal comes, or a worker is to be started."""
         due = [worker.start_at for worker in self._slots if worker.process is None]
         timeout = max(0.0, min(due) - time.monotonic()) if due else None
         wait([waker, *(worker.process.sentinel for worker in self._slots if worker.process)], timeout)

@@ -7,11 +7,13 @@ rule that fits wins; ``model_info.cache_profile`` overrides them all.
 - No marker goes to a server that may refuse it. Claude on http behind a host that is not OpenRouter's has ``none``:
   most OpenAI-compatible gateways take ``cache_control``, but not all, and only the operator knows which. Anthropic's
   own OpenAI-compatible endpoint does not cache (https://docs.claude.com/en/api/openai-sdk): use ``model:
-  anthropic/...``. - GPT-5.6 and newer take breakpoints at OpenAI and OpenRouter; on Azure on some plans only (say
-  ``azure-explicit``). At unknown hosts GPT is taken for what it is up to 5.5: its order pays, a marker might be
-  refused. - A cache belongs to the server, not to the weights: DeepSeek, Kimi or Qwen have the profile of the server. -
-  Groq caches some models only; MiniMax reads markers on its Anthropic-compatible API only (``minimax``). - The embedded
-  provider plays the provider that the model's name suggests, or Claude.
+  anthropic/...``.
+- GPT-5.6 and newer take breakpoints at OpenAI and OpenRouter, and on some plans of Azure (say ``azure-explicit``). At
+  an unknown host every GPT has the profile of GPT-5.5 and older: the order of its prompt pays, and a marker might be
+  refused.
+- A cache belongs to the server, not to the weights: DeepSeek, Kimi or Qwen have the profile of the server.
+- Groq caches some models only. MiniMax reads markers on its Anthropic-compatible API only (``minimax``).
+- The embedded provider plays the provider that the model's name suggests, or Claude.
 """
 
 import re

@@ -39,12 +39,10 @@ class Epochs:
         store: Store,
         file: Path | None,
         on_change: Callable[[bool], None] = _unwatched,
-        every_s: float = EVERY_S,
     ) -> None:
         self._store = store
         self._file = file
         self._on_change = on_change
-        self._every_s = every_s
         self._known = self.current = ""
         self._lost = ""
         self._turn = asyncio.Lock()
@@ -65,7 +63,7 @@ class Epochs:
         await self.recall()
         await self._try()
         if self._store.is_durable:
-            spawn(repeat(self._every_s, self._try), self._tasks)
+            spawn(repeat(EVERY_S, self._try), self._tasks)
 
     async def aclose(self) -> None:
         """Stop."""

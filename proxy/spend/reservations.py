@@ -175,7 +175,7 @@ class BudgetReservations:
         """Refuse the request where the store has lost the counters that were known, and budgets say so."""
         limits = [one.rule for one in reservation.bookings if one.rule.hard is not None and not one.rule.is_rate]
         is_strict = self._denies and bool(limits)
-        # Who is not refused asks only for the sake of the news.
+        # A request that is sent in any case asks only to notice a loss, and that is noticed already.
         if self._epochs is None or (self._epochs.trouble and not is_strict):
             return
         counters = [counter_of(reservation.team, rule) for rule in limits]

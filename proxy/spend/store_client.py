@@ -16,7 +16,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import TypeVar
 
 from proxy.patience import Patience
@@ -38,14 +37,6 @@ _MOST_PAUSES = 60
 
 _T = TypeVar("_T")
 _log = logging.getLogger("stratiform.store")
-
-
-class StoreStanding(StrEnum):
-    """How a worker stands with its store."""
-
-    AWAY = "away"
-    CATCHING_UP = "catching up"
-    IN_STEP = "in step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +87,9 @@ class StoreClient:
         return self._catching_up.pending
 
     @property
-    def standing(self) -> StoreStanding:
-        """How the worker stands with the store."""
-        if self.is_away:
-            return StoreStanding.AWAY
-        return StoreStanding.CATCHING_UP if self.pending else StoreStanding.IN_STEP
+    def is_in_step(self) -> bool:
+        """Whether the store answers and has every call."""
+        return not self.is_away and not self.pending
 
     @property
     def troubles(self) -> Mapping[str, str]:
@@ -314,7 +303,7 @@ class StoreClient:
         """Find out when the store is back, and catch up."""
         pause_s = self._times.retry_s
         while not self._closing.is_set():
-            if self.standing is StoreStanding.IN_STEP:
+            if self.is_in_step:
                 await self._news.wait()
             self._news.clear()
             with suppress(TimeoutError):  # a pause behind each attempt, and behind the first failure

@@ -44,11 +44,10 @@ _kept = msgspec.json.Decoder(_Kept)
 class Timekeeper:
     """Keeps one clock right. ``folder`` is where it is remembered; None: nowhere."""
 
-    def __init__(self, clock: SteadyClock, store: Store, folder: Path | None, every_s: float = EVERY_S) -> None:
+    def __init__(self, clock: SteadyClock, store: Store, folder: Path | None) -> None:
         self._clock = clock
         self._store = store
         self._file = folder / _FILE if folder is not None else None
-        self._every_s = every_s
         self._boot = _boot_id()
         self._tasks: Tasks = set()
 
@@ -67,7 +66,7 @@ class Timekeeper:
         """Prepare the clock, and keep it right until ``aclose``."""
         await self.prepare()
         await self._keep()
-        spawn(repeat(self._every_s, self._look), self._tasks)
+        spawn(repeat(EVERY_S, self._look), self._tasks)
 
     async def aclose(self) -> None:
         """Stop."""

@@ -1,6 +1,6 @@
 """Prices and counts exchanges: what was used, what it cost, what it saved, and every metric of it.
 
-Called once at the start and once at the end of an exchange; it never suspends. Tens of microseconds.
+The meter is called at the start and at the end of an exchange. It never suspends, and takes tens of microseconds.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ NONE = "none"
 """The label where an exchange never got so far as to have a model, a team or a transport."""
 
 _BYTES_PER_TOKEN = 4
-# Until its first word a model reads the prompt; who is silent for longer, thinks at about this speed.
+# Before its first word a model reads the prompt. A model that is silent for longer thinks at about this speed.
 _USUAL_SILENCE_S = 3.0
 _THOUGHTS_PER_S = 60
 _ERROR_KINDS = {"upstream_timeout": "timeout", "circuit_open": "circuit-open"}

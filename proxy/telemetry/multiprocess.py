@@ -1,7 +1,7 @@
 """The metrics of several workers as one: each writes its own into files of one folder, and any of them reads all.
 
-A worker's files carry its slot, not its process id: one that is started in the place of a dead worker counts on where
-that one stopped, so that no counter falls and the folder does not grow.
+A worker's files carry its slot, not its process id. A worker that is started in the place of a dead one goes on
+counting where that one stopped, so that no counter falls and the folder does not grow.
 (https://prometheus.github.io/client_python/multiprocess/)
 """
 

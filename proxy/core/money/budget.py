@@ -27,7 +27,7 @@ _LEAST_BYTES_PER_TOKEN = 2
 
 
 UNKNOWN_OUTPUT_TOKENS = 8192
-"""The most that a model is taken to answer of which nobody says."""
+"""The longest answer that is assumed of a model for which nobody names a limit."""
 
 
 @dataclass(frozen=True, slots=True)

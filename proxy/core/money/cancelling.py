@@ -1,8 +1,9 @@
 """What providers do with a call whose client has left: some stop, others go on to the end and bill all of it.
 
 The list is OpenRouter's, which calls all of them: https://openrouter.ai/docs/api-reference/streaming ("Stream
-Cancellation"). It says, too, that a call which does not stream always runs on. Names are those of ``provider_hosts``.
-OpenRouter itself does what the provider behind it does, and nobody sees which one that is.
+Cancellation"). The same page says that a call which does not stream always runs on. The names of providers are those of
+``proxy.core.providers.hosts``. OpenRouter itself does what the provider behind it does, and nobody sees which one that
+is.
 """
 
 _RUN_ON = frozenset({"gemini", "groq", "mistral", "minimax", "dashscope", "openrouter"})

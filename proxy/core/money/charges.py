@@ -18,7 +18,7 @@ from proxy.core.response.reported import Reported
 from proxy.core.response.usage import Usage
 
 UNKNOWN_PROMPT_TOKENS = 200_000
-"""The most that a prompt is taken to have of which not all stands in the body, at a model of which nobody says."""
+"""The longest prompt that is assumed where not all of it stands in the body and the model's limit is not known."""
 _FOUND_TOKENS = 8_000
 """What a call of a tool adds to the prompt: https://platform.openai.com/docs/pricing#built-in-tools."""
 _IMAGE_TOKENS = 6_300

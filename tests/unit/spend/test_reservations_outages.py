@@ -14,7 +14,6 @@ from proxy.errors import BudgetUnavailable
 from proxy.ports import Principal
 from proxy.spend.counters import counter_of
 from proxy.spend.epochs import Epochs
-from proxy.spend.store_client import StoreStanding
 from tests.money import (
     DOLLAR,
     MOST,
@@ -44,7 +43,7 @@ def test_with_allow_traffic_goes_on_and_its_spend_is_written_later(tmp_path: Pat
             await one.settle(during, Usage(30, 0))
             assert (one.store_client.pending, one.sample("store_away"), one.sample("spool_pending")) == (2, 1, 2)
             store.is_out = False
-            while one.store_client.standing is not StoreStanding.IN_STEP:
+            while not one.store_client.is_in_step:
                 await asyncio.sleep(0.005)
             assert await spent(one) == (80 * DOLLAR, 0)
             assert one.sample("spool_replayed_total") == 2
@@ -67,7 +66,7 @@ def test_what_is_sent_without_the_store_is_billed_even_if_this_process_dies(tmp_
             copytree(tmp_path / "dead", tmp_path / "left")
         store.is_out = False
         async with budgeting(TOTAL, store=store, spool=tmp_path / "left", clock=clock) as one:
-            while one.store_client.standing is not StoreStanding.IN_STEP:
+            while not one.store_client.is_in_step:
                 await asyncio.sleep(0.005)
             clock.set(NOW + 100)
             await store.expire(NOW + 100)
@@ -90,7 +89,7 @@ def test_what_still_runs_when_the_store_is_back_holds_its_reservation_and_is_set
             await one.reserve(runs)
             clock.set(NOW + 1)  # longer than a lease
             store.is_out = False
-            while one.store_client.standing is not StoreStanding.IN_STEP:
+            while not one.store_client.is_in_step:
                 await asyncio.sleep(0.005)
             await store.expire(NOW + 1)
             assert await spent(one) == (0, MOST), "it is not billed as one of a worker that died"
@@ -126,7 +125,7 @@ def test_with_deny_nothing_is_sent_that_cannot_be_written_down(tmp_path: Path, p
             assert one.sample("store_errors_total", operation="spool") >= 1
             assert set(one.store_client.troubles) == {"store", "spool"}
             store.is_out = False
-            while one.store_client.standing is not StoreStanding.IN_STEP:
+            while not one.store_client.is_in_step:
                 await asyncio.sleep(0.005)
             assert one.store_client.troubles == {}
             assert len(await one.store.entries(0, NOW + 1)) == (policy == "allow")
@@ -164,7 +163,7 @@ def test_with_deny_an_outage_refuses_whom_a_budget_holds_for(tmp_path: Path) -> 
             one.rules.held = [TOTAL]
             await one.settle(before, Usage(50, 0))
             store.is_out = False
-            while one.store_client.standing is not StoreStanding.IN_STEP:
+            while not one.store_client.is_in_step:
                 await asyncio.sleep(0.005)
             assert await spent(one) == (50 * DOLLAR, 0), "what was reserved stayed reserved until it was settled"
             await one.reserve(exchange(SIZE))
@@ -181,7 +180,7 @@ def test_a_store_that_is_out_at_the_start_is_found_later(tmp_path: Path) -> None
             await one.reserve(asked)
             await one.settle(asked, Usage(50, 0))
             store.is_out = False
-            while one.store_client.standing is not StoreStanding.IN_STEP:
+            while not one.store_client.is_in_step:
                 await asyncio.sleep(0.005)
             assert await spent(one) == (50 * DOLLAR, 0)
 

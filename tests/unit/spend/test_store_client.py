@@ -12,7 +12,6 @@ from proxy.core.money.budget import Rule
 from proxy.core.response.usage import Usage
 from proxy.errors import BudgetExceeded
 from proxy.ports import Principal, StoreError
-from proxy.spend.store_client import StoreStanding
 from proxy.storage.port import Balance, Charge, LedgerEntry, PutOff, Reserve, Settle
 from tests.money import NOW, RED, Flaky, budgeting, exchange
 
@@ -111,7 +110,7 @@ def test_a_store_that_hangs_is_away_after_the_timeout_and_asked_no_more(tmp_path
             await one.settle(second, Usage(1, 1))
             assert not {"reserve", "settle"} & set(store.calls)
             store.hangs = False
-            await until(lambda: one.store_client.standing is StoreStanding.IN_STEP)
+            await until(lambda: one.store_client.is_in_step)
             assert len(await store.entries(0, NOW + 1)) == 2
 
     run(main)
@@ -129,7 +128,7 @@ def test_where_even_the_spool_fails_settlements_wait_in_memory(tmp_path: Path) -
             assert one.store_client.pending == 1
             assert one.sample("store_errors_total", operation="spool") == 1
             store.is_out = False
-            await until(lambda: one.store_client.standing is StoreStanding.IN_STEP)
+            await until(lambda: one.store_client.is_in_step)
             assert len(await store.entries(0, NOW + 1)) == 1
 
     run(main)
@@ -185,7 +184,7 @@ def test_reservations_are_made_while_the_backlog_is_replayed_and_it_counts(tmp_p
                 await one.reserve(sent)
                 await one.settle(sent, Usage(160, 0))
             store.is_out = False
-            await until(lambda: one.store_client.standing is StoreStanding.CATCHING_UP)
+            await until(lambda: not one.store_client.is_away and one.store_client.pending)
             assert one.sample("store_away") == 0
             fits = exchange(100)
             await one.reserve(fits)
@@ -196,7 +195,7 @@ def test_reservations_are_made_while_the_backlog_is_replayed_and_it_counts(tmp_p
             assert "settle" in store.calls or one.store_client.pending == 2, "new settlements are not put off"
             assert one.store_client.pending == 2
             store.let.set()
-            await until(lambda: one.store_client.standing is StoreStanding.IN_STEP)
+            await until(lambda: one.store_client.is_in_step)
             balance = await store.balance("red", Charge(ACCOUNT, 0), NOW)
             assert (balance.spent, balance.reserved) == (2 * MOST + DOLLAR, 0)
 
@@ -212,12 +211,13 @@ def test_a_call_that_fails_while_the_store_answers_fails_alone(tmp_path: Path) -
                 asked = exchange(100, who=who)
                 await one.reserve(asked)
                 await one.settle(asked, Usage(1, 1))
-            assert one.store_client.standing is StoreStanding.CATCHING_UP
+            assert not one.store_client.is_away
+            assert one.store_client.pending
             assert one.sample("store_away") == 0
             assert [entry.team for entry in await store.entries(0, NOW + 1)] == ["blue"]
             store.refused = set()
             store.let.set()
-            await until(lambda: one.store_client.standing is StoreStanding.IN_STEP)
+            await until(lambda: one.store_client.is_in_step)
             assert len(await store.entries(0, NOW + 1)) == 2
             assert one.store_client.troubles == {}
 
@@ -236,7 +236,7 @@ def test_a_store_that_answers_no_ping_is_asked_nothing_twice(tmp_path: Path) -> 
             await asyncio.gather(*(one.settle(each, Usage(1, 1)) for each in held))
             # Those who fail at once share one ping.
             assert sorted(store.calls) == ["ping"] + ["settle"] * 4
-            assert one.store_client.standing is StoreStanding.AWAY
+            assert one.store_client.is_away
             assert one.store_client.pending == 4
             assert await one.store_client.balance("red", Charge(ACCOUNT, 0)) is None
             assert not await one.store_client.claim("red", "notice", 60.0)
@@ -251,11 +251,11 @@ def test_a_store_that_goes_away_between_requests_is_found_by_the_renewal_and_fou
         async with budgeting(RULE, store=store, spool=tmp_path, lease_s=0.03) as one:
             await one.reserve(exchange(100))
             store.is_out = True
-            await until(lambda: one.store_client.standing is StoreStanding.AWAY)
+            await until(lambda: one.store_client.is_away)
             assert one.store_client.troubles == {"store": "gone fishing"}
             assert one.sample("store_away") == 1
             store.is_out = False
-            await until(lambda: one.store_client.standing is StoreStanding.IN_STEP)
+            await until(lambda: one.store_client.is_in_step)
             assert one.store_client.troubles == {}
             assert one.sample("store_away") == 0
 
@@ -303,7 +303,7 @@ def test_a_worker_that_is_late_itself_does_not_take_its_store_for_dead(tmp_path:
             asked = exchange(100)
             await one.reserve(asked)
             await one.settle(asked, Usage(1, 1))
-            assert one.store_client.standing is StoreStanding.IN_STEP
+            assert one.store_client.is_in_step
             assert one.sample("store_errors_total", operation="settle") == 0
 
     run(main)
