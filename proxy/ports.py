@@ -26,22 +26,15 @@ class Transport(StrEnum):
     EMBEDDED = "embedded"
 
 
-@dataclass(frozen=True, slots=True)
-class Deployment:
-    """One entry of the model list: where requests for a model name go.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTerms:
+    """What a line of the model list says about its deployments.
 
-    ``model`` is the name the upstream knows (the provider prefix stripped on the http transport; kept on litellm).
     ``base_url`` has no trailing slash. ``params`` are further litellm_params, passed to the litellm transport as they
     are. ``api_key`` is None where the client's own Authorization header is forwarded.
     """
 
-    name: str
-    model: str
-    transport: Transport
-    profile: CacheProfile
     base_url: str = ""
-    server: str = ""
-    """The provider that is called (``proxy.core.providers.hosts``); empty where that is not known for sure."""
     api_key: str | None = field(default=None, repr=False)
     headers: Headers = field(default=(), repr=False)
     params: Mapping[str, object] = field(default_factory=dict, repr=False)
@@ -49,14 +42,29 @@ class Deployment:
     mode: Mode = Mode.TIER
     reminder: str = ""
     timeout_s: float = 600.0
-    entry: str = ""
-    """The name of its line in the model list, a wildcard as it stands there; ``name`` where it is empty."""
-    id: str = ""
-    """What it is known by among the deployments of all names, the same on every worker."""
     weight: float = 1.0
     """Its share of the sessions among equal deployments of one name."""
     max_input_tokens: int | None = None
     """The most tokens that its model reads, where the configuration says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment(ModelTerms):
+    """One entry of the model list: where requests for a model name go.
+
+    ``model`` is the name the upstream knows (the provider prefix stripped on the http transport; kept on litellm).
+    """
+
+    name: str
+    model: str
+    transport: Transport
+    profile: CacheProfile
+    server: str = ""
+    """The provider that is called (``proxy.core.providers.hosts``); empty where that is not known for sure."""
+    entry: str = ""
+    """The name of its line in the model list, a wildcard as it stands there; ``name`` where it is empty."""
+    id: str = ""
+    """What it is known by among the deployments of all names, the same on every worker."""
 
 
 @dataclass(frozen=True, slots=True)

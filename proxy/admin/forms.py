@@ -22,28 +22,29 @@ class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Every field may be left out; unknown ones are an error."""
 
 
-class TeamForm(_Form, frozen=True):
-    """A team."""
+class _PermissionsForm(_Form, frozen=True):
+    """What a team or a key may do."""
 
-    name: str | UnsetType = UNSET
     mode: str | None | UnsetType = UNSET
     models: list[str] | None | UnsetType = UNSET
     requests_per_minute: int | None | UnsetType = UNSET
     tokens_per_minute: int | None | UnsetType = UNSET
+
+
+class TeamForm(_PermissionsForm, frozen=True):
+    """A team."""
+
+    name: str | UnsetType = UNSET
     client_keys: Literal["refuse", "forward"] | None | UnsetType = UNSET
     paths: list[str] | None | UnsetType = UNSET
 
 
-class KeyForm(_Form, frozen=True):
+class KeyForm(_PermissionsForm, frozen=True):
     """A key. ``sha256`` is the digest of a key that exists already; without it, a new key is made."""
 
     team: str | UnsetType = UNSET
     sha256: str | UnsetType = UNSET
     user: str | None | UnsetType = UNSET
-    models: list[str] | None | UnsetType = UNSET
-    mode: str | None | UnsetType = UNSET
-    requests_per_minute: int | None | UnsetType = UNSET
-    tokens_per_minute: int | None | UnsetType = UNSET
     expires_at: float | str | None | UnsetType = UNSET
     note: str | None | UnsetType = UNSET
 

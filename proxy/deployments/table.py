@@ -7,16 +7,15 @@ by weight, and those of a lower ``order`` come first. After the group come the f
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from proxy.core.model_names import captured
-from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
 from proxy.core.providers import CacheProfile, Family, fitted
 from proxy.deployments.choice import choose_profile, provider_of, server_of
 from proxy.errors import UnknownModel
-from proxy.ports import Deployment, Headers, Transport
+from proxy.ports import Deployment, ModelTerms, Transport
 
 PriceOf = Callable[[Deployment], Price | None]
 Levels = tuple[tuple[Deployment, ...], ...]
@@ -28,7 +27,7 @@ _NUMBERED = re.compile(r"^.+#[0-9]+", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class ListedModel:
+class ListedModel(ModelTerms):
     """One line of the model list. ``model`` is written as LiteLLM does: ``provider/name``; both may hold ``*``.
 
     ``transport`` and ``profile`` are None where the configuration does not say.
@@ -39,17 +38,7 @@ class ListedModel:
     provider: str = ""
     transport: Transport | None = None
     profile: CacheProfile | None = None
-    base_url: str = ""
-    api_key: str | None = field(default=None, repr=False)
-    headers: Headers = field(default=(), repr=False)
-    params: Mapping[str, object] = field(default_factory=dict, repr=False)
-    price_key: str = ""
-    mode: Mode = Mode.TIER
-    reminder: str = ""
-    timeout_s: float = 600.0
-    weight: float = 1.0
     order: int = 0
-    max_input_tokens: int | None = None
 
 
 def deployment_of(entry: ListedModel, price_of: PriceOf, name: str = "", model: str = "") -> Deployment:

@@ -42,7 +42,7 @@ class AssemblyWatch(Protocol):
         """A request was assembled: ``tiered``, ``economic`` or ``flat``."""
         ...
 
-    def empty_tiers(self, count: int) -> None:
+    def empty_tiers(self, *, by: int) -> None:
         """In so many of the tiers L0 to L3 nothing stands."""
         ...
 
@@ -187,7 +187,7 @@ class StructuredChats:
         arranged = replace(arranged, counted=partial(self._counted, chat, arranged.counted))
         if self._watch is not None:
             self._watch.assembled(arranged.kind)
-            self._watch.empty_tiers(arranged.assembly.empty_tiers)
+            self._watch.empty_tiers(by=arranged.assembly.empty_tiers)
         return arranged
 
     def _counted(

@@ -165,7 +165,7 @@ class CatchingUp:
             self.backlog.remove(call)
             if isinstance(call, Reserve):
                 self._leases.made(call)
-        self._metrics.replayed(len(done))
+        self._metrics.replayed(by=len(done))
         attempt.carried_out += len(done)
         return [number for number, _ in done]
 

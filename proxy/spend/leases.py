@@ -71,7 +71,7 @@ class Leases:
                 failure = error
         expired = await self._store.expire(self._clock.now())
         if expired:
-            self._metrics.reservations_expired(expired)
+            self._metrics.reservations_expired(by=expired)
             _log.warning("%d reservations of workers that died were billed as they stood", expired)
         await self._forget()
         if failure is not None:

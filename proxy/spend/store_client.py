@@ -73,7 +73,7 @@ class StoreClient:
         self.lease = self._leases.until
         self._catching_up = CatchingUp(store, clock, metrics, spool, self._patience, self._leases)
         self._tasks: Tasks = set()
-        self._question: asyncio.Task[None] | None = None
+        self._question: asyncio.Task[bool] | None = None
         self._news = asyncio.Event()
         self._renewal = asyncio.Event()
         self._closing = asyncio.Event()
@@ -238,14 +238,17 @@ class StoreClient:
         if self.is_away:
             return
         if self._question is None or self._question.done():
-            self._question = spawn(self._make_sure(operation), self._tasks)
+            self._question = spawn(self._answers(operation, self._ping_patience), self._tasks)
         await asyncio.shield(self._question)
 
-    async def _make_sure(self, operation: str) -> None:
+    async def _answers(self, operation: str, patience: Patience) -> bool:
+        """Whether the store answers a ping. Where it does not, it is away; ``operation`` is what was asked of it."""
         try:
-            await self._ping_patience.wait_for(self._store.ping())
+            await patience.wait_for(self._store.ping())
         except (StoreError, TimeoutError) as error:
             self._leave(operation, error)
+            return False
+        return True
 
     def _leave(self, operation: str, error: Exception) -> None:
         """The store does not even answer a ping."""
@@ -261,12 +264,7 @@ class StoreClient:
 
     async def _come_back(self) -> None:
         """Ask a store that may be away whether it answers."""
-        try:
-            await self._patience.wait_for(self._store.ping())
-        except (StoreError, TimeoutError) as error:
-            self._leave("ping", error)
-            return
-        if self.is_away:
+        if await self._answers("ping", self._patience) and self.is_away:
             self.is_away = False
             self._trouble = ""
             self._metrics.store_is_away(False)

@@ -8,7 +8,8 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from concurrent.futures import Future
+from contextlib import closing
 from pathlib import Path
 
 from proxy.storage.sqlite_errors import is_damage
@@ -18,23 +19,16 @@ _MOST_CHARS = 200
 
 async def damage_of(path: Path, tables: Sequence[str], most_s: float) -> str | None:
     """What is wrong with a file, in SQLite's words. Empty: nothing is wrong. None: the time was too short to know."""
-    loop = asyncio.get_running_loop()
-    found: asyncio.Future[str | None] = loop.create_future()
+    found: Future[str | None] = Future()
     ended = threading.Event()
 
-    def deliver(damage: str | None) -> None:
-        if not found.done():
-            found.set_result(damage)
-
     def check() -> None:
-        damage = _checked(path, tables, ended.is_set)
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(deliver, damage)
+        found.set_result(_checked(path, tables, ended.is_set))
 
     threading.Thread(target=check, name=f"check {path.name}", daemon=True).start()
     try:
         async with asyncio.timeout(most_s):
-            return await found
+            return await asyncio.shield(asyncio.wrap_future(found))
     except TimeoutError:
         return None
     finally:

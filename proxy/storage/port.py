@@ -181,35 +181,36 @@ class SpendRow:
     estimated: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permissions:
+    """What a team or a key may do, and since when there is the team or the key."""
+
+    mode: str = ""
+    models: tuple[str, ...] = ()
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    created_at: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
-class KeyRecord:
+class KeyRecord(Permissions):
     """A virtual key. Only the digest of its secret is kept; ``id`` is public (``key-`` and 12 characters)."""
 
     id: str
     digest: str = field(repr=False)
     team: str
     user: str = ""
-    models: tuple[str, ...] = ()
-    mode: str = ""
-    requests_per_minute: int | None = None
-    tokens_per_minute: int | None = None
     expires_at: float | None = None
-    created_at: float = 0.0
     revoked_at: float | None = None
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class TeamRecord:
+class TeamRecord(Permissions):
     """A team. ``forwards_keys``: its clients may send the provider's key as well, which then goes upstream."""
 
     name: str
-    mode: str = ""
-    models: tuple[str, ...] = ()
-    requests_per_minute: int | None = None
-    tokens_per_minute: int | None = None
     forwards_keys: bool = False
-    created_at: float = 0.0
     paths: tuple[str, ...] = ()
     """Paths that the team may use although they reach the whole account of the provider."""
 

@@ -194,7 +194,7 @@ class Metrics:
             "edited_messages_total", "Messages and panels that were edited as a client or the operator asked for it.",
             "edit", starts=zip(Edit),
         )  # fmt: skip
-        self.empty_tiers = self._plain("assembly_empty_tiers_total", "Tiers L0 to L3 in which nothing stood.").inc
+        self.empty_tiers = self._counter("assembly_empty_tiers_total", "Tiers L0 to L3 in which nothing stood.")
         self._prediction = self._histogram(
             "prediction_error_tokens", "Predicted minus reported cache reads, as a distance; over or under.",
             _TOKENS, "side",
@@ -220,24 +220,24 @@ class Metrics:
 
     def _define_trouble(self) -> None:
         self.upstream_error = self._counter("upstream_errors_total", "Upstream calls that failed.", "model", "kind")
-        self.retried_original = self._plain(
+        self.retried_original = self._counter(
             "retries_original_total", "Refused rewrites retried with the client's original."
-        ).inc
+        )
         self.retried = self._counter("retries_total", "Failed attempts that another one followed.", "model", "kind")
         self._breaker = self._gauge("breaker_state", "0 closed, 1 half-open, 2 open: no calls.", "deployment")
-        self.disconnected = self._plain("client_disconnects_total", "Clients that hung up before the answer's end.").inc
+        self.disconnected = self._counter("client_disconnects_total", "Clients that hung up before the answer's end.")
         self.store_failed = self._counter("store_errors_total", "Calls of the store that failed.", "operation")
         self.store_is_away = self._alone("store_away", "1 while the store does not answer.", "livemax").set
         self.store_is_exchanged = self._alone(
             "store_exchanged", "1 while the store was emptied or exchanged and nobody has accepted it.", "livemax"
         ).set
         self.spooled = self._alone("spool_pending", "Settlements that wait for the store.", "livesum").set
-        self.settlement_lost = self._plain("settlements_lost_total", "Settlements that nothing could keep.").inc
-        self.replayed = self._plain("spool_replayed_total", "Settlements that the store got later.").inc
-        self.reservations_expired = self._plain(
+        self.settlement_lost = self._counter("settlements_lost_total", "Settlements that nothing could keep.")
+        self.replayed = self._counter("spool_replayed_total", "Settlements that the store got later.")
+        self.reservations_expired = self._counter(
             "reservations_expired_total", "Reservations of dead workers, billed as they stood."
-        ).inc
-        self.clock_stepped = self._plain("clock_steps_total", "Steps of the machine's clock that were held back.").inc
+        )
+        self.clock_stepped = self._counter("clock_steps_total", "Steps of the machine's clock that were held back.")
         self._clock_held_back = self._alone(
             "clock_held_back_seconds", "How far the clock is ahead of the time that budgets go by.", "livemostrecent"
         )
@@ -263,15 +263,13 @@ class Metrics:
             counters.child(*values)
         return counters
 
-    def _plain(self, name: str, text: str) -> Counter:
-        return Counter(_PREFIX + name, text, registry=self.registry)
-
     def _gauge(self, name: str, text: str, *labels: str, across_workers: _Across = "livemax") -> Series[Gauge]:
         gauge = Gauge(_PREFIX + name, text, labels, registry=self.registry, multiprocess_mode=across_workers)
         return Series(gauge, self._labellings_of(labels))
 
     def _alone(self, name: str, text: str, across_workers: _Across) -> Gauge:
-        return Gauge(_PREFIX + name, text, registry=self.registry, multiprocess_mode=across_workers)
+        """A gauge without a label."""
+        return self._gauge(name, text, across_workers=across_workers).child()
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Series[Histogram]:
         histogram = Histogram(_PREFIX + name, text, labels, registry=self.registry, buckets=buckets)

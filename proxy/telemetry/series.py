@@ -38,7 +38,7 @@ class Series(Generic[M]):
         labels = tuple([labelling(value) for labelling, value in zip(self._labellings, given, strict=True)])
         child = self._children.get(labels)
         if child is None:
-            child = self._children[labels] = self._metric.labels(*labels)
+            child = self._children[labels] = self._metric.labels(*labels) if labels else self._metric
         return child
 
 

@@ -169,7 +169,7 @@ def test_the_provider_may_stand_beside_the_model() -> None:
                 "some-model",
                 Transport.LITELLM,
                 NONE,
-                f"{fake.base}/v1",
+                base_url=f"{fake.base}/v1",
                 api_key=KEY,
                 params={"custom_llm_provider": "openai"},
             )

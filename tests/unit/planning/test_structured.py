@@ -35,8 +35,8 @@ class Watch:
     def assembled(self, assembly: str) -> None:
         self.assemblies.append(assembly)
 
-    def empty_tiers(self, count: int) -> None:
-        self.empty += count
+    def empty_tiers(self, *, by: int) -> None:
+        self.empty += by
 
     def item_skipped(self, reason: str, *, by: int) -> None:
         self.skipped[reason] = by
