@@ -36,10 +36,6 @@ class Readings:
     monotonic: Callable[[], float] = boot_time
 
 
-def _unwatched(departure: Departure) -> None:
-    """Nobody is told."""
-
-
 class SteadyClock:
     """The machine's clock without its steps (``proxy.core.timing.steady_time``): budgets, leases and keys go by it.
 
@@ -48,7 +44,7 @@ class SteadyClock:
     """
 
     def __init__(
-        self, readings: Readings | None = None, on_departure: Callable[[Departure], None] = _unwatched
+        self, readings: Readings | None = None, on_departure: Callable[[Departure], None] = lambda departure: None
     ) -> None:
         self.readings = readings or Readings()
         self._on_departure = on_departure

@@ -17,9 +17,10 @@ from proxy.core.providers import NONE
 from proxy.core.request.demand import Demand, Kind
 from proxy.core.response.usage import Usage
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
-from proxy.ports import Clock, Deployment, Principal, StoreError, Transport
-from proxy.spend.admission import AdmissionControl
+from proxy.errors import Unauthorized
+from proxy.ports import Clock, Deployment, Headers, Principal, StoreError, Transport
 from proxy.spend.alerts import BudgetAlerts
+from proxy.spend.estimates import Estimates
 from proxy.spend.reservations import BudgetReservations
 from proxy.spend.store_client import StoreClient, StoreTimes
 from proxy.spend.webhooks import WebhookSender
@@ -126,6 +127,11 @@ class Budgeting:
         return self.metrics.registry.get_sample_value(f"stratiform_{name}", labels) or 0.0
 
 
+def nobody(headers: Headers, now: float) -> Principal:
+    """Admits nobody."""
+    raise Unauthorized("nobody is admitted here")
+
+
 @asynccontextmanager
 async def budgeting(
     *rules: Rule,
@@ -149,7 +155,8 @@ async def budgeting(
         more.pop("keep_entries_s", None),
     )
     alerts = BudgetAlerts(store_client, metrics, webhooks)
-    reservations = BudgetReservations(held, store_client, alerts, lambda _: price, **more)
+    estimates = Estimates(lambda _: price, allows_unknown=more.pop("on_unknown_price", "refuse") == "allow")
+    reservations = BudgetReservations(nobody, held, store_client, alerts, estimates, **more)
     await reservations.start()
     try:
         yield Budgeting(reservations, store_client, store, metrics, clock, held)
@@ -162,7 +169,7 @@ def exchange(size: int = 0, at: float = NOW, who: Principal = RED, **given: Any)
     return make_exchange(now=at, is_chat=True, principal=who, deployment=MODEL, size=size, **given)
 
 
-def admission_control(*keys: str, clock: Clock | None = None) -> AdmissionControl:
+def admission_control(*keys: str, clock: Clock | None = None) -> BudgetReservations:
     """The real admission: one team with these keys and no budget."""
     store, metrics = MemoryStore(), Metrics()
     clock = clock or ManualClock(NOW)
@@ -171,8 +178,8 @@ def admission_control(*keys: str, clock: Clock | None = None) -> AdmissionContro
     asyncio.run(known.load())
     store_client = StoreClient(store, clock, metrics)
     alerts = BudgetAlerts(store_client, metrics)
-    return AdmissionControl(
-        Identity(known, b"salt"), BudgetReservations(FixedRules(), store_client, alerts, lambda _: None)
+    return BudgetReservations(
+        Identity(known, b"salt").admit, FixedRules(), store_client, alerts, Estimates(lambda _: None)
     )
 
 

@@ -44,12 +44,15 @@ from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
 from proxy.ports import Transport, Upstream
 from proxy.prompting.composer import Composer
 from proxy.settings import Settings
-from proxy.spend.admission import AdmissionControl
+from proxy.spend.alerts import BudgetAlerts
 from proxy.spend.condition import Condition
 from proxy.spend.epochs import Epochs
+from proxy.spend.estimates import Estimates
 from proxy.spend.reservations import BudgetReservations
 from proxy.spend.rules import LimitResolver, rule_of
+from proxy.spend.store_client import StoreClient
 from proxy.spend.timekeeping import ClockNews, Timekeeper
+from proxy.spend.webhooks import WebhookSender
 from proxy.storage.port import Store
 from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics
@@ -106,9 +109,9 @@ async def build(
     served, teams = [models.resolve(name) for name in models.names()], [team.name for team in ours.teams]
     metrics = Metrics(served, [DEFAULT_TEAM, *teams], worker.metrics if worker else None)
     state = await _open_state(settings, metrics, readings)
-    reservations = await _open_budgets(settings, state, prices, metrics)
     identity = declared.identity(settings, state.directory, state.store)
-    admission, aside, manager = AdmissionControl(identity, reservations), Aside(), build_plugin_manager()
+    admission = await _open_budgets(settings, state, identity, prices, metrics)
+    aside, manager = Aside(), build_plugin_manager()
     planner = _planner(settings, prices, state, encode, metrics, aside, manager)
     rules, prompts = prompting.rules_of(settings, models.spellings), LazyRegistry(settings, manager, metrics, wait)
     await prompts.open(settings, rules)
@@ -134,7 +137,7 @@ async def build(
         models=models,
         metrics=metrics,
         obstacle=obstacle,
-        faults=Condition(reservations.store_client, state.epochs, state.directory, ours.budgets.on_store_error).faults,
+        faults=Condition(admission.store_client, state.epochs, state.directory, ours.budgets.on_store_error).faults,
         on_close=[part.aclose for part in closing],
         admin=_admin(state, identity),
     )
@@ -169,12 +172,29 @@ async def _open_state(settings: Settings, metrics: Metrics, readings: Readings |
     return _State(store, clock, timekeeper, epochs, directory)
 
 
-async def _open_budgets(settings: Settings, state: _State, prices: PriceMap, metrics: Metrics) -> BudgetReservations:
-    """What requests may spend. What is left of the teams' budgets is read ahead of the first request."""
-    webhook = settings.stratiform.budgets.webhook
-    rules = LimitResolver(state.directory, webhook.url.get_secret_value() if webhook is not None else "")
-    reservations = factories.budget_reservations(
-        settings, rules, state.store, prices, metrics, state.clock, state.epochs
+async def _open_budgets(
+    settings: Settings, state: _State, identity: Identity, prices: PriceMap, metrics: Metrics
+) -> BudgetReservations:
+    """Who may send requests, what they may spend, and the ledger. What is left of the teams' budgets is read ahead of
+    the first request. A store in memory needs no spool: it cannot be away."""
+    ours, store, clock = settings.stratiform, state.store, state.clock
+    webhook, days = ours.budgets.webhook, ours.ledger.retention_days
+    store_client = StoreClient(
+        store,
+        clock,
+        metrics,
+        factories.spool_of(settings) if store.is_durable else None,
+        keep_entries_s=None if days is None else days * 86400.0,
+    )
+    secret = webhook.secret.get_secret_value() if webhook is not None and webhook.secret is not None else ""
+    reservations = BudgetReservations(
+        identity.admit,
+        LimitResolver(state.directory, webhook.url.get_secret_value() if webhook is not None else ""),
+        store_client,
+        BudgetAlerts(store_client, metrics, WebhookSender(secret.encode(), clock, metrics)),
+        Estimates(factories.price_source(prices), allows_unknown=ours.budgets.on_unknown_price == "allow"),
+        on_store_error=ours.budgets.on_store_error,
+        epochs=state.epochs,
     )
     await reservations.start()
     for budget in state.directory.snapshot.budgets.values():

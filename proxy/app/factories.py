@@ -28,20 +28,14 @@ from proxy.errors import UnknownModel
 from proxy.planning.compactor import CompactorTerms
 from proxy.planning.context_assembler import AssemblyOptions
 from proxy.planning.keep_alive import RefreshTerms
-from proxy.ports import Clock, Deployment, Rules, StoreError, Transport
+from proxy.ports import Deployment, StoreError, Transport
 from proxy.settings import ConfigError, Freezing, LiteLLMParams, ModelEntry, Settings, weights_of
-from proxy.spend.alerts import BudgetAlerts
-from proxy.spend.epochs import Epochs
 from proxy.spend.estimates import PriceOf
-from proxy.spend.reservations import BudgetReservations
-from proxy.spend.store_client import StoreClient
-from proxy.spend.webhooks import WebhookSender
 from proxy.storage.database import SERVING_WAIT_S
 from proxy.storage.memory import MemoryStore
 from proxy.storage.port import Store
 from proxy.storage.spool import Spool
 from proxy.storage.sqlite import SqliteStore
-from proxy.telemetry.metrics import Metrics
 
 _log = logging.getLogger("stratiform")
 
@@ -252,32 +246,6 @@ def spool_of(settings: Settings) -> Spool:
     ours = settings.stratiform
     return Spool(
         settings.spool_folder, ours.spool_max_mib << 20, refuges=[settings.spool_fallback], fsync=ours.spool_fsync
-    )
-
-
-def budget_reservations(
-    settings: Settings, rules: Rules, store: Store, prices: PriceMap, metrics: Metrics, clock: Clock, epochs: Epochs
-) -> BudgetReservations:
-    """What requests may spend, and the ledger. A store in memory needs no spool: it cannot be away."""
-    ours = settings.stratiform
-    days = ours.ledger.retention_days
-    store_client = StoreClient(
-        store,
-        clock,
-        metrics,
-        spool_of(settings) if store.is_durable else None,
-        keep_entries_s=None if days is None else days * 86400.0,
-    )
-    webhook = ours.budgets.webhook
-    secret = webhook.secret.get_secret_value() if webhook is not None and webhook.secret is not None else ""
-    return BudgetReservations(
-        rules,
-        store_client,
-        BudgetAlerts(store_client, metrics, WebhookSender(secret.encode(), clock, metrics)),
-        price_source(prices),
-        on_store_error=ours.budgets.on_store_error,
-        on_unknown_price=ours.budgets.on_unknown_price,
-        epochs=epochs,
     )
 
 

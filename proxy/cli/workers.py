@@ -12,7 +12,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkContext
@@ -194,8 +194,6 @@ def _work(work: Work, slot: int, near: socket.socket, far: socket.socket) -> Non
 
 
 def _drain(waker: socket.socket) -> None:
-    try:
+    with suppress(BlockingIOError):
         while waker.recv(1024):
             pass
-    except BlockingIOError:
-        return

@@ -26,10 +26,6 @@ _MOST_BYTES = 256
 _log = logging.getLogger("stratiform.store")
 
 
-def _unwatched(is_strange: bool) -> None:
-    """Nobody is told."""
-
-
 class Epochs:
     """What a worker knows of its store. ``file`` is where the epoch is remembered; None: nowhere. ``on_change`` is
     called with True when another store is found than the known one, and with False when that store was accepted."""
@@ -38,7 +34,7 @@ class Epochs:
         self,
         store: Store,
         file: Path | None,
-        on_change: Callable[[bool], None] = _unwatched,
+        on_change: Callable[[bool], None] = lambda is_strange: None,
     ) -> None:
         self._store = store
         self._file = file

@@ -22,9 +22,9 @@ _TEXT = frozenset({Kind.TEXT, Kind.PROMPT, Kind.UNKNOWN})
 class Estimates:
     """``allows_unknown``: a request whose cost cannot be told is sent although a budget holds for it."""
 
-    def __init__(self, price_of: PriceOf, output_estimates: OutputEstimates, *, allows_unknown: bool = False) -> None:
+    def __init__(self, price_of: PriceOf, *, allows_unknown: bool = False) -> None:
         self._price_of = price_of
-        self._output_estimates = output_estimates
+        self.output_estimates = OutputEstimates()
         self._allows_unknown = allows_unknown
 
     def amounts(self, exchange: Exchange, deployments: Sequence[Deployment], rules: Sequence[Rule]) -> Amounts:
@@ -36,7 +36,7 @@ class Estimates:
             return {"usd": Estimate(1, 0), "tokens": Estimate(1, 0), "requests": Estimate(1, 1)}
         prompt, probable_prompt = self._prompt_tokens(exchange, deployment, demand)
         bill = exchange.planned.plan.predicted if exchange.planned.plan is not None else None
-        usual = self._output_estimates.output_tokens(deployment) * demand.answers
+        usual = self.output_estimates.output_tokens(deployment) * demand.answers
         most = expected = most_tokens = output = 0
         for one in deployments:
             price = self._price_of(one)
@@ -68,7 +68,7 @@ class Estimates:
         own = plan.own if plan is not None else None
         counted = own.total if own is not None else None
         has_tools = plan is not None and b'"tools"' in plan.original
-        factor = self._output_estimates.factor(deployment)
+        factor = self.output_estimates.factor(deployment)
         largest = None if counted is None else max(counted, exchange.whole_tokens)
         most = most_prompt_tokens(exchange.arrival.size, largest, factor, has_tools=has_tools)
         return most, counted if counted is not None else exchange.arrival.size // 4
@@ -76,14 +76,14 @@ class Estimates:
     def _as_served(self, deployment: Deployment, demand: Demand) -> Demand:
         """The demand at its service tier. Where it names no tier, the tier counts that this deployment served
         before."""
-        tier = "" if demand.wants.tier else self._output_estimates.tier(deployment)
+        tier = "" if demand.wants.tier else self.output_estimates.tier(deployment)
         return replace(demand, wants=replace(demand.wants, tier=tier)) if tier else demand
 
     def _longest(self, deployment: Deployment, rules: Sequence[Rule], demand: Demand, price: Price | None) -> int:
         if demand.max_output_tokens is not None:
             return demand.max_output_tokens
         given = [rule.assumed_output_tokens for rule in rules if not rule.is_rate]
-        usual = self._output_estimates.output_tokens(deployment)
+        usual = self.output_estimates.output_tokens(deployment)
         assumed = None if None in given else max((tokens for tokens in given if tokens), default=usual)
         return max(longest_output(assumed, price), demand.least_output_tokens)
 

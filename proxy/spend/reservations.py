@@ -1,4 +1,4 @@
-"""Reserves what requests may cost, and settles what they did cost (the money half of the Admission port).
+"""Reserves what requests may cost, and settles what they did cost (the port Admission).
 
 Before a request is sent, its cost is reserved with every rule that holds for it, in one step. A hard limit counts the
 most that the request can cost, and a soft limit what it will probably cost. When the exchange has ended, its entry is
@@ -10,48 +10,50 @@ whether requests under a budget are sent meanwhile (``allow``) or refused (``den
 then, because what was reserved stays reserved until it is settled.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from proxy.core.money.budget import NANOS_PER_USD, refusal
 from proxy.engine.exchange import Exchange
 from proxy.errors import BudgetExceeded, BudgetUnavailable, RateLimited
-from proxy.ports import Deployment, Rules
+from proxy.ports import Deployment, Headers, Principal, Rules
 from proxy.spend.alerts import BudgetAlerts, header_text, time_text
 from proxy.spend.bookings import NOTHING, BudgetReservation, booked, taken
 from proxy.spend.counters import counter_of
 from proxy.spend.epochs import Epochs
-from proxy.spend.estimates import Estimates, PriceOf
+from proxy.spend.estimates import Estimates
 from proxy.spend.ledger import DEFERRED, lost_entry, settled_entry
-from proxy.spend.output_estimates import OutputEstimates
 from proxy.spend.rate_limit_headers import rate_headers
 from proxy.spend.store_client import StoreClient
+from proxy.spend.upstream_keys import check_upstream_keys
 from proxy.storage.port import Charge, Granted, Refused, Reserve, Settle
 
 DEFERRED_S = 3600.0
 
 
 class BudgetReservations:
-    """Reserves and settles. The rules say what holds for a request."""
+    """Reserves and settles. ``admit`` says who sends a request, and the rules say what holds for it."""
 
     def __init__(
         self,
+        admit: Callable[[Headers, float], Principal],
         rules: Rules,
         store_client: StoreClient,
         alerts: BudgetAlerts,
-        price_of: PriceOf,
+        estimates: Estimates,
         on_store_error: Literal["allow", "deny"] = "allow",
-        on_unknown_price: Literal["allow", "refuse"] = "refuse",
         epochs: Epochs | None = None,
     ) -> None:
+        self.admit = admit
+        # Settling never waits where the store is this process's memory.
+        self.is_immediate = not store_client.is_durable
         self.store_client = store_client
         self.alerts = alerts
         self._rules = rules
         self._epochs = epochs
         self._denies = on_store_error == "deny"
-        self._output_estimates = OutputEstimates()
-        self._estimates = Estimates(price_of, self._output_estimates, allows_unknown=on_unknown_price == "allow")
+        self._estimates = estimates
 
     async def start(self) -> None:
         """Begin to look after reservations, and to deliver notices."""
@@ -68,12 +70,13 @@ class BudgetReservations:
         for it. Raises BudgetExceeded, RateLimited, BudgetUnavailable, Forbidden, InvalidRequest."""
         deployment = exchange.deployment
         assert deployment is not None
+        check_upstream_keys(exchange.principal, (deployment, *others))
         rules = self._rules.rules(exchange.admitted, deployment)
         is_hard = any(rule.hard is not None and not rule.is_rate for rule in rules)
         reservation = BudgetReservation(
             exchange.arrival.id, exchange.admitted.team, is_limited=bool(rules), is_hard=is_hard
         )
-        if not rules and not self.store_client.is_durable:
+        if not rules and self.is_immediate:
             exchange.reservation = reservation
             return
         amounts = self._estimates.amounts(exchange, (deployment, *others), rules)
@@ -141,7 +144,7 @@ class BudgetReservations:
 
     async def _write(self, exchange: Exchange, reservation: BudgetReservation) -> Sequence[Charge]:
         """Write the entry, and replace what is reserved; the charges that replace it."""
-        self._output_estimates.learn(exchange)
+        self._estimates.output_estimates.learn(exchange)
         entry = settled_entry(exchange)
         final = [
             replace(booking.charge, amount=taken(booking.rule, exchange, entry.cost), limit=None, expected=0)

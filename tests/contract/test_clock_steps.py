@@ -16,13 +16,14 @@ from proxy.core.timing.steady_time import SETTLED_S
 from proxy.engine.exchange import ExchangeOutcome, Settlement
 from proxy.errors import BudgetExceeded
 from proxy.spend.alerts import BudgetAlerts
+from proxy.spend.estimates import Estimates
 from proxy.spend.reservations import BudgetReservations
 from proxy.spend.store_client import StoreClient
 from proxy.spend.timekeeping import ClockNews, Timekeeper
 from proxy.storage.port import Charge, LedgerEntry, Reserve, Settle, Store
 from proxy.telemetry.metrics import Metrics
 from tests.contract.stores import DURABLE, ENGINES, redis, redis_store
-from tests.money import PRICE, FixedRules, exchange
+from tests.money import PRICE, FixedRules, exchange, nobody
 
 # At noon of a day, so that a step of an hour stays within it.
 NOON = 1_700_049_600.0
@@ -76,7 +77,7 @@ async def host(store: Store, window: str, machine: Machine, folder: Path | None 
     rule = Rule(BUDGET.id, BUDGET.title, hard=BUDGET.hard, window=window)
     store_client = StoreClient(store, clock, metrics)
     alerts = BudgetAlerts(store_client, metrics)
-    reservations = BudgetReservations(FixedRules([rule]), store_client, alerts, lambda _: PRICE)
+    reservations = BudgetReservations(nobody, FixedRules([rule]), store_client, alerts, Estimates(lambda _: PRICE))
     try:
         yield Host(machine, clock, reservations)
     finally:

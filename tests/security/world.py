@@ -248,8 +248,8 @@ class World:
 
     @property
     def _store(self) -> Store:
-        admission_control: Any = self._assembly.parts.engine._ports.admission
-        store: Store = admission_control._reservations.store_client._store
+        reservations: Any = self._assembly.parts.engine._ports.admission
+        store: Store = reservations.store_client._store
         return store
 
     def _on_loop(self, work: Awaitable[T]) -> T:

@@ -14,7 +14,6 @@ from proxy.core.response.usage import Usage
 from proxy.engine.exchange import Settlement
 from proxy.errors import Forbidden, InvalidRequest
 from proxy.spend.estimates import Estimates, PriceOf
-from proxy.spend.output_estimates import OutputEstimates
 from tests.money import MODEL, exchange
 
 PRICE = Price(1e-6, 1e-5, 1e-7, 1.25e-6, 2e-6, max_output_tokens=1000)
@@ -23,10 +22,8 @@ TOKENS = replace(USD, unit="tokens")
 RATE = replace(USD, unit="requests", is_rate=True)
 
 
-def estimates(
-    price_of: PriceOf = lambda _: PRICE, output_estimates: OutputEstimates | None = None, *, allows: bool = False
-) -> Estimates:
-    return Estimates(price_of, output_estimates or OutputEstimates(), allows_unknown=allows)
+def estimates(price_of: PriceOf = lambda _: PRICE, *, allows: bool = False) -> Estimates:
+    return Estimates(price_of, allows_unknown=allows)
 
 
 @pytest.mark.parametrize(
@@ -61,13 +58,12 @@ def test_what_is_free_takes_next_to_nothing() -> None:
 
 def test_a_tier_that_was_seen_without_being_asked_for_is_reserved() -> None:
     price = replace(PRICE, services=(("priority", PRICE.times(2.0)),))
-    output_estimates = OutputEstimates()
-    ours = estimates(lambda _: price, output_estimates)
+    ours = estimates(lambda _: price)
     usual = ours.amounts(exchange(100, demand=Demand(max_output_tokens=10)), (MODEL,), [USD])["usd"].most
     settled = Settlement(Usage(50, 10))
-    output_estimates.learn(exchange(100, reported=Reported(tier="priority"), settlement=settled))
+    ours.output_estimates.learn(exchange(100, reported=Reported(tier="priority"), settlement=settled))
     assert ours.amounts(exchange(100, demand=Demand(max_output_tokens=10)), (MODEL,), [USD])["usd"].most == 2 * usual
-    output_estimates.learn(exchange(100, settlement=settled))
+    ours.output_estimates.learn(exchange(100, settlement=settled))
     assert ours.amounts(exchange(100, demand=Demand(max_output_tokens=10)), (MODEL,), [USD])["usd"].most == usual
 
 

@@ -1,4 +1,4 @@
-"""Admission: the proxy's own keys never go upstream."""
+"""The proxy's own keys never go upstream."""
 
 import asyncio
 
