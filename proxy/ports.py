@@ -43,9 +43,9 @@ class ModelTerms:
     reminder: str = ""
     timeout_s: float = 600.0
     weight: float = 1.0
-    """Its share of the sessions among equal deployments of one name."""
+    """A deployment's share of the sessions among equal deployments of one name."""
     max_input_tokens: int | None = None
-    """The most tokens that its model reads, where the configuration says so."""
+    """The most tokens that the model reads, where the configuration says so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,7 @@ async def budgeting(
         StoreTimes(**{"retry_s": 0.01, **times}),
         more.pop("keep_entries_s", None),
     )
-    alerts = BudgetAlerts(store_client, metrics, webhooks)
+    alerts = BudgetAlerts(store_client, metrics, webhooks or WebhookSender(b"", clock, metrics))
     estimates = Estimates(lambda _: price, allows_unknown=more.pop("on_unknown_price", "refuse") == "allow")
     reservations = BudgetReservations(nobody, held, store_client, alerts, estimates, **more)
     await reservations.start()
@@ -177,7 +177,7 @@ def admission_control(*keys: str, clock: Clock | None = None) -> BudgetReservati
     known = Directory(Declared(teams=[TeamRecord("blue")] if keys else [], keys=records), store)
     asyncio.run(known.load())
     store_client = StoreClient(store, clock, metrics)
-    alerts = BudgetAlerts(store_client, metrics)
+    alerts = BudgetAlerts(store_client, metrics, WebhookSender(b"", clock, metrics))
     return BudgetReservations(
         Identity(known, b"salt").admit, FixedRules(), store_client, alerts, Estimates(lambda _: None)
     )

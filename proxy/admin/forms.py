@@ -132,6 +132,13 @@ _BUDGET = (
     _Field("webhook", validation.url, ""),
 )
 
+_AMOUNTS: Mapping[str, Callable[[Any], int]] = {
+    "usd": validation.nanos,
+    "soft_usd": validation.nanos,
+    "tokens": _tokens,
+    "soft_tokens": _tokens,
+}
+
 
 def team_changes(form: TeamForm) -> Mapping[str, Any]:
     """What a form says about a team, by the fields of its record."""
@@ -154,18 +161,9 @@ def key_changes(form: KeyForm, now: float) -> Mapping[str, Any]:
 def budget_changes(form: BudgetForm, before: BudgetRecord | None = None) -> Mapping[str, Any]:
     """What a form says about a budget, by the fields of its record. The unit never changes, because counters use it."""
     changes = _changes(form, _BUDGET)
-    amounts, counted = _amounts(before), {}
-    for name, check in (
-        ("usd", validation.nanos),
-        ("soft_usd", validation.nanos),
-        ("tokens", _tokens),
-        ("soft_tokens", _tokens),
-    ):
-        given = getattr(form, name)
-        if given is not UNSET:
-            amounts[name] = given
-        if amounts[name] is not None:
-            counted[name] = checked(name, check, amounts[name])
+    given = {name: getattr(form, name) for name in _AMOUNTS if getattr(form, name) is not UNSET}
+    amounts = {**_amounts(before), **given}
+    counted = {name: checked(name, _AMOUNTS[name], value) for name, value in amounts.items() if value is not None}
     try:
         validation.check_amounts(**amounts)
     except ValueError as error:
@@ -177,7 +175,7 @@ def budget_changes(form: BudgetForm, before: BudgetRecord | None = None) -> Mapp
 
 
 def _amounts(before: BudgetRecord | None) -> dict[str, Any]:
-    amounts: dict[str, Any] = dict.fromkeys(("usd", "soft_usd", "tokens", "soft_tokens"))
+    amounts: dict[str, Any] = dict.fromkeys(_AMOUNTS)
     if before is not None:
         hard, soft = ("usd", "soft_usd") if before.unit == "usd" else ("tokens", "soft_tokens")
         amounts[hard], amounts[soft] = in_unit(before, before.hard), in_unit(before, before.soft)

@@ -6,7 +6,7 @@ LiteLLM would use and Stratiform does not are listed in ``Settings.unused``.
 
 import os
 import ssl
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -326,11 +326,9 @@ def _shared_keys(settings: Settings) -> Iterator[str]:
 
 
 def _same_budgets(team: Team, path: str) -> Iterator[str]:
-    names: set[str] = set()
-    for budget in team.all_budgets:
-        if budget.given_name in names:
-            yield f"{path}.budgets: two are called `{budget.given_name}`; give one a `name`"
-        names.add(budget.given_name)
+    for name, count in Counter(budget.given_name for budget in team.all_budgets).items():
+        if count > 1:
+            yield f"{path}.budgets: two are called `{name}`; give one a `name`"
 
 
 def key_digest(key: Key) -> str:

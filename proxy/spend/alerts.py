@@ -22,7 +22,7 @@ class BudgetAlerts:
     """What this worker has seen of budgets, and the news of them. A notice goes out once in a window, whichever worker
     sends it: the worker that claims its name in the store does."""
 
-    def __init__(self, store_client: StoreClient, metrics: Metrics, webhooks: WebhookSender | None = None) -> None:
+    def __init__(self, store_client: StoreClient, metrics: Metrics, webhooks: WebhookSender) -> None:
         self._store_client = store_client
         self.metrics = metrics
         self._webhooks = webhooks
@@ -31,13 +31,11 @@ class BudgetAlerts:
 
     def start(self) -> None:
         """Begin to deliver notices."""
-        if self._webhooks is not None:
-            self._webhooks.start()
+        self._webhooks.start()
 
     async def aclose(self) -> None:
         """Deliver what is left."""
-        if self._webhooks is not None:
-            await self._webhooks.aclose()
+        await self._webhooks.aclose()
 
     def remaining(self) -> dict[str, float]:
         """USD left to each team with a hard limit, as far as this worker saw it: the least of the team's budgets."""
@@ -71,7 +69,7 @@ class BudgetAlerts:
     async def notify(self, event: str, team: str, booking: Booking, balance: Balance) -> None:
         """Send a notice, once per window by all workers together."""
         rule = booking.rule
-        if self._webhooks is None or not rule.webhook:
+        if not rule.webhook:
             return
         name = f"{event}:{booking.charge.account}"
         if booking.window.within:  # a rolling window has no end: once in the time that it takes

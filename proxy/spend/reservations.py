@@ -70,7 +70,7 @@ class BudgetReservations:
         for it. Raises BudgetExceeded, RateLimited, BudgetUnavailable, Forbidden, InvalidRequest."""
         deployment = exchange.deployment
         assert deployment is not None
-        check_upstream_keys(exchange.principal, (deployment, *others))
+        check_upstream_keys(exchange.admitted, (deployment, *others))
         rules = self._rules.rules(exchange.admitted, deployment)
         is_hard = any(rule.hard is not None and not rule.is_rate for rule in rules)
         reservation = BudgetReservation(

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import msgspec
@@ -196,11 +196,8 @@ class Database:
 
     def _waiting(self) -> list[_Job]:
         jobs: list[_Job] = []
-        while len(jobs) < _MOST_AT_ONCE:
-            try:
-                job = self._jobs.get_nowait()
-            except Empty:
-                break
+        while len(jobs) < _MOST_AT_ONCE and not self._jobs.empty():  # nobody else takes a job
+            job = self._jobs.get()
             if job is None:
                 self._jobs.put(None)
                 break

@@ -112,13 +112,12 @@ class Meter:
         if usage is None and not (exchange.is_billed and exchange.requested.demand.kind in UNIT_KINDS):
             return Settlement()
         price = price_for(self._prices, deployment)
-        spent = self._spent(exchange, deployment, replace(exchange.answer.outcome, usage=usage), price)
+        # No client asked for a refresh: without a cache there would be none.
+        answer, has_use = replace(exchange.answer.outcome, usage=usage), not is_refresh(plan)
+        spent, uncached_usd = self._spent(exchange, deployment, answer, price, has_use=has_use)
         if price is None or spent is None:
             return Settlement(usage)
         model, team = deployment.name, _team(exchange)
-        # No client asked for a refresh: without a cache there would be none.
-        uncached_usd = 0.0 if usage is None or is_refresh(plan) else uncached_cost(usage, price)
-        self._metrics.cost(model, team, spent, uncached_usd)
         if is_refresh(plan):
             self._metrics.refresh_cost(model, team, by=spent.total_usd)
         if plan is not None and plan.arm:
@@ -135,26 +134,27 @@ class Meter:
         ``has_use``: the client gets them, and would without any cache."""
         usage, cost_usd, price = None, 0.0, price_for(self._prices, deployment)
         for answer in answers:
-            spent = self._spent(exchange, deployment, answer, price)
-            if spent is not None:
-                is_wanted = has_use and price is not None and answer.usage is not None
-                uncached_usd = uncached_cost(answer.usage, price) if is_wanted else 0.0  # type: ignore[arg-type]
-                self._metrics.cost(deployment.name, _team(exchange), spent, uncached_usd)
-                cost_usd += spent.total_usd
+            spent, _ = self._spent(exchange, deployment, answer, price, has_use=has_use)
+            cost_usd += spent.total_usd if spent is not None else 0.0
             usage = summed(usage, answer.usage)
         return Settlement(usage, cost_usd)
 
-    def _spent(self, exchange: Exchange, deployment: Deployment, answer: Outcome, price: Price | None) -> Cost | None:
-        """The cost of an answer, None where nobody knows the price; it and the usage are counted."""
-        usage = answer.usage
+    def _spent(
+        self, exchange: Exchange, deployment: Deployment, answer: Outcome, price: Price | None, *, has_use: bool
+    ) -> tuple[Cost | None, float]:
+        """The cost of an answer, None where nobody knows the price, and the USD that its prompt would have cost without
+        a cache. Both are counted, and so is the usage. ``has_use``: without a cache there would be the call, too."""
+        usage, spent, uncached_usd = answer.usage, None, 0.0
         if usage is not None:
             self._metrics.tokens(deployment.name, usage)
         if price is not None:
-            reported, demand = answer.reported, exchange.requested.demand
-            if (spent := bill(price, demand, usage, reported, deployment.model)) is not None:
-                return spent
-        self._metrics.unpriced(deployment.name)
-        return None
+            spent = bill(price, exchange.requested.demand, usage, answer.reported, deployment.model)
+            uncached_usd = uncached_cost(usage, price) if has_use and usage is not None else 0.0
+        if spent is None:
+            self._metrics.unpriced(deployment.name)
+        else:
+            self._metrics.cost(deployment.name, _team(exchange), spent, uncached_usd)
+        return spent, uncached_usd
 
     def _estimated(self, exchange: Exchange, deployment: Deployment) -> Usage:
         self._metrics.usage_missing(deployment.name)

@@ -20,6 +20,7 @@ from proxy.spend.estimates import Estimates
 from proxy.spend.reservations import BudgetReservations
 from proxy.spend.store_client import StoreClient
 from proxy.spend.timekeeping import ClockNews, Timekeeper
+from proxy.spend.webhooks import WebhookSender
 from proxy.storage.port import Charge, LedgerEntry, Reserve, Settle, Store
 from proxy.telemetry.metrics import Metrics
 from tests.contract.stores import DURABLE, ENGINES, redis, redis_store
@@ -76,7 +77,7 @@ async def host(store: Store, window: str, machine: Machine, folder: Path | None 
     await timekeeper.start()
     rule = Rule(BUDGET.id, BUDGET.title, hard=BUDGET.hard, window=window)
     store_client = StoreClient(store, clock, metrics)
-    alerts = BudgetAlerts(store_client, metrics)
+    alerts = BudgetAlerts(store_client, metrics, WebhookSender(b"", clock, metrics))
     reservations = BudgetReservations(nobody, FixedRules([rule]), store_client, alerts, Estimates(lambda _: PRICE))
     try:
         yield Host(machine, clock, reservations)
