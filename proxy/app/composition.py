@@ -157,7 +157,7 @@ async def _open_state(settings: Settings, metrics: Metrics, readings: Readings |
     clock = SteadyClock(readings, ClockNews(metrics))
     timekeeper = Timekeeper(clock, store, settings.spool_folder if store.is_durable else None)
     await timekeeper.start()
-    directory = declared.directory(settings, store)
+    directory = Directory(declared.declared(settings), store)
 
     def store_changed(is_exchanged: bool) -> None:
         metrics.store_is_exchanged(is_exchanged)

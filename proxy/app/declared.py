@@ -23,11 +23,6 @@ def declared(settings: Settings) -> Declared:
     )
 
 
-def directory(settings: Settings, store: Store) -> Directory:
-    """Teams, keys and budgets, declared and managed."""
-    return Directory(declared(settings), store)
-
-
 def identity(settings: Settings, known: Directory, store: Store) -> Identity:
     """Who may send requests. State that outlives this process, or is shared, must find its owner again, so that the
     scopes of clients follow from the configuration. Where there is no such state, they follow from a secret of the

@@ -19,6 +19,7 @@ from urllib.parse import quote, urlencode
 import aiohttp
 from rich.table import Table
 
+from proxy.access.directory import Directory
 from proxy.admin import AdminService
 from proxy.app import declared, factories
 from proxy.cli.output import Output, fail, plain_failures, print_json
@@ -171,7 +172,7 @@ async def asking(arguments: argparse.Namespace, environment: Environment | None 
             raise ConfigError(
                 ["stratiform.store: is memory, which ends with its process: ask the running proxy instead (--url)"]
             )
-        directory = declared.directory(settings, store)
+        directory = Directory(declared.declared(settings), store)
         clock = SteadyClock()
         await Timekeeper(clock, store, settings.spool_folder).prepare()
         epochs = Epochs(store, factories.epoch_file(settings))

@@ -1,4 +1,4 @@
-"""The log: one line on the standard error for each record, without keys, whoever wrote it.
+"""Logs one line to the standard error for each record. No line holds a key, whoever wrote the record.
 
 What the proxy itself logs holds no keys. Libraries quote addresses, headers and exceptions, so their lines pass through
 here as well.

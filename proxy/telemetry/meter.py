@@ -82,7 +82,7 @@ class Meter:
         return Settlement(both(own.usage, lost.usage), lost.cost_usd + own.cost_usd, own.saved_usd)
 
     def cost(self, exchange: Exchange, outcome: Outcome) -> float:
-        """USD that one answer costs by what it reports; 0 where nobody knows."""
+        """USD that one answer costs by what it reports; 0 where its price is not known."""
         deployment = exchange.deployment
         price = price_for(self._prices, deployment) if deployment is not None else None
         if deployment is None or price is None or outcome.usage is None:

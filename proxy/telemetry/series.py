@@ -48,7 +48,7 @@ class Counters(Series[Counter]):
     __slots__ = ()
 
     def __call__(self, *given: str, by: float = 1.0) -> None:
-        self.child(*given).inc(by)
+        (self._children.get(given) or self.child(*given)).inc(by)  # mostly without another call
 
 
 class BoundedNames:

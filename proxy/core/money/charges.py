@@ -1,5 +1,5 @@
 """What a request can cost at the most, and what it did cost: its tokens at the rates of its tier, and all else that is
-billed. Both by the same rules; pure.
+billed. Both follow the same rules. All functions are pure.
 
 The most is reserved before a request is sent: the whole prompt at its dearest rate, all answers as long as they may be,
 every tool called as often as it may be, each time with the prompt once more and with what it found. A discount that a
@@ -157,7 +157,8 @@ def _text_bill(price: Price, demand: Demand, usage: Usage, reported: Reported, m
 
 
 def _served(price: Price, demand: Demand, usage: Usage, reported: Reported) -> Price:
-    """The price of the tier that served the request; of the dearest that it asked for, where nobody says which."""
+    """The price of the tier that served the request. Where nobody says which tier that was, the price of the dearest
+    tier that the request asked for."""
     if usage.estimated and not reported.tier:
         return _dearest(price, demand.wants)
     served = price.served(reported.tier)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from proxy.access.directory import Directory
 from proxy.app import declared, factories
 from proxy.core.layout.tiers import ClassicPolicy
 from proxy.core.modes import Mode
@@ -138,7 +139,7 @@ def test_teams_have_their_modes_and_the_master_key_has_none_of_them(tmp_path: Pa
 
     async def main() -> None:
         store = MemoryStore()
-        known = declared.directory(read, store)
+        known = Directory(declared.declared(read), store)
         await known.load()
         identity = declared.identity(read, known, store)
         red = identity.admit([("authorization", "Bearer rk")], 0.0)
