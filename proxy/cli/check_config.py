@@ -99,7 +99,7 @@ def _keys(settings: Settings) -> str:
 
 
 def _budget_text(budget: Budget) -> str:
-    """A budget in a few words: "month: 500 USD (soft 400) by team, Europe/Berlin"."""
+    """A budget in a few words: "user-month: 500 USD (soft 400) for each user"."""
     hard, soft, unit = budget.usd, budget.soft_usd, "USD"
     if budget.unit == "tokens":
         hard, soft, unit = budget.tokens, budget.soft_tokens, "tokens"

@@ -103,7 +103,11 @@ def _most_text(
     prompt = most_prompt(price, demand, prompt_tokens) * (1 + calls) + calls * _FOUND_TOKENS
     rate = _dearest(price, wants)
     nanos = worst_case(rate, prompt, output_tokens, long_life=long_life)
-    output = _dearest_output(extras, wants)
+    output = max(
+        extras.reasoning,
+        extras.audio_out if wants.has_audio else 0.0,
+        extras.image_out if wants.has_images else 0.0,
+    )
     usd = output_tokens * max(0.0, output - rate.at(prompt).output)
     usd += sum(_call_usd(extras, tool, count) for tool, count in wants.calls) + extras.request
     if _searches(model) and not any(tool is Tool.SEARCH for tool, _ in wants.calls):
@@ -121,12 +125,6 @@ def _dearest(price: Price, wants: Wants) -> Price:
         served = max(price, asked, key=lambda one: one.input + one.output)
     factor = (price.extras.fast if wants.is_fast else 1.0) * (price.extras.local if wants.is_local else 1.0)
     return served if factor == 1.0 else served.times(factor)
-
-
-def _dearest_output(extras: Extras, wants: Wants) -> float:
-    sound = extras.audio_out if wants.has_audio else 0.0
-    images = extras.image_out if wants.has_images else 0.0
-    return max(extras.reasoning, sound, images)
 
 
 def _call_usd(extras: Extras, tool: Tool, count: int) -> float:
