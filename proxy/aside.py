@@ -12,13 +12,15 @@ larger numbers: one does the large, one the very large.
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from functools import partial
+from typing import ParamSpec, TypeVar
 
 LARGE_BYTES = 512 << 10
 """About a millisecond of reading: below that a thread costs more than it spares."""
 _VAST_BYTES = 4 << 20
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Aside:
@@ -33,9 +35,11 @@ class Aside:
         pool = self._large if size < _VAST_BYTES else self._vast
         return await asyncio.get_running_loop().run_in_executor(pool, work)
 
-    async def run_large(self, size: int, work: Callable[[], T]) -> T:
-        """Runs small work at once, and large work as ``run`` does."""
-        return work() if size < LARGE_BYTES else await self.run(size, work)
+    async def run_large(self, size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of work with these arguments: small work is done at once, large work as ``run`` does it."""
+        if size < LARGE_BYTES:
+            return work(*args, **kwargs)
+        return await self.run(size, partial(work, *args, **kwargs))
 
     def close(self) -> None:
         """End the threads, once their work is done."""

@@ -240,7 +240,8 @@ def error_body(error: ProxyError, form: ErrorForm = ErrorForm.OPENAI) -> bytes:
         body["missing"] = error.missing
     if form is ErrorForm.OPENAI:
         return _json({"error": body})
-    return _json({"type": "error", "error": {**body, "type": _anthropic_type(error.status)}})
+    general = "invalid_request_error" if error.status < 500 else "api_error"
+    return _json({"type": "error", "error": {**body, "type": _ANTHROPIC_TYPES.get(error.status, general)}})
 
 
 def _json(body: object) -> bytes:
@@ -255,7 +256,3 @@ def sse_error(error: ProxyError, form: ErrorForm = ErrorForm.OPENAI) -> bytes:
     """The error as a server-sent event, for a stream that has begun. No ``[DONE]`` follows it."""
     name = b"" if form is ErrorForm.OPENAI else b"event: error\n"
     return name + b"data: " + error_body(error, form) + b"\n\n"
-
-
-def _anthropic_type(status: int) -> str:
-    return _ANTHROPIC_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")

@@ -19,7 +19,7 @@ _ID_CHARS = 12
 
 
 def new_key() -> str:
-    """A key that nobody has seen."""
+    """A new key, made at random."""
     return PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(_KEY_CHARS))
 
 

@@ -146,14 +146,14 @@ class Settlement:
 
 @dataclass(slots=True)
 class Exchange:
-    """One request on its way."""
+    """One request, from its arrival to its settlement."""
 
     arrival: Arrival
     principal: Principal | None = None
     requested: Requested = Requested()
     objects: ObjectUse = ObjectUse()
     deployment: Deployment | None = None
-    """Whose turn it is to serve the exchange."""
+    """The deployment whose turn it is to serve the exchange."""
     planned: Planned = Planned()
     reservation: Reservation | None = None
     """Set once, by ``Admission.reserve``."""

@@ -78,7 +78,7 @@ class Intake:
         """Who may serve the request, in the order in which its session asks them; only the first of them, once, if the
         request must not be repeated. Raises UnknownModel, Forbidden, InvalidRequest, CircuitOpen."""
         principal, head, models = exchange.admitted, raw.head, self._ports.models
-        reach = await self._aside.run_large(raw.size, partial(reach_of_request, exchange.parsed, client, raw))
+        reach = await self._aside.run_large(raw.size, reach_of_request, exchange.parsed, client, raw)
         if head is not None:
             exchange.requested = Requested(head.model, head.stream, head.wants_usage)
             if head.user and not principal.user:
@@ -94,7 +94,7 @@ class Intake:
         levels = pinned(levels, exchange)
         levels, wider = await self._fitting(exchange, raw, levels, wider)
         is_spread = any(len(level) > 1 for level in (*levels, *wider))
-        key = await self._aside.run_large(raw.size, partial(session_key, principal, head)) if is_spread else b""
+        key = await self._aside.run_large(raw.size, session_key, principal, head) if is_spread else b""
         policy = policy_for(self.rules.retries, client.headers) if may_repeat else ONE_TRY
         on_failure = partial(self._ports.meter.failed, exchange)
         attempts = Attempts(levels, key, self._breakers, policy, exchange.elapsed_s, on_failure, may_move=may_repeat)
@@ -123,8 +123,8 @@ class Intake:
         asked = raw.head.asked if raw.head is not None else {} if raw.is_unread else None
         model, attempts = exchange.requested.model, route.attempts
         further = further_of(self._ports.models, route.reach, model, attempts.deployment)
-        work = partial(demand_of, exchange.arrival.method, exchange.parsed.text, asked, upload_bytes)
-        demand = await self._aside.run_large(sum(map(len, (asked or {}).values())), work)
+        size, method, path = sum(map(len, (asked or {}).values())), exchange.arrival.method, exchange.parsed.text
+        demand = await self._aside.run_large(size, demand_of, method, path, asked, upload_bytes)
         asks = exchange.requested
         exchange.requested = Requested(asks.model, asks.stream, asks.wants_usage, demand, asks.decided_by)
         await self._ports.admission.reserve(exchange, (*attempts.others, *further.deployments))

@@ -33,7 +33,7 @@ Page = Mapping[str, object]
 
 @dataclass(slots=True)
 class Listing:
-    """One list."""
+    """One request for a list."""
 
     exchange: Exchange
     client: Client
@@ -123,8 +123,10 @@ def _rows(page: Page) -> list[Page]:
 
 
 def _unknown() -> Forbidden:
-    message = "The upstream's list is of a form that this proxy does not know, so that it cannot show your part of it."
-    return Forbidden(message, code="path_not_allowed")
+    return Forbidden(
+        "The upstream's list is of a form that this proxy does not know, so that it cannot show your part of it.",
+        code="path_not_allowed",
+    )
 
 
 def _wanted(query: str) -> int:

@@ -1,7 +1,5 @@
 """Requests on all other paths: read as far as is needed to know whose model they ask for, and passed through."""
 
-from functools import partial
-
 from proxy.aside import Aside
 from proxy.core.access.reach import is_body_path
 from proxy.core.access.unambiguous import unambiguous
@@ -79,8 +77,10 @@ class RawRequests:
             return
         models = (exchange.requested.model, *route.reach.models)
         if any(composer.requires(model, exchange.admitted) for model in models):
-            message = "the operator's prompts belong into this request, and are composed in chat completions only"
-            raise InvalidRequest(message, code="prompts_unavailable")
+            raise InvalidRequest(
+                "the operator's prompts belong into this request, and are composed in chat completions only",
+                code="prompts_unavailable",
+            )
 
     async def _forward(self, exchange: Exchange, client: Client, raw: Raw, principal: Principal, route: Route) -> None:
         attempts = route.attempts
@@ -88,8 +88,7 @@ class RawRequests:
         while True:
             deployment = attempts.deployment
             path = path_for(client.path, route.reach.place, exchange.requested.model, deployment.model)
-            work = partial(raw_call, exchange, client, deployment, raw, principal, path)
-            call = await self._aside.run_large(raw.size, work)
+            call = await self._aside.run_large(raw.size, raw_call, exchange, client, deployment, raw, principal, path)
             upstream = self._ports.upstreams[deployment.transport]
             if await relay.attempt(upstream, call, attempts, OurEdit.NONE) is AttemptResult.DONE:
                 return
@@ -119,7 +118,7 @@ class RawRequests:
             body = await client.read(limits.peek_bytes)
         if body is None:
             return Raw(client.stream(limits.upload_bytes))
-        return await self._aside.run_large(len(body), partial(_peeked, body, exchange.arrival.addressed))
+        return await self._aside.run_large(len(body), _peeked, body, exchange.arrival.addressed)
 
     async def _form(self, client: Client, principal: Principal) -> Raw:
         limit = self._limits.body_bytes

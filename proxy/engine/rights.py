@@ -84,7 +84,7 @@ def further_of(models: Models, reach: Reach, asked: str, first: Deployment) -> F
             deployment = models.levels(name)[0][0]
         except UnknownModel:
             return Further(tuple(found), name)
-        if not _is_same_upstream(deployment, first) or not _is_called(deployment, name):
+        if not is_same_upstream(deployment, first) or not _is_called(deployment, name):
             return Further(tuple(found), name)
         found.append(deployment)
     return Further(tuple(found))
@@ -109,15 +109,15 @@ def permitted(levels: Levels, principal: Principal, exchange: Exchange, reach: R
             raise _not_allowed(name)
     if further.unknown is not None:
         raise _not_allowed(further.unknown)
-    levels = [[d for d in level if d.name == first.name or allows(principal.models, _names(d))] for level in levels]
-    return [level for level in levels if level]
+    return usable(levels, principal, first.name)
 
 
-def usable(levels: Levels, principal: Principal) -> Levels:
-    """Of deployments that stand in for others, those that a key may use by their own names."""
+def usable(levels: Levels, principal: Principal, checked: str | None = None) -> Levels:
+    """Of deployments that stand in for others, those that a key may use by their own names. Those of the name
+    ``checked`` stay in any case."""
     if allows_all(principal.models):
         return levels
-    found = [[d for d in level if allows(principal.models, _names(d))] for level in levels]
+    found = [[d for d in level if d.name == checked or allows(principal.models, _names(d))] for level in levels]
     return [level for level in found if level]
 
 
@@ -148,7 +148,8 @@ def _names(deployment: Deployment, asked: str = "") -> list[str]:
     return [name for name in (asked, deployment.name, deployment.entry) if name]
 
 
-def _is_same_upstream(one: Deployment, other: Deployment) -> bool:
+def is_same_upstream(one: Deployment, other: Deployment) -> bool:
+    """Whether two deployments reach the same server with the same key."""
     return (one.transport, one.base_url, one.api_key) == (other.transport, other.base_url, other.api_key)
 
 

@@ -71,7 +71,7 @@ def ambiguity(headers: Sequence[tuple[bytes, bytes]], http_version: str) -> str:
 if HttpToolsProtocol is not None:
 
     class _GuardedProtocol(HttpToolsProtocol):
-        """One connection."""
+        """One connection within the bounds."""
 
         limits = WireLimits()
 
@@ -199,7 +199,7 @@ if HttpToolsProtocol is not None:
                 super().send_400_response(msg)
 
         def _grow(self, size: int) -> None:
-            """Trailers count, too."""
+            """Count bytes of the head. Trailers count as well."""
             self._size += size
             if self._size > self.limits.head_bytes or self._count > self.limits.headers:
                 most = f"{self.limits.headers} headers, or {self.limits.head_bytes} bytes of them"

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from proxy.core.model_patterns import allows
 from proxy.engine import Engine
+from proxy.engine.rights import is_same_upstream
 from proxy.errors import ProxyError, UnknownModel
 from proxy.ports import Deployment, Models, Principal
 from proxy.web.connection import Connection
@@ -64,10 +65,7 @@ class ModelsEndpoint:
             asked = self.models.unnamed()[0]
         except UnknownModel:
             return False
-        is_there = (asked.transport, asked.base_url, asked.api_key) == (
-            deployment.transport, deployment.base_url, deployment.api_key,
-        )  # fmt: skip
-        return is_there and deployment.model == name
+        return is_same_upstream(asked, deployment) and deployment.model == name
 
     def _allows(self, principal: Principal, name: str) -> bool:
         if not principal.models:

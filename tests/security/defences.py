@@ -202,7 +202,7 @@ DEFENCES = (
     Defence("names that mean one model", "proxy.core.model_patterns:is_ordinary", always(True), ["test_rights.py"]),
     Defence("further models", "proxy.engine.rights:further_of", always(Further()), ["test_rights.py"]),
     Defence("further models by their names there", "proxy.engine.rights:_is_called", always(True), ["test_rights.py"]),
-    Defence("further models of the same upstream", "proxy.engine.rights:_is_same_upstream", always(True),
+    Defence("further models of the same upstream", "proxy.engine.rights:is_same_upstream", always(True),
             ["test_rights.py"]),
     Defence("what has no known price under a limit", "proxy.engine.rights:refuse_unpriced", nothing,
             ["test_rights.py"]),

@@ -209,7 +209,7 @@ def _read_members(members: Values, found: _Found) -> None:
 
 
 def _read_member(name: str, members: Values, found: _Found) -> None:
-    """Read one member. Raises NotUnderstood."""
+    """Find the models that one member names. Raises NotUnderstood."""
     raw = members[name]
     if not name.isascii() or name != name.strip() or name.lower() != name:
         _read_odd(name, raw, found)

@@ -171,8 +171,9 @@ def references(body: bytes, *, has_items: bool) -> list[Reference]:
     try:
         parsed = json.loads(body.removeprefix(b"\xef\xbb\xbf"), object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
-        message = "the body seems to refer to stored objects and cannot be read: send plain JSON"
-        raise InvalidRequest(message, code="invalid_json") from error
+        raise InvalidRequest(
+            "the body seems to refer to stored objects and cannot be read: send plain JSON", code="invalid_json"
+        ) from error
     found = dict.fromkeys(_walk(parsed, has_items=has_items))
     if len(found) > MOST_REFERENCES:
         raise InvalidRequest(f"the body refers to more than {MOST_REFERENCES} stored objects")
@@ -193,7 +194,9 @@ def _walk(root: object, *, has_items: bool) -> Iterator[Reference]:
         if isinstance(value, _Object):
             if is_item:
                 yield from _item(value)
-            is_tool_use = any(name.lower() == "type" and _is_in(kind, _TOOL_USES) for name, kind in value)
+            is_tool_use = any(
+                name.lower() == "type" and isinstance(kind, str) and kind in _TOOL_USES for name, kind in value
+            )
             for name, inner in value:
                 plain = name.lower()
                 yield from _member(plain, inner, value)
@@ -246,7 +249,3 @@ def _item(item: _Object) -> Iterator[Reference]:
         for name, value in item:
             if name.lower() == "id":
                 yield from _ids("id", value, _ITEM)
-
-
-def _is_in(value: object, words: frozenset[str]) -> bool:
-    return isinstance(value, str) and value in words

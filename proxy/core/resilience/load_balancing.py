@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 
 class Weighted(Protocol):
-    """What is drawn from."""
+    """One of the equals from which a session draws."""
 
     @property
     def id(self) -> str:

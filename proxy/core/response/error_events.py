@@ -20,7 +20,7 @@ _EDGE_BYTES = 32
 
 
 class ErrorEvents:
-    """One stream."""
+    """The events of one stream."""
 
     __slots__ = ("_cutter", "_edge", "_is_dropping", "_redaction")
 

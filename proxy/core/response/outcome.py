@@ -22,7 +22,6 @@ class Outcome:
     reported: Reported = NOTHING_REPORTED
     saw_content: bool = False
     finish_reason: str = ""
-    is_done: bool = False
     error: Mapping[str, object] | None = None
     events: int = 0
     tokens: int = 0

@@ -82,7 +82,7 @@ class PanelStream:
 
     @property
     def taken(self) -> int:
-        """Calls of our tool."""
+        """How many calls of our tool were taken out."""
         return sum(calls.our_calls for calls in self._calls.values())
 
     def feed(self, chunk: bytes) -> bytes:

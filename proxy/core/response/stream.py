@@ -131,7 +131,6 @@ class StreamFold:
         return replace(
             outcome,
             saw_content=self.saw_content,
-            is_done=self._is_done,
             error=self._error,
             events=self._events,
             tokens=self._received.tokens() if outcome.usage is None else 0,

@@ -97,11 +97,6 @@ class StreamedCalls:
         self._beyond: int | None = None  # the index of the latest call of ours that is not kept
         self.client_calls = self.our_calls = 0
 
-    @property
-    def is_open(self) -> bool:
-        """Whether something waits for a decision."""
-        return self._decided < len(self._calls)
-
     def take(self, entries: list[Raw]) -> list[bytes]:
         """Take the pieces of one event."""
         passed: list[bytes] = []
@@ -123,7 +118,7 @@ class StreamedCalls:
         return passed
 
     def end(self) -> list[bytes]:
-        """No further piece comes."""
+        """No further piece comes: every call is decided."""
         passed: list[bytes] = []
         for call in self._calls[self._decided :]:
             call.settle()

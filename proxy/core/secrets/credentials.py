@@ -57,7 +57,7 @@ def sent_keys(headers: Headers) -> list[str]:
 
 def secrets_in(headers: Headers) -> tuple[str, ...]:
     """Whatever stands in a header for credentials, each text once: what must not be found anywhere else."""
-    return tuple(dict.fromkeys(_credentials(headers)))
+    return tuple(dict.fromkeys(_long(bare(value) for name, value in headers if canonical(name) in CREDENTIAL_HEADERS)))
 
 
 def client_key(headers: Headers) -> str | None:
@@ -81,10 +81,6 @@ def own_secrets(headers: Headers, *, is_virtual: bool, forwards_key: bool) -> tu
 def holds(text: str, secrets: Iterable[str]) -> bool:
     """Whether one of the secrets stands in the text."""
     return any(secret in text for secret in secrets)
-
-
-def _credentials(headers: Headers) -> Iterator[str]:
-    return _long(bare(value) for name, value in headers if canonical(name) in CREDENTIAL_HEADERS)
 
 
 def _long(values: Iterable[str]) -> Iterator[str]:

@@ -9,7 +9,6 @@ deployment, the same transport with its deadline and its redaction, past the sam
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from proxy.aside import Aside
 from proxy.core.resilience.retry import Failure
@@ -66,7 +65,7 @@ class NotContinued(UpstreamError):
 
 
 class FurtherCalls:
-    """Those of one attempt, and its first call."""
+    """The first call of one attempt, and the calls that follow it."""
 
     def __init__(
         self,
@@ -103,9 +102,9 @@ class FurtherCalls:
         if self._client.has_left or message is None or not isinstance(body, bytes):
             return None
         with suppress_and_log("panels.answer"):
-            work = partial(self._continued, body, message, calls)
             # Each call may ask for the same panel, which may be nearly all of the body.
-            following = await self.aside.run_large(len(body) * (1 + len(calls)), work)
+            size = len(body) * (1 + len(calls))
+            following = await self.aside.run_large(size, self._continued, body, message, calls)
         if following is None or not self._may_spend(len(following) - len(body)) or not self._attempts.goes_on():
             return None
         headers = [(name, value) for name, value in self._call.headers if name.lower() not in _OF_ONE_CALL]
@@ -138,12 +137,12 @@ class FurtherCalls:
         _log.warning("exchange %s: a panel's call was not answered (%s)", self._exchange.arrival.id, error.code)
 
     def left_over(self, calls: int) -> None:
-        """Calls were taken out, and nothing follows."""
+        """Calls of our tool were taken out of the answer, and no further call follows."""
         is_last = len(self._made) > MOST_FURTHER
         self.count(PanelCallOutcome.GAVE_UP if is_last else PanelCallOutcome.TAKEN_OUT, calls)
 
     def count(self, outcome: PanelCallOutcome, calls: int) -> None:
-        """So many calls of ours have ended so."""
+        """Count calls of our tool by what became of them."""
         if calls:
             self._exchange.answer.panel_calls[outcome.value] += calls
 

@@ -7,7 +7,6 @@ The client sees one answer, whose usage is the sum. An answer that came compress
 """
 
 from collections.abc import AsyncIterator
-from functools import partial
 
 from proxy.core.response.body_fold import BodyFold
 from proxy.core.response.outcome import Outcome
@@ -29,7 +28,7 @@ _MOST_BODY_BYTES = 8 << 20
 
 
 class PanelCalls:
-    """Those of one exchange."""
+    """The calls of panels in one exchange."""
 
     def __init__(self, exchange: Exchange, client: Client, service: PanelService) -> None:
         self._exchange = exchange
@@ -74,7 +73,7 @@ class _Continued:
 
 
 class StreamAnswer(_Continued):
-    """A stream of events."""
+    """A stream of events, with the streams that go on with it."""
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The answers as one stream. Raises what interrupts it."""
@@ -157,7 +156,7 @@ class BodyAnswer(_Continued):
             yield await self._last(b"".join(parts), may_follow=may_follow)
 
     async def _last(self, body: bytes, *, may_follow: bool) -> bytes:
-        """What the client gets."""
+        """The body that the client gets for this one."""
         further, earlier = self._further, NOTHING_EARLIER
         read = await self._panel_body(body, may_follow=may_follow)
         while calls := read.wanted:
@@ -197,4 +196,4 @@ class BodyAnswer(_Continued):
         return read
 
     async def _panel_body(self, body: bytes, *, may_follow: bool) -> PanelBody:
-        return await self._further.aside.run_large(len(body), partial(panel_body, body, may_follow=may_follow))
+        return await self._further.aside.run_large(len(body), panel_body, body, may_follow=may_follow)

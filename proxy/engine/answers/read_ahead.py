@@ -65,7 +65,7 @@ class ReadAhead:
         await self._answer.aclose()
 
     async def _one(self) -> None:
-        """Read a chunk, or the end."""
+        """Read the next chunk, or note that the body has ended."""
         try:
             self._chunks.append(await anext(self._rest))
         except StopAsyncIteration:

@@ -43,7 +43,7 @@ class AttemptResult(Enum):
     REFUSED = auto()
     """A 4xx that an edit of ours may have caused, or an empty stream."""
     FAILED = auto()
-    """Another attempt follows."""
+    """The attempt failed, and another one follows."""
     TOO_LARGE = auto()
     """The upstream refuses the request as too large for the context window, and the exchange has a profile that says
     what becomes of it."""
@@ -71,7 +71,7 @@ class _Hold:
         return not (is_known or self._size > self._most_bytes or elapsed_s > self._until_s)
 
     def taken(self) -> bytes:
-        """All that was kept."""
+        """All chunks that were kept, as one."""
         return b"".join(self._chunks)
 
 
@@ -224,10 +224,8 @@ class AnswerRelay:
             if hold is None and not attempts.may_follow:
                 await client.start(answer.status, headers)
             async for chunk in chunks:
-                if exchange.answer.first_byte_s is None:
-                    self._first_byte()
                 out = fold.feed(chunk)
-                self._note_text(fold)
+                self._note_times(fold)
                 if hold is None or not hold.keeps(out, fold, exchange.elapsed_s()):
                     attempts.answered()
                     out, hold = out if hold is None else hold.taken(), None
@@ -300,16 +298,16 @@ class AnswerRelay:
         headers += own_headers(self._exchange)
         return headers
 
-    def _first_byte(self) -> None:
-        exchange = self._exchange
-        exchange.answer.first_byte_s = exchange.elapsed_s()
-        if exchange.planned.plan is not None and exchange.answer.is_accepted:
+    def _note_times(self, fold: Fold) -> None:
+        exchange, answer = self._exchange, self._exchange.answer
+        if answer.first_text_s is None and fold.has_text:
+            answer.first_text_s = exchange.elapsed_s()
+        if answer.first_byte_s is not None:
+            return
+        answer.first_byte_s = exchange.elapsed_s()
+        if exchange.planned.plan is not None and answer.is_accepted:
             with suppress_and_log("planner.on_accepted"):
                 self._planner.on_accepted(exchange.planned.plan, exchange.time())
-
-    def _note_text(self, fold: Fold) -> None:
-        if self._exchange.answer.first_text_s is None and fold.has_text:
-            self._exchange.answer.first_text_s = self._exchange.elapsed_s()
 
     async def _broken(self, error: ProxyError, fold: Fold) -> None:
         """The upstream broke off. A stream of events says so in an event that SDKs raise; then every answer is cut

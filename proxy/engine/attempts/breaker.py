@@ -37,7 +37,7 @@ class Breakers:
         return breaker is None or breaker.admits(self._now())
 
     def waits_s(self, deployment: Deployment) -> float:
-        """How long until it is worth asking again."""
+        """Seconds until it is worth asking the deployment again."""
         breaker = self._breakers.get(deployment.id)
         return 0.0 if breaker is None else breaker.waits_s(self._now())
 

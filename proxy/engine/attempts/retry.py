@@ -85,12 +85,12 @@ class Attempts:
 
     @property
     def has_wider(self) -> bool:
-        """Whether there is any such deployment."""
+        """Whether a deployment with a wider context window is left to be asked."""
         return bool(self._wider)
 
     @property
     def others(self) -> tuple[Deployment, ...]:
-        """Who may serve the exchange instead."""
+        """The deployments that may serve the exchange instead."""
         own = (d for i, (_, d) in enumerate(self._options) if i != self._index)
         return (*own, *(d for _, d in self._wider))
 

@@ -202,8 +202,10 @@ def _check_fields(head: str, refuses: Callable[[str], bool]) -> None:
     for _, name in _names(_fields(head)):
         plain = unquote(name.rpartition("'")[2])
         if any(refuses(part.strip(" []")) for part in plain.replace("[", ".").split(".")):
-            message = "this key may send no form with a field that refers to stored objects or names further models"
-            raise InvalidRequest(message, param=plain[:_MOST_PARAM_CHARS])
+            raise InvalidRequest(
+                "this key may send no form with a field that refers to stored objects or names further models",
+                param=plain[:_MOST_PARAM_CHARS],
+            )
 
 
 def _may_be_model(name: str) -> bool:

@@ -60,8 +60,10 @@ def is_compressed(client: Client) -> bool:
 
 def refuse_compressed() -> NoReturn:
     """A few kilobytes can be gigabytes when they are unpacked."""
-    message = "compressed request bodies are not read here, and this one's model must be known: send it as it is"
-    raise InvalidRequest(message, code="unsupported_encoding")
+    raise InvalidRequest(
+        "compressed request bodies are not read here, and this one's model must be known: send it as it is",
+        code="unsupported_encoding",
+    )
 
 
 def raw_call(

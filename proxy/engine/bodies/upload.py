@@ -41,7 +41,7 @@ class Upload:
 
     @property
     def head(self) -> RequestFields | None:
-        """What is known of the request."""
+        """What the form says of the request, as far as that is known."""
         return RequestFields(self.model, False, False, None) if self.model else None
 
     def length(self, model: str) -> str | None:

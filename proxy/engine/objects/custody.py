@@ -94,8 +94,8 @@ class Custody:
             return
         if isinstance(raw.body, bytes):
             if raw.body:
-                body, has_items = raw.body, _has_items(operation)
-                named = await self._aside.run_large(len(body), lambda: references(body, has_items=has_items))
+                size, has_items = len(raw.body), _has_items(operation)
+                named = await self._aside.run_large(size, references, raw.body, has_items=has_items)
                 await self._check(exchange, named)
         elif not (isinstance(raw.body, Upload) or raw.is_form):
             what = "its length, or for a compressed body its content, cannot be checked here"
@@ -112,8 +112,9 @@ class Custody:
                 found = await self._store.owned(team, [_kept(name) for name in names], self._clock.now())
         except (StoreError, TimeoutError) as error:
             self._failed("objects")
-            message = "It cannot be checked whose the objects of this request are: the store does not answer."
-            raise StoreUnavailable(message) from error
+            raise StoreUnavailable(
+                "It cannot be checked whose the objects of this request are: the store does not answer."
+            ) from error
         return [one or other for one, other in zip(found, late, strict=True)]
 
     async def remember(self, exchange: Exchange, bill: str = "") -> None:
@@ -187,8 +188,11 @@ class Custody:
                 )
             pin = exchange.objects.pin
             if pin is not None and place(pin) != place(made_by):
-                message = "the request's objects live at different deployments: it can go to one of them only"
-                raise InvalidRequest(message, param=reference.member, code="objects_apart")
+                raise InvalidRequest(
+                    "the request's objects live at different deployments: it can go to one of them only",
+                    param=reference.member,
+                    code="objects_apart",
+                )
             exchange.objects = replace(exchange.objects, pin=pin or made_by)
 
     async def _keep(self, team: str, records: Sequence[ObjectRecord]) -> None:
@@ -248,8 +252,9 @@ def pinned(levels: Sequence[Sequence[Deployment]], exchange: Exchange) -> Sequen
         return ((pin,),)
     kept = [[one for one in level if place(one) == place(pin)] for level in levels]
     if not any(kept):
-        message = "the request's objects live at another deployment than its model"
-        raise InvalidRequest(message, param="model", code="objects_apart")
+        raise InvalidRequest(
+            "the request's objects live at another deployment than its model", param="model", code="objects_apart"
+        )
     return [level for level in kept if level]
 
 
@@ -275,7 +280,7 @@ class FileWatch:
         self._lines = Lines()
 
     def __call__(self, chunk: bytes) -> None:
-        """Look at a chunk."""
+        """Look for references in a chunk of the file."""
         if self._exchange.objects.operation.family != "files":
             return
         self._lines.feed(chunk)
@@ -284,7 +289,7 @@ class FileWatch:
 
 
 def _server(deployment: Deployment) -> str:
-    """Where an object's id is unique."""
+    """The server within which an object's id is unique, as a digest."""
     return digest(deployment.transport.value.encode(), deployment.base_url.encode()).hex()[:16]
 
 
@@ -324,7 +329,7 @@ def _is_stored(operation: Operation, raw: Raw) -> bool:
 
 
 def _kept(name: str) -> str:
-    """An id as the store keeps it."""
+    """An object's id as the store keeps it: a digest stands for one that is long or odd."""
     if len(name) <= 128 and name.isascii() and name.isprintable():
         return name
     return "~" + digest(name.encode("utf-8", "surrogatepass")).hex()

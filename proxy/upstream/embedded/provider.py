@@ -41,7 +41,7 @@ class ProviderReply:
 
 
 class Provider:
-    """Answers by one cache profile."""
+    """A provider that answers by one cache profile."""
 
     def __init__(self, profile: CacheProfile, encode: Encode, *, remembered: int = KNOWN_TURNS) -> None:
         self._profile = profile

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 
 import orjson
@@ -121,7 +122,7 @@ class EmbeddedUpstream:
         headers = (*(_SSE if reply.is_stream else _JSON), *_request_headers(call, ledger))
         if FaultKind.EMPTY_STREAM in shapes or FaultKind.NO_BYTES in shapes:
             nothing = [DONE] if reply.is_stream and FaultKind.EMPTY_STREAM in shapes else []
-            return EmbeddedAnswer(200, headers, Production(chunks=nothing, ended=_count_empty(ledger)))
+            return EmbeddedAnswer(200, headers, Production(chunks=nothing, ended=partial(_count_empty, ledger)))
         slow = shapes.get(FaultKind.SLOW_FIRST_BYTE)
         first_byte_s = slow.seconds if slow is not None else _number(call.deployment, "first_byte_s", 0.0)
         chunks, cut = reply.chunks, shapes.get(FaultKind.CUT)
@@ -216,11 +217,8 @@ def _request_headers(call: Call, ledger: Ledger) -> Headers:
     return (("x-request-id", f"req_{name}"), ("x-ratelimit-limit-requests", "10000"))
 
 
-def _count_empty(ledger: Ledger) -> Callable[[AnswerEnd, int], None]:
-    def ended(ending: AnswerEnd, produced: int) -> None:
-        ledger.empty += 1
-
-    return ended
+def _count_empty(ledger: Ledger, ending: AnswerEnd, produced: int) -> None:
+    ledger.empty += 1
 
 
 def _cut(chunks: Sequence[bytes], after: int) -> Sequence[bytes]:

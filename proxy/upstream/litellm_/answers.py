@@ -61,7 +61,8 @@ def empty_stream(stream: Stream) -> WholeAnswer:
 
 
 def render(response: Any) -> bytes:
-    """A response as JSON, without the members that litellm left None, but for those that OpenAI sends as null."""
+    """A response, or a chunk of one, as JSON. Members that litellm left None are left out, but for those that OpenAI
+    sends as null."""
     body: dict[str, Any] = response.model_dump(exclude_none=True, warnings=False)
     for choice in body.get("choices", ()):
         choice.setdefault("finish_reason", None)
@@ -72,10 +73,7 @@ def render(response: Any) -> bytes:
 
 def render_chunk(chunk: Any) -> bytes:
     """A chunk as a server-sent event."""
-    body: dict[str, Any] = chunk.model_dump(exclude_none=True, warnings=False)
-    for choice in body.get("choices", ()):
-        choice.setdefault("finish_reason", None)
-    return b"data: " + orjson.dumps(body, default=str) + b"\n\n"
+    return b"data: " + render(chunk) + b"\n\n"
 
 
 def _provider_headers(response: object) -> Headers:

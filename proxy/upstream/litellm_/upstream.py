@@ -28,8 +28,10 @@ class LitellmUpstream:
         """Make the call. A streamed answer is open once its first chunk has arrived; a refusal is an Answer too."""
         fields = _FIELDS.get(call.path)
         if fields is None:
-            message = f"/v1{call.path} needs the http transport: the litellm transport serves chat and embeddings"
-            raise NotFound(message, code="unknown_path")
+            raise NotFound(
+                f"/v1{call.path} needs the http transport: the litellm transport serves chat and embeddings",
+                code="unknown_path",
+            )
         body = await _read(call)
         litellm = await self._library.module()
         deployment = call.deployment

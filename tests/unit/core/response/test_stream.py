@@ -32,7 +32,7 @@ def test_whole_events_pass_at_once_and_the_usage_event_is_dropped() -> None:
     outcome = fold.outcome()
     assert outcome.usage is not None
     assert (outcome.usage.prompt, outcome.usage.output) == (7, 2)
-    assert (outcome.finish_reason, outcome.is_done, outcome.is_empty, outcome.events) == ("stop", True, False, 5)
+    assert (outcome.finish_reason, outcome.is_empty, outcome.events) == ("stop", False, 5)
 
 
 def test_a_client_that_asked_for_usage_gets_it() -> None:
@@ -58,7 +58,7 @@ def test_every_line_ending_is_an_ending(end: bytes) -> None:
     fold = StreamFold(drop_usage=True)
     chunks = [event(WORD, end), event(USAGE, end), b"data: [DONE]" + end]
     assert fold_all(fold, *chunks) == chunks[0] + chunks[2]
-    assert fold.outcome().is_done
+    assert fold.keeps_end
 
 
 def test_comments_other_fields_and_blank_lines_pass_unchanged() -> None:
