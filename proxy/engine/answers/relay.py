@@ -300,14 +300,13 @@ class AnswerRelay:
 
     def _note_times(self, fold: Fold) -> None:
         exchange, answer = self._exchange, self._exchange.answer
+        if answer.first_byte_s is None:
+            answer.first_byte_s = exchange.elapsed_s()
+            if exchange.planned.plan is not None and answer.is_accepted:
+                with suppress_and_log("planner.on_accepted"):
+                    self._planner.on_accepted(exchange.planned.plan, exchange.time())
         if answer.first_text_s is None and fold.has_text:
             answer.first_text_s = exchange.elapsed_s()
-        if answer.first_byte_s is not None:
-            return
-        answer.first_byte_s = exchange.elapsed_s()
-        if exchange.planned.plan is not None and answer.is_accepted:
-            with suppress_and_log("planner.on_accepted"):
-                self._planner.on_accepted(exchange.planned.plan, exchange.time())
 
     async def _broken(self, error: ProxyError, fold: Fold) -> None:
         """The upstream broke off. A stream of events says so in an event that SDKs raise; then every answer is cut
