@@ -4,8 +4,6 @@ A body that is too long to be kept passes on as it comes, and is read in outline
 Sans-IO.
 """
 
-from dataclasses import replace
-
 from proxy.core.account.said import known_items
 from proxy.core.response.event_format import BOM, payload_of
 from proxy.core.response.outcome import AnswerFacts, Outcome
@@ -100,7 +98,7 @@ class BodyFold(RawFold):
         """The body ended: read it."""
         body = b"".join(self._chunks) if self._outline is None else self._outline.text()
         self._chunks.clear()
-        self._outcome = replace(_outcome_of(body), saw_content=self.saw_content)
+        self._outcome = _outcome_of(body, saw_content=self.saw_content)
         return b""
 
     def outcome(self) -> Outcome:
@@ -110,12 +108,12 @@ class BodyFold(RawFold):
         return Outcome(saw_content=self.saw_content, tokens=max(self._size, self._length) // _BYTES_PER_TOKEN)
 
 
-def _outcome_of(body: bytes) -> Outcome:
+def _outcome_of(body: bytes, *, saw_content: bool) -> Outcome:
     try:
         members = members_of(body.removeprefix(BOM))
     except Unreadable:
-        return Outcome()
+        return Outcome(saw_content=saw_content)
     payload = {name: payload_of(bytes(raw)) for name, raw in members.items() if name in _READ}
     facts = AnswerFacts()
     facts.learn(payload | {name: known_items(members[name]) for name in _ITEM_LISTS if name in members})
-    return facts.outcome()
+    return facts.outcome(saw_content=saw_content)

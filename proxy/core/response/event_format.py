@@ -37,7 +37,7 @@ class Part(Enum):
 class EventCutter:
     """A stream of events, cut into its parts, which are all of its bytes."""
 
-    __slots__ = ("_edge", "_is_long", "_size", "_waiting")
+    __slots__ = ("_edge", "_is_long", "_size", "_waiting", "is_between")
 
     def __init__(self) -> None:
         # Joined once, so that small pieces cost no more than large ones.
@@ -45,11 +45,8 @@ class EventCutter:
         self._size = 0
         self._edge = b""  # the last bytes of what waits; of a long event, the last bytes that were given out
         self._is_long = False
-
-    @property
-    def is_between(self) -> bool:
-        """Whether nothing of an event has come yet."""
-        return self._size == 0 and not self._is_long
+        self.is_between = True
+        """Nothing of an event has come yet. It is asked for every chunk, and known for most of them."""
 
     def feed(self, chunk: bytes) -> list[tuple[bytes, Part]]:
         """The parts that are known with this chunk."""
@@ -59,6 +56,7 @@ class EventCutter:
             self._waiting.append(chunk)
             self._size += len(chunk)
             self._edge = (self._edge + chunk)[-EDGE_BYTES:]
+            self.is_between = self._size == 0
             return []
         return self._cut(b"".join((*self._waiting, chunk)), 0, self._size - len(self._edge))
 
@@ -92,6 +90,7 @@ class EventCutter:
             found.append((rest, Part.PIECE))
             rest = b""
         self._waiting, self._size = [rest], len(rest)
+        self.is_between = not (rest or self._is_long)
         return found
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from proxy.core.account.said import Said
 from proxy.core.response.miss_diagnostics import UNTOLD, cause_of
+from proxy.core.response.received import Received
 from proxy.core.response.reported import NOTHING_REPORTED, Reported, reported_in
 from proxy.core.response.usage import Counts, Usage, counts_of, mapping
 
@@ -61,12 +62,24 @@ class AnswerFacts:
             if isinstance(finish, str) and finish:
                 self._finish = finish
 
-    def outcome(self) -> Outcome:
-        """What is known up to now."""
+    def outcome(
+        self,
+        *,
+        saw_content: bool = False,
+        error: Mapping[str, object] | None = None,
+        events: int = 0,
+        received: Received | None = None,
+    ) -> Outcome:
+        """What is known up to now, together with what a fold knows of the bytes."""
+        usage = None if self._counts is None else self._counts.usage()
         return Outcome(
-            usage=None if self._counts is None else self._counts.usage(),
+            usage=usage,
             reported=self._reported,
+            saw_content=saw_content,
             finish_reason=self._finish,
+            error=error,
+            events=events,
+            tokens=received.tokens() if usage is None and received is not None else 0,
             cache_cause=self._cause,
             said=self._said,
         )

@@ -15,7 +15,6 @@ https://platform.openai.com/docs/api-reference/chat/create#chat-create-stream_op
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Protocol
 
 from proxy.core.response.event_format import MAX_EVENT_BYTES, EventCutter, Part, event_data, payload_of
@@ -127,13 +126,8 @@ class StreamFold:
 
     def outcome(self) -> Outcome:
         """What the stream said up to now."""
-        outcome = self._facts.outcome()
-        return replace(
-            outcome,
-            saw_content=self.saw_content,
-            error=self._error,
-            events=self._events,
-            tokens=self._received.tokens() if outcome.usage is None else 0,
+        return self._facts.outcome(
+            saw_content=self.saw_content, error=self._error, events=self._events, received=self._received
         )
 
     def _unless_end(self, passed: bytes) -> bytes:
