@@ -4,7 +4,6 @@ A call comes in pieces, and its name may be cut anywhere or come late. Pieces pa
 call is the client's, and in the order of the calls; pieces of calls of our tool never do. Memory is bounded.
 """
 
-from enum import Enum, auto
 from itertools import count
 
 import orjson
@@ -26,16 +25,10 @@ _MOST_KEPT_BYTES = 1 << 20
 _NULL = b"null"
 
 
-class _Whose(Enum):
-    OPEN = auto()
-    CLIENTS = auto()
-    OURS = auto()
-
-
 class _Call:
     """One call. ``kept`` are its pieces that have not passed; of a call of ours only the arguments are kept."""
 
-    __slots__ = ("arguments", "id", "index", "kept", "members", "name", "passes", "shift", "size", "whose")
+    __slots__ = ("arguments", "id", "index", "is_ours", "kept", "members", "name", "passes", "shift", "size")
 
     def __init__(self, index: int | None, call_id: bytes) -> None:
         self.index, self.id = index, call_id
@@ -44,14 +37,15 @@ class _Call:
         self.arguments: list[bytes] = []
         self.size = self.shift = 0
         self.kept: list[Members] = []
-        self.whose = _Whose.OPEN
+        self.is_ours: bool | None = None
+        """Whether the call is of our tool; None while that is not decided."""
         self.passes = False
 
     def take(self, entry: Members) -> None:
         """Take a piece into account."""
         function = _members(entry.get("function"))
         name = text_of(function.get("name"))
-        if self.whose is _Whose.OPEN and not name == self.name == PANEL_TOOL:  # some servers repeat it in each piece
+        if self.is_ours is None and not name == self.name == PANEL_TOOL:  # some servers repeat it in each piece
             self.name += name[: len(PANEL_TOOL) + 1]
         for member, raw in entry.items():
             if member not in ("index", "function") and bytes(raw) != _NULL:
@@ -61,26 +55,19 @@ class _Call:
         if has_arguments and self.size <= MOST_ARGUMENT_BYTES:
             self.size += len(arguments)
             self.arguments.append(arguments[1:-1])
-        if self.whose is _Whose.OPEN:
-            self._decide(has_arguments=has_arguments)
+        is_another = not PANEL_TOOL.startswith(self.name)
+        if is_another or (has_arguments and self.name) or self.size > MOST_ARGUMENT_BYTES:
+            self.settle()
 
     def settle(self) -> None:
         """No further piece comes, or none is waited for."""
-        if self.whose is _Whose.OPEN:
-            self.whose = _Whose.OURS if self.name == PANEL_TOOL else _Whose.CLIENTS
+        if self.is_ours is None:
+            self.is_ours = self.name == PANEL_TOOL
 
     def panel_call(self, number: int) -> PanelCall:
         """The call of ours as a whole."""
         arguments = b'"' + b"".join(self.arguments) + b'"' if self.size <= MOST_ARGUMENT_BYTES else None
         return panel_call(self.members, arguments, number)
-
-    def _decide(self, *, has_arguments: bool) -> None:
-        if not PANEL_TOOL.startswith(self.name):
-            self.whose = _Whose.CLIENTS
-        elif has_arguments and self.name:
-            self.settle()
-        elif self.size > MOST_ARGUMENT_BYTES:
-            self.whose = _Whose.CLIENTS
 
 
 class StreamedCalls:
@@ -109,7 +96,7 @@ class StreamedCalls:
                 continue
             call.take(entry)
             self._advance(passed)
-            if call.whose is _Whose.OURS:
+            if call.is_ours:
                 continue
             if call.passes:
                 passed.append(_shifted(entry, call.shift))
@@ -128,7 +115,7 @@ class StreamedCalls:
     def panel_calls(self) -> tuple[PanelCall, ...]:
         """The calls of ours, when all have ended."""
         numbers = count()
-        return tuple(call.panel_call(next(numbers)) for call in self._calls if call.whose is _Whose.OURS)
+        return tuple(call.panel_call(next(numbers)) for call in self._calls if call.is_ours)
 
     def _call_of(self, entry: Members) -> _Call | None:
         """The call that a piece belongs to. Some servers give all calls one index: then another id is another call."""
@@ -161,11 +148,11 @@ class StreamedCalls:
 
     def _advance(self, passed: list[bytes]) -> None:
         """Let go what the calls have kept that are decided now, and all in front of them."""
-        while self._decided < len(self._calls) and self._calls[self._decided].whose is not _Whose.OPEN:
+        while self._decided < len(self._calls) and self._calls[self._decided].is_ours is not None:
             call = self._calls[self._decided]
             self._decided += 1
             self._kept_bytes -= sum(map(_size, call.kept))
-            if call.whose is _Whose.OURS:
+            if call.is_ours:
                 self.our_calls += 1
                 self._taken.update(() if call.index is None else (call.index,))
             else:

@@ -91,7 +91,7 @@ class FurtherCalls:
         return len(self._made) < MOST_FURTHER and self._exchange.requested.demand.answers == 1
 
     def begin(self, fold: StreamFold | BodyFold) -> MadeCall:
-        """A call is made: the first one was answered already."""
+        """A call is made, whose answer the fold reads. The first one was answered already."""
         body = self._call.body
         self._made.append(MadeCall(len(body) if isinstance(body, bytes) else 0, fold))
         return self._made[-1]
@@ -111,8 +111,9 @@ class FurtherCalls:
         self._call = replace(self._call, body=following, headers=headers)
         return self._call
 
-    async def open(self, call: Call, made: MadeCall) -> Answer:
-        """Send it. Raises ProxyError where it is not answered."""
+    async def open(self, call: Call, fold: StreamFold | BodyFold) -> Answer:
+        """Send a further call, whose answer the fold reads. Raises ProxyError where it is not answered."""
+        made = self.begin(fold)
         # A provider that has a request when its client leaves may go on with it: it is billed until it has failed.
         try:
             answer = await self._upstream.open(call)

@@ -78,8 +78,9 @@ class StreamAnswer(_Continued):
     async def chunks(self) -> AsyncIterator[bytes]:
         """The answers as one stream. Raises what interrupts it."""
         further = self._further
-        stream = PanelStream(may_follow=further.may_follow)
-        async for chunk in self._read(self._first, stream, StreamFold()):
+        stream, fold = PanelStream(may_follow=further.may_follow), StreamFold()
+        further.begin(fold)
+        async for chunk in _edited(self._first, stream, fold):
             yield chunk
         while calls := stream.wanted():
             call = await further.request(stream.message(calls), calls)
@@ -106,32 +107,14 @@ class StreamAnswer(_Continued):
 
     async def _following(self, call: Call, stream: PanelStream) -> AsyncIterator[bytes]:
         fold = StreamFold()
-        made = self._further.begin(fold)
-        self._current = await self._further.open(call, made)
+        self._current = await self._further.open(call, fold)
         kind = content_type(self._current.headers)
         if kind and not kind.startswith("text/event-stream"):
             raise NotContinued("it is no stream")
-        async for chunk in self._read(self._current, stream, fold, is_first=False):
+        async for chunk in _edited(self._current, stream, fold):
+            self._further.answered()
             yield chunk
         await self._current.aclose()
-
-    async def _read(
-        self, answer: Answer, stream: PanelStream, fold: StreamFold, *, is_first: bool = True
-    ) -> AsyncIterator[bytes]:
-        if is_first:
-            self._further.begin(fold)
-        chunks = answer.chunks()
-        async for chunk in chunks:
-            if not is_first:
-                self._further.answered()
-            fold.feed(chunk)
-            yield stream.feed(chunk)
-            if stream.is_over:
-                break
-        fold.close()
-        if not stream.is_over:
-            yield stream.close()
-        await ended(chunks)
 
 
 class BodyAnswer(_Continued):
@@ -179,8 +162,7 @@ class BodyAnswer(_Continued):
     async def _following(self, call: Call) -> PanelBody:
         fold, parts, size = BodyFold(), list[bytes](), 0
         may_follow = self._further.may_follow
-        made = self._further.begin(fold)
-        self._current = await self._further.open(call, made)
+        self._current = await self._further.open(call, fold)
         async for chunk in self._current.chunks():
             self._further.answered()
             fold.feed(chunk)
@@ -197,3 +179,17 @@ class BodyAnswer(_Continued):
 
     async def _panel_body(self, body: bytes, *, may_follow: bool) -> PanelBody:
         return await self._further.aside.run_large(len(body), panel_body, body, may_follow=may_follow)
+
+
+async def _edited(answer: Answer, stream: PanelStream, fold: StreamFold) -> AsyncIterator[bytes]:
+    """What of an answer may pass; the fold reads all of it."""
+    chunks = answer.chunks()
+    async for chunk in chunks:
+        fold.feed(chunk)
+        yield stream.feed(chunk)
+        if stream.is_over:
+            break
+    fold.close()
+    if not stream.is_over:
+        yield stream.close()
+    await ended(chunks)

@@ -336,27 +336,27 @@ class AnswerRelay:
 
 def own_headers(exchange: Exchange) -> Headers:
     """What the proxy says about an exchange. Of one that was never sent upstream there is no mode and no reason."""
-    done = [("x-stratiform-mode", exchange.planned.mode.name.lower()), ("x-stratiform-reason", exchange.planned.reason)]
-    headers = [("x-stratiform-id", exchange.arrival.id), *(done if exchange.attempts else ()), *_decision(exchange)]
-    plan = exchange.planned.plan
-    if plan is not None and plan.edits and exchange.attempts:
-        headers.append(("x-stratiform-edits", ", ".join(plan.edits)))
-    if exchange.prompts:
-        headers.append(("x-stratiform-prompts", exchange.prompts))
-    if exchange.answer.is_over_budget:
-        headers.append(("x-stratiform-outcome", "over_budget"))
-    held = exchange.reservation
-    if held is None:
-        return headers
-    return [*headers, *([("x-stratiform-budget-warning", held.notice)] if held.notice else ()), *held.rates]
+    planned, held, is_sent = exchange.planned, exchange.reservation, exchange.attempts > 0
+    edits = planned.plan.edits if planned.plan is not None else ()
+    told = [
+        ("x-stratiform-id", exchange.arrival.id),
+        ("x-stratiform-mode", planned.mode.name.lower() if is_sent else ""),
+        ("x-stratiform-reason", planned.reason if is_sent else ""),
+        ("x-stratiform-deployment", _decision(exchange) if is_sent else ""),
+        ("x-stratiform-edits", ", ".join(edits) if is_sent else ""),
+        ("x-stratiform-prompts", exchange.prompts),
+        ("x-stratiform-outcome", "over_budget" if exchange.answer.is_over_budget else ""),
+        ("x-stratiform-budget-warning", held.notice if held is not None else ""),
+    ]
+    return [*(header for header in told if header[1]), *(held.rates if held is not None else ())]
 
 
-def _decision(exchange: Exchange) -> Headers:
-    """Who serves a request that names no model, and what has decided that."""
-    if not exchange.requested.decided_by or exchange.deployment is None or not exchange.attempts:
-        return []
+def _decision(exchange: Exchange) -> str:
+    """Who serves a request that names no model, and what has decided that; empty for all others."""
+    if not exchange.requested.decided_by or exchange.deployment is None:
+        return ""
     value = f"{exchange.deployment.name}; by={exchange.requested.decided_by}"
-    return [("x-stratiform-deployment", value)] if is_safe(value) else []
+    return value if is_safe(value) else ""
 
 
 def note_context_refusal(

@@ -6,7 +6,6 @@ readers could understand differently is refused. Line ends may be CR LF or LF, a
 
 import re
 from collections.abc import Callable
-from enum import Enum, auto
 from urllib.parse import unquote
 
 from proxy.errors import InvalidRequest
@@ -27,21 +26,13 @@ _MOST_PARAM_CHARS = 128
 _PLAIN_ENCODINGS = frozenset({"", "7bit", "8bit", "binary"})
 
 
-class _State(Enum):
-    BODY = auto()
-    """In a part, or in front of the first: a delimiter comes next."""
-    LINE = auto()
-    """In the rest of a delimiter's line."""
-    HEAD = auto()
-    OVER = auto()
-
-
 class FormScan:
     """One form. ``model`` is the field's value, ``span`` where that stands in the form; None until both are known.
     ``refuses`` says of a field's name that the form must not have it.
 
     What has arrived is looked at once, however it is cut: ``_position`` is where the next look begins in what is still
-    kept of it, ``_searched`` how far the end of a part's headers has been looked for.
+    kept of it, ``_searched`` how far the end of a part's headers has been looked for. ``_state`` is the method that
+    looks on; it says whether there may be more to see.
     """
 
     __slots__ = (
@@ -55,7 +46,7 @@ class FormScan:
         # The first delimiter may stand at the very beginning.
         self._tail, self._at = b"\n", -1
         self._position = self._searched = self._parts = 0
-        self._state = _State.BODY
+        self._state: Callable[[FormScan], bool] = FormScan._in_body
         self._value_at: int | None = None
         self.model: str | None = None
         self.span: tuple[int, int] | None = None
@@ -68,26 +59,15 @@ class FormScan:
     def feed(self, chunk: bytes) -> None:
         """Take what arrived. Raises InvalidRequest for a form that is none, or has two models."""
         self._tail += chunk
-        while self._step():
+        while self._state(self):
             pass
         self._tail = self._tail[self._position :]
         self._at += self._position
         self._searched -= self._position
         self._position = 0
 
-    def _step(self) -> bool:
-        match self._state:
-            case _State.BODY:
-                return self._in_body()
-            case _State.LINE:
-                return self._in_line()
-            case _State.HEAD:
-                return self._in_head()
-            case _State.OVER:
-                self._position = len(self._tail)
-                return False
-
     def _in_body(self) -> bool:
+        """In a part, or in front of the first: a delimiter comes next."""
         found = self._tail.find(self._delimiter, self._position)
         if found < 0:
             # What stands behind here may be the delimiter's beginning.
@@ -100,7 +80,7 @@ class FormScan:
         if self._value_at is not None:
             self._keep(found)
         self._position = found + len(self._delimiter)
-        self._state = _State.LINE
+        self._state = FormScan._in_line
         return True
 
     def _keep(self, delimiter: int) -> None:
@@ -122,8 +102,9 @@ class FormScan:
             raise InvalidRequest("the form's field 'model' is too long", param="model")
 
     def _in_line(self) -> bool:
+        """In the rest of a delimiter's line."""
         if self._tail.startswith(b"--", self._position):
-            self._state = _State.OVER
+            self._state = FormScan._behind_end
             return True
         end = self._tail.find(b"\n", self._position)
         if end < 0 and len(self._tail) - self._position <= _MOST_PADDING_BYTES:
@@ -134,10 +115,11 @@ class FormScan:
         if self._parts > _MOST_PARTS:
             raise InvalidRequest(f"the form has more than {_MOST_PARTS} parts")
         self._position = self._searched = end + 1
-        self._state = _State.HEAD
+        self._state = FormScan._in_head
         return True
 
     def _in_head(self) -> bool:
+        """In the headers of a part."""
         start = self._position
         end = _NO_HEAD.match(self._tail, start) or _HEAD_END.search(self._tail, max(start, self._searched))
         if (end.end() if end is not None else len(self._tail)) - start > _MOST_HEAD_BYTES:
@@ -154,8 +136,13 @@ class FormScan:
             self._value_at = self._at + end.end()
         # Its line end may be a delimiter's: of a part that is empty.
         self._position = end.end() - 1
-        self._state = _State.BODY
+        self._state = FormScan._in_body
         return True
+
+    def _behind_end(self) -> bool:
+        """Behind the last delimiter, where nothing belongs to the form."""
+        self._position = len(self._tail)
+        return False
 
 
 def boundary_of(content_type: str) -> bytes:
