@@ -63,29 +63,21 @@ def parsed(raw: bytes) -> object:
     return found
 
 
-def models_under(value: object) -> Iterator[str]:
-    """The names in the value of a member that chooses models. A key of an object may be one: LiteLLM writes
-    ``{"fallbacks": [{"this": ["that"]}]}``."""
+def models_within(value: object, *, is_chosen: bool = False) -> Iterator[str]:
+    """The names that some member of the value, or within it, chooses. ``is_chosen``: the value itself is that of such a
+    member. Then a key of an object may be a name: LiteLLM writes ``{"fallbacks": [{"this": ["that"]}]}``."""
     if isinstance(value, str):
-        yield value
+        if is_chosen:
+            yield value
     elif isinstance(value, Pairs):
         for name, inner in value:
-            if not speaks_of_models(name):
+            chooses = speaks_of_models(name)
+            if is_chosen and not chooses:
                 yield name
-            yield from models_under(inner)
+            yield from models_within(inner, is_chosen=is_chosen or chooses)
     elif isinstance(value, list):
         for inner in value:
-            yield from models_under(inner)
-
-
-def models_within(value: object) -> Iterator[str]:
-    """The names that some member of the value, or within it, chooses."""
-    if isinstance(value, Pairs):
-        for name, inner in value:
-            yield from models_under(inner) if speaks_of_models(name) else models_within(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from models_within(inner)
+            yield from models_within(inner, is_chosen=is_chosen)
 
 
 def is_plain_function(tool: Raw) -> bool:

@@ -20,7 +20,6 @@ from proxy.core.access.named import (
     may_ask_unnamed,
     may_name_models,
     models_of_tool,
-    models_under,
     models_within,
     parsed,
     speaks_of_models,
@@ -236,7 +235,7 @@ def _read_odd(name: str, raw: Raw | bytes, found: _Found) -> None:
 def _read_value(raw: Raw | bytes, found: _Found) -> None:
     if len(raw) > _MOST_NAMES_BYTES:
         raise NotUnderstood("a member that names models is too long")
-    found.add(models_under(found.parsed(bytes(raw))))
+    found.add(models_within(found.parsed(bytes(raw)), is_chosen=True))
 
 
 def _read_within(raw: Raw | bytes, found: _Found) -> None:
