@@ -17,7 +17,7 @@ def event(payload: object, end: bytes = b"\n\n") -> bytes:
     return b"data: " + orjson.dumps(payload) + end
 
 
-def fold_all(fold: StreamFold, *chunks: bytes) -> bytes:
+def fold_all(fold: StreamFold | BodyFold, *chunks: bytes) -> bytes:
     return b"".join(map(fold.feed, chunks)) + fold.close()
 
 
@@ -200,6 +200,22 @@ def test_a_body_passes_and_is_read_at_its_end() -> None:
     outcome = fold.outcome()
     assert outcome.usage is not None
     assert (outcome.usage.prompt, outcome.finish_reason) == (2, "length")
+
+
+def test_usage_inside_a_choice_is_read_in_bodies_as_in_streams() -> None:
+    payload = {"choices": [{"finish_reason": "stop", "usage": {"prompt_tokens": 5, "completion_tokens": 2}}]}
+    body, stream = BodyFold(), StreamFold()
+    fold_all(body, orjson.dumps(payload))
+    fold_all(stream, event(payload), DONE)
+    for outcome in (body.outcome(), stream.outcome()):
+        assert outcome.usage is not None
+        assert (outcome.usage.prompt, outcome.usage.output, outcome.finish_reason) == (5, 2, "stop")
+
+
+def test_the_chunk_that_completes_a_body_is_kept_until_it_is_let_go() -> None:
+    for fold in (BodyFold(5), RawFold(5)):
+        assert (fold.feed(b"{}  "), fold.feed(b"\n"), fold.close()) == (b"{}  ", b"", b"")
+        assert (fold.end(), fold.end()) == (b"\n", b"")
 
 
 @pytest.mark.parametrize("body", [b"", b"not json", b"[]", b'{"usage": 7, "choices": {}}', b'{"usage": null}', b"\xff"])

@@ -91,3 +91,14 @@ def test_long_events_that_are_no_errors_pass_whole() -> None:
     events = ErrorEvents(REDACTION)
     image = b'data: {"b64":"' + b"x" * (MAX_EVENT_BYTES + 1) + b'"}\n\n'
     assert events.feed(image[:-5]) + events.feed(image[-5:]) + events.close() == image
+
+
+@pytest.mark.parametrize("size", [100, 1 << 22])
+@pytest.mark.parametrize("more", [3, 5, 7])
+def test_an_error_that_shows_late_in_a_long_event_quotes_no_key(size: int, more: int) -> None:
+    """However its name is cut."""
+    image = b'data: {"b64":"' + b"x" * (MAX_EVENT_BYTES + more) + b'",' + error(f"the key {KEY}")[1:] + b"\n\n"
+    stream, events = image + PASSING, ErrorEvents(REDACTION)
+    found = b"".join(events.feed(stream[at : at + size]) for at in range(0, len(stream), size)) + events.close()
+    assert KEY.encode() not in found
+    assert found.endswith(PASSING)
