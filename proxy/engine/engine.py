@@ -23,6 +23,14 @@ from proxy.ports import Principal
 
 Serve = Callable[[Exchange, Client], Awaitable[None]]
 
+_ENDINGS: tuple[tuple[type[ProxyError], ExchangeOutcome], ...] = (
+    (UpstreamRejected, ExchangeOutcome.REJECTED),
+    (UpstreamError, ExchangeOutcome.BROKEN),
+    (InternalError, ExchangeOutcome.FAILED),
+    (ProxyError, ExchangeOutcome.REFUSED),
+)
+"""How an exchange ends that an error ends, by the first class that the error is of."""
+
 
 class Engine:
     """Runs exchanges from their arrival to their one ending."""
@@ -119,12 +127,4 @@ class Engine:
 def _note_refusal(exchange: Exchange, error: ProxyError) -> None:
     exchange.answer.status = error.status
     exchange.answer.error_code = error.code or ""
-    match error:
-        case UpstreamRejected():
-            exchange.ending = ExchangeOutcome.REJECTED
-        case UpstreamError():
-            exchange.ending = ExchangeOutcome.BROKEN
-        case InternalError():
-            exchange.ending = ExchangeOutcome.FAILED
-        case _:
-            exchange.ending = ExchangeOutcome.REFUSED
+    exchange.ending = next(ending for kind, ending in _ENDINGS if isinstance(error, kind))

@@ -68,12 +68,14 @@ class Redaction:
 
     def text(self, text: str) -> str:
         """The text without the secrets."""
+        if self._literal is None:
+            return text
         plain = text
         for _ in range(_MOST_ESCAPINGS):
             before, plain = plain, _ESCAPED.sub(_unescaped, plain)
             if plain == before:
                 break
-        found = self._removed(plain)
+        found = self._unquoted(self._unmasked(self._literal.sub(REDACTED, plain)))
         return text if found == plain else found
 
     def body(self, body: bytes) -> bytes:
@@ -81,11 +83,6 @@ class Redaction:
         text = body.decode("utf-8", "surrogateescape")
         found = self.text(text)
         return body if found == text else found.encode("utf-8", "surrogateescape")
-
-    def _removed(self, text: str) -> str:
-        if self._literal is None:
-            return text
-        return self._unquoted(self._unmasked(self._literal.sub(REDACTED, text)))
 
     def _unmasked(self, text: str) -> str:
         """The text without the beginning and the end of a secret around stars or dots."""

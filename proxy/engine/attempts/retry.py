@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from proxy.core.resilience.circuit_breaker import ORDINARY
 from proxy.core.resilience.client_retries import RETRY_COUNT, USER_AGENT, beside_client
 from proxy.core.resilience.load_balancing import ordered
 from proxy.core.resilience.retry import Failure, Kind, Option, RetryPolicy, is_quota, kind_of, next_step
@@ -37,7 +36,7 @@ class Attempts:
     """
 
     __slots__ = (
-        "_asked", "_breakers", "_call", "_counted", "_elapsed_s", "_index", "_is_open", "_key", "_missed",
+        "_asked", "_breakers", "_call", "_counted", "_elapsed_s", "_index", "_key", "_missed",
         "_on_failure", "_options", "_policy", "_tries", "_wait_s", "_wider", "deployment", "is_spent",
     )  # fmt: skip
 
@@ -65,8 +64,8 @@ class Attempts:
         self._policy = policy
         self._elapsed_s = elapsed_s
         self._on_failure = on_failure
-        self._is_open = False
-        self._call = ORDINARY
+        self._call: int | None = None
+        """The breaker's number of the call that is on its way; None where none is."""
         self._key = key
         self._wider: list[tuple[int, Deployment]] = []
         self._asked: set[str] = set()
@@ -103,25 +102,19 @@ class Attempts:
         """The attempt is about to go out; says whether it may. Where it may not, because another call probes the
         deployment since this one was chosen, ``pause`` comes next, and then another deployment's turn. Raises
         CircuitOpen where there is none."""
-        call = self._breakers.began(self.deployment)
-        if call is None:
+        if not self._begins_call():
             self._missed.add(self._index)
             self._index, self._wait_s = self._first(), 0.0
             return False
         self._tries[self._index] += 1
         self._asked.add(self.deployment.id)
-        self._is_open, self._call = True, call
         return True
 
     def goes_on(self) -> bool:
         """The attempt was answered, and needs another call of the same deployment; says whether that may go out. As any
         call it ends with ``answered``, ``broke`` or ``abandoned``, or fails the attempt."""
         self._report(is_failure=False)
-        call = self._breakers.began(self.deployment)
-        if call is None:
-            return False
-        self._is_open, self._call = True, call
-        return True
+        return self._begins_call()
 
     def broke(self, failure: Failure | None) -> None:
         """A call failed that was not the attempt's first: the client gets what is there. None: it was the call's
@@ -154,9 +147,9 @@ class Attempts:
 
     def abandoned(self) -> None:
         """Nobody waits for the attempt any more. After any other ending of it this changes nothing."""
-        if self._is_open:
-            self._is_open = False
+        if self._call is not None:
             self._breakers.abandoned(self.deployment, self._call)
+            self._call = None
 
     def failed(self, failure: Failure) -> bool:
         """The attempt failed; says whether another one follows: then ``pause`` comes next."""
@@ -201,19 +194,24 @@ class Attempts:
             headers={"retry-after": str(max(1, round(wait_s)))},
         )
 
+    def _begins_call(self) -> bool:
+        """Ask the breaker for a call's number; says whether the call may go out."""
+        self._call = self._breakers.began(self.deployment)
+        return self._call is not None
+
     def _report(self, *, is_failure: bool) -> None:
-        if not self._is_open:
+        call, self._call = self._call, None
+        if call is None:
             return
-        self._is_open = False
         # One client's call, with its SDK's retries, counts once: it must not shut a deployment all by itself. A call
         # that probes a deployment that was shut decides in any case.
         is_known = self._policy.spent > 0 or self._index in self._counted
         if is_failure and is_known and not self._breakers.is_failing(self.deployment):
-            self._breakers.abandoned(self.deployment, self._call)
+            self._breakers.abandoned(self.deployment, call)
             return
         if is_failure:
             self._counted.add(self._index)
-        self._breakers.ended(self.deployment, self._call, is_failure=is_failure)
+        self._breakers.ended(self.deployment, call, is_failure=is_failure)
 
     def _let_rest(self, failure: Failure) -> None:
         """Keep others away from a deployment that has no capacity or no money left. Not where there is no other, nor
