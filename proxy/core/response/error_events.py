@@ -3,7 +3,7 @@
 Sans-IO. A provider that fails in the middle of an answer says so in an event, and may quote the key. All other events
 pass byte for byte. Each passes as soon as it is whole: half an event may turn out to be the beginning of an error. An
 error that is too long to be looked through is cut, or another stands in its place. An event that is too long to be kept
-passes piece by piece, up to the piece in which an error shows.
+passes piece by piece, as far as no error shows in it.
 """
 
 import re
@@ -16,46 +16,57 @@ from proxy.errors import ErrorForm, UpstreamUnavailable, sse_error
 _NAMED = re.compile(rb"event: ?error")
 _ERROR = re.compile(rb'"error"(?!\s?:\s?null)|(?:^|[\r\n])event: ?error')
 _EDGE_BYTES = 32
-"""More than what shows an error has: so many bytes of a piece are looked at again with the next one."""
+"""More than what shows an error has: so many bytes at the end of a piece are judged with the next one."""
 
 
 class ErrorEvents:
     """The events of one stream."""
 
-    __slots__ = ("_cutter", "_edge", "_is_dropping", "_redaction")
+    __slots__ = ("_cutter", "_is_dropping", "_is_long", "_redaction", "_waiting")
 
     def __init__(self, redaction: Redaction) -> None:
         self._redaction = redaction
         self._cutter = EventCutter()
-        self._edge: bytes | None = None
-        """The last bytes of a long event that has begun; None where none has."""
+        self._is_long = False
+        """Pieces of a long event have come, and it has not ended."""
+        self._waiting = b""
+        """What of a long event has not passed: an error begins in it, or may."""
         self._is_dropping = False
         """The rest of the long event belongs to an error that was replaced."""
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk; returns what may be passed on: whole events, and pieces of long ones."""
-        if self._cutter.is_between and chunk.endswith(b"\n\n") and not _is_about_errors(chunk):
+        if self._cutter.is_between and chunk.endswith(b"\n\n") and _error_in(chunk) is None:
             return chunk
         return b"".join([self._shown(part, kind) for part, kind in self._cutter.feed(chunk)])
 
     def close(self) -> bytes:
         """The stream has ended; returns what was kept."""
-        return b"".join([self._shown(part, kind) for part, kind in self._cutter.close()])
+        shown = [self._shown(part, kind) for part, kind in self._cutter.close()]
+        return b"".join([*shown, self._redacted(self._waiting)])
 
     def _shown(self, part: bytes, kind: Part) -> bytes:
-        is_first, is_last = self._edge is None, kind is not Part.PIECE
-        looked_at = (self._edge or b"") + part
-        self._edge = None if is_last else looked_at[-_EDGE_BYTES:]
+        was_long, self._is_long = self._is_long, kind is Part.PIECE
         if self._is_dropping:
-            self._is_dropping = not is_last
+            self._is_dropping = self._is_long
             return b""
-        if not _is_about_errors(looked_at):
-            return part
-        short = excerpt(part) if is_first and is_last else None
-        if short is not None:
-            return self._redaction.body(short)
-        self._is_dropping = not is_last
-        return _stand_in(part)
+        text, self._waiting = self._waiting + part, b""
+        if not self._is_long:
+            return self._redacted(text)
+        error_at, judged = _error_in(text), len(text) - _EDGE_BYTES
+        if error_at is not None and error_at < judged and (not was_long or len(text) - error_at > MOST_BYTES):
+            self._is_dropping = True
+            return _stand_in(text)
+        passing = max(0, judged if error_at is None else min(error_at, judged))
+        self._waiting = text[passing:]
+        return text[:passing]
+
+    def _redacted(self, text: bytes) -> bytes:
+        """What may be shown of a text that has all of its event, or all that is left of it."""
+        if _error_in(text) is None:
+            return text
+        short = excerpt(text)
+        return self._redaction.body(short) if short is not None else _stand_in(text)
 
 
 def _stand_in(event: bytes) -> bytes:
@@ -64,5 +75,7 @@ def _stand_in(event: bytes) -> bytes:
     return sse_error(error, ErrorForm.ANTHROPIC if _NAMED.match(event) else ErrorForm.OPENAI)
 
 
-def _is_about_errors(events: bytes) -> bool:
-    return b"error" in events and _ERROR.search(events) is not None
+def _error_in(events: bytes) -> int | None:
+    """Where an error shows first; None where none does."""
+    found = _ERROR.search(events) if b"error" in events else None
+    return None if found is None else found.start()
