@@ -135,7 +135,7 @@ def _repaired(group: list[Expected]) -> list[Expected]:
         if kind != "calls" or answered.issuperset(ids):
             kept.append(each)
             continue
-        stands_between = any(_kind(other.message) != "system" for other in kept)
+        stands_between = any(_kind(other.message) in ("calls", "result") for other in kept)
         has_content = _has_content(each.message)
         if not answered.intersection(ids) and not (has_content and stands_between):
             if has_content:
