@@ -14,7 +14,8 @@ from proxy.core.structured.history.compaction import Compaction, digest_of_known
 from proxy.core.structured.history.compaction_proposal import CompactionPrices, CompactionRules
 from proxy.core.structured.history.compaction_terms import CompactionTerms
 from proxy.core.structured.history.rules import RuledHistory, ruled
-from proxy.core.structured.messages.conversation import Conversation, Turn
+from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.messages.turn import Turn
 
 TEXTS = load_compaction_texts()
 RULES = CompactionRules(CompactionTerms(), TEXTS)

@@ -7,9 +7,11 @@ import orjson
 
 from proxy.app.context_texts import load_assembly_texts
 from proxy.core.layout.tiers import Tier
+from proxy.core.structured.assembly.untiered import front_of, untiered_assembly
 from proxy.core.structured.blocks.blocks import Assembly
-from proxy.core.structured.context import ContextFile
+from proxy.core.structured.context import ContextFile, StructuredContext
 from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.panels.inlay import NO_INLAY, Inlay
 from proxy.core.structured.placement.placement import Placement, TierItems
 from tests.talk import Body, assistant, system, user
 
@@ -59,6 +61,11 @@ def text_in(message: Mapping[str, Any]) -> str:
     if isinstance(content, list):
         return "".join(part.get("text", "") for part in content)
     return content if isinstance(content, str) else ""
+
+
+def flat_assembly(context: StructuredContext, conversation: Conversation, inlay: Inlay = NO_INLAY) -> Assembly:
+    """The flat assembly of a request."""
+    return untiered_assembly(front_of(context, conversation.system, TEXTS), conversation, inlay, context.images)
 
 
 def texts_in(assembly: Assembly) -> Sequence[str]:

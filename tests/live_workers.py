@@ -44,7 +44,7 @@ class Worker:
         self.sessions: SessionStore | None = None
         if self.store is not None:
             self.sessions = SessionStore(
-                self.assembler,
+                self.assembler.sessions,
                 self.store,
                 lambda: self.now,
                 self.failures.append,
@@ -74,7 +74,7 @@ class Worker:
 
     def board(self, scope: str = "key") -> Board:
         """What is remembered of the conversation's panels."""
-        return self.assembler.session(scope, "main").board
+        return self.assembler.sessions.session(scope, "main").board
 
     async def aclose(self) -> None:
         """End, and write what waits."""

@@ -29,6 +29,7 @@ from proxy.planning.caps import Caps
 from proxy.planning.compactions import Compactions
 from proxy.planning.compactor import Compactor
 from proxy.planning.context_assembler import ContextAssembler
+from proxy.planning.context_sessions import ContextSessions
 from proxy.planning.followers import Followers
 from proxy.planning.keep_alive import KeepAlive
 from proxy.planning.layout_state import SharedLayoutStore
@@ -230,12 +231,12 @@ def _planner(
         assembler = ContextAssembler(words, quick(encode), indexer, options)
         facts = _facts(prices)
         texts = _text_store(settings, state, metrics, aside)
-        sessions = _session_store(settings, state, metrics, assembler)
+        sessions = _session_store(settings, state, metrics, assembler.sessions)
         compactions = None
         if ours.structured.compaction.allowed:
             rules = CompactionRules(factories.compaction_terms(settings), words.compaction)
             changed = sessions.changed if sessions is not None else None
-            compactions = Compactions(assembler, rules, facts, aside, changed)
+            compactions = Compactions(assembler.sessions, rules, facts, aside, changed)
         structured = StructuredChats(assembler, aside, metrics, texts, facts, compactions, sessions)
     if not store.is_durable:
         return Planning(pure, None, aside, structured)
@@ -278,14 +279,14 @@ def _text_store(settings: Settings, state: _State, metrics: Metrics, aside: Asid
 
 
 def _session_store(
-    settings: Settings, state: _State, metrics: Metrics, assembler: ContextAssembler
+    settings: Settings, state: _State, metrics: Metrics, sessions: ContextSessions
 ) -> SessionStore | None:
     """What keeps conversations with live panels in the store, where it outlives us."""
     ours, store = settings.stratiform, state.store
     if not store.is_durable:
         return None
     return SessionStore(
-        assembler,
+        sessions,
         store,
         state.clock.now,
         metrics.store_failed,

@@ -25,8 +25,8 @@ from proxy.deployments import ListedModel, ModelTable, provider_of
 from proxy.deployments.price_map import load_price_map, price_for
 from proxy.engine import Limits, RequestRules
 from proxy.errors import UnknownModel
+from proxy.planning.assembly_options import AssemblyOptions
 from proxy.planning.compactor import CompactorTerms
-from proxy.planning.context_assembler import AssemblyOptions
 from proxy.planning.keep_alive import RefreshTerms
 from proxy.ports import Deployment, StoreError, Transport
 from proxy.settings import ConfigError, Freezing, LiteLLMParams, ModelEntry, Settings, weights_of

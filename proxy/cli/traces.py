@@ -13,7 +13,8 @@ from proxy.app.context_texts import load_context_texts
 from proxy.core.modes import Mode
 from proxy.core.providers import PROFILES, CacheProfile, optimistic, pessimistic
 from proxy.core.request.tokens import Encode, quick
-from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
+from proxy.planning.assembly_options import AssemblyOptions
+from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
 from proxy.replay.runner import Setting, with_minimum, with_short_life

@@ -2,32 +2,40 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from proxy.core.modes import Mode
 from proxy.core.planner.in_flight import Moved
 from proxy.core.planner.plan import Plan
 from proxy.core.reasons import Edit, Reason
 from proxy.core.response.usage import Usage
-from proxy.core.structured.blocks.blocks import Assembly
+from proxy.core.structured.assembly.untiered import in_tiers
+from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind
+from proxy.core.structured.blocks.breakdown import Circumstances, Measure, breakdown
+from proxy.core.structured.placement.placement import Placement
 from proxy.planning.panel_bill import PanelBill
+
+_SETTLED: Mapping[AssemblyKind, Reason] = MappingProxyType(
+    {AssemblyKind.TIERED: Reason.ASSEMBLED_TIERS, AssemblyKind.FLAT: Reason.ASSEMBLED_FLAT}
+)
+"""The reasons of layouts that the planner only observes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """The body, and the mode in which the planner takes it. ``kind`` is ``tiered``, ``economic`` or ``flat``.
-    ``fallback`` is the body that is sent where an upstream refuses the other one; ``edits`` counts what was edited
-    besides the layout, by the reason. ``reason`` takes the place of the planner's where the layout is fixed;
-    ``counted`` is what happens when the exchange counts. ``moving`` are the messages that the proxy has put between the
-    client's own, as ``Route.moving`` has them; ``bill`` says what the panels cost, None where there are none."""
+    """The body, and the ``mode`` in which the planner takes it: a lower one than was asked for where the ``kind`` of
+    the assembly settles the layout. ``fallback`` is the body that is sent where an upstream refuses the other one;
+    ``edits`` counts what was edited besides the layout, by the reason. ``counted`` is what happens when the exchange
+    counts. ``moving`` are the messages that the proxy has put between the client's own, as ``Route.moving`` has them;
+    ``bill`` says what the panels cost, None where there are none."""
 
-    kind: str
+    kind: AssemblyKind
     body: bytes
     fallback: bytes
     mode: Mode
     assembly: Assembly
     counted: Callable[[Usage | None], Sequence[Moved]]
     edits: Mapping[Edit, int] = field(default_factory=dict)
-    reason: Reason | None = None
     tier_tokens: Mapping[str, int] = field(default_factory=dict)
     moving: Mapping[int, float] = field(default_factory=dict)
     bill: PanelBill | None = None
@@ -35,6 +43,17 @@ class Arrangement:
     def concluded(self, plan: Plan, mode: Mode) -> Plan:
         """The planner's plan with what the assembly has decided; ``mode`` is the one that was asked for."""
         plan = replace(plan, counted=self.counted, tier_tokens=self.tier_tokens, edits=self.edits)
-        if self.reason is None or plan.surprise is not None:
+        if mode is self.mode or plan.surprise is not None:
             return plan
-        return replace(plan, mode=mode, reason=self.reason, predicted=plan.own)
+        return replace(plan, mode=mode, reason=_SETTLED[self.kind], predicted=plan.own)
+
+    def breakdown(self, placement: Placement | None, measure: Measure, about: Circumstances) -> Mapping[str, object]:
+        """What the request consists of, as a value for JSON; ``about`` is what is known of it besides. Items that no
+        tier orders are shown in the tiers of the ``placement``."""
+        assembly = self.assembly
+        if placement is not None:
+            about = replace(about, counts=placement.counts)
+            if self.kind is AssemblyKind.ECONOMIC:
+                assembly = in_tiers(assembly, placement)
+        panels = self.bill.value() if self.bill is not None else ()
+        return breakdown(assembly, measure, replace(about, panels=panels, edits=self.edits))

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Protocol
 
 from proxy.aside import Aside
 from proxy.core.structured.chat import AssembledChat
-from proxy.core.structured.history.compaction import Compaction, compacted, turns_of
+from proxy.core.structured.history.compaction import Compaction, compacted
 from proxy.core.structured.history.compaction_attempts import MOST_FAILURES, CompactionAttempts
 from proxy.core.structured.history.compaction_call import call_body
 from proxy.core.structured.history.compaction_finding import read_finding
@@ -24,8 +23,8 @@ from proxy.core.structured.history.compaction_proposal import (
     proposal_of,
 )
 from proxy.core.structured.history.rules import RuledHistory
-from proxy.core.structured.messages.conversation import Turn
-from proxy.core.structured.session.session import ContextSession
+from proxy.core.structured.messages.turn import Turn
+from proxy.planning.context_sessions import ContextSessions
 from proxy.planning.model_facts import ModelFacts
 from proxy.ports import Deployment
 
@@ -57,22 +56,6 @@ class CompactionOutcome(StrEnum):
     """A client asked for it, and the operator does not allow it."""
 
 
-class Sessions(Protocol):
-    """The part of the assembler that knows the sessions."""
-
-    def known(self, scope: str, name: str) -> ContextSession | None:
-        """The state of a conversation; None where there is none any more."""
-        ...
-
-    def grown(self, scope: str, name: str) -> None:
-        """The state of a conversation that there is has grown."""
-        ...
-
-    def token_counts(self) -> Tokens:
-        """A function that counts the tokens of a message; another thread may call it."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class CompactionWork:
     """A call that shall be made. ``key`` names the session, whose compaction was ``former``; the conversation has
@@ -100,7 +83,7 @@ class Compactions:
 
     def __init__(
         self,
-        sessions: Sessions,
+        sessions: ContextSessions,
         rules: CompactionRules,
         facts: ModelFacts,
         aside: Aside | None = None,
@@ -120,12 +103,12 @@ class Compactions:
         session = self._sessions.known(*key)
         if session is None or history is None or session.attempts.failures >= MOST_FAILURES:
             return None
-        size = sum(len(turn.raw) for turn in turns_of(history.conversation))
+        size = sum(len(turn.raw) for turn in history.conversation.turns)
         # A token has one byte at least.
         if size < self._rules.terms.min_history_tokens:
             return None
         former, prices = session.compaction, self._prices(deployment, session.requests, prompt_tokens)
-        tokens = self._sessions.token_counts()
+        tokens = partial(Turn.tokens, counter=self._sessions.counter.fork())
         work = partial(_looked, history, former, session.attempts, tokens, self._rules, prices)
         look = await self._aside.run_large(size, work)
         if look.proposal is None:

@@ -1,9 +1,11 @@
-"""A request with structured context on its way to an assembly: what is known of it, and what was read ahead."""
+"""A request with structured context on its way to a chat."""
 
 from dataclasses import dataclass
 
+from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.tokens import TokenCounter
-from proxy.core.structured.chat import ChatReading
+from proxy.core.structured.chat import AssembledChat
+from proxy.core.structured.form.form import StructuredForm
 from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.placement.tracking import Blocks
 from proxy.core.structured.session.session import ContextSession
@@ -11,10 +13,20 @@ from proxy.core.structured.session.uploads import ResolvedForm
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
-    """A form with its texts at hand, and the session that it belongs to; ``is_named``: the client has named it.
-    ``chars`` are those of the selected files together."""
+class SentContext:
+    """A request as it was read: its body, its section, and its messages."""
 
+    sent: ParsedBody
+    form: StructuredForm
+    conversation: Conversation
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The same with the form's texts at hand, and the session that it belongs to; ``is_named``: the client has named
+    it. ``chars`` are those of the selected files together."""
+
+    sent: ParsedBody
     found: ResolvedForm
     conversation: Conversation
     scope: str
@@ -25,9 +37,9 @@ class Resolved:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadAhead:
-    """What was read of a request beside the event loop: counted texts, digests of blocks, and its conversation."""
+class Assembled:
+    """The chat, and what was read for it: counted texts, and digests of blocks."""
 
+    chat: AssembledChat
     counted: TokenCounter
     blocks: Blocks
-    chat: ChatReading

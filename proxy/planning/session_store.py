@@ -12,7 +12,7 @@ The summary of a compaction is a text: it is kept where texts may be, and else i
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from proxy.core.digest import digest
 from proxy.core.structured.session.live_blobs import Part, packed, unpacked
@@ -22,6 +22,7 @@ from proxy.core.wire.long_text import utf8
 from proxy.engine.suppress import suppress_and_log
 from proxy.planning.blob_loads import BlobLoads, ends_within
 from proxy.planning.blob_writes import TTL_S, BlobWrites
+from proxy.planning.context_sessions import ContextSessions
 from proxy.planning.layout_state import wait_for_s
 from proxy.storage.port import StateStore
 from proxy.tasks import Tasks, drain, spawn
@@ -34,25 +35,13 @@ _WRITE_EVERY_S = 2.0
 _MOST_LATE = 64
 
 
-class Sessions(Protocol):
-    """The conversations of this process (``ContextAssembler``)."""
-
-    def session(self, scope: str, name: str) -> ContextSession:
-        """The state of a conversation, begun where there is none."""
-        ...
-
-    def adopt(self, scope: str, name: str, state: LiveState, now: float) -> None:
-        """Take over what others know of a conversation."""
-        ...
-
-
 class SessionStore:
     """Reads and writes the sessions of one store. ``failed`` is told which operation could not be done, or came too
     late for a request; ``now`` gives unix seconds."""
 
     def __init__(
         self,
-        sessions: Sessions,
+        sessions: ContextSessions,
         store: StateStore,
         now: Callable[[], float],
         failed: Callable[[str], None],

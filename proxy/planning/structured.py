@@ -11,10 +11,9 @@ from proxy.core.modes import Mode
 from proxy.core.planner.in_flight import Moved
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.usage import Usage
+from proxy.core.structured.blocks.breakdown import Measure
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.dialogue import Dialogue
-from proxy.core.structured.form.form import StructuredForm
-from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.panels.board import Board
 from proxy.core.structured.placement.placement import Placement
 from proxy.core.structured.session.kept_texts import filled
@@ -26,7 +25,7 @@ from proxy.planning.arrangement import Arrangement
 from proxy.planning.compactions import CompactionOutcome, Compactions
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.model_facts import ModelFacts
-from proxy.planning.resolved import Resolved
+from proxy.planning.resolved import Resolved, SentContext
 from proxy.planning.session_store import SessionStore
 from proxy.planning.text_store import TextStore
 from proxy.ports import Deployment, Principal
@@ -74,9 +73,8 @@ class StructuredChats:
     ) -> None:
         """``texts`` keeps what clients send in the store, ``sessions`` what is remembered of conversations; None: it is
         kept in memory only. ``compactions`` compacts conversations; None: that is not allowed."""
-        facts = facts or ModelFacts()
         self.compactions = compactions
-        self._limits, self._price_of = facts.limits, facts.price
+        self._facts = facts or ModelFacts()
         self.assembler = assembler
         self._texts = texts
         self._sessions = sessions
@@ -93,46 +91,37 @@ class StructuredChats:
         MissingContent."""
         size, assembler = len(sent.body), self.assembler
         try:
-            form, conversation = await self._aside.run_large(size, partial(assembler.read, sent))
+            request = await self._aside.run_large(size, partial(assembler.read, sent))
         except TooMany as error:
             message = f"'messages' has more than {MOST_ELEMENTS} messages, or too many parts in them"
             raise InvalidRequest(message, param="messages", code="too_many_items") from error
         except Unreadable as error:
             raise InvalidRequest("'messages' must be an array of messages", param="messages") from error
-        resolved = await self._resolved(form, conversation, principal)
+        resolved = await self._resolved(request, principal)
+        session, form = resolved.session, request.form
         if self._sessions is not None and (form.has_history or form.compaction):
             with suppress_and_log("context.recall"):
                 await self._sessions.recall(resolved.scope, resolved.name, size)
         with suppress_and_log("context.aliases"):
             assembler.give_aliases(resolved)
         symbols = await self._indexed(resolved)
-        context = assembler.context(resolved, symbols, keeps_state=keeps_state)
-        dialogue = await self._aside.run_large(len(sent.body), partial(assembler.dialogue, resolved, sent, now))
-        if keeps_state:
-            self._count_panels(resolved.session.board, dialogue)
-            assembler.remember(resolved, dialogue)
-            if self._sessions is not None:
-                with suppress_and_log("context.keep"):
-                    self._sessions.keep(resolved.scope, resolved.name, resolved.session, now)
+        context, board = assembler.context(resolved, symbols, keeps_state=keeps_state), session.board
         # A short body may name long texts, and a first request thousands of files: to read them here would hold up
         # every other client.
-        news, size = resolved.session.tracker.unknown_chars(context), max(size, resolved.chars)
-        reading = None
-        with suppress_and_log("context.read_ahead"):
-            ahead = partial(assembler.read_ahead, resolved, context, dialogue)
-            # Files that are known are not read again; the conversation is, whatever is known of it.
-            read = await self._aside.run_large(max(news, len(sent.body)), ahead)
-            assembler.merge(resolved, read)
-            reading = read.chat
-        chunks = assembler.chunks(resolved, context)
-        work = partial(assembler.assembled, sent, resolved, context, chunks, dialogue, reading)
-        chat = await self._aside.run_large(size, work)
+        size = max(size, resolved.chars, session.tracker.unknown_chars(context))
+        made = await self._aside.run_large(size, partial(assembler.assembled, resolved, context, now))
+        assembler.remember(resolved, made, keeps_state=keeps_state)
+        if keeps_state:
+            self._count_panels(board, made.chat.dialogue)
+            if self._sessions is not None:
+                with suppress_and_log("context.keep"):
+                    self._sessions.keep(resolved.scope, resolved.name, session, now)
         if self._watch is not None:
-            for reason, count in chat.assembly.skipped.items():
+            for reason, count in made.chat.assembly.skipped.items():
                 self._watch.item_skipped(reason.value, by=count)
-            if chat.uncompacted is not None and self.compactions is None:
+            if made.chat.uncompacted is not None and self.compactions is None:
                 self._watch.compacted(CompactionOutcome.DISALLOWED.value)
-        return chat
+        return made.chat
 
     def _count_panels(self, before: Board, dialogue: Dialogue) -> None:
         if self._watch is None or dialogue.board is None:
@@ -152,22 +141,20 @@ class StructuredChats:
         if self._texts is not None:
             await self._texts.aclose()
 
-    async def _resolved(self, form: StructuredForm, conversation: Conversation, principal: Principal) -> Resolved:
-        """The form with its texts: those in memory, and else those in the store. Raises MissingContent."""
-        resolve = partial(
-            self.assembler.resolve, conversation=conversation, scope=principal.scope, hint=principal.session_hint
-        )
+    async def _resolved(self, request: SentContext, principal: Principal) -> Resolved:
+        """The request with its texts: those in memory, and else those in the store. Raises MissingContent."""
+        resolve = partial(self.assembler.resolve, scope=principal.scope, hint=principal.session_hint)
         if self._texts is None:
-            return resolve(form)
+            return resolve(request)
         try:
-            resolved = resolve(form)
+            resolved = resolve(request)
         except MissingContent as error:
             texts: Mapping[str, str] = {}
             with suppress_and_log("context.recall"):
                 texts = await self._texts.recall(principal.scope, error.missing)
             if not texts:
                 raise
-            resolved = resolve(filled(form, texts))
+            resolved = resolve(replace(request, form=filled(request.form, texts)))
         with suppress_and_log("context.keep"):
             self._texts.keep(principal.scope, resolved.found)
         return resolved
@@ -182,45 +169,47 @@ class StructuredChats:
 
     async def arrange(self, chat: AssembledChat, deployment: Deployment, mode: Mode) -> Arrangement:
         """How the request is planned for this deployment."""
-        work = self._arranging(chat, self.assembler.place(chat, deployment.profile), deployment, mode)
-        arranged = await self._aside.run_large(len(chat.body), work)
-        arranged = replace(arranged, counted=partial(self._counted, chat, arranged.counted))
+        placement = self.assembler.arranger.place(chat, deployment.profile)
+        arranged = await self._aside.run_large(len(chat.body), self._arranging(chat, placement, deployment, mode))
+        if self._sessions is not None:
+            arranged = replace(arranged, counted=partial(self._counted, self._sessions, chat, arranged.counted))
         if self._watch is not None:
             self._watch.assembled(arranged.kind)
             self._watch.empty_tiers(by=arranged.assembly.empty_tiers)
         return arranged
 
     def _counted(
-        self, chat: AssembledChat, counted: Callable[[Usage | None], Sequence[Moved]], usage: Usage | None
+        self,
+        sessions: SessionStore,
+        chat: AssembledChat,
+        counted: Callable[[Usage | None], Sequence[Moved]],
+        usage: Usage | None,
     ) -> Sequence[Moved]:
         """The exchange counts, and other processes hear of it."""
         moved = counted(usage)
-        if self._sessions is not None:
-            self._sessions.changed(chat.scope, chat.session)
+        sessions.changed(chat.scope, chat.session)
         return moved
 
     def _arranging(
         self, chat: AssembledChat, placement: Placement | None, deployment: Deployment, mode: Mode
     ) -> Callable[[], Arrangement]:
-        price = self._price_of(deployment)
-        return partial(self.assembler.arrange, chat, placement, deployment.profile, mode, price)
+        arrange, price = self.assembler.arranger.arrange, self._facts.price(deployment)
+        return partial(arrange, chat, placement, deployment.profile, mode, price)
 
     async def breakdown(self, chat: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
         """What the request would consist of at this deployment, as a value for JSON."""
-        assembler = self.assembler
-        placement = assembler.place(chat, deployment.profile)
+        sessions = self.assembler.sessions
+        placement = self.assembler.arranger.place(chat, deployment.profile)
         arranging = self._arranging(chat, placement, deployment, mode)
-        most_input, most_output = self._limits(deployment)
+        most_input, most_output = self._facts.limits(deployment)
         about = replace(
-            assembler.circumstances(chat, placement, deployment.name),
+            sessions.circumstances(chat),
+            model=deployment.name,
             max_input_tokens=most_input,
             max_output_tokens=most_output,
         )
-
-        def work() -> Mapping[str, object]:
-            return assembler.breakdown(arranging(), placement, about)
-
-        return await self._aside.run_large(len(chat.body), work)
+        measure = Measure.of(sessions.counter.fork())
+        return await self._aside.run_large(len(chat.body), lambda: arranging().breakdown(placement, measure, about))
 
     def close(self) -> None:
         """End the threads, once their work is done."""

@@ -10,10 +10,10 @@ from proxy.core.planner.analysis import tier_name
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.request.element import Element, ElementKind
-from proxy.core.request.parsed_body import ParsedBody, parse_body
+from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.route import Route
-from proxy.core.structured.assembly.economic import in_tiers
-from proxy.core.structured.blocks.blocks import Assembly
+from proxy.core.structured.assembly.untiered import in_tiers
+from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind
 from proxy.core.structured.blocks.file_block import file_block
 from proxy.core.structured.chat import AssembledChat, section_of
 from proxy.core.structured.panels.inlay import NAME, PANEL
@@ -43,31 +43,20 @@ class ReplayedContexts:
         if section_of(sent.members) is None:
             return None
         try:
-            return self._assembled(sent, scope, step.at)
+            return self._assembler.chat_of(sent, scope, now=step.at)
         except (InvalidRequest, MissingContent, Unreadable) as error:
             at = f"the request at t = {step.at} of session '{step.session}'"
             raise TraceError(f"{at} has structured context that cannot be assembled: {error}") from error
 
-    def _assembled(self, sent: ParsedBody, scope: str, now: float) -> AssembledChat:
-        form, conversation = self._assembler.read(sent)
-        resolved = self._assembler.resolve(form, conversation, scope, "")
-        self._assembler.give_aliases(resolved)
-        context = self._assembler.context(resolved, self._assembler.index(resolved))
-        dialogue = self._assembler.dialogue(resolved, sent, now)
-        self._assembler.remember(resolved, dialogue)
-        ahead = self._assembler.read_ahead(resolved, context, dialogue)
-        self._assembler.merge(resolved, ahead)
-        chunks = self._assembler.chunks(resolved, context)
-        return self._assembler.assembled(sent, resolved, context, chunks, dialogue, ahead.chat)
-
     def plan(self, planner: TierPlanner, chat: AssembledChat, route: Route, mode: Mode, now: float) -> Plan:
         """The plan of an assembled request."""
-        placement = self._assembler.place(chat, route.profile)
-        arranged = self._assembler.arrange(chat, placement, route.profile, mode, None)
+        arranger = self._assembler.arranger
+        placement = arranger.place(chat, route.profile)
+        arranged = arranger.arrange(chat, placement, route.profile, mode, None)
         shown = arranged.assembly
         if placement is not None:
             self._items = placement.tier_of()
-            shown = in_tiers(shown, placement) if arranged.kind == "economic" else shown
+            shown = in_tiers(shown, placement) if arranged.kind is AssemblyKind.ECONOMIC else shown
         self._messages = [block.tier for block in shown.blocks for _ in block.messages]
         self._panels = dict(_panels(chat, arranged.assembly))
         route = replace(route, hint=chat.context.session, moving=arranged.moving)

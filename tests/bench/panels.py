@@ -16,7 +16,8 @@ from proxy.core.providers import ANTHROPIC
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.route import Route
 from proxy.core.request.tokens import quick
-from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
+from proxy.planning.assembly_options import AssemblyOptions
+from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
 from tests.bench.structured import Times
@@ -51,16 +52,14 @@ def serve(body: bytes, turn: int, assembler: ContextAssembler, planner: TierPlan
     """Serve one request; the number of bytes that are sent."""
     at = 1_800_000_000.0 + 30 * turn
     sent = times.take("parse", lambda: parse_body(body))
-    form, conversation = times.take("read", lambda: assembler.read(sent))
-    resolved = assembler.resolve(form, conversation, "bench", "")
+    read = times.take("read", lambda: assembler.read(sent))
+    resolved = assembler.resolve(read, "bench", "")
     context = assembler.context(resolved, assembler.index(resolved))
-    dialogue = times.take("history and places", lambda: assembler.dialogue(resolved, sent, at))
-    assembler.remember(resolved, dialogue)
-    ahead = times.take("digests and tokens", lambda: assembler.read_ahead(resolved, context, dialogue))
-    assembler.merge(resolved, ahead)
-    chat = times.take("assemble", lambda: assembler.assembled(sent, resolved, context, None, dialogue, ahead.chat))
-    placement = times.take("tiers", lambda: assembler.place(chat, ANTHROPIC))
-    arranged = times.take("arrange", lambda: assembler.arrange(chat, placement, ANTHROPIC, Mode.TIER, None))
+    made = times.take("history, places, digests, tokens, assemble", lambda: assembler.assembled(resolved, context, at))
+    assembler.remember(resolved, made)
+    chat, arranger = made.chat, assembler.arranger
+    placement = times.take("tiers", lambda: arranger.place(chat, ANTHROPIC))
+    arranged = times.take("arrange", lambda: arranger.arrange(chat, placement, ANTHROPIC, Mode.TIER, None))
     plan = times.take("plan", lambda: planner.plan(arranged.body, _ROUTE, arranged.mode, at))
     plan = arranged.concluded(plan, Mode.TIER)
     planner.on_accepted(plan, at + 1)
@@ -86,7 +85,7 @@ def main() -> None:
         size = serve(request(turn), turn, assembler, planner, times)
     print(f"{_PANELS} panels, {2 * arguments.turns} messages and more, {size} bytes sent; ms of the processor, median")
     for step, taken in times.steps.items():
-        print(f"{step:26}{statistics.median(taken[_WARM:]):8.2f}")
+        print(f"{step:44}{statistics.median(taken[_WARM:]):8.2f}")
 
 
 if __name__ == "__main__":

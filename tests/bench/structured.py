@@ -26,7 +26,8 @@ from proxy.core.providers import ANTHROPIC
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.route import Route
 from proxy.core.request.tokens import quick
-from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
+from proxy.planning.assembly_options import AssemblyOptions
+from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
 from tests.bench.symbols import read
@@ -96,15 +97,16 @@ def measure(texts: dict[str, str], policy: str) -> None:
 def one(assembler: ContextAssembler, planner: TierPlanner, times: Times, body: bytes, at: float) -> int:
     """Serve one request; the number of bytes that are sent."""
     sent = parse_body(body)
-    form, conversation = times.take("read", lambda: assembler.read(sent))
-    resolved = times.take("resolve", lambda: assembler.resolve(form, conversation, "bench", ""))
+    request = times.take("read", lambda: assembler.read(sent))
+    resolved = times.take("resolve", lambda: assembler.resolve(request, "bench", ""))
     assembler.give_aliases(resolved)
     symbols = times.take("index", lambda: assembler.index(resolved))
     context = assembler.context(resolved, symbols)
-    chunks = assembler.chunks(resolved, context)
-    chat = times.take("assemble", lambda: assembler.assembled(sent, resolved, context, chunks))
-    placement = times.take("place", lambda: assembler.place(chat, ANTHROPIC))
-    arranged = times.take("arrange", lambda: assembler.arrange(chat, placement, ANTHROPIC, Mode.TIER, _PRICE))
+    made = times.take("assemble", lambda: assembler.assembled(resolved, context, at))
+    assembler.remember(resolved, made)
+    chat, arranger = made.chat, assembler.arranger
+    placement = times.take("place", lambda: arranger.place(chat, ANTHROPIC))
+    arranged = times.take("arrange", lambda: arranger.arrange(chat, placement, ANTHROPIC, Mode.TIER, _PRICE))
     plan = times.take("plan", lambda: planner.plan(arranged.body, _ROUTE, arranged.mode, at))
     plan = arranged.concluded(plan, Mode.TIER)
     planner.on_accepted(plan, at + 1)

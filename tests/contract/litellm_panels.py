@@ -14,7 +14,8 @@ from proxy.core.providers import NONE, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.history.compaction import Compaction, digest_of_known
-from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
+from proxy.planning.assembly_options import AssemblyOptions
+from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.planner_port import Planning
 from proxy.planning.structured import StructuredChats
 from proxy.plugins import build_plugin_manager, recognisers
@@ -53,7 +54,7 @@ class Sender:
         """A summary takes the place of so many messages of the last request's conversation."""
         assert self._last is not None
         assert self._last.uncompacted is not None
-        session = self._assembler.session(_SCOPE, "s")
+        session = self._assembler.sessions.session(_SCOPE, "s")
         digest = digest_of_known(self._last.uncompacted, covered)
         session.compaction = Compaction(covered, covered, digest, summary)
 

@@ -10,12 +10,11 @@ import pytest
 from proxy.core.layout.tiers import Tier
 from proxy.core.prompts.inset import Inset
 from proxy.core.request.insets import with_inset
-from proxy.core.structured.assembly.flat import flat_assembly
 from proxy.core.structured.assembly.tiered import tiered_assembly
 from proxy.core.structured.blocks.breakdown import Circumstances, Measure, breakdown
 from proxy.core.structured.context import Page, Review, StructuredContext
 from proxy.core.structured.placement.placement import Placement, TierItems
-from tests.contexts import TEXTS, a_file, conversation_of, placed, sent
+from tests.contexts import TEXTS, a_file, conversation_of, flat_assembly, placed, sent
 from tests.talk import Body, assistant, system, user
 
 MARK = {"type": "ephemeral"}
@@ -123,7 +122,7 @@ def test_flat_mode_has_the_same_parts_and_no_breakpoint() -> None:
         pages=(Page("u", "t", "p"),),
         review=Review(branch="main"),
     )
-    found = sent(flat_assembly(context, conversation_of(*TALK), TEXTS))
+    found = sent(flat_assembly(context, conversation_of(*TALK)))
 
     assert found == [
         system(f"You are a coding agent.\n\n{MAP}c=class\n\nb.py:\nc.py:"),

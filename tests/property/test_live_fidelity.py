@@ -21,7 +21,8 @@ from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.history.cuts import cuts
 from proxy.core.structured.history.rules import ruled
 from proxy.planning.arrangement import Arrangement
-from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
+from proxy.planning.assembly_options import AssemblyOptions
+from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.resolved import Resolved
 from tests.compactions import compaction_of
 from tests.examples import examples
@@ -59,8 +60,9 @@ class Worker:
         raw = json.dumps(body, ensure_ascii=False).encode()
         resolved, chat = self._assembled(raw)
         price = Price.relative(self.profile.read, self.profile.write, self.profile.write_long)
-        placement = self.assembler.place(chat, self.profile)
-        arrangement = self.assembler.arrange(chat, placement, self.profile, self.mode, price)
+        arranger = self.assembler.arranger
+        placement = arranger.place(chat, self.profile)
+        arrangement = arranger.arrange(chat, placement, self.profile, self.mode, price)
         terms = LiveTerms(self.now_s, tokens=lambda message: 1, allows_compaction=True, repeats=self.repeats)
         front = LiveTerms(self.now_s, False, tokens=lambda message: 1, allows_compaction=True, repeats=self.repeats)
         is_within = arrangement.kind == "economic" and self.mode > Mode.OBSERVE
@@ -81,11 +83,10 @@ class Worker:
 
     def _assembled(self, raw: bytes) -> tuple[Resolved, AssembledChat]:
         sent, subject = parse_body(raw), self.assembler
-        resolved = subject.resolve(*subject.read(sent), "key", "")
-        context = subject.context(resolved, subject.index(resolved))
-        dialogue = subject.dialogue(resolved, sent, self.now_s)
-        subject.remember(resolved, dialogue)
-        return resolved, subject.assembled(sent, resolved, context, subject.chunks(resolved, context), dialogue)
+        resolved = subject.resolve(subject.read(sent), "key", "")
+        made = subject.assembled(resolved, subject.context(resolved, subject.index(resolved)), self.now_s)
+        subject.remember(resolved, made)
+        return resolved, made.chat
 
     def _hold(self, body: Body, sent: bytes, session: LiveSession, terms: LiveTerms) -> None:
         check = session.check if self.is_growing else check_live
@@ -95,7 +96,7 @@ class Worker:
     def compact(self, resolved: Resolved, at: int, summary: str) -> bool:
         """The session's conversation goes on without its oldest messages; at one of the places where that may be."""
         history = ruled(resolved.conversation, resolved.found.form.metas)
-        turns = (*history.conversation.history, *history.conversation.prompt)
+        turns = history.conversation.turns
         allowed = [cut for cut in cuts(turns)[:-1] if cut > 0 and history.origins[cut] > 0]
         if not allowed:
             return False

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.structured.form.form import StructuredForm, read_form
-from proxy.core.structured.session.gathering import gathered
 from proxy.core.structured.session.uploads import Uploads
 from proxy.errors import InvalidRequest, MissingContent, ProxyError, error_body
 from tests.structured_forms import forms
@@ -42,7 +41,7 @@ def refusal(raw: bytes) -> ProxyError | None:
         form = read_form(raw)
         assert form is None or isinstance(form, StructuredForm)
         if form is not None:
-            gathered(Uploads().resolve(form, "s"), None)
+            Uploads().resolve(form, "s").context(None)
     except (InvalidRequest, MissingContent) as error:
         return error
     return None

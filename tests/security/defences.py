@@ -215,7 +215,7 @@ DEFENCES = (
     Defence("sections that are not read", "proxy.engine.chat:_section",
             lambda old: lambda found: Section() if found.members is None else old(found),
             ["test_structured_context.py"]),
-    Defence("conversations that outgrow their share", "proxy.planning.context_assembler:ContextAssembler._begun",
+    Defence("conversations that outgrow their share", "proxy.planning.context_sessions:ContextSessions.begun",
             lambda old: lambda self, scope, name: self.session(scope, name), ["test_structured_context.py"]),
     Defence("long texts beside the event loop", "proxy.core.structured.placement.tracking:ContextTracker.unknown_chars",
             always(0), ["test_structured_context.py"]),

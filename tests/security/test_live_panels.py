@@ -14,8 +14,10 @@ from proxy.app.context_texts import load_context_texts
 from proxy.core.money.prices import Price
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
-from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
+from proxy.planning.assembly_options import AssemblyOptions
+from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.panel_bill import PanelBill
+from proxy.planning.resolved import Resolved
 from tests.examples import sampled
 from tests.security.provider import INPUT_USD, OUTPUT_USD, Answer, Seen, event
 from tests.security.world import CONFIG, World, chat, world_of
@@ -128,19 +130,18 @@ def test_no_call_of_ours_reaches_a_client_however_many_a_stream_has(live: World,
 # What is held up, and what is held
 
 
-def resolved(subject: ContextAssembler, section: dict[str, object]) -> Any:
-    sent = parse_body(orjson.dumps(chat(stratiform=section)))
-    return sent, subject.resolve(*subject.read(sent), "key", "")
+def resolved(subject: ContextAssembler, section: dict[str, object]) -> Resolved:
+    return subject.resolve(subject.read(parse_body(orjson.dumps(chat(stratiform=section)))), "key", "")
 
 
 def test_a_session_that_is_forgotten_while_its_request_is_read_is_no_error() -> None:
     subject = ContextAssembler(load_context_texts(), bytes_over_four, None, AssemblyOptions(session_bytes=20_000))
-    sent, found = resolved(subject, {"session": "slow", "panels": [panel()]})
-    dialogue = subject.dialogue(found, sent, 1.0e9)
+    found = resolved(subject, {"session": "slow", "panels": [panel()]})
+    made = subject.assembled(found, subject.context(found, subject.index(found)), 1.0e9)
     for number in range(50):
         resolved(subject, {"session": f"{number}", "panels": []})
-    assert subject.known("key", "slow") is None
-    subject.remember(found, dialogue)
+    assert subject.sessions.known("key", "slow") is None
+    subject.remember(found, made)
 
 
 LONG = "value = compute(a, b)\n" * 400
@@ -164,8 +165,8 @@ def test_no_long_text_of_a_conversation_is_looked_at_on_the_event_loop(
 ) -> None:
     messages, section = LIVE[name]
     seen: list[str] = []
-    for place in ("context_assembler", "panel_bill"):
-        module = importlib.import_module(f"proxy.planning.{place}")
+    for place in ("core.structured.messages.turn", "planning.panel_bill"):
+        module = importlib.import_module(f"proxy.{place}")
         work = module.digest
 
         def noting(*args: Any, work: Any = work) -> Any:
@@ -185,7 +186,8 @@ def test_no_long_text_of_a_conversation_is_looked_at_on_the_event_loop(
 def test_what_is_remembered_of_panels_is_bounded(kind: str) -> None:
     most = 1 << 18
     subject = ContextAssembler(load_context_texts(), bytes_over_four, None, AssemblyOptions(session_bytes=most))
-    subject._counter = TokenCounter(capacity=100)  # the counts of texts have a bound of their own
+    # The counts of texts have a bound of their own.
+    subject._counter = subject.sessions.counter = TokenCounter(capacity=100)
     rounds = 40 if kind == "many panels" else 120
 
     def go_on(number: int) -> None:
@@ -193,13 +195,8 @@ def test_what_is_remembered_of_panels_is_bounded(kind: str) -> None:
         count = 100 if kind == "many panels" else 20
         shown = [panel(f"{number}", f"{'p' * 40}{number}-{n}") for n in range(count)]
         body = chat(text=f"turn {number}", stratiform={"session": name, "panels": shown})
-        sent = parse_body(orjson.dumps(body))
-        found = subject.resolve(*subject.read(sent), "key", "")
-        context = subject.context(found, subject.index(found))
-        dialogue = subject.dialogue(found, sent, 1.0e9 + number)
-        subject.remember(found, dialogue)
-        made = subject.assembled(sent, found, context, None, dialogue)
-        subject._counted(made, PanelBill.of(made, PRICE), None)
+        made = subject.chat_of(parse_body(orjson.dumps(body)), "key", now=1.0e9 + number)
+        subject.sessions.counted(made, PanelBill.of(made, PRICE), None)
 
     tracemalloc.start()
     for number in range(rounds):
@@ -218,9 +215,7 @@ def test_what_is_remembered_of_panels_is_bounded(kind: str) -> None:
 
 def asked(subject: ContextAssembler, scope: str, section: dict[str, object], now: float) -> None:
     """A request with panels, of this key."""
-    sent = parse_body(orjson.dumps(chat(stratiform=section)))
-    found = subject.resolve(*subject.read(sent), scope, "")
-    subject.remember(found, subject.dialogue(found, sent, now))
+    subject.chat_of(parse_body(orjson.dumps(chat(stratiform=section))), scope, now=now)
 
 
 @pytest.mark.parametrize("name", ["shared", ""])
@@ -229,7 +224,7 @@ def test_no_key_learns_when_another_keys_panel_has_changed(name: str) -> None:
     section: dict[str, object] = {"session": name, "panels": [panel(), panel("more", "q")]}
     for scope, now in (("first", 1.0e9), ("second", 2.0e9), ("first", 3.0e9)):
         asked(subject, scope, section, now)
-    boards = {scope: session.board for (scope, _), session in subject._sessions.items()}
+    boards = {scope: session.board for (scope, _), session in subject.sessions._held.items()}
     stamps = {scope: {memory.stamp_s for memory in board.panels.values()} for scope, board in boards.items()}
     assert stamps == {"first": {1.0e9}, "second": {2.0e9}}
 

@@ -18,7 +18,8 @@ from proxy.client import Context, chat
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.history.compaction import Compaction
-from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
+from proxy.planning.assembly_options import AssemblyOptions
+from proxy.planning.context_assembler import ContextAssembler
 from tests.examples import sampled
 from tests.security.provider import Answer
 from tests.security.world import CONFIG, Reply, World, world_of
@@ -293,7 +294,11 @@ def test_long_texts_that_a_short_body_names_are_not_read_on_the_event_loop(
     text = "value = compute(a, b)\n" * 35_000
     assert ask(world, {"files": [{"path": "a.txt", "content": text}]}).status == 200
     seen: list[str] = []
-    for place, name in (("tracking", "block_digest"), ("sections", "file_block"), ("tracking", "file_block")):
+    for place, name in (
+        ("placement.tracking", "block_digest"),
+        ("assembly.sections", "file_block"),
+        ("placement.tracking", "file_block"),
+    ):
         module = importlib.import_module(f"proxy.core.structured.{place}")
         work = getattr(module, name)
 
@@ -309,12 +314,8 @@ def test_long_texts_that_a_short_body_names_are_not_read_on_the_event_loop(
 
 def counted(subject: ContextAssembler, section: dict[str, object], prompt: str) -> None:
     """A request of a session, answered and counted."""
-    sent = parse_body(orjson.dumps(body(section, prompt)))
-    found = subject.resolve(*subject.read(sent), "key", "")
-    subject.give_aliases(found)
-    context = subject.context(found, subject.index(found))
-    chat = subject.assembled(sent, found, context, subject.chunks(found, context))
-    subject._counted(chat, None, None)
+    chat = subject.chat_of(parse_body(orjson.dumps(body(section, prompt))), "key")
+    subject.sessions.counted(chat, None, None)
 
 
 @pytest.mark.parametrize("scale", [1, pytest.param(4, marks=pytest.mark.slow)])
@@ -338,8 +339,9 @@ def test_what_is_remembered_of_conversations_is_bounded(kind: str, scale: int) -
     def go_on(number: int) -> None:
         counted(subject, section(number), f"turn {number}")
         if kind == "summaries":
-            subject.session("key", f"{number}").compaction = Compaction(2, 2, b"", "\u2014" * 8_000 + str(number))
-            subject.grown("key", f"{number}")
+            session = subject.sessions.session("key", f"{number}")
+            session.compaction = Compaction(2, 2, b"", "\u2014" * 8_000 + str(number))
+            subject.sessions.grown("key", f"{number}")
 
     tracemalloc.start()
     for number in range(rounds):

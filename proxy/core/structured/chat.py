@@ -7,14 +7,17 @@ from msgspec import Raw
 
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.panel_calls import PanelAnswers
-from proxy.core.structured.blocks.blocks import Assembly
+from proxy.core.structured.assembly.untiered import Front
+from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.dialogue import Dialogue
 from proxy.core.structured.history.rules import RuledHistory
 from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.panels.panel import Panel
+from proxy.core.structured.panels.tool import with_declaration
 from proxy.core.structured.placement.tracking import HistoryItem
 from proxy.core.structured.symbols.map_chunks import MapChunks
+from proxy.core.wire.json_body import splice
 
 SECTION = "stratiform"
 """The member of the body in which a client says what its context consists of."""
@@ -36,14 +39,16 @@ class ChatReading:
 @dataclass(frozen=True, slots=True)
 class AssembledChat:
     """``sent`` is the client's body as it came; ``body`` is the same request with the context as messages (those of
-    ``assembly``) and without the section. ``dialogue`` is the conversation in it, with its panels. ``scope`` and
-    ``session`` name the state that belongs to the conversation.
-    ``map`` are the chunks of the symbol map, where it has any; ``order`` are the shown panels in sending order.
-    ``is_flat``: the assembly is the flat one; ``wants_flat``: the client asks for that. ``answers`` answers the model's
-    own calls for a panel; None where no panel is shown. ``reading`` is what was read of the texts."""
+    ``assembly``) and without the section: in the flat order, or with the ``map`` of symbols in chunks. ``kind`` is what
+    shall be made of it for an upstream that caches. ``front`` is what stands in front of the conversation. ``dialogue``
+    is the conversation, with its panels; ``order`` are the shown panels in sending order. ``scope`` and ``session``
+    name the state that belongs to the conversation. ``answers`` answers the model's own calls for a panel; None where
+    no panel is shown. ``reading`` is what was read of the texts."""
 
     sent: ParsedBody
     body: bytes
+    kind: AssemblyKind
+    front: Front
     assembly: Assembly
     context: StructuredContext
     dialogue: Dialogue
@@ -51,8 +56,6 @@ class AssembledChat:
     session: str
     map: MapChunks | None = None
     order: tuple[Panel, ...] = ()
-    is_flat: bool = False
-    wants_flat: bool = False
     answers: PanelAnswers | None = None
     reading: ChatReading = ChatReading()
 
@@ -65,6 +68,16 @@ class AssembledChat:
     def conversation(self) -> Conversation:
         """The client's messages as far as they are sent."""
         return self.dialogue.conversation
+
+
+def body_of(sent: ParsedBody, assembly: Assembly, *, declares_tool: bool = False) -> bytes:
+    """The client's body with the messages of the assembly in the place of its own, and without the section.
+    ``declares_tool``: the tool of the panels is among its tools."""
+    changes: dict[str, bytes | None] = {"messages": assembly.body(), SECTION: None}
+    if declares_tool:
+        tools = with_declaration(sent.members.get("tools"))
+        changes |= {"tools": tools} if tools is not None else {}
+    return splice(sent.body, sent.members, changes, sent.span)
 
 
 def section_of(members: Mapping[str, Raw | bytes] | None) -> Raw | bytes | None:

@@ -13,12 +13,14 @@ from proxy.core.structured.history.compaction_texts import CompactionTexts
 from proxy.core.structured.history.freezing import frozen
 from proxy.core.structured.history.metas import DetachTerms
 from proxy.core.structured.history.rules import HistoryRule, RuledHistory, ruled
-from proxy.core.structured.messages.conversation import Conversation, Turn
+from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.messages.turn import Turn
 from proxy.core.structured.panels.board import Board, refreshed
 from proxy.core.structured.panels.inlay import NO_INLAY, Inlay, SentTurns, chronological_inlay, original_inlay
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.progress import Progress
 from proxy.core.structured.panels.texts import PanelTexts
+from proxy.core.wire.json_body import Members
 
 _EDITS: Mapping[HistoryRule, Edit] = MappingProxyType(
     {
@@ -33,6 +35,10 @@ _EDITS: Mapping[HistoryRule, Edit] = MappingProxyType(
         HistoryRule.FROZEN: Edit.HISTORY_FROZEN,
     }
 )
+
+_THINKING = ("thinking", "reasoning_effort", "reasoning")
+_NO_THINKING = frozenset({b"null", b'{"type":"disabled"}', b'"none"', b'{"effort":"none"}', b'{"enabled":false}'})
+_SPACES = b" \t\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +85,15 @@ class Dialogue:
         said again behind the panels."""
         if self.board is None:
             return NO_INLAY
-        sent = SentTurns((*self.conversation.history, *self.conversation.prompt), self.origins)
+        sent = SentTurns(self.conversation.turns, self.origins)
         order = chronological_inlay if is_chronological else original_inlay
         return order(self.panels, self.board, sent, texts, repeat)
+
+
+def has_thinking(members: Members) -> bool:
+    """Whether a request has thinking switched on, by any of the members in which clients say so."""
+    said = [bytes(members[name]).translate(None, _SPACES) for name in _THINKING if name in members]
+    return any(each not in _NO_THINKING for each in said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +117,7 @@ def dialogue_of(
     that the request does not have."""
     if not (form.has_history or form.compaction):
         return Dialogue(conversation)
-    turns = (*conversation.history, *conversation.prompt)
-    history = RuledHistory(conversation, tuple(range(len(turns))), {})
+    history = RuledHistory(conversation, tuple(range(len(conversation.turns))), {})
     if form.has_history:
         history = ruled(conversation, form.metas)
     uncompacted = history if form.compaction else None

@@ -27,7 +27,7 @@ def test_what_does_not_pay_is_not_asked_again_before_the_conversation_has_grown(
         cached = replace(NONE, name="cached", read=0.001, write=1.25)
         scene.deployment = replace(scene.deployment, profile=cached)
         await scene.ask()
-        session = scene.assembler.session("key", "talk")
+        session = scene.assembler.sessions.session("key", "talk")
         assert session.attempts.declined_tokens > 1_000
         scene.deployment = replace(scene.deployment, profile=NONE)
         await scene.ask(31)
@@ -46,9 +46,9 @@ def test_an_answer_for_a_session_that_was_forgotten_is_forgotten_too() -> None:
         assert work is not None
         other = ContextAssembler(load_context_texts(), bytes_over_four)
         facts = ModelFacts(lambda of: (None, None), lambda of: None)
-        elsewhere = Compactions(other, CompactionRules(TERMS, TEXTS), facts)
+        elsewhere = Compactions(other.sessions, CompactionRules(TERMS, TEXTS), facts)
         assert elsewhere.answered(work, GOOD) == "outdated"
-        assert other.known(chat.scope, chat.session) is None
+        assert other.sessions.known(chat.scope, chat.session) is None
         elsewhere.failed(work.key)
         elsewhere.put_off(work)
 
@@ -70,7 +70,9 @@ def test_a_nearly_full_window_is_no_matter_of_price() -> None:
     async def main() -> None:
         scene = Scene(profile=replace(NONE, name="cached", read=0.001, write=1.25))
         scene.compactions = Compactions(
-            scene.assembler, CompactionRules(TERMS, TEXTS), ModelFacts(lambda of: (10_000, None), lambda of: None)
+            scene.assembler.sessions,
+            CompactionRules(TERMS, TEXTS),
+            ModelFacts(lambda of: (10_000, None), lambda of: None),
         )
         assert await planned(scene, prompt_tokens=8_499) is None
         assert await planned(scene, prompt_tokens=8_500) is not None
@@ -84,7 +86,7 @@ def test_after_a_success_the_conversation_has_to_grow_by_a_tenth_of_what_is_left
         work = await planned(scene)
         assert work is not None
         scene.compactions.answered(work, GOOD)
-        left = scene.assembler.session("key", "talk").attempts.tried_tokens
+        left = scene.assembler.sessions.session("key", "talk").attempts.tried_tokens
         assert 0 < left < work.tokens
         assert await planned(scene) is None
 
@@ -96,7 +98,7 @@ def test_the_tiers_forget_the_turns_whose_places_are_others_now() -> None:
         scene = Scene()
         work = await planned(scene)
         assert work is not None
-        tracker = scene.assembler.session("key", "talk").tracker
+        tracker = scene.assembler.sessions.session("key", "talk").tracker
         tracker.settle(StructuredContext(), [HistoryItem(b"turn", 100, starts_group=True)])
         assert len(tracker.purge_history()) == 1
         tracker.settle(StructuredContext(), [HistoryItem(b"turn", 100, starts_group=True)])
@@ -111,7 +113,7 @@ def test_what_cannot_have_so_many_tokens_is_not_even_counted(exchanges: int) -> 
     async def main() -> None:
         scene = Scene()
         assert await planned(scene, exchanges) is None
-        assert scene.assembler.session("key", "talk").attempts.declined_tokens == 0
+        assert scene.assembler.sessions.session("key", "talk").attempts.declined_tokens == 0
 
     run(main)
 
@@ -121,8 +123,8 @@ def test_the_summary_counts_among_what_the_session_takes() -> None:
         scene = Scene()
         work = await planned(scene)
         assert work is not None
-        before = scene.assembler.session("key", "talk").bytes
+        before = scene.assembler.sessions.session("key", "talk").bytes
         scene.compactions.answered(work, GOOD.replace("They counted.", "x" * 3_000))
-        assert scene.assembler.session("key", "talk").bytes >= before + 3_000
+        assert scene.assembler.sessions.session("key", "talk").bytes >= before + 3_000
 
     run(main)

@@ -20,7 +20,8 @@ from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
-from proxy.core.structured.blocks.blocks import Assembly
+from proxy.core.structured.assembly.untiered import Front
+from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.dialogue import Dialogue
@@ -131,7 +132,7 @@ class Scene:
             return price_for(prices, of)
 
         facts = ModelFacts(lambda of: (None, None), price_of)
-        self.compactions = Compactions(self.assembler, CompactionRules(TERMS, TEXTS), facts)
+        self.compactions = Compactions(self.assembler.sessions, CompactionRules(TERMS, TEXTS), facts)
         given = terms or CompactorTerms()
         self.own = OwnExchanges(ports, Conclusion(ports), price_of, Caps(given))
         self.compactor = Compactor(given, self.compactions, self.own, ports.clock, self.metrics.compacted)
@@ -141,11 +142,12 @@ class Scene:
         pairs = ((user(f"question {n} " * 14), assistant(f"answer {n} " * 16)) for n in range(exchanges))
         turns = [turn for pair in pairs for turn in pair]
         conversation = conversation_of(*turns, user("and now?"))
-        session = self.assembler.session(scope, name)
+        session = self.assembler.sessions.session(scope, name)
         session.requests = exchanges
         sent = parse_body(orjson.dumps({"model": "m", "messages": []}))
         dialogue = Dialogue(conversation, uncompacted=ruled(conversation, {}))
-        return AssembledChat(sent, b"", Assembly(()), StructuredContext(), dialogue, scope, name)
+        kind, context = AssemblyKind.ECONOMIC, StructuredContext()
+        return AssembledChat(sent, b"", kind, Front(), Assembly(()), context, dialogue, scope, name)
 
     def answered(self, chat: AssembledChat, **changes: Any) -> Exchange:
         """The client's exchange, as it has ended."""
@@ -175,7 +177,7 @@ class Scene:
 
     def sent(self, chat: AssembledChat) -> RuledHistory:
         """What the next request sends of this conversation."""
-        session = self.assembler.session(chat.scope, chat.session)
+        session = self.assembler.sessions.session(chat.scope, chat.session)
         assert chat.uncompacted is not None
         return compacted(chat.uncompacted, session.compaction, TEXTS)
 

@@ -13,12 +13,16 @@ from proxy.core.planner.plan import Plan
 from proxy.core.providers import ANTHROPIC, NONE, CacheProfile
 from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import parse_body
-from proxy.core.request.tokens import bytes_over_four
+from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.response.usage import Usage
+from proxy.core.structured.blocks.blocks import AssemblyKind
+from proxy.core.structured.blocks.breakdown import Measure
 from proxy.core.structured.chat import AssembledChat
+from proxy.core.structured.symbols.map_chunks import MapChunks
 from proxy.errors import MissingContent
 from proxy.planning.arrangement import Arrangement
-from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
+from proxy.planning.assembly_options import AssemblyOptions
+from proxy.planning.context_assembler import ContextAssembler
 
 TEXT = "line of a file\n" * 800
 
@@ -34,18 +38,14 @@ def assembled(
     roles = ("user", "assistant")
     messages = [{"role": roles[index % 2], "content": turn} for index, turn in enumerate(turns or ("q",))]
     body = {"model": "m", "messages": [{"role": "system", "content": "rules"}, *messages], "stratiform": section}
-    sent = parse_body(orjson.dumps(body))
-    resolved = subject.resolve(*subject.read(sent), scope, hint)
-    subject.give_aliases(resolved)
-    context = subject.context(resolved, subject.index(resolved))
-    return subject.assembled(sent, resolved, context, subject.chunks(resolved, context))
+    return subject.chat_of(parse_body(orjson.dumps(body)), scope, hint)
 
 
 def arranged(
     subject: ContextAssembler, chat: AssembledChat, mode: Mode = Mode.TIER, profile: CacheProfile = ANTHROPIC
 ) -> Arrangement:
     price = Price.relative(profile.read, profile.write, profile.write_long)
-    return subject.arrange(chat, subject.place(chat, profile), profile, mode, price)
+    return subject.arranger.arrange(chat, subject.arranger.place(chat, profile), profile, mode, price)
 
 
 def selected(path: str = "a.py", text: str = TEXT) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def test_a_retry_of_the_same_conversation_does_not_age_anything() -> None:
     for _ in range(6):
         arranged(subject, assembled(subject, {"session": "s", "files": [selected()]})).counted(None)
     chat = assembled(subject, {"session": "s", "files": [selected()]})
-    placement = subject.place(chat, ANTHROPIC)
+    placement = subject.arranger.place(chat, ANTHROPIC)
 
     assert placement is not None
     assert placement.counts == {"file:a.py": 0}
@@ -98,7 +98,7 @@ def test_what_was_not_answered_changes_nothing() -> None:
     for _ in range(6):
         arranged(subject, assembled(subject, {"session": "s", "files": [selected()]}))
 
-    placement = subject.place(assembled(subject, {"session": "s", "files": [selected()]}), ANTHROPIC)
+    placement = subject.arranger.place(assembled(subject, {"session": "s", "files": [selected()]}), ANTHROPIC)
     assert placement is not None
     assert placement.counts == {}
 
@@ -163,11 +163,12 @@ def test_an_upstream_whose_cache_is_unknown_gets_no_markers() -> None:
 def test_a_surprise_of_ours_leaves_the_flat_assembly(caplog: pytest.LogCaptureFixture) -> None:
     subject = assembler()
     chat = assembled(subject, {"session": "s", "files": [selected()]})
-    del subject.session("key", "s").tracker._classic
+    del subject.sessions.session("key", "s").tracker._classic
     with caplog.at_level(logging.ERROR, "stratiform"):
         found = arranged(subject, chat)
 
-    assert (found.kind, found.body, found.reason) == ("flat", chat.body, Reason.ASSEMBLED_FLAT)
+    plan = found.concluded(Plan(b"", b"", Mode.OBSERVE, Reason.OBSERVE_MODE), Mode.TIER)
+    assert (found.kind, found.body, plan.reason) == ("flat", chat.body, Reason.ASSEMBLED_FLAT)
     assert "AttributeError" in caplog.text
     assert "line of a file" not in caplog.text
 
@@ -186,14 +187,29 @@ def test_a_breakdown_tells_of_the_conversation_so_far() -> None:
     section = {"session": "s", "files": [selected()]}
     arranged(subject, assembled(subject, section, "q1")).counted(Usage(100, 5, read=50))
     chat = assembled(subject, section, "q1", "a", "q2")
-    placement = subject.place(chat, ANTHROPIC)
-    about = subject.circumstances(chat, placement, "m")
-    found: Any = subject.breakdown(arranged(subject, chat), placement, about)
+    placement = subject.arranger.place(chat, ANTHROPIC)
+    about = subject.sessions.circumstances(chat)
+    found: Any = arranged(subject, chat).breakdown(placement, Measure.of(TokenCounter()), about)
 
-    assert found["model"] == "m"
     assert found["cache_hit_rate"] == 0.5
     assert found["session_totals"]["prompt"] == 100
     assert found["empty_tiers_session_total"] == 3
+
+
+def test_a_map_that_cannot_be_cut_leaves_the_flat_assembly(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> object:
+        raise ZeroDivisionError("the text of the prompt")
+
+    monkeypatch.setattr(MapChunks, "shown", fails)
+    subject = assembler("economic")
+    chat = assembled(subject, {"symbols": [{"path": "a.py", "block": "a.py: symbols"}]})
+
+    assert (chat.kind, chat.map) == (AssemblyKind.FLAT, None)
+    assert b"a.py: symbols" in chat.body
+    assert arranged(subject, chat).mode is Mode.OBSERVE
+    assert "the text of the prompt" not in caplog.text
 
 
 def placed_in_a_loop(thinking: bytes) -> int | None:
@@ -207,11 +223,9 @@ def placed_in_a_loop(thinking: bytes) -> int | None:
         section = {"session": "s", "panels": [{"id": "todo", "content": content}]}
         body = orjson.dumps({"model": "m", "messages": talk[:count], "stratiform": section})
         sent = parse_body(body[:-1] + b"," + thinking + b"}")
-        resolved = subject.resolve(*subject.read(sent), "key", "")
-        dialogue = subject.dialogue(resolved, sent, 1_800_000_000.0 + count)
-        subject.remember(resolved, dialogue)
-    assert dialogue.board is not None
-    place = dialogue.board.panels["todo"].place
+        board = subject.chat_of(sent, "key", now=1_800_000_000.0 + count).dialogue.board
+    assert board is not None
+    place = board.panels["todo"].place
     return place.index if place is not None else None
 
 

@@ -10,10 +10,11 @@ from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.parsed_body import parse_body
-from proxy.core.request.tokens import bytes_over_four
-from proxy.core.structured.blocks.breakdown import Circumstances
+from proxy.core.request.tokens import TokenCounter, bytes_over_four
+from proxy.core.structured.blocks.breakdown import Circumstances, Measure
 from proxy.planning.arrangement import Arrangement
-from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
+from proxy.planning.assembly_options import AssemblyOptions
+from proxy.planning.context_assembler import ContextAssembler
 
 PRICE = Price(5e-6, 25e-6, 0.5e-6, 6.25e-6, 10e-6)
 NOW = 1_771_509_600.0
@@ -25,21 +26,16 @@ def arranged(subject: ContextAssembler, *texts: str, now: float = NOW, **section
     roles = ("user", "assistant")
     messages = [{"role": roles[index % 2], "content": text} for index, text in enumerate(texts)]
     body = {"model": "m", "messages": messages, "stratiform": {"session": "s", **section}}
-    sent = parse_body(orjson.dumps(body))
-    resolved = subject.resolve(*subject.read(sent), "key", "")
-    context = subject.context(resolved, subject.index(resolved))
-    dialogue = subject.dialogue(resolved, sent, now)
-    subject.remember(resolved, dialogue)
-    chat = subject.assembled(sent, resolved, context, subject.chunks(resolved, context), dialogue)
-    return subject.arrange(chat, subject.place(chat, ANTHROPIC), ANTHROPIC, Mode.TIER, PRICE)
+    chat, arranger = subject.chat_of(parse_body(orjson.dumps(body)), "key", now=now), subject.arranger
+    return arranger.arrange(chat, arranger.place(chat, ANTHROPIC), ANTHROPIC, Mode.TIER, PRICE)
 
 
 def assembler() -> ContextAssembler:
     return ContextAssembler(load_context_texts(), bytes_over_four, None, AssemblyOptions())
 
 
-def shown(subject: ContextAssembler, found: Arrangement) -> list[dict[str, Any]]:
-    panels = subject.breakdown(found, None, Circumstances())["panels"]
+def shown(found: Arrangement) -> list[dict[str, Any]]:
+    panels = found.breakdown(None, Measure.of(TokenCounter()), Circumstances())["panels"]
     assert isinstance(panels, list)
     return panels
 
@@ -48,7 +44,7 @@ def test_a_breakdown_says_where_each_panel_stands_since_when_and_what_it_costs()
     subject = assembler()
     arranged(subject, "q", panels=[TREE, TODO]).counted(None)
     changed = TODO | {"content": "c" * 400}
-    tree, todo = shown(subject, arranged(subject, "q", "a", "r", now=NOW + 60, panels=[changed, TREE]))
+    tree, todo = shown(arranged(subject, "q", "a", "r", now=NOW + 60, panels=[changed, TREE]))
 
     assert (tree["id"], tree["kind"], tree["header"], tree["hit"]) == ("tree", "own_tree", "Tree", True)
     assert (tree["place"], tree["changed_at"], tree["changes"]) == (None, "2026-02-19T14:00:00Z", 0)
@@ -62,13 +58,13 @@ def test_a_breakdown_says_where_each_panel_stands_since_when_and_what_it_costs()
 def test_a_breakdown_charges_nothing() -> None:
     subject = assembler()
     first = arranged(subject, "q", panels=[TODO])
-    assert [panel["hit"] for panel in shown(subject, first)] == [False]
-    assert [panel["hit"] for panel in shown(subject, first)] == [False]
+    assert [panel["hit"] for panel in shown(first)] == [False]
+    assert [panel["hit"] for panel in shown(first)] == [False]
     first.counted(None)
-    assert [panel["hit"] for panel in shown(subject, arranged(subject, "q", panels=[TODO]))] == [True]
+    assert [panel["hit"] for panel in shown(arranged(subject, "q", panels=[TODO]))] == [True]
 
 
 def test_without_panels_there_is_no_bill() -> None:
     subject = assembler()
     assert arranged(subject, "q", panels=[]).bill is None
-    assert shown(subject, arranged(subject, "q")) == []
+    assert shown(arranged(subject, "q")) == []

@@ -62,7 +62,7 @@ async def until(found: Callable[[], object]) -> None:
 async def compacted(worker: Worker) -> None:
     """The worker has compacted its conversation, behind an answer."""
     assert worker.sessions is not None
-    session = worker.assembler.session("key", "main")
+    session = worker.assembler.sessions.session("key", "main")
     session.compaction = COMPACTION
     worker.sessions.keep("key", "main", session, worker.now)
     await settled(worker)
@@ -99,9 +99,9 @@ def test_no_text_of_a_client_is_kept_where_texts_may_not_be() -> None:
         blobs = b"".join(blob for _, saved in store.saves for blob in saved.values())
         assert b"garden" not in blobs
         assert await other.ask(6, SCENE[6])
-        assert other.assembler.session("key", "main").compaction is None
+        assert other.assembler.sessions.session("key", "main").compaction is None
         await worker.ask(6, SCENE[6])
-        assert worker.assembler.session("key", "main").compaction == COMPACTION, "in memory it stays"
+        assert worker.assembler.sessions.session("key", "main").compaction == COMPACTION, "in memory it stays"
 
     run(scene)
 
@@ -110,12 +110,12 @@ def test_a_compaction_without_a_text_is_kept_in_any_case() -> None:
     async def scene(store: Recorder) -> None:
         worker, other = Worker(store, keeps_texts=False), Worker(store, keeps_texts=False)
         assert worker.sessions is not None
-        session = worker.assembler.session("key", "main")
+        session = worker.assembler.sessions.session("key", "main")
         session.compaction = replace(COMPACTION, summary="")
         worker.sessions.keep("key", "main", session, worker.now)
         await settled(worker)
         await other.ask(0, SCENE[0])
-        assert other.assembler.session("key", "main").compaction == session.compaction
+        assert other.assembler.sessions.session("key", "main").compaction == session.compaction
 
     run(scene)
 
@@ -127,7 +127,7 @@ def test_another_worker_goes_on_with_a_compaction() -> None:
         await told(one, range(1, 2))
         await compacted(one)
         await told(two, range(2, 3))
-        assert two.assembler.session("key", "main").compaction == COMPACTION
+        assert two.assembler.sessions.session("key", "main").compaction == COMPACTION
 
     run(scene)
 

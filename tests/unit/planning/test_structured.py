@@ -18,7 +18,8 @@ from proxy.core.structured.context import ContextFile
 from proxy.core.structured.symbols.symbol_index import SymbolMap
 from proxy.core.wire.json_body import MOST_ELEMENTS
 from proxy.errors import InvalidRequest
-from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
+from proxy.planning.assembly_options import AssemblyOptions
+from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.structured import ModelFacts, StructuredChats
 from proxy.ports import Principal
 from proxy.testing import make_deployment

@@ -17,7 +17,8 @@ from proxy.core.structured.form.form import text_digest
 from proxy.core.structured.form.review import review_digest
 from proxy.core.structured.session.kept_texts import MOST_TEXT_BYTES, blob_name, packed
 from proxy.errors import MissingContent
-from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
+from proxy.planning.assembly_options import AssemblyOptions
+from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.structured import StructuredChats
 from proxy.planning.text_store import RENEWED_S, TextStore
 from proxy.ports import Principal, StoreError

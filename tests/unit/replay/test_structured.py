@@ -9,7 +9,8 @@ import pytest
 from proxy.app.context_texts import load_context_texts
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.chat import AssembledChat
-from proxy.planning.context_assembler import AssemblyOptions, ContextAssembler
+from proxy.planning.assembly_options import AssemblyOptions
+from proxy.planning.context_assembler import ContextAssembler
 from proxy.replay.comparison import compare
 from proxy.replay.explain import explain_request
 from proxy.replay.runner import OURS, Setting, replay

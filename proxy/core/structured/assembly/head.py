@@ -6,7 +6,7 @@ from dataclasses import replace
 from proxy.core.structured.assembly.sections import FILE_JOINT, PART_JOINT, SYMBOL_JOINT, one_text, section
 from proxy.core.structured.assembly.texts import AssemblyTexts
 from proxy.core.structured.blocks.blocks import Item, Kind, Section
-from proxy.core.structured.messages.conversation import Turn
+from proxy.core.structured.messages.turn import Turn
 from proxy.core.structured.messages.written import message
 from proxy.core.wire.json_body import Unreadable, elements, join_members, members_of
 from proxy.core.wire.surrogates import text_json

@@ -10,7 +10,8 @@ from proxy.core.structured.assembly.sections import FILE_JOINT, pages_section, r
 from proxy.core.structured.assembly.texts import AssemblyTexts
 from proxy.core.structured.blocks.blocks import Block, Item, Kind, Section, Skip, Skipped
 from proxy.core.structured.context import StructuredContext
-from proxy.core.structured.messages.conversation import Conversation, Turn
+from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.messages.turn import Turn
 from proxy.core.structured.messages.written import pair
 from proxy.core.structured.panels.inlay import Inlay
 from proxy.core.structured.placement.placement import HISTORY

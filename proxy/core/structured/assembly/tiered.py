@@ -33,7 +33,7 @@ from proxy.core.structured.assembly.texts import AssemblyTexts
 from proxy.core.structured.blocks.blocks import Assembly, Block, Kind, Section, Skipped
 from proxy.core.structured.context import ContextFile, StructuredContext
 from proxy.core.structured.messages.conversation import Conversation
-from proxy.core.structured.messages.markers import marked, without_marks
+from proxy.core.structured.messages.markers import marked
 from proxy.core.structured.messages.written import pair
 from proxy.core.structured.panels.inlay import NO_INLAY, Inlay
 from proxy.core.structured.placement.placement import Placement, TierItems
@@ -60,7 +60,7 @@ def tiered_assembly(
     ``inlay`` has stands in the part without markers: in front of its history, or directly in front of the prompt.
     """
     skipped = Skipped()
-    own = without_marks(conversation)
+    own = conversation.bare()
     places = standing(context, own.history, placement, skipped)
     source = _Source(context, own, texts, {file.path: file for file in context.selected()})
     cached = [source.first(places[Tier.L0]), *(source.further(tier, places[tier]) for tier in _CACHED[1:])]

@@ -14,6 +14,17 @@ from proxy.core.layout.tiers import Tier
 from proxy.core.wire.long_text import utf8
 
 
+class AssemblyKind(StrEnum):
+    """How messages are made of a context."""
+
+    TIERED = "tiered"
+    """In tiers, each of which ends at a marker."""
+    ECONOMIC = "economic"
+    """In an order that the planner goes on from."""
+    FLAT = "flat"
+    """In a fixed order, without markers."""
+
+
 class Kind(StrEnum):
     """What an item or a section is."""
 

@@ -7,7 +7,6 @@ out, but for ``review``, which null removes, and ``content``, for which null say
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from hashlib import sha256
 from types import MappingProxyType
 from typing import get_args
@@ -16,12 +15,13 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.context import Page, Review
+from proxy.core.structured.context import ContextFile, Page, Review
 from proxy.core.structured.form.form_json import (
     MOST_FILES,
     MOST_URL_CHARS,
     NO_CONTENT,
     UNAVAILABLE,
+    AssemblyName,
     FileJson,
     FormJson,
     ReviewJson,
@@ -54,27 +54,9 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}:")
 _DECODER = msgspec.json.Decoder(FormJson)
 
 
-class Assembly(StrEnum):
-    """How messages are made of the context."""
-
-    TIERED = "tiered"
-    FLAT = "flat"
-
-
 _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"broken": get_args(TierName), "assembly": tuple(Assembly), "status": get_args(StatusName)}
+    {"broken": get_args(TierName), "assembly": get_args(AssemblyName), "status": get_args(StatusName)}
 )
-
-
-class FormFile(msgspec.Struct, frozen=True, gc=False):
-    """A file as it is sent: by its text, by the digest of a text sent before, or by neither. ``digest`` is that of the
-    text, too, where there is one; it is empty where the file has neither. (A struct, not a dataclass: a form has
-    thousands, and these are made five times as fast.)"""
-
-    path: str
-    text: str | None
-    digest: str
-    is_selected: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +64,14 @@ class StructuredForm:
     """The fields of one request. Paths are clean, and stand once in ``files``, ``symbols`` and ``tree``. ``tree`` is
     None where no tree is shown; where the client asks for the listed files it has their paths, in their order.
     ``symbols`` and ``legend`` are empty, too, where the client wants no map of the repository (``has_repo_map`` says
-    so).
+    so). A file without a text is named by the digest of one that was sent before, or by neither. ``is_flat``: the
+    client wants the flat assembly.
 
     ``metas`` are by the index of the request's message. ``has_history``: the client sends panels or metas, so that the
     rules of the history hold (``proxy.core.structured.history``); ``detach`` and ``compaction`` say which of the
     optional ones."""
 
-    files: tuple[FormFile, ...] = ()
+    files: tuple[ContextFile, ...] = ()
     symbols: Mapping[str, str] = field(default_factory=dict)
     legend: str = ""
     tree: tuple[str, ...] | None = None
@@ -100,7 +83,7 @@ class StructuredForm:
     removed: frozenset[str] = frozenset()
     modified: frozenset[str] = frozenset()
     broken: frozenset[Tier] = frozenset()
-    assembly: Assembly = Assembly.TIERED
+    is_flat: bool = False
     panels: tuple[Panel, ...] = ()
     metas: Mapping[int, MessageMeta] = field(default_factory=dict)
     has_history: bool = False
@@ -158,7 +141,7 @@ def _form(form: FormJson) -> StructuredForm:
         removed=removed,
         modified=frozenset(clean_paths(form.modified or (), f"{NAME}.modified")),
         broken=frozenset(Tier[name] for name in form.broken or ()),
-        assembly=Assembly(form.assembly or Assembly.TIERED),
+        is_flat=form.assembly == "flat",
         panels=read_panels(form.panels or (), f"{NAME}.panels"),
         metas=read_metas(form.messages_meta or (), f"{NAME}.messages_meta"),
         has_history=isinstance(form.panels, list) or isinstance(form.messages_meta, list),
@@ -167,20 +150,20 @@ def _form(form: FormJson) -> StructuredForm:
     )
 
 
-def _files(found: Sequence[FileJson]) -> tuple[FormFile, ...]:
+def _files(found: Sequence[FileJson]) -> tuple[ContextFile, ...]:
     param = f"{NAME}.files"
     paths = _field_paths([file.path for file in found], param)
-    files: list[FormFile] = []
+    files: list[ContextFile] = []
     are_digests = _are_digests([file.digest for file in found if isinstance(file.digest, str)])
     for path, file in zip(paths, found, strict=True):
         if are_digests and file.content is NO_CONTENT and isinstance(file.digest, str):
-            files.append(FormFile(path, None, file.digest, file.selected is True))
+            files.append(ContextFile(path, None, file.digest, file.selected is True))
         else:
             files.append(_file(path, file, f"{param}[{len(files)}]"))
     return tuple(files)
 
 
-def _file(path: str, file: FileJson, param: str) -> FormFile:
+def _file(path: str, file: FileJson, param: str) -> ContextFile:
     """A file that is not only named by a digest."""
     is_selected = file.selected is True
     text = _content(file.content, f"{param}.content")
@@ -194,7 +177,7 @@ def _file(path: str, file: FileJson, param: str) -> FormFile:
             " before, or 'content': null for a file that is no text"
         )
         raise InvalidRequest(message, param=f"{param}.content", code="missing_field")
-    return FormFile(path, text, given if text is None else _digest_of(text, f"{param}.content"), is_selected)
+    return ContextFile(path, text, given if text is None else _digest_of(text, f"{param}.content"), is_selected)
 
 
 def text_digest(text: str) -> str:

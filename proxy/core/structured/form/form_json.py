@@ -26,6 +26,7 @@ NO_CONTENT = Raw(b"")
 
 _Paths = Annotated[list[str], Meta(max_length=MOST_PATHS)]
 TierName = Literal["L0", "L1", "L2", "L3"]
+AssemblyName = Literal["tiered", "flat"]
 StatusName = Literal["active", "summarized", "deleted", "detached"]
 
 
@@ -107,7 +108,7 @@ class FormJson(Struct, forbid_unknown_fields=True):
     removed: _Paths | None | UnsetType = UNSET
     modified: _Paths | None | UnsetType = UNSET
     broken: Annotated[list[TierName], Meta(max_length=MOST_IMAGES)] | None | UnsetType = UNSET
-    assembly: Literal["tiered", "flat"] | None | UnsetType = UNSET
+    assembly: AssemblyName | None | UnsetType = UNSET
     panels: Annotated[list[PanelJson], Meta(max_length=MOST_PANELS)] | None | UnsetType = UNSET
     messages_meta: Annotated[list[MessageMetaJson], Meta(max_length=MOST_METAS)] | None | UnsetType = UNSET
     detach: DetachJson | bool | None | UnsetType = UNSET

@@ -12,7 +12,7 @@ from msgspec import Raw
 from proxy.core.request.message import THINKING_TYPES
 from proxy.core.structured.history.groups import Entry, Group, entry_of, grouped
 from proxy.core.structured.history.shape import Sort, call_members, is_given, is_text, text_member
-from proxy.core.structured.messages.conversation import Turn
+from proxy.core.structured.messages.turn import Turn
 from proxy.core.wire.json_body import Members, Unreadable, elements, members_of
 
 _NO_ARGUMENTS = "{}"

@@ -13,8 +13,7 @@ from proxy.core.structured.history.compaction_texts import CompactionTexts
 from proxy.core.structured.history.cuts import cuts
 from proxy.core.structured.history.groups import MADE
 from proxy.core.structured.history.rules import HistoryRule, RuledHistory
-from proxy.core.structured.messages.conversation import Conversation, Turn
-from proxy.core.structured.messages.markers import unmarked
+from proxy.core.structured.messages.conversation import Conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ def compacted(
     if compaction is None or not 0 < compaction.covered <= compaction.known:
         return ruled
     conversation, origins = ruled.conversation, ruled.origins
-    turns = turns_of(conversation)
+    turns = conversation.turns
     at = place_of(origins, compaction.covered)
     if at == 0 or digest_of_known(ruled, compaction.known) != compaction.digest:
         return ruled
@@ -58,11 +57,6 @@ def compacted(
     )
 
 
-def turns_of(conversation: Conversation) -> tuple[Turn, ...]:
-    """All messages but the leading system messages."""
-    return (*conversation.history, *conversation.prompt)
-
-
 def place_of(origins: Sequence[int], count: int) -> int:
     """Where the first message stands that is none of the client's first so many; behind the end where there is none."""
     return next((place for place, origin in enumerate(origins) if origin >= count), len(origins))
@@ -70,5 +64,4 @@ def place_of(origins: Sequence[int], count: int) -> int:
 
 def digest_of_known(ruled: RuledHistory, known: int) -> bytes:
     """The digest of the client's first so many messages, without markers, as the rules leave them."""
-    turns = turns_of(ruled.conversation)
-    return digest(*(unmarked(turn.raw) for turn in turns[: place_of(ruled.origins, known)]))
+    return digest(*(turn.bare for turn in ruled.conversation.turns[: place_of(ruled.origins, known)]))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
 
-from proxy.core.structured.history.compaction import Compaction, compacted, digest_of_known, turns_of
+from proxy.core.structured.history.compaction import Compaction, compacted, digest_of_known
 from proxy.core.structured.history.compaction_finding import CompactionFinding
 from proxy.core.structured.history.compaction_gain import CompactionGain, is_window_full
 from proxy.core.structured.history.compaction_question import CompactionQuestion, question_of
@@ -17,7 +17,7 @@ from proxy.core.structured.history.compaction_texts import CompactionTexts
 from proxy.core.structured.history.cuts import cuts
 from proxy.core.structured.history.groups import MADE
 from proxy.core.structured.history.rules import RuledHistory
-from proxy.core.structured.messages.conversation import Turn
+from proxy.core.structured.messages.turn import Turn
 
 LEAST_CONFIDENCE = 0.5
 """A boundary of less confidence is none."""
@@ -104,7 +104,7 @@ class CompactionRules:
 
 def history_tokens(ruled: RuledHistory, tokens: Callable[[Turn], int]) -> int:
     """The length of a conversation without its leading system messages."""
-    return sum(map(tokens, turns_of(ruled.conversation)))
+    return sum(map(tokens, ruled.conversation.turns))
 
 
 def proposal_of(
@@ -119,7 +119,7 @@ def proposal_of(
     ``tokens`` counts those of one message."""
     terms, texts = rules.terms, rules.texts
     sent = compacted(ruled, former, texts, terms.keep_exchanges)
-    turns = turns_of(sent.conversation)
+    turns = sent.conversation.turns
     sizes = [tokens(turn) for turn in turns]
     if sum(sizes) < terms.min_history_tokens:
         return None
@@ -163,7 +163,7 @@ def _window(sizes: Sequence[int], verbatim_tokens: int) -> int:
 def _places(sent: RuledHistory, end: int, keep_exchanges: int) -> tuple[int, ...]:
     """Where the conversation may be cut: so that something is left out, that all of it was shown to the model, and that
     the last user exchanges stay."""
-    turns = turns_of(sent.conversation)
+    turns = sent.conversation.turns
     found = cuts(turns)
     keep = max(1, keep_exchanges)
     if len(found) < keep:

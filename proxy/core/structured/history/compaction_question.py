@@ -7,7 +7,7 @@ import orjson
 from msgspec import Raw
 
 from proxy.core.structured.history.compaction_texts import CompactionTexts
-from proxy.core.structured.messages.conversation import Turn
+from proxy.core.structured.messages.turn import Turn
 from proxy.core.wire.json_body import Members, Unreadable, elements, members_of, text_value, value
 
 MOST_MESSAGES = 50
@@ -86,7 +86,7 @@ def _shown(turns: Sequence[Turn]) -> str:
 def _said(turn: Turn) -> str:
     """A message's text and the names of the tools that it calls."""
     try:
-        members = members_of(turn.raw)
+        members = turn.members
         texts = [*_texts(members.get("content", Raw(b"null"))), *_called(members)]
     except Unreadable:
         return ""

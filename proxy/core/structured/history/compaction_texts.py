@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from proxy.core.structured.messages.conversation import Turn
+from proxy.core.structured.messages.turn import Turn
 from proxy.core.wire.surrogates import text_json
 
 
@@ -24,6 +24,6 @@ class CompactionTexts:
         said = text_json(f"{self.header}\n{summary}")
         answer = text_json(self.ok)
         return (
-            Turn(b'{"role":"user","content":%s}' % said, "user"),
-            Turn(b'{"role":"assistant","content":%s}' % answer, "assistant"),
+            Turn(b'{"role":"user","content":%s}' % said),
+            Turn(b'{"role":"assistant","content":%s}' % answer),
         )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from proxy.core.structured.history.shape import Sort, shape_of
-from proxy.core.structured.messages.conversation import Turn
+from proxy.core.structured.messages.turn import Turn
 
 
 def cuts(turns: Sequence[Turn]) -> tuple[int, ...]:

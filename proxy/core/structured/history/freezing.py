@@ -12,7 +12,7 @@ from proxy.core.structured.history.chunk_text import chunk_text
 from proxy.core.structured.history.groups import MADE
 from proxy.core.structured.history.metas import DetachTerms
 from proxy.core.structured.history.rules import HistoryRule, RuledHistory
-from proxy.core.structured.messages.conversation import Turn
+from proxy.core.structured.messages.turn import Turn
 from proxy.core.structured.panels.panel import FROZEN_PREFIX, HISTORY_KIND, Panel
 from proxy.core.wire.json_body import Unreadable
 
@@ -51,7 +51,7 @@ def frozen(
 def _cuts(ruled: RuledHistory, terms: DetachTerms, tokens: Callable[[Turn], int]) -> Iterator[tuple[int, int, int]]:
     """Where each chunk begins and ends in the history, and how many messages it has. The tokens of placeholders do not
     count: the results that may come in their place can be shorter, and a chunk that was cut would have to come back."""
-    turns = [*ruled.conversation.history, *ruled.conversation.prompt]
+    turns = ruled.conversation.turns
     left_messages = sum(not turn.is_system for turn in turns)
     if left_messages < terms.chunk_messages + terms.keep_messages:
         return

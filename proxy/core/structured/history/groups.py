@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from proxy.core.structured.history.shape import Shape, Sort, shape_of
-from proxy.core.structured.messages.conversation import Turn
+from proxy.core.structured.messages.turn import Turn
 
 MADE = -1
 """The origin of a message that the client did not send."""

@@ -6,7 +6,7 @@ from itertools import groupby
 from proxy.core.request.message import MARK_KEYS
 from proxy.core.structured.history.groups import Entry, Group, entry_of, is_known
 from proxy.core.structured.history.shape import Sort, is_given
-from proxy.core.structured.messages.conversation import Turn
+from proxy.core.structured.messages.turn import Turn
 from proxy.core.wire.json_body import Members, join_members
 
 _JOINED = frozenset({"role", "content", "tool_calls", *MARK_KEYS})
@@ -56,7 +56,7 @@ def _joined(chain: Group) -> Entry:
         marks = [bytes(members[name]) for members in parts if is_given(members, name)]
         if marks:
             changes[name] = marks[-1]
-    return entry_of(chain[0].origin, Turn(join_members(chain[0].shape.members, changes), chain[0].turn.role))
+    return entry_of(chain[0].origin, Turn(join_members(chain[0].shape.members, changes)))
 
 
 def _content(contents: list[bytes]) -> bytes | None:

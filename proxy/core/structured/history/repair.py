@@ -6,7 +6,7 @@ from msgspec import Raw
 
 from proxy.core.structured.history.groups import MADE, Entry, Group, entry_of, is_known
 from proxy.core.structured.history.shape import Shape, Sort, call_members
-from proxy.core.structured.messages.conversation import Turn
+from proxy.core.structured.messages.turn import Turn
 from proxy.core.wire.json_body import join_members
 
 PLACEHOLDER = "No result was recorded: the call was interrupted, or its result was lost."
@@ -58,7 +58,7 @@ def _without_calls(entry: Entry) -> Group:
     """What is left of a message without its calls."""
     if not entry.shape.has_content:
         return []
-    left = Turn(join_members(entry.shape.members, {"tool_calls": None}), entry.turn.role)
+    left = Turn(join_members(entry.shape.members, {"tool_calls": None}))
     return [entry_of(entry.origin, left)]
 
 
@@ -70,4 +70,4 @@ def _placeholders(shape: Shape, answered: set[str]) -> Group:
 
 def _placeholder(call_id: Raw) -> Turn:
     raw = b'{"role":"tool","tool_call_id":' + bytes(call_id) + b',"content":"' + PLACEHOLDER.encode() + b'"}'
-    return Turn(raw, "tool")
+    return Turn(raw)

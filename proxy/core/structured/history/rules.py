@@ -14,8 +14,9 @@ from proxy.core.structured.history.merging import merged
 from proxy.core.structured.history.metas import MessageMeta, Status
 from proxy.core.structured.history.repair import repaired
 from proxy.core.structured.history.shape import Sort
-from proxy.core.structured.messages.conversation import Conversation, Turn
-from proxy.core.wire.json_body import Unreadable, join_members, members_of
+from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.messages.turn import Turn
+from proxy.core.wire.json_body import Unreadable, join_members
 from proxy.core.wire.surrogates import text_json
 from proxy.errors import InvalidRequest
 
@@ -61,13 +62,12 @@ def ruled(conversation: Conversation, metas: Mapping[int, MessageMeta]) -> Ruled
     """The conversation by all rules but compaction and freezing. ``metas`` are by the index of the request's message.
     The last user message always stays. The time is linear in the messages. Raises InvalidRequest for an index that
     names no message, a system message, or the last user message where it is not to be sent as it came."""
-    turns = (*conversation.history, *conversation.prompt)
     has_user = bool(conversation.prompt) and conversation.prompt[0].role == "user"
     last_user = len(conversation.history) if has_user else None
     _check(metas, conversation, last_user)
     counts: Counter[HistoryRule] = Counter()
     start = len(conversation.system)
-    said = _as_said(turns, {index - start: meta for index, meta in metas.items()}, counts)
+    said = _as_said(conversation.turns, {index - start: meta for index, meta in metas.items()}, counts)
     spoken = [each for each in said if not each.shape.is_empty or each.origin == last_user]
     counts[HistoryRule.EMPTY] += len(said) - len(spoken)
     sent = _in_groups(spoken, counts)
@@ -76,7 +76,7 @@ def ruled(conversation: Conversation, metas: Mapping[int, MessageMeta]) -> Ruled
 
 def _check(metas: Mapping[int, MessageMeta], conversation: Conversation, last_user: int | None) -> None:
     behind_system = len(conversation.system)
-    turns = (*conversation.system, *conversation.history, *conversation.prompt)
+    turns = tuple(conversation)
     for index, meta in metas.items():
         if not 0 <= index < len(turns):
             why = f"there is none: the request has {len(turns)}"
@@ -106,13 +106,13 @@ def _as_said(turns: Sequence[Turn], metas: Mapping[int, MessageMeta], counts: Co
 def _summarized(turn: Turn, tl_dr: str) -> Turn:
     """The message with a short form in place of its content. What is no object has none, and stays."""
     try:
-        members = members_of(turn.raw)
+        members = turn.members
     except Unreadable:
         return turn
     content = text_json(tl_dr)
     if "content" in members and bytes(members["content"]) == content:
         return turn
-    return Turn(join_members(members, {"content": content}), turn.role)
+    return Turn(join_members(members, {"content": content}))
 
 
 def _in_groups(entries: Sequence[Entry], counts: Counter[HistoryRule]) -> Group:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from proxy.core.request.message import MARK_KEYS
-from proxy.core.structured.messages.conversation import Turn
+from proxy.core.structured.messages.turn import Turn
 from proxy.core.wire.json_body import Members, Unreadable, elements, members_of, text_value
 
 
@@ -65,7 +65,7 @@ def shape_of(turn: Turn) -> Shape:
     if turn.is_system:
         return _SYSTEM
     try:
-        return _shape(turn.role, members_of(turn.raw))
+        return _shape(turn.role, turn.members)
     except Unreadable:
         return _UNREAD
 

@@ -11,28 +11,8 @@ from itertools import takewhile
 
 from msgspec import Raw
 
-from proxy.core.request.message import SYSTEM_ROLES
-from proxy.core.wire.json_body import Unreadable, members_of, value
-
-_RESULT_ROLES = frozenset({"tool", "function"})
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """A message as it came. ``role`` is empty where the message names none."""
-
-    raw: bytes
-    role: str
-
-    @property
-    def is_system(self) -> bool:
-        """Whether it is a system or developer message."""
-        return self.role in SYSTEM_ROLES
-
-    @property
-    def is_result(self) -> bool:
-        """Whether it answers a call of the message in front of it, or of an earlier one of the same run."""
-        return self.role in _RESULT_ROLES
+from proxy.core.structured.messages.turn import Turn
+from proxy.core.wire.json_body import Unreadable, value
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,37 +30,36 @@ class Conversation:
     @classmethod
     def of(cls, messages: Iterable[Raw | bytes]) -> "Conversation":
         """Cut messages of any shape. What cannot be read as a message is a turn without a role."""
-        turns = [Turn(bytes(raw), _role(raw)) for raw in messages]
+        turns = [Turn(bytes(raw)) for raw in messages]
         behind = sum(1 for _ in takewhile(lambda turn: turn.is_system, turns))
         users = (index for index in range(len(turns) - 1, behind - 1, -1) if turns[index].role == "user")
         last = next(users, behind)
         return cls(tuple(turns[:behind]), tuple(turns[behind:last]), tuple(turns[last:]))
 
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """All messages but the leading system messages."""
+        return (*self.history, *self.prompt)
+
     def __iter__(self) -> Iterator[Turn]:
         """All messages in the client's order."""
         yield from self.system
-        yield from self.history
-        yield from self.prompt
+        yield from self.turns
 
-
-def _role(raw: Raw | bytes) -> str:
-    try:
-        members = members_of(raw)
-        role = value(members["role"]) if "role" in members else None
-    except Unreadable:
-        return ""
-    return role if isinstance(role, str) else ""
+    def bare(self) -> "Conversation":
+        """The conversation without markers of the client's."""
+        parts = (self.system, self.history, self.prompt)
+        return Conversation(*(tuple([turn.without_marks for turn in turns]) for turns in parts))
 
 
 def system_text(conversation: Conversation) -> str:
     """What the system messages say, a blank line between two of them. Parts that are no text are left out."""
-    return "\n\n".join([text for turn in conversation.system if (text := _text(turn.raw))])
+    return "\n\n".join([text for turn in conversation.system if (text := _text(turn))])
 
 
-def _text(raw: bytes) -> str:
+def _text(turn: Turn) -> str:
     try:
-        members = members_of(raw)
-        content = value(members["content"]) if "content" in members else None
+        content = value(turn.members["content"]) if "content" in turn.members else None
     except Unreadable:
         return ""
     if isinstance(content, list):

@@ -1,7 +1,6 @@
 """Markers on single messages of an assembly: where one may stand is decided as it is for any other request."""
 
 import re
-from collections.abc import Iterable
 
 import orjson
 from msgspec import Raw
@@ -10,7 +9,6 @@ from proxy.core.layout.render import mark_json, write_message
 from proxy.core.providers import Dialect
 from proxy.core.request.message import MARK_KEYS, SYSTEM_ROLES, MessageReader
 from proxy.core.request.tokens import TokenCounter
-from proxy.core.structured.messages.conversation import Conversation, Turn
 from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of
 
 _NAMES = tuple(f'"{key}"'.encode() for key in MARK_KEYS)
@@ -19,16 +17,6 @@ _PLAIN = _SYSTEM | {b'"user"'}
 """Roles of messages whose text becomes a part where it is marked."""
 _VISIBLE = re.compile(rb'"(?: |\\[nrt])*+[!#-\[\]-~]')
 """The beginning of a string that is not blank, however long it is."""
-
-
-def without_marks(conversation: Conversation) -> Conversation:
-    """The conversation without markers of the client's. A client moves its markers from turn to turn: only without them
-    does a turn stay the same for as long as its content does."""
-
-    def bare(turns: Iterable[Turn]) -> tuple[Turn, ...]:
-        return tuple(Turn(unmarked(turn.raw), turn.role) for turn in turns)
-
-    return Conversation(bare(conversation.system), bare(conversation.history), bare(conversation.prompt))
 
 
 def unmarked(raw: bytes) -> bytes:

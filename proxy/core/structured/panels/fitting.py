@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from proxy.core.layout.tiers import Tier
 from proxy.core.structured.blocks.blocks import Block, Item, Kind, Section
-from proxy.core.structured.messages.conversation import Turn
+from proxy.core.structured.messages.turn import Turn
 from proxy.core.structured.messages.written import message
 from proxy.core.structured.panels.inlay import PANEL, Inlay
 from proxy.core.structured.panels.pairs import with_plain_ids

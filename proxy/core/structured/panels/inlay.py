@@ -12,7 +12,7 @@ from itertools import accumulate, groupby
 
 from proxy.core.layout.tiers import Tier
 from proxy.core.structured.blocks.blocks import Block, Item, Kind, Section
-from proxy.core.structured.messages.conversation import Turn
+from proxy.core.structured.messages.turn import Turn
 from proxy.core.structured.messages.written import message
 from proxy.core.structured.panels.board import Board
 from proxy.core.structured.panels.pairs import FOOTER, footer_pair, panel_pair, panel_text

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from proxy.core.digest import digest
 from proxy.core.request.message import MARK_KEYS
-from proxy.core.structured.messages.conversation import Conversation, Turn
+from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.messages.turn import Turn
 from proxy.core.wire.json_body import Members, Unreadable, elements, members_of
 
 _RESULT_PART = b'"tool_result"'
@@ -31,14 +32,14 @@ class Progress:
     def of(cls, conversation: Conversation, *, has_thinking: bool = False) -> "Progress":
         """``has_thinking``: the request has thinking switched on. Providers then take nothing of ours between the calls
         of a tool loop, so that what is new stands in front of the user's message."""
-        turns = (*conversation.history, *conversation.prompt)
+        turns = conversation.turns
         free = outside(turns)
         users = (i for i in range(len(turns) - 1, -1, -1) if turns[i].role == "user" and not is_result(turns[i]))
         prompt_at = next(users, None)
         is_loop = bool(turns) and is_result(turns[-1])
         start = len(conversation.history) if prompt_at is None else prompt_at
         return cls(
-            digests=tuple([message_digest(turn.raw) for turn in turns]),
+            digests=tuple([message_digest(turn) for turn in turns]),
             sizes=tuple([len(turn.raw) for turn in turns]),
             prompt_at=prompt_at,
             outside=free,
@@ -51,15 +52,15 @@ class Progress:
         return self.prompt_at == len(self.digests) - 1
 
 
-def message_digest(raw: bytes) -> bytes:
+def message_digest(turn: Turn) -> bytes:
     """The digest of what a message says. A client moves its markers from turn to turn, and may write a text as a list
     of one part while it is marked: neither makes another message of it, nor do spaces between members."""
     try:
-        members = members_of(raw)
+        members = turn.members
         content = bytes(members.get("content", b""))
         parts = [_said(members_of(part)) for part in elements(content)] if content.startswith(b"[") else [content]
     except Unreadable:
-        return digest(raw)
+        return digest(turn.raw)
     return digest(_written(members, {"content"}), *parts)
 
 

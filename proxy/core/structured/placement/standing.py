@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from proxy.core.layout.tiers import Tier
 from proxy.core.structured.blocks.blocks import Skip, Skipped
 from proxy.core.structured.context import StructuredContext
-from proxy.core.structured.messages.conversation import Turn
+from proxy.core.structured.messages.turn import Turn
 from proxy.core.structured.placement.placement import Placement, TierItems
 
 _NOTHING = TierItems()

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
-from proxy.core.structured.form.form import FormFile, StructuredForm, read_form
+from proxy.core.structured.context import ContextFile
+from proxy.core.structured.form.form import StructuredForm, read_form
 from proxy.core.structured.form.review import NamedReview, SentReview
 from proxy.core.structured.session.uploads import ResolvedForm
 from proxy.errors import InvalidRequest
@@ -77,7 +78,7 @@ def filled(form: StructuredForm, texts: Mapping[str, str]) -> StructuredForm:
     """The form as if the client had sent these texts, by their digests, in the place of the digests. A text that is no
     review stands for none."""
     files = tuple(
-        FormFile(file.path, texts[file.digest], file.digest, file.is_selected)
+        ContextFile(file.path, texts[file.digest], file.digest, file.is_selected)
         if file.text is None and file.digest in texts
         else file
         for file in form.files

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from proxy.core.lru import Bounded
-from proxy.core.structured.context import ContextFile, Review
+from proxy.core.structured.context import ContextFile, Review, StructuredContext
 from proxy.core.structured.form.form import StructuredForm
-from proxy.core.structured.form.review import NamedReview, ReviewChange, SentReview
+from proxy.core.structured.form.review import NamedReview, ReviewChange, SentReview, retained
 from proxy.errors import MissingContent
 
 UPLOAD_BYTES = 256 << 20
@@ -32,6 +32,24 @@ class ResolvedForm:
     form: StructuredForm
     files: tuple[ContextFile, ...]
     review: Review | ReviewChange
+
+    def context(self, session_review: Review | None) -> StructuredContext:
+        """The context of the request. ``session_review`` is the review that the session has from earlier requests; the
+        context's own is what the session has from this request on. ``references`` are left to who reads the files."""
+        form = self.form
+        return StructuredContext(
+            files=self.files,
+            symbols=form.symbols,
+            legend=form.legend,
+            tree=form.tree,
+            pages=form.pages,
+            review=retained(session_review, self.review),
+            images=form.images,
+            session=form.session,
+            removed=form.removed,
+            modified=form.modified,
+            broken=form.broken,
+        )
 
 
 class Uploads:
@@ -66,7 +84,7 @@ class Uploads:
             return brought.get(name)
 
         files = [
-            ContextFile(file.path, file.text, file.digest, file.is_selected)
+            file
             if file.text is not None or not file.digest
             else ContextFile(file.path, _text(found((scope, str, file.digest))), file.digest, file.is_selected)
             for file in form.files

@@ -12,7 +12,8 @@ from proxy.core.structured.dialogue import Before, Dialogue, DialogueRules, Mome
 from proxy.core.structured.form.form import StructuredForm, read_form
 from proxy.core.structured.history.metas import DetachTerms
 from proxy.core.structured.history.rules import RuledHistory, ruled
-from proxy.core.structured.messages.conversation import Conversation, Turn
+from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.messages.turn import Turn
 from proxy.errors import InvalidRequest
 from tests.compactions import compaction_of
 

@@ -6,7 +6,8 @@ import pytest
 from proxy.core.structured.assembly.head import map_sections, system_messages, system_section
 from proxy.core.structured.assembly.sections import file_items, symbol_items
 from proxy.core.structured.blocks.blocks import Section
-from proxy.core.structured.messages.conversation import Conversation, Turn
+from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.messages.turn import Turn
 from tests.contexts import MAP, TEXTS, a_file, conversation_of, fenced
 from tests.talk import system, text_part
 
@@ -69,7 +70,7 @@ def test_what_parts_the_map_from_the_system_prompt_belongs_to_the_map(content: o
 
 @pytest.mark.parametrize("raw", [b"7", b'{"role":"system","content":[1,}', b'{"role":"system"}'])
 def test_what_is_no_message_stays_as_it_is(raw: bytes) -> None:
-    found, _ = system_messages((Turn(raw, "system"),), ADDED)
+    found, _ = system_messages((Turn(raw),), ADDED)
 
     assert found[0] == raw
     assert len(found) == 2

@@ -11,14 +11,24 @@ from hypothesis import strategies as st
 from proxy.core.layout.tiers import Tier
 from proxy.core.providers import Dialect
 from proxy.core.request.tokens import TokenCounter
-from proxy.core.structured.assembly.flat import flat_assembly
 from proxy.core.structured.assembly.tiered import tiered_assembly
 from proxy.core.structured.blocks.blocks import Assembly, Kind
 from proxy.core.structured.blocks.breakdown import Circumstances, Measure, breakdown
 from proxy.core.structured.context import Page, Review, StructuredContext
 from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.placement.placement import Placement, TierItems
-from tests.contexts import TEXTS, a_file, conversation_of, fenced, placed, sent, talk_of, text_in, texts_in
+from tests.contexts import (
+    TEXTS,
+    a_file,
+    conversation_of,
+    fenced,
+    flat_assembly,
+    placed,
+    sent,
+    talk_of,
+    text_in,
+    texts_in,
+)
 from tests.growth import assert_linear
 from tests.talk import MARK, assistant, calling, result, system, text_part, user
 
@@ -243,7 +253,7 @@ def test_whatever_is_placed_each_content_is_in_one_place_and_markers_are_few(
     expected |= {f"<symbols of {path}>" for path in context.mapped()}
     assert {name for name in shown(found) if not name.startswith(("<diff", "<l", "<p"))} == expected
     assert set(shown(found).values()) <= {1}
-    assert shown(found) == shown(flat_assembly(context, conversation, TEXTS))
+    assert shown(found) == shown(flat_assembly(context, conversation))
     assert found.breakpoints == tuple(marked_in(found))
     assert len(found.breakpoints) <= slots
     assert found.body().count(b'"cache_control":') + found.body().count(b'"prompt_cache_breakpoint":') == len(

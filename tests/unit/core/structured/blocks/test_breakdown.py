@@ -14,13 +14,23 @@ from proxy.core.layout.tiers import Change, Tier
 from proxy.core.providers import Dialect
 from proxy.core.request.tokens import IMAGE_TOKENS, TokenCounter
 from proxy.core.response.usage import Usage
-from proxy.core.structured.assembly.flat import flat_assembly
 from proxy.core.structured.assembly.tiered import tiered_assembly
 from proxy.core.structured.blocks.blocks import Assembly, Kind, Skip
 from proxy.core.structured.blocks.breakdown import Circumstances, Measure, breakdown, hit_rate, name
 from proxy.core.structured.context import Page, Review, StructuredContext
 from proxy.core.structured.placement.placement import Placement, TierItems
-from tests.contexts import TEXTS, a_file, conversation_of, exchanges, placed, sent, talk_of, text_in, texts_in
+from tests.contexts import (
+    TEXTS,
+    a_file,
+    conversation_of,
+    exchanges,
+    flat_assembly,
+    placed,
+    sent,
+    talk_of,
+    text_in,
+    texts_in,
+)
 from tests.talk import assistant, calling, result, system, text_part, user
 
 CHARS = Measure(len, lambda raw: len(text_in(orjson.loads(raw))))
@@ -84,7 +94,7 @@ def test_every_item_has_its_key() -> None:
 
 
 def test_a_tier_has_a_breakpoint_where_one_of_its_blocks_has() -> None:
-    tree, urls, *_ = flat_assembly(CONTEXT, talk_of(), TEXTS).blocks[1:]
+    tree, urls, *_ = flat_assembly(CONTEXT, talk_of()).blocks[1:]
     found = shown(Assembly((replace(tree, tier=Tier.L1, marks=(0,)), replace(urls, tier=Tier.L1))))
 
     assert [block["breakpoint"] for block in found["blocks"]] == [True]
@@ -137,7 +147,7 @@ def test_circumstances_are_told_as_they_are() -> None:
         "prompt": 1_000, "completion": 50, "total": 1_050, "cache_hit": 700, "cache_write": 210
     }  # fmt: skip
     assert found["skipped"] == {"unreadable": 1, "unknown-turn": 2}
-    unknown = shown(flat_assembly(CONTEXT, talk_of(), TEXTS))
+    unknown = shown(flat_assembly(CONTEXT, talk_of()))
     assert (unknown["remaining_tokens"], unknown["max_input_tokens"]) == (None, None)
     assert set(unknown["session_totals"].values()) == {0}
 
@@ -153,7 +163,7 @@ def test_the_hit_rate_is_that_of_the_last_answer_or_else_of_the_session(
 
 
 def test_the_most_stable_tier_comes_first_wherever_its_blocks_are_sent() -> None:
-    assembly = flat_assembly(CONTEXT, talk_of(), TEXTS)
+    assembly = flat_assembly(CONTEXT, talk_of())
     tiers = (Tier.L2, Tier.ACTIVE, Tier.L0, Tier.L2, Tier.ACTIVE, Tier.ACTIVE)
     blocks = [replace(block, tier=tier) for block, tier in zip(assembly.blocks, tiers, strict=True)]
     found = shown(Assembly(tuple(blocks)))
@@ -166,7 +176,7 @@ def test_the_most_stable_tier_comes_first_wherever_its_blocks_are_sent() -> None
 
 
 def test_a_flat_request_is_all_active() -> None:
-    found = shown(flat_assembly(CONTEXT, talk_of(1), TEXTS))
+    found = shown(flat_assembly(CONTEXT, talk_of(1)))
 
     assert [block["tier"] for block in found["blocks"]] == ["active"]
     assert found["cached_tokens"] == 0
@@ -181,7 +191,7 @@ def test_tokens_are_counted_once_for_each_text_and_images_as_images() -> None:
         return len(text)
 
     context = StructuredContext(files=(a_file("a"), a_file("b")), images=("data:," + "x" * 9_999, "http://x"))
-    assembly = flat_assembly(context, talk_of(2), TEXTS)
+    assembly = flat_assembly(context, talk_of(2))
     measure = Measure.of(TokenCounter(encode))
     first, second = shown(assembly, measure=measure), shown(assembly, measure=measure)
 
@@ -242,7 +252,7 @@ def test_breakdown_and_request_agree(
 ) -> None:
     conversation = conversation_of(*head, *turns, user("now?"))
     tiers = tiered_assembly(context, conversation, placement, TEXTS, dialect)
-    assembly = flat_assembly(context, conversation, TEXTS) if is_flat else tiers
+    assembly = flat_assembly(context, conversation) if is_flat else tiers
     found = shown(assembly)
 
     # The same items in the same tiers and in the same order.

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.context import Page, Review
-from proxy.core.structured.form.form import Assembly, FormFile, StructuredForm, read_form, text_digest
+from proxy.core.structured.context import ContextFile, Page, Review
+from proxy.core.structured.form.form import StructuredForm, read_form, text_digest
 from proxy.core.structured.form.form_json import UNAVAILABLE, FormJson
 from proxy.core.structured.form.review import NamedReview, ReviewChange, SentReview
 from proxy.errors import InvalidRequest
@@ -63,17 +63,17 @@ def test_every_field_is_read() -> None:
         assembly="flat",
     )
     assert form.files == (
-        FormFile("src/a.py", "é = 1\n", hashlib.sha256("é = 1\n".encode()).hexdigest(), True),
-        FormFile("b.py", None, DIGEST, False),
-        FormFile("c.bin", None, "", True),
-        FormFile("d.py", None, "", False),
+        ContextFile("src/a.py", "é = 1\n", hashlib.sha256("é = 1\n".encode()).hexdigest(), True),
+        ContextFile("b.py", None, DIGEST, False),
+        ContextFile("c.bin", None, "", True),
+        ContextFile("d.py", None, "", False),
     )
     assert (form.symbols, form.legend, form.tree) == ({"d.py": "d.py:\n  f"}, "f function", ("z.py", "/etc/hosts"))
     assert form.pages == (Page("https://a.example", "A", "text", "map"), Page("u", "", ""))
     assert isinstance(form.review, SentReview)
     assert form.review.review == Review(branch="b", commits=("c1",), reverse_diffs={"a": "-x"})
     assert form.images == ("https://a.example/i.png", "data:image/png;base64,AAAA")
-    assert (form.session, form.assembly) == ("s-1", Assembly.FLAT)
+    assert (form.session, form.is_flat) == ("s-1", True)
     assert (form.removed, form.modified) == ({"old.py"}, {"src/a.py"})
     assert form.broken == {Tier.L0, Tier.L3}
 
@@ -89,7 +89,7 @@ def test_null_counts_as_left_out_in_every_field_but_the_review() -> None:
 
 def test_a_digest_beside_an_empty_content_names_the_text() -> None:
     form = read(files=[{"path": "a", "content": None, "digest": DIGEST, "selected": True}])
-    assert form.files == (FormFile("a", None, DIGEST, True),)
+    assert form.files == (ContextFile("a", None, DIGEST, True),)
 
 
 def test_the_tree_may_be_that_of_the_listed_files() -> None:

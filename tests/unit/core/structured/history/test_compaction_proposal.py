@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.history.compaction import Compaction, compacted, turns_of
+from proxy.core.structured.history.compaction import Compaction, compacted
 from proxy.core.structured.history.compaction_finding import CompactionFinding
 from proxy.core.structured.history.compaction_proposal import (
     CompactionPrices,
@@ -190,10 +190,10 @@ def _proposed(talk: str, finding: tuple[int, float]) -> Compaction | None:
 def test_the_last_two_user_exchanges_are_always_sent_whole(talk: str, finding: tuple[int, float]) -> None:
     words = ruled_of(talk).conversation
     found = compacted(ruled_of(talk), _proposed(talk, finding), TEXTS)
-    turns = turns_of(words)
+    turns = words.turns
     users = [index for index, turn in enumerate(turns) if turn.role == "user"]
     last = turns[users[-2] if len(users) > 1 else 0 :]
-    assert turns_of(found.conversation)[-len(last) :] == last
+    assert found.conversation.turns[-len(last) :] == last
 
 
 @given(_TALKS, _FINDINGS)
@@ -205,7 +205,7 @@ def test_what_is_sent_is_the_end_of_the_conversation_behind_one_summary_at_most(
     if made is None:
         assert found == ruled
         return
-    turns, before = turns_of(found.conversation), turns_of(ruled.conversation)
+    turns, before = found.conversation.turns, ruled.conversation.turns
     pair = TEXTS.pair(made.summary)
     kept = [turn for turn in before[: made.covered] if turn.is_system]
     behind = turns[len(kept) + len(pair) :]
@@ -220,8 +220,8 @@ def test_a_conversation_that_grows_keeps_the_same_beginning(
     talk: str, finding: tuple[int, float], more: list[str]
 ) -> None:
     made = _proposed(talk, finding)
-    first = turns_of(compacted(ruled_of(talk), made, TEXTS).conversation)
-    grown = turns_of(compacted(ruled_of(" ".join([talk, *more, "u1"])), made, TEXTS).conversation)
+    first = compacted(ruled_of(talk), made, TEXTS).conversation.turns
+    grown = compacted(ruled_of(" ".join([talk, *more, "u1"])), made, TEXTS).conversation.turns
     # A call at the very end is completed by what follows.
     settled = len(first) - (2 if "c1" in talk.split()[-2:] else 0)
     assert grown[:settled] == first[:settled]

@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.history.compaction import turns_of
 from proxy.core.structured.history.cuts import cuts
 from proxy.core.structured.messages.conversation import Conversation
 from tests.talk import assistant, calling, result, system, user
 
 
 def places(*messages: dict[str, Any]) -> tuple[int, ...]:
-    return cuts(turns_of(Conversation.of([orjson.dumps(message) for message in messages])))
+    return cuts(Conversation.of([orjson.dumps(message) for message in messages]).turns)
 
 
 OLD_CALL = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from proxy.core.structured.history.freezing import FrozenChunk, frozen
 from proxy.core.structured.history.metas import DetachTerms
 from proxy.core.structured.history.rules import HistoryRule, RuledHistory, ruled
-from proxy.core.structured.messages.conversation import Conversation, Turn
+from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.messages.turn import Turn
 from proxy.core.structured.panels.panel import HISTORY_KIND
 from tests.talk import Body, assistant, calling, result, said, system, user
 from tests.turn_notation import IMAGE, noted, written
@@ -130,14 +131,14 @@ def test_the_minimums_are_kept(messages: list[Body], terms: DetachTerms) -> None
     before = ruled(numbered(messages), {})
     found, chunks = frozen(before, terms, tokens)
 
-    turns = spoken([*before.conversation.history, *before.conversation.prompt])
+    turns = spoken(before.conversation.turns)
     start = 0
     for chunk in chunks:
         part = turns[start : start + chunk.count]
         start += chunk.count
         assert chunk.count >= terms.chunk_messages
         assert sum(map(tokens, part)) >= terms.chunk_tokens
-    left = spoken([*found.conversation.history, *found.conversation.prompt])
+    left = spoken(found.conversation.turns)
     if chunks:
         assert left == turns[start:]
         assert len(left) >= terms.keep_messages
@@ -152,9 +153,9 @@ def test_no_tool_group_is_split_and_what_stays_begins_with_a_user_message(
     found, chunks = frozen(before, terms, tokens)
 
     if chunks:
-        left = spoken([*found.conversation.history, *found.conversation.prompt])
+        left = spoken(found.conversation.turns)
         assert left[0].role == "user"
-        turns = spoken([*before.conversation.history, *before.conversation.prompt])
+        turns = spoken(before.conversation.turns)
         gone = parsed(turns[: len(turns) - len(left)])
         calls = Counter(call["id"] for message in gone for call in message.get("tool_calls") or ())
         results = Counter(message["tool_call_id"] for message in gone if message["role"] == "tool")
@@ -173,8 +174,8 @@ def test_the_prompt_and_the_system_messages_stay_in_their_order(messages: list[B
     assert found.conversation.system == before.conversation.system
     assert [t for t in found.conversation if t.is_system] == [t for t in before.conversation if t.is_system]
     assert len(found.origins) == len(found.conversation.history) + len(found.conversation.prompt)
-    own = dict(zip(before.origins, [*before.conversation.history, *before.conversation.prompt], strict=True))
-    behind = zip(found.origins, [*found.conversation.history, *found.conversation.prompt], strict=True)
+    own = dict(zip(before.origins, before.conversation.turns, strict=True))
+    behind = zip(found.origins, found.conversation.turns, strict=True)
     assert all(own[origin] == turn for origin, turn in behind if origin >= 0)
     assert list(found.origins) == [origin for origin in before.origins if origin in set(found.origins)]
 

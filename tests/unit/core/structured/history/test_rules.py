@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from proxy.core.structured.history.groups import MADE
 from proxy.core.structured.history.metas import MessageMeta, Status
 from proxy.core.structured.history.rules import HistoryRule, RuledHistory, ruled
-from proxy.core.structured.messages.conversation import Conversation, Turn
+from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.messages.turn import Turn
 from proxy.errors import InvalidRequest
 from tests.talk import Body, assistant, calling, result, said, system, user
 from tests.turn_notation import written
@@ -53,7 +54,7 @@ def parsed(turns: Iterable[Turn]) -> list[Any]:
 
 
 def bodies(found: Conversation) -> list[Any]:
-    return parsed([*found.history, *found.prompt])
+    return parsed(found.turns)
 
 
 def metas_for(found: Conversation, statuses: Sequence[Status]) -> dict[int, MessageMeta]:
@@ -102,11 +103,11 @@ def unmatched(messages: Sequence[Any]) -> list[str]:
 
 @given(wished())
 def test_what_no_rule_touches_keeps_every_byte(given_: tuple[Conversation, Mapping[int, MessageMeta]]) -> None:
-    turns = (*given_[0].history, *given_[0].prompt)
+    turns = given_[0].turns
     found = ruled(*given_)
 
     assert found.conversation.system == given_[0].system
-    for origin, turn in zip(found.origins, (*found.conversation.history, *found.conversation.prompt), strict=True):
+    for origin, turn in zip(found.origins, found.conversation.turns, strict=True):
         if origin != MADE and json.loads(turn.raw) == json.loads(turns[origin].raw):
             assert turn == turns[origin]
 

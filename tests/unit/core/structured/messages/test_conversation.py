@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.messages.conversation import Conversation, Turn
+from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.messages.turn import Turn
 from tests.contexts import conversation_of
-from tests.talk import assistant, calling, result, system, user
+from tests.talk import MARK, assistant, calling, result, system, text_part, user
 
 
 def roles(turns: tuple[Turn, ...]) -> list[str]:
@@ -49,7 +50,8 @@ def test_without_a_user_message_all_others_are_the_prompt(messages: list[dict[st
 def test_what_is_no_message_stays_where_it_is(raw: bytes) -> None:
     found = Conversation.of([b'{"role":"user"}', raw, b'{"role":"user"}'])
 
-    assert found.history == (Turn(b'{"role":"user"}', "user"), Turn(raw, ""))
+    assert found.history == (Turn(b'{"role":"user"}'), Turn(raw))
+    assert roles(found.history) == ["user", ""]
 
 
 def test_halves_of_surrogate_pairs_are_read() -> None:
@@ -66,3 +68,13 @@ def test_every_message_is_there_once_in_its_order_and_its_bytes(raws: list[bytes
     assert all(turn.is_system for turn in found.system)
     assert not found.prompt or found.prompt[0].role == "user" or "user" not in roles(found.prompt)
     assert "user" not in roles(found.prompt[1:])
+
+
+def test_a_conversation_is_the_same_wherever_the_client_has_its_marker() -> None:
+    early = conversation_of(system("s", **MARK), user([text_part("a", **MARK)]), user([text_part("b")]))
+    late = conversation_of(system("s"), user([text_part("a")]), user([text_part("b", **MARK)]))
+
+    assert early.bare() == late.bare()
+    assert early != late
+    assert late.bare().bare() == late.bare()
+    assert late.bare().history == late.history

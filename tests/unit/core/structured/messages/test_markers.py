@@ -4,9 +4,8 @@ import orjson
 import pytest
 
 from proxy.core.providers import Dialect
-from proxy.core.structured.messages.markers import marked, marks_beside_messages, unmarked, without_marks
+from proxy.core.structured.messages.markers import marked, marks_beside_messages, unmarked
 from proxy.core.wire.json_body import parse_members
-from tests.contexts import conversation_of
 from tests.talk import MARK, Body, assistant, calling, result, system, text_part, tool, user
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:,x"}}
@@ -91,13 +90,3 @@ def test_the_clients_markers_are_taken_out_and_nothing_else() -> None:
 )
 def test_markers_on_tools_and_on_the_body_are_counted(body: Body, count: int) -> None:
     assert marks_beside_messages(parse_members(orjson.dumps(body))) == count
-
-
-def test_a_turn_is_the_same_wherever_the_client_has_its_marker() -> None:
-    early = conversation_of(system("s", **MARK), user([text_part("a", **MARK)]), user([text_part("b")]))
-    late = conversation_of(system("s"), user([text_part("a")]), user([text_part("b", **MARK)]))
-
-    assert without_marks(early) == without_marks(late)
-    assert early != late
-    assert without_marks(without_marks(late)) == without_marks(late)
-    assert without_marks(late).history == late.history

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.messages.conversation import Conversation, Turn
+from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.messages.turn import Turn
 from proxy.core.structured.panels.board import Board, refreshed
 from proxy.core.structured.panels.fitting import Wants, fitted
 from proxy.core.structured.panels.inlay import Inlay, SentTurns, chronological_inlay, original_inlay
@@ -23,7 +24,7 @@ ALL = Wants(begins_with_user=True, answers_results=True, plain_ids=True)
 
 def turns_of(*names: str) -> tuple[Turn, ...]:
     conversation = Conversation.of([message(name) for name in names])
-    return (*conversation.history, *conversation.prompt)
+    return conversation.turns
 
 
 def inlay_of(*names: str, is_chronological: bool = True, repeat: str = "") -> tuple[Inlay, tuple[Turn, ...]]:

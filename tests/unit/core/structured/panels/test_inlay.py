@@ -95,7 +95,7 @@ class Client:
         conversation = Conversation.of([json.dumps(made).encode() for made in self.messages])
         progress = Progress.of(conversation, has_thinking=has_thinking)
         self.board = refreshed(before, panels, progress, self.now_s)
-        sent = SentTurns.unchanged((*conversation.history, *conversation.prompt))
+        sent = SentTurns.unchanged(conversation.turns)
         return Shown(before, self.board, panels, sent, progress.now_at, self.repeat)
 
 
@@ -279,7 +279,7 @@ def panel(name: str, content: str = "1") -> Panel:
 def inlay_of(panels: Sequence[Panel], talk: str, repeat: str = "") -> Inlay:
     conversation = Conversation.of([message(name) for name in talk.split()])
     board = refreshed(Board(), panels, Progress.of(conversation), T0)
-    sent = SentTurns.unchanged((*conversation.history, *conversation.prompt))
+    sent = SentTurns.unchanged(conversation.turns)
     return chronological_inlay(panels, board, sent, TEXTS, repeat)
 
 

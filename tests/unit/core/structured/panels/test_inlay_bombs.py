@@ -34,7 +34,7 @@ def panels_of(count: int, content: str = "1", header: str = "") -> list[Panel]:
 def shown(panels: Sequence[Panel], board: Board, messages: Talk) -> tuple[Board, Inlay, SentTurns]:
     conversation = Conversation.of(messages)
     board = refreshed(board, panels, Progress.of(conversation), START_S)
-    sent = SentTurns.unchanged((*conversation.history, *conversation.prompt))
+    sent = SentTurns.unchanged(conversation.turns)
     original_inlay(panels, board, sent, TEXTS, "Be kind.")
     return board, chronological_inlay(panels, board, sent, TEXTS, "Be kind."), sent
 

@@ -74,7 +74,7 @@ def play(vector: Vector) -> Sent:
         conversation = Conversation.of([message(name) for name in talk.split()])
         progress = Progress.of(conversation, has_thinking=has_thinking)
         board = refreshed(board, panels, progress, time_of(time))
-    turns = (*conversation.history, *conversation.prompt)
+    turns = conversation.turns
     sent = SentTurns.unchanged(turns)
     if origins := [int(word) for word in vector.words("origins")]:
         made = Conversation.of([MADE]).prompt[0]

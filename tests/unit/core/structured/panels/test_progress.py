@@ -2,6 +2,7 @@
 
 import pytest
 
+from proxy.core.structured.messages.turn import Turn
 from proxy.core.structured.panels.progress import Progress, message_digest
 from tests.contexts import conversation_of
 from tests.talk import MARK, Body, assistant, calling, result, system, text_part, user
@@ -60,8 +61,8 @@ def test_a_marker_that_moves_changes_no_message() -> None:
 
 
 def test_spaces_and_the_order_of_members_make_no_other_message() -> None:
-    one = message_digest(b'{"role": "user", "content": [{"type": "text", "text": "u"}], "cache_control": {}}')
-    assert one == message_digest(b'{"content":"u","role":"user"}')
+    one = message_digest(Turn(b'{"role": "user", "content": [{"type": "text", "text": "u"}], "cache_control": {}}'))
+    assert one == message_digest(Turn(b'{"content":"u","role":"user"}'))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_spaces_and_the_order_of_members_make_no_other_message() -> None:
     ],
 )
 def test_what_says_something_else_is_another_message(other: bytes) -> None:
-    assert message_digest(other) != message_digest(b'{"role":"user","content":"u"}')
+    assert message_digest(Turn(other)) != message_digest(Turn(b'{"role":"user","content":"u"}'))
 
 
 def test_a_text_about_results_is_no_result() -> None:

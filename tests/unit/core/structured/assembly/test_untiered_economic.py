@@ -4,10 +4,11 @@ import orjson
 
 from proxy.app.context_texts import load_assembly_texts
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.assembly.economic import economic_assembly, in_tiers
+from proxy.core.structured.assembly.untiered import front_of, in_tiers, untiered_assembly
 from proxy.core.structured.blocks.blocks import Assembly
 from proxy.core.structured.context import ContextFile, StructuredContext
 from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.panels.inlay import NO_INLAY
 from proxy.core.structured.placement.placement import Placement, TierItems
 
 TEXTS = load_assembly_texts()
@@ -18,7 +19,8 @@ SYSTEM, OLD, ANSWER, PROMPT = (
 
 
 def assembled(context: StructuredContext, *chunks: list[str]) -> Assembly:
-    return economic_assembly(context, Conversation.of([SYSTEM, OLD, ANSWER, PROMPT]), chunks, TEXTS)
+    conversation = Conversation.of([SYSTEM, OLD, ANSWER, PROMPT])
+    return untiered_assembly(front_of(context, conversation.system, TEXTS, chunks), conversation, NO_INLAY, ())
 
 
 def texts(assembly: Assembly) -> list[str]:

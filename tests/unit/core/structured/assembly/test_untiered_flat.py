@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.assembly.flat import flat_assembly
 from proxy.core.structured.blocks.blocks import Kind, Skip
 from proxy.core.structured.context import Page, Review, StructuredContext
 from proxy.core.structured.messages.conversation import Conversation
-from tests.contexts import TEXTS, a_file, conversation_of, sent, talk_of, texts_in
+from tests.contexts import TEXTS, a_file, conversation_of, flat_assembly, sent, talk_of, texts_in
 from tests.talk import MARK, system, text_part, user
 
 FULL = StructuredContext(
@@ -26,7 +25,7 @@ FULL = StructuredContext(
 
 
 def test_the_order_is_system_tree_pages_review_files_history_prompt() -> None:
-    found = flat_assembly(FULL, talk_of(1), TEXTS)
+    found = flat_assembly(FULL, talk_of(1))
 
     assert [block.name for block in found.blocks] == ["system", "tree", "urls", "review", "files", "history", "prompt"]
     assert {block.tier for block in found.blocks} == {Tier.ACTIVE}
@@ -36,7 +35,7 @@ def test_the_order_is_system_tree_pages_review_files_history_prompt() -> None:
 
 
 def test_what_is_skipped_is_counted() -> None:
-    found = flat_assembly(FULL, talk_of(), TEXTS)
+    found = flat_assembly(FULL, talk_of())
 
     assert found.skipped == {Skip.UNREADABLE: 1, Skip.NO_SYMBOLS: 1}
     assert found.empty_tiers == 0
@@ -45,17 +44,17 @@ def test_what_is_skipped_is_counted() -> None:
 def test_the_clients_own_markers_stay_where_they_are() -> None:
     message = user([text_part("q", **MARK)])
 
-    assert sent(flat_assembly(StructuredContext(), conversation_of(message), TEXTS)) == [message]
+    assert sent(flat_assembly(StructuredContext(), conversation_of(message))) == [message]
 
 
 def test_without_context_the_messages_are_the_clients_own() -> None:
     conversation = talk_of(2)
 
-    assert flat_assembly(StructuredContext(), conversation, TEXTS).messages == tuple(t.raw for t in conversation)
+    assert flat_assembly(StructuredContext(), conversation).messages == tuple(t.raw for t in conversation)
 
 
 def test_without_any_turn_the_last_message_is_the_context_and_not_its_acknowledgement() -> None:
-    found = flat_assembly(FULL, conversation_of(system("s")), TEXTS)
+    found = flat_assembly(FULL, conversation_of(system("s")))
 
     assert [message["role"] for message in sent(found)][-2:] == ["assistant", "user"]
     assert found.skipped[Skip.NO_PROMPT] == 1
@@ -69,7 +68,7 @@ def test_without_any_turn_the_last_message_is_the_context_and_not_its_acknowledg
 def test_no_list_of_messages_makes_it_fail(raws: list[bytes], text: str, is_selected: bool) -> None:
     """Also with texts that are no Unicode."""
     context = replace(FULL, files=(a_file("a", text + "\ud83d", is_selected=is_selected),), legend="\udc00")
-    found = flat_assembly(context, Conversation.of(raws), TEXTS)
+    found = flat_assembly(context, Conversation.of(raws))
 
     own = [item.raw for _, item in found.items() if item.raw]
     assert sorted(own) == sorted(raw for raw in raws if raw)

@@ -5,7 +5,6 @@ import json
 from proxy.core.layout.tiers import Tier
 from proxy.core.structured.context import ContextFile, Page, Review, StructuredContext
 from proxy.core.structured.form.form import read_form, text_digest
-from proxy.core.structured.session.gathering import gathered
 from proxy.core.structured.session.uploads import Uploads
 
 FIELDS = {
@@ -25,7 +24,7 @@ FIELDS = {
 def context_of(fields: dict[str, object], session_review: Review | None = None) -> StructuredContext:
     form = read_form(json.dumps(fields).encode())
     assert form is not None
-    return gathered(Uploads().resolve(form, "s"), session_review)
+    return Uploads().resolve(form, "s").context(session_review)
 
 
 def test_every_field_arrives() -> None:

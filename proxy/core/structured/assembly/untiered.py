@@ -1,0 +1,83 @@
+"""The assembly without tiers: the client's own order of things, and no marker of ours.
+
+It has two forms. The economic one has the symbol map in chunks, a message each, and the planner takes it from there as
+it does with any other client's request: it moves files and chunks to where they cost least, and places the
+breakpoints. The flat one has all symbols in the system message, and stays as it is: a client may ask for it, and it is
+what is sent where the tiers meet an error of the proxy's own. It knows no state, and every request that has the form of
+one can be assembled. The client's own markers stay where they are.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from proxy.core.layout.tiers import Tier
+from proxy.core.structured.assembly.head import map_sections, system_messages, system_section
+from proxy.core.structured.assembly.sections import SYMBOL_JOINT, file_items, section, symbol_items
+from proxy.core.structured.assembly.tail import active_blocks, conversation_blocks, pair_block, without_last_answer
+from proxy.core.structured.assembly.texts import AssemblyTexts
+from proxy.core.structured.blocks.blocks import Assembly, Block, Kind, Skip, Skipped
+from proxy.core.structured.context import StructuredContext
+from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.messages.turn import Turn
+from proxy.core.structured.panels.inlay import Inlay
+from proxy.core.structured.placement.placement import Placement
+from proxy.core.structured.placement.standing import not_shown
+
+Chunks = Sequence[Sequence[str]]
+"""The paths of each chunk of the symbol map, in sending order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """All that stands in front of a conversation. ``skipped`` counts the items that are not shown in it."""
+
+    blocks: tuple[Block, ...] = ()
+    skipped: Mapping[Skip, int] = field(default_factory=dict)
+
+
+def front_of(
+    context: StructuredContext, system: Sequence[Turn], texts: AssemblyTexts, chunks: Chunks | None = None
+) -> Front:
+    """System prompt, legend and symbols; the list of files, pages, review and files. With ``chunks`` each of them is a
+    message behind the legend; without them the symbols stand in the system message."""
+    skipped = Skipped(not_shown(context))
+    symbols = symbol_items(context.mapped(), context.symbols) if chunks is None else ()
+    own = system_section(system)
+    messages, added = system_messages(system, map_sections(context.legend, symbols, (), texts))
+    sections = (*(() if own is None else (own,)), *added)
+    tier = Tier.ACTIVE if chunks is None else Tier.L0
+    blocks = [
+        *([Block(tier, "system", sections, messages)] if messages else []),
+        *_map_blocks(context, chunks or (), texts),
+        *active_blocks(context, file_items(context.selected()), texts, skipped),
+    ]
+    return Front(tuple(blocks), skipped)
+
+
+def _map_blocks(context: StructuredContext, chunks: Chunks, texts: AssemblyTexts) -> Iterator[Block]:
+    for number, paths in enumerate(chunks):
+        header = texts.repository_map_continued if number or context.legend else texts.repository_map
+        one = section(Kind.SYMBOLS, header, symbol_items(paths, context.symbols), SYMBOL_JOINT, texts.ok)
+        if one is not None:
+            yield pair_block(Tier.ACTIVE, "symbols", one)
+
+
+def untiered_assembly(front: Front, conversation: Conversation, inlay: Inlay, images: Sequence[str]) -> Assembly:
+    """The front, and behind it history and prompt with what the ``inlay`` puts into them."""
+    skipped = Skipped(front.skipped)
+    blocks = [*front.blocks, *conversation_blocks(conversation, inlay, images, skipped)]
+    return Assembly(without_last_answer(blocks), skipped=dict(skipped))
+
+
+def in_tiers(assembly: Assembly, placement: Placement) -> Assembly:
+    """The same blocks, each in the tier of its least stable item by the ``placement``, for people to see: here tiers
+    order nothing."""
+    tiers = placement.tier_of()
+    return replace(assembly, blocks=tuple(_seen(block, tiers) for block in assembly.blocks))
+
+
+def _seen(block: Block, tiers: Mapping[str, Tier]) -> Block:
+    keys = [item.key for one in block.sections for item in one.items]
+    if not any(key in tiers for key in keys):
+        return block
+    return replace(block, tier=max(tiers.get(key, Tier.ACTIVE) for key in keys))

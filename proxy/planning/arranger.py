@@ -1,0 +1,160 @@
+"""Arranges an assembled chat for an upstream: which of its layouts is sent there, and how the planner takes it."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from proxy.core.layout.tiers import with_target
+from proxy.core.modes import Mode
+from proxy.core.money.prices import Price
+from proxy.core.planner.analysis import tier_name
+from proxy.core.providers import CacheProfile, Dialect
+from proxy.core.request.parsed_body import ParsedBody
+from proxy.core.structured.assembly.texts import ContextTexts
+from proxy.core.structured.assembly.tiered import MOST_MARKS, tiered_assembly
+from proxy.core.structured.assembly.untiered import untiered_assembly
+from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind
+from proxy.core.structured.chat import AssembledChat, body_of
+from proxy.core.structured.dialogue import has_thinking
+from proxy.core.structured.messages.conversation import system_text
+from proxy.core.structured.messages.markers import marks_beside_messages
+from proxy.core.structured.panels.fitting import Wants, fitted
+from proxy.core.structured.panels.inlay import Inlay
+from proxy.core.structured.panels.moving import moving
+from proxy.core.structured.placement.placement import Placement
+from proxy.engine.suppress import place_of
+from proxy.planning.arrangement import Arrangement
+from proxy.planning.assembly_options import AssemblyOptions
+from proxy.planning.context_sessions import ContextSessions
+from proxy.planning.panel_bill import PanelBill
+
+T = TypeVar("T")
+_log = logging.getLogger("stratiform")
+
+
+class Arranger:
+    """Arranges the chats of these ``sessions``."""
+
+    def __init__(self, texts: ContextTexts, options: AssemblyOptions, sessions: ContextSessions) -> None:
+        self._texts = texts
+        self._options = options
+        self._sessions = sessions
+
+    def place(self, chat: AssembledChat, profile: CacheProfile) -> Placement | None:
+        """Where each item stands by the conversation's tracker; None where the proxy meets an error of its own."""
+        return tried(partial(self._placement, chat, profile))
+
+    def _placement(self, chat: AssembledChat, profile: CacheProfile) -> Placement:
+        tracker = self._sessions.session(chat.scope, chat.session).tracker
+        if not self._options.has_target:
+            tracker.policy = with_target(tracker.policy, profile.min_tokens)
+        return tracker.placement(chat.context, chat.reading.history, chat.reading.head_tokens)
+
+    def arrange(
+        self, chat: AssembledChat, placement: Placement | None, profile: CacheProfile, mode: Mode, price: Price | None
+    ) -> Arrangement:
+        """The messages for an upstream with these cache rules. ``price`` is the model's; None: nobody knows it. Any
+        thread may call this. An error of the proxy's own leaves the flat assembly, and is logged."""
+        wants = _wants(chat.sent, profile)
+        if chat.dialogue.has_panels and (profile.declares_tools or profile.name in self._options.repeats_for or wants):
+            chat = self._ordered(chat, profile, wants, is_chronological=False)
+        kind, sent, planned = self._sent(chat, placement, profile, wants, mode)
+        bill, board = PanelBill.of(sent, price), sent.dialogue.board
+        tokens = placement.tokens if placement is not None else {}
+        return Arrangement(
+            kind=kind,
+            body=sent.body,
+            fallback=chat.body,
+            mode=planned,
+            assembly=sent.assembly,
+            counted=partial(self._sessions.counted, sent, bill),
+            edits=chat.dialogue.edits,
+            bill=bill,
+            tier_tokens={tier_name(tier): count for tier, count in tokens.items() if count},
+            moving={} if board is None else moving(sent.assembly.blocks, board, sent.order),
+        )
+
+    def _sent(
+        self, chat: AssembledChat, placement: Placement | None, profile: CacheProfile, wants: Wants, mode: Mode
+    ) -> tuple[AssemblyKind, AssembledChat, Mode]:
+        """What is sent in this mode, and the mode in which the planner takes it: it only observes a layout that is
+        settled here."""
+        if chat.kind is AssemblyKind.ECONOMIC:
+            moves = mode > Mode.OBSERVE and chat.dialogue.board is not None
+            return chat.kind, self._chronological(chat, profile, wants) if moves else chat, mode
+        if mode <= Mode.OBSERVE:
+            return AssemblyKind.FLAT, chat, mode
+        if chat.kind is AssemblyKind.TIERED:
+            if mode is not Mode.TIER:
+                # Tiers are no order of this mode: the planner decides alone.
+                return AssemblyKind.FLAT, chat, mode
+            if placement is not None:
+                tiered = tried(partial(self._tiered, chat, placement, profile, wants))
+                if tiered is not None:
+                    return AssemblyKind.TIERED, tiered, Mode.OBSERVE
+        return AssemblyKind.FLAT, chat, Mode.OBSERVE
+
+    def _chronological(self, chat: AssembledChat, profile: CacheProfile, wants: Wants) -> AssembledChat:
+        """The request with each panel where the conversation stood when the panel last changed."""
+        return self._ordered(chat, profile, wants, is_chronological=True)
+
+    def _ordered(
+        self, chat: AssembledChat, profile: CacheProfile, wants: Wants, *, is_chronological: bool
+    ) -> AssembledChat:
+        """The request with its panels in this order, and with what this upstream needs besides. An error of the proxy's
+        own leaves it as it is, and is logged."""
+
+        def work() -> AssembledChat:
+            inlay = self._inlay(chat, profile, wants, is_chronological=is_chronological)
+            assembly = untiered_assembly(chat.front, chat.conversation, inlay, chat.context.images)
+            return _with(chat, assembly, inlay, profile)
+
+        return tried(work) or chat
+
+    def _tiered(self, chat: AssembledChat, placement: Placement, profile: CacheProfile, wants: Wants) -> AssembledChat:
+        slots = max(0, min(profile.max_marks, MOST_MARKS) - marks_beside_messages(chat.sent.members))
+        inlay = self._inlay(chat, profile, wants, is_chronological=False)
+        assembly = tiered_assembly(
+            chat.context,
+            chat.conversation,
+            placement,
+            self._texts.tiered,
+            profile.dialect if slots else Dialect.NONE,
+            slots=max(1, slots),
+            inlay=inlay,
+        )
+        return _with(chat, assembly, inlay, profile)
+
+    def _inlay(self, chat: AssembledChat, profile: CacheProfile, wants: Wants, *, is_chronological: bool) -> Inlay:
+        texts, repeat = self._texts.panels, ""
+        if profile.name in self._options.repeats_for:
+            repeat = system_text(chat.conversation)
+        inlay = chat.dialogue.inlay(texts, is_chronological=is_chronological, repeat=repeat)
+        return fitted(inlay, chat.conversation.turns, wants, texts.ok)
+
+
+def tried(work: Callable[[], T]) -> T | None:
+    """What the work gives; None where the proxy meets an error of its own, which is logged with its type and its
+    place."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - fidelity rule 7: a structured request falls back to flat assembly
+        _log.error("assembly failed, context sent flat: %s", place_of(error))
+        return None
+
+
+def _with(chat: AssembledChat, assembly: Assembly, inlay: Inlay, profile: CacheProfile) -> AssembledChat:
+    """The chat with this assembly. Where panels are shown, an upstream that wants tools declared gets their tool, too:
+    without a panel nobody would answer a call of it."""
+    body = body_of(chat.sent, assembly, declares_tool=profile.declares_tools and bool(inlay.order))
+    return replace(chat, assembly=assembly, body=body, order=inlay.order)
+
+
+def _wants(sent: ParsedBody, profile: CacheProfile) -> Wants:
+    return Wants(
+        begins_with_user=profile.begins_with_user,
+        answers_results=profile.answers_results or (profile.thinks_in_calls and has_thinking(sent.members)),
+        plain_ids=profile.plain_call_ids,
+    )
