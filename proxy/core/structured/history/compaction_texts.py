@@ -24,6 +24,6 @@ class CompactionTexts:
         said = text_json(f"{self.header}\n{summary}")
         answer = text_json(self.ok)
         return (
-            Turn(b'{"role":"user","content":%s}' % said),
-            Turn(b'{"role":"assistant","content":%s}' % answer),
+            Turn.of(b'{"role":"user","content":%s}' % said),
+            Turn.of(b'{"role":"assistant","content":%s}' % answer),
         )

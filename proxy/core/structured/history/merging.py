@@ -56,7 +56,7 @@ def _joined(chain: Group) -> Entry:
         marks = [bytes(members[name]) for members in parts if is_given(members, name)]
         if marks:
             changes[name] = marks[-1]
-    return entry_of(chain[0].origin, Turn(join_members(chain[0].shape.members, changes)))
+    return entry_of(chain[0].origin, Turn.of(join_members(chain[0].shape.members, changes)))
 
 
 def _content(contents: list[bytes]) -> bytes | None:

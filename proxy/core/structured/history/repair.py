@@ -58,7 +58,7 @@ def _without_calls(entry: Entry) -> Group:
     """What is left of a message without its calls."""
     if not entry.shape.has_content:
         return []
-    left = Turn(join_members(entry.shape.members, {"tool_calls": None}))
+    left = Turn.of(join_members(entry.shape.members, {"tool_calls": None}))
     return [entry_of(entry.origin, left)]
 
 
@@ -70,4 +70,4 @@ def _placeholders(shape: Shape, answered: set[str]) -> Group:
 
 def _placeholder(call_id: Raw) -> Turn:
     raw = b'{"role":"tool","tool_call_id":' + bytes(call_id) + b',"content":"' + PLACEHOLDER.encode() + b'"}'
-    return Turn(raw)
+    return Turn.of(raw)

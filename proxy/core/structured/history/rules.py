@@ -112,7 +112,7 @@ def _summarized(turn: Turn, tl_dr: str) -> Turn:
     content = text_json(tl_dr)
     if "content" in members and bytes(members["content"]) == content:
         return turn
-    return Turn(join_members(members, {"content": content}))
+    return Turn.of(join_members(members, {"content": content}))
 
 
 def _in_groups(entries: Sequence[Entry], counts: Counter[HistoryRule]) -> Group:

@@ -30,7 +30,7 @@ class Conversation:
     @classmethod
     def of(cls, messages: Iterable[Raw | bytes]) -> "Conversation":
         """Cut messages of any shape. What cannot be read as a message is a turn without a role."""
-        turns = [Turn(bytes(raw)) for raw in messages]
+        turns = [Turn.of(bytes(raw)) for raw in messages]
         behind = sum(1 for _ in takewhile(lambda turn: turn.is_system, turns))
         users = (index for index in range(len(turns) - 1, behind - 1, -1) if turns[index].role == "user")
         last = next(users, behind)
@@ -49,7 +49,7 @@ class Conversation:
     def bare(self) -> "Conversation":
         """The conversation without markers of the client's."""
         parts = (self.system, self.history, self.prompt)
-        return Conversation(*(tuple([turn.without_marks for turn in turns]) for turns in parts))
+        return Conversation(*(tuple([turn.without_marks() for turn in turns]) for turns in parts))
 
 
 def system_text(conversation: Conversation) -> str:

@@ -1,7 +1,6 @@
 """A message of the client's, and what is read of it."""
 
-from dataclasses import dataclass
-from functools import cached_property
+from msgspec import Struct
 
 from proxy.core.digest import digest
 from proxy.core.request.message import SYSTEM_ROLES
@@ -10,48 +9,46 @@ from proxy.core.structured.messages.markers import unmarked
 from proxy.core.wire.json_body import Members, Unreadable, members_of, value
 
 _RESULT_ROLES = frozenset({"tool", "function"})
+_RESULT_PART = b'"tool_result"'
 
 
-@dataclass(frozen=True)
-class Turn:
-    """A message as it came. It has no slots, so that what is read of it is kept: each is read once, by whoever asks
-    first."""
+class Turn(Struct, frozen=True, gc=False):
+    """A message as it came, and what is read of it, once. (A struct, not a dataclass: a request has thousands.)
+
+    ``role`` is empty where the message names none. ``bare`` is the message without markers, and ``digest`` the digest
+    of that: a client moves its markers from turn to turn, and only without them does a message stay the same for as
+    long as its content does. ``has_results``: it answers calls of a message in front of it, by its role, or by a part
+    of its content, as some clients write it into a user message. ``parsed`` are its members, None where it is no JSON
+    object."""
 
     raw: bytes
+    role: str
+    bare: bytes
+    digest: bytes
+    has_results: bool
+    parsed: Members | None
 
-    @cached_property
-    def members(self) -> Members:
-        """The members of the message. Raises Unreadable where it is no JSON object."""
-        return members_of(self.raw)
-
-    @cached_property
-    def role(self) -> str:
-        """The role; empty where the message names none."""
+    @classmethod
+    def of(cls, raw: bytes) -> "Turn":
+        """The message, read. What is no JSON object is a message without a role."""
         try:
-            role = value(self.members["role"]) if "role" in self.members else None
+            parsed = members_of(raw)
+            role = value(parsed["role"]) if "role" in parsed else None
         except Unreadable:
-            return ""
-        return role if isinstance(role, str) else ""
+            parsed, role = None, None
+        role, bare = role if isinstance(role, str) else "", unmarked(raw)
+        has_results = role in _RESULT_ROLES or (role == "user" and _RESULT_PART in raw)
+        return cls(raw, role, bare, digest(bare), has_results, parsed)
 
-    @cached_property
-    def bare(self) -> bytes:
-        """The message without markers. A client moves its markers from turn to turn: only without them does a message
-        stay the same for as long as its content does."""
-        return unmarked(self.raw)
-
-    @cached_property
-    def digest(self) -> bytes:
-        """The digest of the message without markers."""
-        return digest(self.bare)
-
-    def tokens(self, counter: TokenCounter) -> int:
-        """The tokens of the message without markers: what is frozen goes by it."""
-        return counter.count(self.digest, self.bare.decode("utf-8", "replace"))
+    def __hash__(self) -> int:
+        return hash(self.raw)
 
     @property
-    def without_marks(self) -> "Turn":
-        """The message without markers, as a turn."""
-        return self if self.bare is self.raw else Turn(self.bare)
+    def members(self) -> Members:
+        """The members of the message. Raises Unreadable where it is no JSON object."""
+        if self.parsed is None:
+            raise Unreadable("no JSON object")
+        return self.parsed
 
     @property
     def is_system(self) -> bool:
@@ -60,5 +57,13 @@ class Turn:
 
     @property
     def is_result(self) -> bool:
-        """Whether it answers a call of the message in front of it, or of an earlier one of the same run."""
+        """Whether it is a message of its own that answers a call, by its role."""
         return self.role in _RESULT_ROLES
+
+    def tokens(self, counter: TokenCounter) -> int:
+        """The tokens of the message without markers: what is frozen goes by it."""
+        return counter.count(self.digest, self.bare.decode("utf-8", "replace"))
+
+    def without_marks(self) -> "Turn":
+        """The message without markers, as a turn."""
+        return self if self.bare is self.raw else Turn.of(self.bare)

@@ -66,13 +66,14 @@ def refreshed(board: Board, panels: Sequence[Panel], progress: Progress, now_s: 
     what stands behind the first change, and what has lost its place, gets the place where the conversation stands now.
     Panels that are not shown are forgotten.
 
-    The new time lies behind that of every other panel: where the clock has stood still or gone backwards, it is that of
-    the panel that changed last, and the least bit more, so that nothing is reordered.
+    The new time lies behind every time at which another panel has changed or moved: where the clock has stood still or
+    gone backwards, it is the last of these times, and the least bit more, so that nothing is reordered and no panel
+    joins those that came to its place before.
     """
     known = _Whereabouts(progress)
     shown = [panel for panel in panels if panel.is_shown]
     digests = _digests(shown)
-    last_s = max((board.panels[key].stamp_s for key in digests if key in board.panels), default=-inf)
+    last_s = max((board.panels[key].changed_s for key in digests if key in board.panels), default=-inf)
     stamp_s = now_s if now_s > last_s else nextafter(last_s, inf)
     old = {key: known.memory(memory) for key, memory in board.panels.items()}
     memories = {key: _seen_again(old.get(key), digest, stamp_s) for key, digest in digests.items()}

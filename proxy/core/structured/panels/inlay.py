@@ -18,7 +18,7 @@ from proxy.core.structured.panels.board import Board
 from proxy.core.structured.panels.pairs import FOOTER, footer_pair, panel_pair, panel_text
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.placing import Place
-from proxy.core.structured.panels.progress import is_result, outside
+from proxy.core.structured.panels.progress import outside
 from proxy.core.structured.panels.texts import PanelTexts
 
 PANEL, DATETIME, REPEAT = "panel:", "datetime:", "repeat"
@@ -136,7 +136,7 @@ class _Places:
         """Whether a turn of the user's may stand here: not in a tool loop, and not where the model's answer to it would
         be the last message of the request."""
         turns = self._turns
-        return at == _FRONT or (at < len(turns) and not (at and is_result(turns[at - 1])))
+        return at == _FRONT or (at < len(turns) and not (at and turns[at - 1].has_results))
 
     def of_message(self, index: int) -> int | None:
         """The message of this index; None where it is not sent."""

@@ -53,6 +53,11 @@ class PanelMemory:
     taken: int = 0
 
     @property
+    def changed_s(self) -> float:
+        """When its content or its place last changed."""
+        return max(self.stamp_s, self.placed_s)
+
+    @property
     def position(self) -> tuple[float, float]:
         """What orders the panels in the conversation."""
         return (_FRONT if self.place is None else self.place.index, self.rank)

@@ -9,7 +9,6 @@ from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.messages.turn import Turn
 from proxy.core.wire.json_body import Members, Unreadable, elements, members_of
 
-_RESULT_PART = b'"tool_result"'
 _MARKS = frozenset(MARK_KEYS)
 
 
@@ -34,9 +33,9 @@ class Progress:
         of a tool loop, so that what is new stands in front of the user's message."""
         turns = conversation.turns
         free = outside(turns)
-        users = (i for i in range(len(turns) - 1, -1, -1) if turns[i].role == "user" and not is_result(turns[i]))
+        users = (i for i in range(len(turns) - 1, -1, -1) if turns[i].role == "user" and not turns[i].has_results)
         prompt_at = next(users, None)
-        is_loop = bool(turns) and is_result(turns[-1])
+        is_loop = bool(turns) and turns[-1].has_results
         start = len(conversation.history) if prompt_at is None else prompt_at
         return cls(
             digests=tuple([message_digest(turn) for turn in turns]),
@@ -78,16 +77,10 @@ def _written(members: Members, without: Set[str]) -> bytes:
     )
 
 
-def is_result(turn: Turn) -> bool:
-    """Whether the message answers calls of a message in front of it: by its role, or by a part of its content, as some
-    clients write it into a user message."""
-    return turn.is_result or (turn.role == "user" and _RESULT_PART in turn.raw)
-
-
 def outside(turns: Iterable[Turn]) -> list[int]:
     """For each index, and for the end, the next one in front of which something may stand without parting a call from
     its results."""
-    results = [is_result(turn) for turn in turns]
+    results = [turn.has_results for turn in turns]
     free = list(range(len(results) + 1))
     for index in range(len(results) - 1, -1, -1):
         if results[index]:

@@ -40,11 +40,7 @@ def merged(one: LiveState, two: LiveState) -> LiveState:
 
 
 def _newer(memory: PanelMemory, other: PanelMemory | None) -> PanelMemory:
-    return other if other is not None and _changed_s(other) > _changed_s(memory) else memory
-
-
-def _changed_s(memory: PanelMemory) -> float:
-    return max(memory.stamp_s, memory.placed_s)
+    return other if other is not None and other.changed_s > memory.changed_s else memory
 
 
 _Order = tuple[bool, float]

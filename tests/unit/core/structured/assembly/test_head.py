@@ -70,7 +70,7 @@ def test_what_parts_the_map_from_the_system_prompt_belongs_to_the_map(content: o
 
 @pytest.mark.parametrize("raw", [b"7", b'{"role":"system","content":[1,}', b'{"role":"system"}'])
 def test_what_is_no_message_stays_as_it_is(raw: bytes) -> None:
-    found, _ = system_messages((Turn(raw),), ADDED)
+    found, _ = system_messages((Turn.of(raw),), ADDED)
 
     assert found[0] == raw
     assert len(found) == 2

@@ -93,7 +93,7 @@ ODD = [b"1", b"null", b"{}", b'{"role":"user","content":{}}', b'{"role":"user","
 
 @pytest.mark.parametrize("raw", ODD)
 def test_what_is_no_message_is_shown_without_a_text(raw: bytes) -> None:
-    question = question_of([Turn(raw), Turn(b'{"role":"user","content":"a"}')], TEXTS, 500)
+    question = question_of([Turn.of(raw), Turn.of(b'{"role":"user","content":"a"}')], TEXTS, 500)
     first, second = shown(question)
     assert first["role"] in ("other", "user", "assistant")
     assert first["text"] in ("", "?")
@@ -115,6 +115,6 @@ def test_the_call_is_small_whatever_the_conversation() -> None:
 def test_the_time_grows_with_the_conversation_at_most(content: str) -> None:
     def turns(size: int) -> list[Turn]:
         raw = b'{"role":"user","content":%s}' % (content % ("x" * 2_000)).encode()
-        return [Turn(raw)] * size
+        return [Turn.of(raw)] * size
 
     assert_linear(lambda found: question_of(found, TEXTS, 500), turns, 500)

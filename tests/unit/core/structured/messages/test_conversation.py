@@ -50,7 +50,7 @@ def test_without_a_user_message_all_others_are_the_prompt(messages: list[dict[st
 def test_what_is_no_message_stays_where_it_is(raw: bytes) -> None:
     found = Conversation.of([b'{"role":"user"}', raw, b'{"role":"user"}'])
 
-    assert found.history == (Turn(b'{"role":"user"}'), Turn(raw))
+    assert found.history == (Turn.of(b'{"role":"user"}'), Turn.of(raw))
     assert roles(found.history) == ["user", ""]
 
 

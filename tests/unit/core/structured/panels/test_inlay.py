@@ -173,6 +173,19 @@ def test_nothing_in_front_of_the_first_change_is_ever_sent_anew(session: list[St
         assert after.wire[:end] == before.wire[:end]
 
 
+def test_a_panel_that_comes_while_the_clock_stands_still_does_not_join_those_that_have_moved_there() -> None:
+    client = Client()
+    steps = [
+        Step("prompt", {"D": "1"}, 0.0),
+        Step("prompt", {"A": "1"}, 0.0),
+        Step("prompt", {"D": None}, 0.0),
+        Step("loop", {"B": "1"}, 0.0, has_thinking=True),
+    ]
+    *_, before, after = [client.do(step) for step in steps]
+
+    assert after.wire[: before.message_at(after.now_at)] == before.wire[: before.message_at(after.now_at)]
+
+
 @given(sessions(), repeats)
 def test_what_is_new_stands_behind_what_was_sent_but_where_the_model_thinks(session: list[Step], repeat: str) -> None:
     """So that the place of the first changed panel alone bounds what is sent anew, whenever the conversation grows."""

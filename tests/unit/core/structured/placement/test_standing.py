@@ -107,7 +107,7 @@ ITEMS = st.builds(TierItems, PATHS, PATHS, st.lists(st.integers(-1, 7), max_size
 def test_each_shown_item_stands_in_exactly_one_tier(
     placement: Placement, roles: list[str], symbols: dict[str, str], files: dict[str, tuple[str | None, bool]]
 ) -> None:
-    turns = tuple(Turn(orjson.dumps({"role": role})) for role in roles)
+    turns = tuple(Turn.of(orjson.dumps({"role": role})) for role in roles)
     listed = tuple(a_file(path, text, is_selected=selected) for path, (text, selected) in files.items())
     context = StructuredContext(files=listed, symbols=symbols)
     found = [standing(context, turns, placement, Skipped())[tier] for tier in Tier]
