@@ -26,7 +26,7 @@ from proxy.deployments.price_map import load_price_map, price_for
 from proxy.engine import Limits, RequestRules
 from proxy.errors import UnknownModel
 from proxy.planning.assembly_options import AssemblyOptions
-from proxy.planning.compactor import CompactorTerms
+from proxy.planning.caps import DailyTerms
 from proxy.planning.keep_alive import RefreshTerms
 from proxy.ports import Deployment, StoreError, Transport
 from proxy.settings import ConfigError, Freezing, LiteLLMParams, ModelEntry, Settings, weights_of
@@ -123,12 +123,12 @@ def keep_alive_terms(settings: Settings) -> RefreshTerms | None:
     )
 
 
-def compactor_terms(settings: Settings) -> CompactorTerms | None:
+def compactor_terms(settings: Settings) -> DailyTerms | None:
     """What compactions may cost; None where they are not allowed. Workers share a team's cap evenly."""
     given, workers = settings.stratiform.structured.compaction, settings.stratiform.workers
     if not given.allowed:
         return None
-    return CompactorTerms(usd_per_day=given.usd_per_day / workers, own_keys=given.own_keys)
+    return DailyTerms(usd_per_day=given.usd_per_day / workers, own_keys=given.own_keys)
 
 
 def compaction_terms(settings: Settings) -> CompactionTerms:

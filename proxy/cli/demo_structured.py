@@ -1,28 +1,17 @@
-"""``stratiform demo structured``: coding sessions that follow a git history, as editor chats and as structured context.
-
-All forms of a session go through the real proxy over HTTP to the embedded provider, each as a client of its own.
-"""
+"""``stratiform demo structured``: coding sessions that follow a git history, as editor chats and as structured
+context."""
 
 import argparse
-import asyncio
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from time import perf_counter
 
-import aiohttp
-import openai
-from rich.console import Group
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from plugins import symbol_index
 from proxy.cli.demo_scene import Scene
-from proxy.cli.in_thread import Running, running
-from proxy.cli.output import Output, fail, print_json
-from proxy.demo.client import SampleClient
-from proxy.demo.sample import MODEL
+from proxy.cli.demo_sessions import View, run_sessions, shown_table
+from proxy.cli.output import fail
 from proxy.demo.structured.figures import Comparison, FormTally, comparison
 from proxy.demo.structured.forms import GOALS, Form
 from proxy.demo.structured.history import History
@@ -32,7 +21,6 @@ from proxy.replay.baselines import SYSTEM_LAST
 
 NAME = "structured"
 WORDS = "structured: coding sessions that follow a git history, as editor chats and as structured context"
-_REFRESH_HZ = 4
 _NO_GIT = "git is not installed: the same steps are taken without it."
 _NO_INDEX = "no symbol index: install the extra `symbols` (pip install 'stratiform[symbols]')"
 
@@ -46,7 +34,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, scene: Scene) -> int:
     """Send every session in every form, and show what it came to: 0, or 1 where content was lost."""
-    began = perf_counter()
     if not symbol_index.is_installed():
         fail(_NO_INDEX)
     try:
@@ -54,20 +41,8 @@ def run(arguments: argparse.Namespace, scene: Scene) -> int:
     except (GitError, OSError, ValueError) as error:
         fail(str(error))
     compared = [comparison(history, scene.setting, scene.price) for history in found]
-    try:
-        with running(scene.settings, scene.encode) as proxy:
-            asyncio.run(_watched(proxy, compared, quiet=arguments.json))
-    except (openai.OpenAIError, aiohttp.ClientError, ValueError) as error:
-        fail(f"the demo failed: {type(error).__name__}: {error}")
-    seconds = perf_counter() - began
-    if arguments.json:
-        print_json(_report(compared, seconds))
-    else:
-        Output().print(Group(*(Text(line) for line in _summary(compared, seconds))))
-    lost = [text for one in compared for text in one.losses]
-    for text in lost:
-        print(f"error: {text}", file=sys.stderr)
-    return 1 if lost else 0
+    view = View(_table, _summary, _report, notice="" if has_git() else _NO_GIT)
+    return run_sessions(scene, compared, view, as_json=arguments.json)
 
 
 def histories(repository: Path | None, commits: int) -> list[History]:
@@ -79,45 +54,11 @@ def histories(repository: Path | None, commits: int) -> list[History]:
     return [through_git(history) for history in made] if has_git() else made
 
 
-async def _watched(proxy: Running, compared: Sequence[Comparison], *, quiet: bool) -> None:
-    if quiet:
-        await send_all(proxy, compared)
-        return
-    output = Output()
-    output.print(f"The proxy is at {proxy.url}/v1; every form of a session is a client of its own.", style="dim")
-    if not has_git():
-        output.print(_NO_GIT, style="dim")
-    with Live(console=output, refresh_per_second=_REFRESH_HZ, get_renderable=lambda: _tables(compared)):
-        await send_all(proxy, compared)
-
-
-async def send_all(proxy: Running, compared: Sequence[Comparison]) -> None:
-    """Send every form of every session at the same time, each in its own order."""
-    await asyncio.gather(*(_send(proxy, tally) for one in compared for tally in one.tallies.values()))
-
-
-async def _send(proxy: Running, tally: FormTally) -> None:
-    client = SampleClient(f"{proxy.url}/v1", tally.key)
-    try:
-        for sending in tally.sendings:
-            usage = await client.send(sending.request)
-            tally.add(sending, usage, proxy.recorder.bodies[tally.key].pop())
-    finally:
-        await client.aclose()
-
-
-def _tables(compared: Sequence[Comparison]) -> Group:
-    return Group(*(_table(one) for one in compared))
-
-
 def _table(one: Comparison) -> Table:
     title = f"{one.history.name}: {len(one.history.commits)} commits, {one.file_count} files ({one.history.source})"
-    table = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
+    table = shown_table(title, ("sent", "kB", "tokens", "cached", "USD", "share", "goal"))
     table.caption = "share: of the cost of the editor; kB: what the client has uploaded"
     table.caption_justify = "left"
-    table.add_column(" ")
-    for name in ("sent", "kB", "tokens", "cached", "USD", "share", "goal"):
-        table.add_column(name, justify="right", no_wrap=True)
     for form, tally in one.tallies.items():
         table.add_row(*_row(one, form, tally))
     return table
@@ -138,12 +79,7 @@ def _row(one: Comparison, form: Form, tally: FormTally) -> Iterator[str | Text]:
         yield from ("1.000", "")
 
 
-def _summary(compared: Sequence[Comparison], seconds: float) -> Iterator[str]:
-    requests = sum(tally.requests for one in compared for tally in one.tallies.values())
-    lost = sum(len(one.losses) for one in compared)
-    checked = "each checked against what its client said" if not lost else f"{lost} faults"
-    yield ""
-    yield f"{requests} requests over HTTP, {checked}; {seconds:.1f} s. Input cost at {MODEL}'s prices."
+def _summary(compared: Sequence[Comparison]) -> Iterator[str]:
     for one in compared:
         tally = one.tallies[Form.EDITOR_ALL]
         yield (
@@ -155,21 +91,14 @@ def _summary(compared: Sequence[Comparison], seconds: float) -> Iterator[str]:
     yield "Who selects which file in which turn follows from the commits alone: this one, the last and the next one."
 
 
-def _report(compared: Sequence[Comparison], seconds: float) -> dict[str, object]:
+def _report(one: Comparison) -> dict[str, object]:
     return {
-        "model": MODEL,
-        "sessions": [
-            {
-                "name": one.history.name,
-                "source": one.history.source,
-                "files": one.file_count,
-                "turns": len(one.history.commits),
-                "forms": [_form_report(one, form, tally) for form, tally in one.tallies.items()],
-                "losses": one.losses,
-            }
-            for one in compared
-        ],
-        "seconds": seconds,
+        "name": one.history.name,
+        "source": one.history.source,
+        "files": one.file_count,
+        "turns": len(one.history.commits),
+        "forms": [_form_report(one, form, tally) for form, tally in one.tallies.items()],
+        "losses": one.losses,
     }
 
 

@@ -1,25 +1,21 @@
 """What each team spends on calls that the proxy makes itself, and may not exceed in a day."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from dataclasses import dataclass, field
 
 from proxy.core.money.budget import nanos
 
 _DAY_S = 86_400.0
 
 
-class DailyTerms(Protocol):
-    """What the operator allows, in USD a day (UTC). ``teams`` have a cap of their own; 0: never."""
+@dataclass(frozen=True, slots=True)
+class DailyTerms:
+    """What the operator allows. ``teams`` have a cap of their own, in USD a day (UTC); 0: never. ``own_keys``: also for
+    clients that bring the provider's key along, who pay for it themselves."""
 
-    @property
-    def usd_per_day(self) -> float:
-        """The cap of every team that has none of its own."""
-        ...
-
-    @property
-    def teams(self) -> Mapping[str, float]:
-        """The caps of single teams."""
-        ...
+    usd_per_day: float = 1.0
+    teams: Mapping[str, float] = field(default_factory=dict)
+    own_keys: bool = False
 
 
 class Caps:

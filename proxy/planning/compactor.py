@@ -7,8 +7,8 @@ credentials. No answer to a client waits for it, and a failure of any kind chang
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from functools import partial
 
 import orjson
@@ -21,6 +21,7 @@ from proxy.core.request.demand import Demand
 from proxy.core.structured.chat import AssembledChat
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
 from proxy.engine.suppress import suppress_and_log
+from proxy.planning.caps import DailyTerms
 from proxy.planning.compactions import CompactionOutcome, Compactions, CompactionWork, Key
 from proxy.planning.own_exchanges import OwnEnding, OwnExchanges
 from proxy.ports import Call, Clock, Principal
@@ -29,16 +30,6 @@ from proxy.tasks import Tasks, spawn
 MOST_AT_ONCE = 8
 """More conversations than these wait until behind their next answers."""
 _CLOSING_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class CompactorTerms:
-    """What the operator allows. ``teams`` have a cap of their own, in USD a day (UTC); 0: never. ``own_keys``: also for
-    clients that bring the provider's key along, who pay for it themselves."""
-
-    usd_per_day: float = 1.0
-    teams: Mapping[str, float] = field(default_factory=dict)
-    own_keys: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +59,7 @@ class Compactor:
 
     def __init__(
         self,
-        terms: CompactorTerms,
+        terms: DailyTerms,
         compactions: Compactions,
         own: OwnExchanges,
         clock: Clock,

@@ -10,8 +10,8 @@ What is held is bounded by sessions and by bytes: the oldest series gives way. B
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -25,7 +25,7 @@ from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
 from proxy.engine.ports import Ports
 from proxy.engine.suppress import suppress_and_log
-from proxy.planning.caps import Caps
+from proxy.planning.caps import Caps, DailyTerms
 from proxy.planning.own_exchanges import OwnEnding, OwnExchanges
 from proxy.ports import Call, Deployment, Principal
 from proxy.tasks import Tasks, spawn
@@ -48,13 +48,9 @@ class RefreshOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class RefreshTerms:
-    """What the operator allows. ``teams`` have a cap of their own, in USD a day (UTC); 0: never. ``own_keys``: also for
-    clients that bring the provider's key along, who pay for it themselves."""
+class RefreshTerms(DailyTerms):
+    """What the operator allows, and how many sessions and bytes are held."""
 
-    usd_per_day: float = 1.0
-    teams: Mapping[str, float] = field(default_factory=dict)
-    own_keys: bool = False
     max_sessions: int = 256
     max_bytes: int = 64 << 20
 

@@ -10,12 +10,11 @@ few seconds.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Final, Protocol
 
 from proxy.core.lru import Bounded
 from proxy.planning.blob_loads import BlobLoads, ends_within
-from proxy.planning.blob_writes import BlobWrites
+from proxy.planning.blobs import blobs_of
 from proxy.storage.port import StateStore
 from proxy.tasks import Tasks, drain, spawn
 
@@ -29,7 +28,6 @@ MOST_WAIT_S: Final = 1.5
 """The bounds of this time. Where this process knows the session itself, a request waits for the shortest time."""
 
 _ROUNDS = 3
-_WRITE_EVERY_S = 2.0
 # Names that the store has answered for: beyond that the oldest is asked for again.
 _MOST_ASKED = 100_000
 # One takes 300 bytes, about.
@@ -72,13 +70,7 @@ class SharedLayoutStore:
         """``memory_bytes``: the room for all layout state, of which a sixteenth may wait to be written."""
         self._failed = failed
         self._is_shared = is_shared
-        self._loads = BlobLoads(store, partial(failed, "load"))
-        self._writes = BlobWrites(
-            store,
-            partial(failed, "save"),
-            every_s=0.0 if is_shared else _WRITE_EVERY_S,
-            most_bytes=memory_bytes // 16,
-        )
+        self._loads, self._writes = blobs_of(store, failed, is_shared=is_shared, memory_bytes=memory_bytes)
         self._asked: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._most_asked = min(_MOST_ASKED, memory_bytes // _ASKED_SHARE)
         self._seen: Bounded[tuple[str, str], bytes] = Bounded(_SEEN_BYTES, len)

@@ -11,7 +11,6 @@ The summary of a compaction is a text: it is kept where texts may be, and else i
 """
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Final
 
 from proxy.core.digest import digest
@@ -20,8 +19,9 @@ from proxy.core.structured.session.live_state import LiveState
 from proxy.core.structured.session.session import ContextSession
 from proxy.core.wire.long_text import utf8
 from proxy.engine.suppress import suppress_and_log
-from proxy.planning.blob_loads import BlobLoads, ends_within
-from proxy.planning.blob_writes import TTL_S, BlobWrites
+from proxy.planning.blob_loads import ends_within
+from proxy.planning.blob_writes import TTL_S
+from proxy.planning.blobs import blobs_of
 from proxy.planning.context_sessions import ContextSessions
 from proxy.planning.layout_state import wait_for_s
 from proxy.storage.port import StateStore
@@ -30,7 +30,6 @@ from proxy.tasks import Tasks, drain, spawn
 RENEWED_S: Final = TTL_S / 4
 """So often the compaction of a session in use is written again, so that it ends with the session's other parts."""
 
-_WRITE_EVERY_S = 2.0
 # Requests that have gone on without an answer, which is still to come.
 _MOST_LATE = 64
 
@@ -56,13 +55,7 @@ class SessionStore:
         self._failed = failed
         self._is_shared = is_shared
         self._keeps_texts = keeps_texts
-        self._loads = BlobLoads(store, partial(failed, "load"))
-        self._writes = BlobWrites(
-            store,
-            partial(failed, "save"),
-            every_s=0.0 if is_shared else _WRITE_EVERY_S,
-            most_bytes=memory_bytes // 16,
-        )
+        self._loads, self._writes = blobs_of(store, failed, is_shared=is_shared, memory_bytes=memory_bytes)
         self._learning: Tasks = set()
 
     async def recall(self, scope: str, name: str, size_bytes: int) -> None:

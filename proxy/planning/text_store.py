@@ -20,8 +20,9 @@ from proxy.aside import Aside
 from proxy.core.lru import Bounded, LastUsed
 from proxy.core.structured.session.kept_texts import KeptText, blob_name, is_kept, packed, texts_of, unpacked
 from proxy.core.structured.session.uploads import ResolvedForm
-from proxy.planning.blob_loads import BlobLoads, ends_within
-from proxy.planning.blob_writes import TTL_S, BlobWrites
+from proxy.planning.blob_loads import ends_within
+from proxy.planning.blob_writes import TTL_S
+from proxy.planning.blobs import blobs_of
 from proxy.storage.port import StateStore
 from proxy.tasks import Tasks, cancel, drain, spawn
 
@@ -31,7 +32,6 @@ _FAILING_WAIT_S = 0.05
 RENEWED_S: Final = TTL_S / 4
 """A text that is used so long after it was written is written again."""
 
-_WRITE_EVERY_S = 2.0
 # One piece of compression takes about 10 ms, and other work of the thread gets its turn behind it.
 _PIECE_BYTES = 1 << 20
 # So many names are asked for at once: their texts take 100 MiB at most.
@@ -69,13 +69,7 @@ class TextStore:
         self._now = now
         self._failed = failed
         self._aside = aside
-        self._loads = BlobLoads(store, partial(failed, "load"))
-        self._writes = BlobWrites(
-            store,
-            partial(failed, "save"),
-            every_s=0.0 if is_shared else _WRITE_EVERY_S,
-            most_bytes=memory_bytes // 16,
-        )
+        self._loads, self._writes = blobs_of(store, failed, is_shared=is_shared, memory_bytes=memory_bytes)
         self._waiting: Bounded[_Key, str] = Bounded(memory_bytes // 16, getsizeof)
         self._saved: LastUsed[_Key, float] = LastUsed(min(_MOST_SAVED, memory_bytes // _SAVED_SHARE))
         self._turns = asyncio.Semaphore(_RECALLS_AT_ONCE)

@@ -23,6 +23,7 @@ NEIGHBOURS = {
     "cli/budgets.py": "unit/cli/test_admin_client.py",
     "cli/demo.py": "e2e/test_demo.py",
     "cli/demo_panels.py": "e2e/test_demo_panels.py",
+    "cli/demo_sessions.py": "e2e/test_demo_structured.py",
     "cli/demo_structured.py": "e2e/test_demo_structured.py",
     "cli/exposure.py": "security/test_configuration.py",
     "cli/keys.py": "unit/cli/test_admin_client.py",

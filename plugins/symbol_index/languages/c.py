@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from tree_sitter import Node
 
 from plugins.symbol_index.extract import VALUE, Define, Import, Place, Rules, Source, Symbol
-from plugins.symbol_index.languages.signatures import bases, first_named, is_constant, last_name, parameters, returned
+from plugins.symbol_index.languages.signatures import (
+    bases,
+    first_named,
+    is_constant,
+    last_name,
+    named,
+    parameters,
+    returned,
+)
 
 _MOST_NESTED = 8
 _ACCESS = re.compile(r"\b(?:public|private|protected|virtual) ")
@@ -83,18 +91,6 @@ def _typedef(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
     yield Symbol("t", name)
 
 
-def _alias(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
-    yield Symbol("t", source.field(node, "name"), is_closed=True)
-
-
-def _namespace(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
-    yield Symbol("n", source.field(node, "name"))
-
-
-def _constant(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
-    yield Symbol(VALUE, source.field(node, "name"))
-
-
 def _macro(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
     """A macro without a value only says that a header was read."""
     name = source.field(node, "name")
@@ -125,10 +121,10 @@ RULES = Rules(
         "struct_specifier": _type("t"),
         "union_specifier": _type("t"),
         "enum_specifier": _type("e"),
-        "enumerator": _constant,
+        "enumerator": named(VALUE, is_closed=False),
         "type_definition": _typedef,
-        "alias_declaration": _alias,
-        "namespace_definition": _namespace,
+        "alias_declaration": named("t"),
+        "namespace_definition": named("n", is_closed=False),
         "preproc_def": _macro,
         "preproc_function_def": _macro,
     },

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tree_sitter import Node
 
 from plugins.symbol_index.extract import VALUE, Define, Import, Place, Rules, Source, Symbol
-from plugins.symbol_index.languages.signatures import bases, first_named, last_name, parameters, returned
+from plugins.symbol_index.languages.signatures import bases, first_named, last_name, named, parameters, returned
 
 
 def _is_private(node: Node) -> bool:
@@ -41,10 +41,6 @@ def _field(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
             yield Symbol(VALUE, source.field(one, "name"), is_closed=True)
 
 
-def _constant(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
-    yield Symbol(VALUE, source.field(node, "name"), is_closed=True)
-
-
 def _import(node: Node, source: Source) -> Iterator[Import]:
     words = source.text(node, 300).removeprefix("import ").removeprefix("static ").rstrip("; ").replace(" ", "")
     name = words.rpartition(".")[2]
@@ -63,7 +59,7 @@ RULES = Rules(
         "annotation_type_element_declaration": _method,
         "field_declaration": _field,
         "constant_declaration": _field,
-        "enum_constant": _constant,
+        "enum_constant": named(VALUE),
     },
     imports={"import_declaration": _import},
     names=frozenset({"identifier", "type_identifier"}),

@@ -7,7 +7,7 @@ from tree_sitter import Node
 
 from plugins.symbol_index.extract import VALUE, Define, Import, Place, Rules, Source, Symbol
 from plugins.symbol_index.languages.braces import written_out
-from plugins.symbol_index.languages.signatures import bases, first_named, parameters, returned
+from plugins.symbol_index.languages.signatures import bases, first_named, named, parameters, returned
 
 _VARIABLE = re.compile(r"(\.\.\.)?+\$(\w++)(\s*+=)?+")
 _QUOTED = re.compile(r"""['"]([^'"]++)['"]""")
@@ -58,10 +58,6 @@ def _properties(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
                 yield Symbol(VALUE, source.text(first_named(child)), is_closed=True)
 
 
-def _case(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
-    yield Symbol(VALUE, source.field(node, "name"), is_closed=True)
-
-
 def _namespace(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
     yield Symbol("n", source.field(node, "name"), is_public=False)
 
@@ -92,7 +88,7 @@ RULES = Rules(
         "interface_declaration": _type("i"),
         "trait_declaration": _type("i"),
         "enum_declaration": _type("e"),
-        "enum_case": _case,
+        "enum_case": named(VALUE),
         "function_definition": _function,
         "method_declaration": _method,
         "property_declaration": _properties,

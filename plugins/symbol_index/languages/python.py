@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tree_sitter import Node
 
 from plugins.symbol_index.extract import VALUE, Import, Place, Rules, Source, Symbol
-from plugins.symbol_index.languages.signatures import bases, is_constant, leading_name, parameters, returned
+from plugins.symbol_index.languages.signatures import bases, is_constant, leading_name, named, parameters, returned
 
 _RECEIVERS = frozenset({"self", "cls", "*", "/"})
 _SHOWN_DUNDERS = frozenset({"__init__", "__call__", "__enter__", "__aenter__", "__iter__", "__getitem__"})
@@ -50,10 +50,6 @@ def _assignment(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
         yield Symbol(VALUE, name)
 
 
-def _type_alias(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
-    yield Symbol("t", source.field(node, "left"), is_closed=True)
-
-
 def _import(node: Node, source: Source) -> Iterator[Import]:
     for name in node.children_by_field_name("name"):
         yield Import(_plain(name, source))
@@ -74,7 +70,7 @@ RULES = Rules(
         "class_definition": _class,
         "function_definition": _function,
         "assignment": _assignment,
-        "type_alias_statement": _type_alias,
+        "type_alias_statement": named("t", "left"),
     },
     imports={"import_statement": _import, "import_from_statement": _import_from},
     names=frozenset({"identifier"}),

@@ -6,7 +6,7 @@ from tree_sitter import Node
 
 from plugins.symbol_index.extract import VALUE, Define, Import, Place, Rules, Source, Symbol
 from plugins.symbol_index.languages.braces import written_out
-from plugins.symbol_index.languages.signatures import bases, parameters, returned
+from plugins.symbol_index.languages.signatures import bases, named, parameters, returned
 
 
 def _type(mark: str, is_closed: bool = False) -> Define:
@@ -55,10 +55,6 @@ def _field(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
         yield Symbol(VALUE, source.field(node, "name"), is_closed=True)
 
 
-def _value(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
-    yield Symbol(VALUE, source.field(node, "name"), is_closed=True)
-
-
 def _macro(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
     yield Symbol("f", source.field(node, "name"), "!", is_closed=True)
 
@@ -86,9 +82,9 @@ RULES = Rules(
         "function_item": _function,
         "function_signature_item": _function,
         "field_declaration": _field,
-        "enum_variant": _value,
-        "const_item": _value,
-        "static_item": _value,
+        "enum_variant": named(VALUE),
+        "const_item": named(VALUE),
+        "static_item": named(VALUE),
         "macro_definition": _macro,
     },
     imports={"use_declaration": _use, "mod_item": _submodule},

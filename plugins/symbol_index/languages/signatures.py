@@ -1,11 +1,11 @@
 """The names of parameters, in brackets: types and defaults are left out, as the block is a map and not the source."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tree_sitter import Node
 
-from plugins.symbol_index.extract import Source
+from plugins.symbol_index.extract import Define, Place, Source, Symbol
 
 _MOST_PARAMETERS = 12
 _MOST_TYPE_CHARS = 24
@@ -28,6 +28,15 @@ def parameters(node: Node | None, source: Source, name_of: Callable[[str], str],
             names[-1] = "…"
             break
     return f"({','.join(names)})"
+
+
+def named(mark: str, field: str = "name", *, is_closed: bool = True) -> Define:
+    """The rule for a definition that is shown by its name, and by nothing else."""
+
+    def define(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
+        yield Symbol(mark, source.field(node, field), is_closed=is_closed)
+
+    return define
 
 
 def leading_name(text: str) -> str:

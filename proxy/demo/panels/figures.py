@@ -77,6 +77,11 @@ class FormTally:
         return f"demo-panels-{self.scenario.name}-{self.form.name.lower()}"
 
     @property
+    def headers(self) -> Mapping[str, str]:
+        """What the client sends beside its bodies."""
+        return self.form.headers
+
+    @property
     def share(self) -> float | None:
         """The cost so far as a share of no caching; None before anything was sent."""
         return self.usd / self.uncached_usd if self.uncached_usd else None

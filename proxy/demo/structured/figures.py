@@ -1,12 +1,13 @@
 """What each form of a session came to, as the provider reported it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import orjson
 
 from proxy.core.money.prices import Price, input_cost, uncached_cost
 from proxy.core.response.usage import Usage
+from proxy.demo.client import NO_HEADERS
 from proxy.demo.structured.fidelity import losses
 from proxy.demo.structured.forms import GOALS, Form, Sending, sendings
 from proxy.demo.structured.history import History
@@ -43,6 +44,11 @@ class FormTally:
     def key(self) -> str:
         """The client's key: each form of each session is an account of its own."""
         return f"demo-{self.history.name}-{self.form.name.lower().replace('_', '-')}"
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What the client sends beside its bodies."""
+        return NO_HEADERS
 
     @property
     def cost(self) -> float:

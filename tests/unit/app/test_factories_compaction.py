@@ -4,7 +4,7 @@ import pytest
 
 from proxy.app import factories
 from proxy.core.structured.history.compaction_terms import CompactionTerms
-from proxy.planning.compactor import CompactorTerms
+from proxy.planning.caps import DailyTerms
 from proxy.settings import ConfigError, Environment, Settings, load
 
 
@@ -20,7 +20,7 @@ def test_no_conversation_is_compacted_unless_that_is_allowed(tmp_path: Path) -> 
 
 def test_the_defaults_are_those_of_the_rules(tmp_path: Path) -> None:
     found = settings(tmp_path, "allowed: true")
-    assert factories.compactor_terms(found) == CompactorTerms()
+    assert factories.compactor_terms(found) == DailyTerms()
     assert factories.compaction_terms(found) == CompactionTerms()
 
 
@@ -30,7 +30,7 @@ def test_compaction_follows_its_settings(tmp_path: Path) -> None:
         "allowed: true, min_history_tokens: 9000, verbatim_tokens: 0, summary_tokens: 90, keep_exchanges: 1,"
         " usd_per_day: 3, own_keys: true",
     )
-    assert factories.compactor_terms(found) == CompactorTerms(3.0, own_keys=True)
+    assert factories.compactor_terms(found) == DailyTerms(3.0, own_keys=True)
     assert factories.compaction_terms(found) == CompactionTerms(9_000, 0, 90, 1)
 
 

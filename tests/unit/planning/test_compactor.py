@@ -33,9 +33,9 @@ from proxy.deployments.price_map import price_for
 from proxy.engine import Conclusion, Ports
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
 from proxy.errors import BudgetExceeded, UpstreamUnavailable
-from proxy.planning.caps import Caps
+from proxy.planning.caps import Caps, DailyTerms
 from proxy.planning.compactions import Compactions
-from proxy.planning.compactor import MOST_AT_ONCE, Compactor, CompactorTerms, answer_text
+from proxy.planning.compactor import MOST_AT_ONCE, Compactor, answer_text
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.model_facts import ModelFacts
 from proxy.planning.own_exchanges import OwnExchanges
@@ -114,7 +114,7 @@ class Door(OpenDoor):
 class Scene:
     """A proxy that compacts, and a conversation that grows. Every exchange costs what it would cost without a cache."""
 
-    def __init__(self, terms: CompactorTerms | None = None, *, is_priced: bool = True, **deployment: Any) -> None:
+    def __init__(self, terms: DailyTerms | None = None, *, is_priced: bool = True, **deployment: Any) -> None:
         fields = {"transport": Transport.EMBEDDED, "profile": NONE, "api_key": "sk-operator", **deployment}
         self.deployment = make_deployment(name="m", **fields)
         self.upstream, self.door, self.metrics = Upstream(), Door(), Metrics()
@@ -133,7 +133,7 @@ class Scene:
 
         facts = ModelFacts(lambda of: (None, None), price_of)
         self.compactions = Compactions(self.assembler.sessions, CompactionRules(TERMS, TEXTS), facts)
-        given = terms or CompactorTerms()
+        given = terms or DailyTerms()
         self.own = OwnExchanges(ports, Conclusion(ports), price_of, Caps(given))
         self.compactor = Compactor(given, self.compactions, self.own, ports.clock, self.metrics.compacted)
 
@@ -334,14 +334,14 @@ def test_three_failures_in_a_row_are_the_last() -> None:
 @pytest.mark.parametrize(
     ("terms", "deployment", "is_priced"),
     [
-        (CompactorTerms(usd_per_day=0.0), {}, True),
-        (CompactorTerms(teams={"red": 0.0}), {}, True),
-        (CompactorTerms(), {}, False),
+        (DailyTerms(usd_per_day=0.0), {}, True),
+        (DailyTerms(teams={"red": 0.0}), {}, True),
+        (DailyTerms(), {}, False),
     ],
     ids=["no money", "not this team", "no price"],
 )
 def test_it_is_for_those_whose_calls_may_cost_something_that_is_known(
-    terms: CompactorTerms, deployment: dict[str, Any], *, is_priced: bool
+    terms: DailyTerms, deployment: dict[str, Any], *, is_priced: bool
 ) -> None:
     async def main() -> None:
         scene = Scene(terms, is_priced=is_priced, **deployment)
@@ -354,7 +354,7 @@ def test_it_is_for_those_whose_calls_may_cost_something_that_is_known(
 @pytest.mark.parametrize(("own_keys", "calls"), [(False, 0), (True, 1)])
 def test_clients_own_keys_where_the_operator_says_so(*, own_keys: bool, calls: int) -> None:
     async def main() -> None:
-        scene = Scene(CompactorTerms(own_keys=own_keys))
+        scene = Scene(DailyTerms(own_keys=own_keys))
         await scene.ask(principal=Principal(scope="key", team="red", forwards_key=True))
         assert len(scene.upstream.calls) == calls
 
@@ -363,7 +363,7 @@ def test_clients_own_keys_where_the_operator_says_so(*, own_keys: bool, calls: i
 
 def test_the_cap_of_the_day_is_not_passed() -> None:
     async def main() -> None:
-        scene = Scene(CompactorTerms(usd_per_day=0.0001))
+        scene = Scene(DailyTerms(usd_per_day=0.0001))
         chat = await scene.ask()
         assert is_whole(scene, chat)
         assert (scene.upstream.calls, scene.settled, scene.count("capped")) == ([], [], 1)

@@ -11,7 +11,7 @@ from proxy.core.reasons import Reason
 from proxy.core.request.demand import Demand
 from proxy.core.response.body_fold import MAX_BODY_BYTES
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
-from proxy.planning.compactor import CompactorTerms
+from proxy.planning.caps import DailyTerms
 from proxy.planning.own_exchanges import OwnEnding
 from proxy.ports import Call, Principal, Transport
 from tests.unit.planning.test_compactor import Said, Scene, run
@@ -72,7 +72,7 @@ def test_of_a_very_long_answer_the_beginning_is_kept() -> None:
 
 def test_a_call_that_is_cut_off_is_settled() -> None:
     async def main() -> None:
-        scene, begun = Scene(CompactorTerms(usd_per_day=1.0)), asyncio.Event()
+        scene, begun = Scene(DailyTerms(usd_per_day=1.0)), asyncio.Event()
 
         async def hangs() -> Said:
             begun.set()

@@ -32,7 +32,7 @@ from proxy.core.structured.form.form_json import (
     members_in,
 )
 from proxy.core.structured.form.live_form import DetachWish, read_detach, read_metas, read_panels
-from proxy.core.structured.form.paths import check_distinct, clean_paths
+from proxy.core.structured.form.paths import check_distinct, clean_paths, refusal
 from proxy.core.structured.form.review import NamedReview, ReviewChange, ReviewField, SentReview, review_json
 from proxy.core.structured.history.metas import MessageMeta
 from proxy.core.structured.panels.panel import Panel
@@ -221,8 +221,7 @@ def _are_digests(digests: Sequence[str]) -> bool:
 
 def _digest(digest: str, param: str) -> str:
     if not _are_digests((digest,)):
-        message = f"'{param}' must be a SHA-256 digest of 64 lower-case hexadecimal digits"
-        raise InvalidRequest(message, param=param, code="invalid_digest")
+        raise refusal(param, "must be a SHA-256 digest of 64 lower-case hexadecimal digits", "invalid_digest")
     return digest
 
 
@@ -298,18 +297,15 @@ def _url(url: str, param: str) -> str:
     """A URL of an image. Of a data URL only the beginning is looked at: it may have many megabytes."""
     scheme = _SCHEME.match(url)
     if scheme is None:
-        message = f"'{param}' must be a URL or a data URL"
-        raise InvalidRequest(message, param=param, code="invalid_value")
+        raise refusal(param, "must be a URL or a data URL", "invalid_value")
     if scheme[0].lower() == "data:":
         return url
     if len(url) > MOST_URL_CHARS:
-        message = f"'{param}' may have at most {MOST_URL_CHARS} characters"
-        raise InvalidRequest(message, param=param, code="too_long")
+        raise refusal(param, f"may have at most {MOST_URL_CHARS} characters", "too_long")
     return _line(url, param)
 
 
 def _line(text: str, param: str) -> str:
     if _CONTROLS.search(text):
-        message = f"'{param}' holds a control character or a line break"
-        raise InvalidRequest(message, param=param, code="invalid_value")
+        raise refusal(param, "holds a control character or a line break", "invalid_value")
     return text

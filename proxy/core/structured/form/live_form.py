@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import UnsetType
 
 from proxy.core.structured.form.form_json import DetachJson, MessageMetaJson, PanelJson
+from proxy.core.structured.form.paths import refusal
 from proxy.core.structured.history.metas import DetachTerms, MessageMeta, Status
 from proxy.core.structured.panels.panel import FROZEN_PREFIX, OWN_KIND, Panel
 from proxy.errors import InvalidRequest
@@ -30,11 +31,9 @@ def read_panels(found: Sequence[PanelJson], param: str) -> tuple[Panel, ...]:
     for number, each in enumerate(found):
         at = f"{param}[{number}]"
         if not _ID.fullmatch(each.id):
-            message = f"'{at}.id' must have 1 to 56 characters of A-Z, a-z, 0-9, '_' and '-'"
-            raise InvalidRequest(message, param=f"{at}.id", code="invalid_value")
+            raise refusal(f"{at}.id", "must have 1 to 56 characters of A-Z, a-z, 0-9, '_' and '-'", "invalid_value")
         if each.id in RESERVED_IDS or each.id.startswith(RESERVED_PREFIX):
-            message = f"'{at}.id' is an id that the proxy uses itself: choose another one"
-            raise InvalidRequest(message, param=f"{at}.id", code="reserved_id")
+            raise refusal(f"{at}.id", "is an id that the proxy uses itself: choose another one", "reserved_id")
         if each.id in seen:
             message = f"the id in '{at}.id' stands twice: each panel has an id of its own"
             raise InvalidRequest(message, param=f"{at}.id", code="duplicate_id")
@@ -69,8 +68,7 @@ def read_detach(found: DetachJson | bool | None | UnsetType, param: str) -> Deta
         if not isinstance(value, int):
             continue
         if not 1 <= value <= _MOST_TERM:
-            message = f"'{param}.{name}' must be between 1 and {_MOST_TERM}"
-            raise InvalidRequest(message, param=f"{param}.{name}", code="invalid_value")
+            raise refusal(f"{param}.{name}", f"must be between 1 and {_MOST_TERM}", "invalid_value")
         terms[name] = value
     return terms
 
@@ -95,8 +93,9 @@ def _kind(kind: str | None | UnsetType, at: str) -> str:
     if not isinstance(kind, str) or not kind:
         return OWN_KIND
     if not _KIND.fullmatch(kind):
-        message = f"'{at}.kind' must begin with a letter and have only a-z, 0-9 and '_', at most 64"
-        raise InvalidRequest(message, param=f"{at}.kind", code="invalid_value")
+        raise refusal(
+            f"{at}.kind", "must begin with a letter and have only a-z, 0-9 and '_', at most 64", "invalid_value"
+        )
     return kind
 
 
@@ -104,6 +103,5 @@ def _header(header: str | None | UnsetType, at: str) -> str:
     if not isinstance(header, str):
         return ""
     if _LINE_BREAKS.search(header):
-        message = f"'{at}.header' holds a control character or a line break"
-        raise InvalidRequest(message, param=f"{at}.header", code="invalid_value")
+        raise refusal(f"{at}.header", "holds a control character or a line break", "invalid_value")
     return header

@@ -71,6 +71,11 @@ def clean_paths(paths: Sequence[str], param: str, field: str = "") -> tuple[str,
     return tuple(found)
 
 
+def refusal(param: str, why: str, code: str) -> InvalidRequest:
+    """The error that a client sees: what is wrong with this field."""
+    return InvalidRequest(f"'{param}' {why}", param=param, code=code)
+
+
 def refused_path(error: UncleanPath, param: str) -> InvalidRequest:
     """The error that a client sees. It does not quote the path."""
     return InvalidRequest(f"the path in '{param}' {error.message}", param=param, code=error.code)

@@ -27,13 +27,17 @@ def merged(one: LiveState, two: LiveState) -> LiveState:
     changed in a request that the later one did not know of, which happens where two of them run at the same time, keeps
     its newer stamp and place. The costs and the compaction are the newer ones.
     """
-    later, earlier = _newer_first(one, two, _seen, _board_text)
+    later, earlier = _newer_first(one, two, lambda each: (each.board.is_begun, each.board.last_s), _board_text)
     panels = {id_: _newer(memory, earlier.board.panels.get(id_)) for id_, memory in later.board.panels.items()}
-    charged, _ = _newer_first(one, two, _charged, _costs_text)
-    compacted, _ = _newer_first(one, two, _compacted, _compaction_text)
+    costs, _ = _newer_first(
+        one, two, lambda each: (bool(each.board.costs.entries), each.charged_s), lambda each: repr(each.board.costs)
+    )
+    compacted, _ = _newer_first(
+        one, two, lambda each: (each.compaction is not None, each.compacted_s), lambda each: repr(each.compaction)
+    )
     return LiveState(
-        board=replace(later.board, panels=panels, costs=charged.board.costs),
-        charged_s=charged.charged_s,
+        board=replace(later.board, panels=panels, costs=costs.board.costs),
+        charged_s=costs.charged_s,
         compaction=compacted.compaction,
         compacted_s=compacted.compacted_s,
     )
@@ -56,26 +60,6 @@ def _newer_first(
     return (one, two) if first > second else (two, one)
 
 
-def _seen(state: LiveState) -> _Order:
-    return state.board.is_begun, state.board.last_s
-
-
-def _charged(state: LiveState) -> _Order:
-    return bool(state.board.costs.entries), state.charged_s
-
-
-def _compacted(state: LiveState) -> _Order:
-    return state.compaction is not None, state.compacted_s
-
-
 def _board_text(state: LiveState) -> str:
     board = state.board
     return repr((sorted(board.panels.items(), key=lambda item: item[0]), sorted(board.prompts.items())))
-
-
-def _costs_text(state: LiveState) -> str:
-    return repr(state.board.costs)
-
-
-def _compaction_text(state: LiveState) -> str:
-    return repr(state.compaction)

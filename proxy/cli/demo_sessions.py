@@ -1,0 +1,109 @@
+"""Sends coding sessions, each in several forms, through the real proxy over HTTP to the embedded provider. Every form
+of a session is a client of its own."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Generic, TypeVar
+
+import aiohttp
+import openai
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from proxy.cli.demo_scene import Scene
+from proxy.cli.in_thread import Running, running
+from proxy.cli.output import Output, fail, print_json
+from proxy.demo.client import SampleClient
+from proxy.demo.panels import figures as panels
+from proxy.demo.sample import MODEL
+from proxy.demo.structured import figures as structured
+
+_REFRESH_HZ = 4
+
+
+C = TypeVar("C", bound=panels.Comparison | structured.Comparison)
+
+
+@dataclass(frozen=True, slots=True)
+class View(Generic[C]):
+    """How sessions are shown: each as a ``table`` while it is sent, in the lines of the ``summary`` when all are sent,
+    and as a ``report`` in JSON. ``missed`` tells which goals were not reached. ``notice`` is said at the beginning."""
+
+    table: Callable[[C], Table]
+    summary: Callable[[Sequence[C]], Iterator[str]]
+    report: Callable[[C], dict[str, object]]
+    missed: Callable[[Sequence[C]], Iterator[str]] = lambda compared: iter(())
+    notice: str = ""
+
+
+def run_sessions(scene: Scene, compared: Sequence[C], view: View[C], *, as_json: bool) -> int:
+    """Send every session in every form, and show what it came to: 0, or 1 where content was lost or a goal missed."""
+    began = perf_counter()
+    try:
+        with running(scene.settings, scene.encode) as proxy:
+            asyncio.run(_watched(proxy, compared, view, quiet=as_json))
+    except (openai.OpenAIError, aiohttp.ClientError, ValueError) as error:
+        fail(f"the demo failed: {type(error).__name__}: {error}")
+    seconds = perf_counter() - began
+    if as_json:
+        print_json({"model": MODEL, "sessions": [view.report(one) for one in compared], "seconds": seconds})
+    else:
+        lines = (*_sent(compared, seconds), *view.summary(compared))
+        Output().print(Group(*(Text(line) for line in lines)))
+    wrong = [*(text for one in compared for text in one.losses), *view.missed(compared)]
+    for text in wrong:
+        print(f"error: {text}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def shown_table(title: str, columns: Sequence[str]) -> Table:
+    """A table of these columns behind that of the forms' names, without rows."""
+    table = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
+    table.add_column(" ")
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+async def _watched(proxy: Running, compared: Sequence[C], view: View[C], *, quiet: bool) -> None:
+    if quiet:
+        await _send_all(proxy, compared)
+        return
+    output = Output()
+    output.print(f"The proxy is at {proxy.url}/v1; every form of a session is a client of its own.", style="dim")
+    if view.notice:
+        output.print(view.notice, style="dim")
+
+    def tables() -> Group:
+        return Group(*(view.table(one) for one in compared))
+
+    with Live(console=output, refresh_per_second=_REFRESH_HZ, get_renderable=tables):
+        await _send_all(proxy, compared)
+
+
+async def _send_all(proxy: Running, compared: Sequence[C]) -> None:
+    """Send every form of every session at the same time, each in its own order."""
+    await asyncio.gather(*(_send(proxy, tally) for one in compared for tally in one.tallies.values()))
+
+
+async def _send(proxy: Running, tally: Any) -> None:
+    client = SampleClient(f"{proxy.url}/v1", tally.key, tally.headers)
+    try:
+        for sending in tally.sendings:
+            usage = await client.send(sending.request)
+            tally.add(sending, usage, proxy.recorder.bodies[tally.key].pop())
+    finally:
+        await client.aclose()
+
+
+def _sent(compared: Sequence[C], seconds: float) -> Iterator[str]:
+    requests = sum(tally.requests for one in compared for tally in one.tallies.values())
+    lost = sum(len(one.losses) for one in compared)
+    checked = "each checked against what its client said" if not lost else f"{lost} faults"
+    yield ""
+    yield f"{requests} requests over HTTP, {checked}; {seconds:.1f} s. Input cost at {MODEL}'s prices."
