@@ -51,6 +51,7 @@ NEIGHBOURS = {
     "planning/blob_loads.py": "unit/planning/test_layout_state.py",
     "planning/blob_writes.py": "unit/planning/test_layout_state.py",
     "planning/context_sessions.py": "unit/planning/test_context_assembler.py",
+    "planning/blobs.py": "unit/planning/test_layout_state.py",
     "planning/planner_port.py": "security/test_event_loop.py",
     "planning/reading_ahead.py": "security/test_event_loop.py",
     "planning/tokenizers.py": "unit/core/request/test_token_estimate.py",
