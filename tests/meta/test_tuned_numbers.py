@@ -1,4 +1,4 @@
-"""The table of tuned numbers in the core's README says what the code has."""
+"""The table of tuned numbers in the planner's README says what the code has."""
 
 import re
 from importlib import import_module
@@ -11,7 +11,7 @@ import proxy.core
 _ROW = re.compile(r"^\| `([\w.]+)\.(_?[A-Z_]+)` \| (-?[\d.]+) \| ([\w ]+) \| (.+) \|$", re.MULTILINE)
 
 
-_ROWS = _ROW.findall((Path(proxy.core.__file__).parent / "README.md").read_text())
+_ROWS = _ROW.findall((Path(proxy.core.__file__).parent / "planner" / "README.md").read_text())
 
 
 def test_each_tuned_number_is_as_the_table_has_it() -> None:
