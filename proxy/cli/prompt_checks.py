@@ -122,21 +122,21 @@ def _is_served(name: str, table: ModelTable) -> bool:
 
 def _level(level: PromptLevel) -> dict[str, object]:
     """What a level says. Texts are not shown."""
-    said: dict[str, object] = {}
-    for name in PromptLevel.model_fields:
-        value = getattr(level, name)
-        match name:
-            case "override" if value is not None:
-                said[name] = bool(value)
-            case "context" if value:
-                said[name] = list(value)
-            case "allowed" if value is not None:
-                said[name] = {what: found for what, found in value if found}
-            case "persona" | "profile" if value is not None:
-                said[name] = shown(value)
-            case "use" | "tools" | "plugins" | "agents" | "strict" | "on_failure" if value is not None:
-                said[name] = value
-    return said
+    allowed = level.allowed
+    said: dict[str, object] = {
+        "use": level.use,
+        "persona": None if level.persona is None else shown(level.persona),
+        "profile": None if level.profile is None else shown(level.profile),
+        "override": None if level.override is None else bool(level.override),
+        "tools": level.tools,
+        "plugins": level.plugins,
+        "agents": level.agents,
+        "context": list(level.context) or None,
+        "strict": level.strict,
+        "on_failure": level.on_failure,
+        "allowed": None if allowed is None else {what: found for what, found in allowed if found},
+    }
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _profile(profile: CapabilityProfile) -> dict[str, object]:

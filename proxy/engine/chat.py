@@ -93,8 +93,7 @@ class ChatRequests:
         body = await client.read(self._intake.rules.limits.body_bytes)
         self._intake.arrived(exchange, client, len(body))
         read = partial(_read, body, exchange.arrival.addressed, self._ports.planner.parse)
-        found = await self._aside.run_large(len(body), read)
-        section = await self._aside.run_large(len(body), partial(_section, found))
+        found, section = await self._aside.run_large(len(body), read)
         composed = await self._composed(exchange, client, found, section, keeps_state=keeps_state)
         edit = partial(_with_section, composed.body, found, section, self._ports.planner.parse)
         changed = await self._aside.run_large(len(body), edit)
@@ -396,9 +395,9 @@ def _with_section(
     return splice(edited.body, edited.members, {SECTION: section.rest}, edited.span)
 
 
-def _read(body: bytes, model: str, parse: Callable[[bytes], ParsedBody]) -> CheckedBody:
-    """The request, with the model in it that its address names. Raises InvalidRequest."""
+def _read(body: bytes, model: str, parse: Callable[[bytes], ParsedBody]) -> tuple[CheckedBody, Section]:
+    """The request, with the model in it that its address names, and what its section says. Raises InvalidRequest."""
     found = addressed(unambiguous(body, head_of(body, parse)), model, parse)
     if not found.head.model:
         raise InvalidRequest("'model' must be a non-empty string", param="model", code="missing_model")
-    return found
+    return found, _section(found)

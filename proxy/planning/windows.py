@@ -254,7 +254,7 @@ def _fits_for_certain(parsed: ParsedBody, transcript: Transcript, job: _Job, pro
 
 def _framing_bytes(texts: WindowTexts) -> int:
     """What is written around all parts, at most."""
-    words = (texts.instruction, texts.selection, texts.prefix, texts.suffix, texts.summary, texts.summary_ok)
+    words = (*texts.above.values(), texts.summary_ok)
     return sum(len(utf8(text)) + len(_JOINT) + MESSAGE_OVERHEAD_TOKENS for text in words)
 
 

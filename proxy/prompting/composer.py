@@ -6,7 +6,7 @@ does what the configuration says: the request is refused, or sent without prompt
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
@@ -25,8 +25,6 @@ from proxy.core.request.insets import takes_inset
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.system_text import check_spelling, with_system
 from proxy.core.window.form import read_parts
-from proxy.core.window.parts import WindowParts
-from proxy.core.window.profile import CapabilityProfile
 from proxy.core.wire.json_body import Unreadable
 from proxy.engine.ports import ComposedRequest, ComposeRequest
 from proxy.engine.suppress import place_of
@@ -66,15 +64,6 @@ class ComposeWatch(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """By which terms a request is composed, which budget its context window has, and which parts it names for it."""
-
-    terms: PromptTerms
-    profile: CapabilityProfile | None
-    parts: WindowParts | None
-
-
 class Composer:
     """Implements ``engine.ports.Composer``."""
 
@@ -92,20 +81,19 @@ class Composer:
     async def compose(self, request: ComposeRequest) -> ComposedRequest:
         """What is added to the request. Raises InvalidRequest, Forbidden, PromptInvalid."""
         size = len(request.prompts or b"") + len(request.window or b"")
-        asked = await self._aside.run_large(size, partial(self._asked, request))
-        plain = ComposedRequest(profile=asked.profile, parts=asked.parts)
-        if asked.terms.is_empty:
+        terms, plain = await self._aside.run_large(size, partial(self._asked, request))
+        if terms.is_empty:
             return plain
         try:
-            has_parts = asked.parts is not None and asked.parts.has_any
-            body, found, version = await self._with_prompts(request, asked.terms, has_parts=has_parts)
+            has_parts = plain.parts is not None and plain.parts.has_any
+            body, found, version = await self._with_prompts(request, terms, has_parts=has_parts)
         except ProxyError:
             raise
         except Exception as error:  # noqa: BLE001 - a surprise ends as the configuration says for every failure
-            self._failed(asked.terms, error)
+            self._failed(terms, error)
             return plain
         self._watch.composed("composed")
-        is_required = asked.terms.on_failure is OnFailure.REFUSE
+        is_required = terms.on_failure is OnFailure.REFUSE
         return replace(plain, body=body, inset=found, version=version, is_required=is_required)
 
     def requires(self, model: str, principal: Principal) -> bool:
@@ -113,8 +101,8 @@ class Composer:
         (""), it may be any."""
         return self.rules.requires_prompts(Whose(model, principal.team, principal.key_id))
 
-    def _asked(self, request: ComposeRequest) -> _Asked:
-        """Raises InvalidRequest, Forbidden."""
+    def _asked(self, request: ComposeRequest) -> tuple[PromptTerms, ComposedRequest]:
+        """By which terms the request is composed, and the request without prompts. Raises InvalidRequest, Forbidden."""
         who = request.principal
         wish = read_wish(request.prompts) if request.prompts is not None else ClientWish()
         parts = read_parts(request.window) if request.window is not None else None
@@ -125,7 +113,7 @@ class Composer:
         if parts is not None and parts.has_any and profile is None:
             message = "the request names parts of its context window and has no capability profile: name one"
             raise InvalidRequest(message, param="stratiform.window.profile", code="missing_field")
-        return _Asked(terms, profile, parts)
+        return terms, ComposedRequest(profile=profile, parts=parts)
 
     async def _with_prompts(
         self, request: ComposeRequest, terms: PromptTerms, *, has_parts: bool

@@ -136,7 +136,8 @@ class Templates:
                 continue
             try:
                 found = known.get(prompt.text) or _compiled(prompt.text)
-                self._check_names(prompt, found.uses)
+                for _, why in unknown_names(prompt, found.uses, self.fragments):
+                    raise RenderError(why)
                 self._compiled[prompt.text] = found
             except RenderError as error:
                 raise RenderError(f"{prompt.origin or prompt.id}: {error.why}") from error
@@ -158,12 +159,14 @@ class Templates:
             why = error.message if isinstance(error, TemplateError) else None
             raise RenderError(f"{_line(template, error.__traceback__)}{why or type(error).__name__}") from error
 
-    def _check_names(self, prompt: Prompt, used: Uses) -> None:
-        known = {*ROOTS, *(variable.name for variable in prompt.variables)}
-        for name in sorted(used.names - known):
-            raise RenderError(f"'{name}' is neither a root of the context nor a variable of the prompt")
-        for name in sorted(used.fragments - self.fragments.keys()):
-            raise RenderError(f"there is no fragment '{name}'")
+
+def unknown_names(prompt: Prompt, uses: Uses, fragments: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What a template refers to and nobody defines, sorted: the kind of mistake, and what is wrong."""
+    known = {*ROOTS, *(variable.name for variable in prompt.variables)}
+    for name in sorted(uses.names - known):
+        yield "undefined-variable", f"'{name}' is neither a root of the context nor a variable of the prompt"
+    for name in sorted(uses.fragments - fragments.keys()):
+        yield "unknown-fragment", f"there is no fragment '{name}'"
 
 
 def _joined(template: Template, context: object) -> str:

@@ -20,7 +20,7 @@ from proxy.core.prompts.terms import PromptTerms
 from proxy.core.prompts.variables import resolved
 from proxy.core.prompts.volatile_content import Volatile, volatile_in, volatile_name, volatile_values
 from proxy.prompting.snapshot import Snapshot
-from proxy.prompting.templates import Uses, uses_of
+from proxy.prompting.templates import Uses, unknown_names, uses_of
 
 Severity = Literal["error", "warning"]
 
@@ -77,7 +77,7 @@ def findings(setup: PromptSetup, contexts: Sequence[GivenContext] = ()) -> list[
     sound = [one for one in read if not _has_error(one, found)]
     known = reach([one.prompt for one in sound], setup)
     found += _unused(sound, known, setup)
-    found += _settings(setup, [one.prompt for one in read], known)
+    found += _settings(setup, [one.prompt.id for one in read])
     found += _volatile_contexts(sound, known, contexts)
     found += _outcomes(sound, known, readable, contexts)
     return sorted(dict.fromkeys(found), key=lambda one: (one.severity, one.place, one.prompt, one.code, one.message))
@@ -104,13 +104,9 @@ def _repeated(read: Sequence[_Read]) -> Iterator[Finding]:
 
 def _names(one: _Read, readable: Readable) -> Iterator[Finding]:
     """Names that nobody defines, and variables that nobody uses."""
-    variables = {variable.name for variable in one.prompt.variables}
-    for name in sorted(one.uses.names - variables - set(ROOTS)):
-        why = f"'{name}' is neither a root of the context nor a variable of the prompt"
-        yield one.finding("error", "undefined-variable", why)
-    for name in sorted(one.uses.fragments - readable.fragments.keys()):
-        yield one.finding("error", "unknown-fragment", f"there is no fragment '{name}'")
-    for name in sorted(variables - one.uses.names):
+    for code, why in unknown_names(one.prompt, one.uses, readable.fragments):
+        yield one.finding("error", code, why)
+    for name in sorted({variable.name for variable in one.prompt.variables} - one.uses.names):
         yield one.finding("warning", "unused-variable", f"the template does not use the variable '{name}'")
 
 
@@ -174,9 +170,8 @@ def _unused(read: Sequence[_Read], known: Reach, setup: PromptSetup) -> Iterator
             yield one.finding("warning", "unused", f"nothing uses the prompt: {known.unused[one.prompt.id]}")
 
 
-def _settings(setup: PromptSetup, prompts: Sequence[Prompt], known: Reach) -> Iterator[Finding]:
+def _settings(setup: PromptSetup, ids: Sequence[str]) -> Iterator[Finding]:
     """Names in the configuration that no prompt has."""
-    ids = [prompt.id for prompt in prompts]
     for path, pattern in named_prompts(setup.settings) if setup.settings is not None else ():
         if not any(matches(pattern, name) for name in ids):
             yield Finding("error", "unknown-prompt", f"no prompt has the id '{pattern}'", place=path)

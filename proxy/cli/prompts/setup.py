@@ -1,9 +1,11 @@
 """What the commands of prompts work on: a configuration with its folders, or folders alone."""
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from proxy.access.directory import DEFAULT_TEAM
 from proxy.app import declared, factories, prompting
@@ -12,12 +14,14 @@ from proxy.core.prompts.prompt import ROOTS, Prompt
 from proxy.core.prompts.rules import PromptRules
 from proxy.core.prompts.terms import Allowed, PromptTerms
 from proxy.plugins import build_plugin_manager
-from proxy.prompting.files import PromptFileError, markdown_files, read_file
+from proxy.prompting.files import FileState, PromptFileError, markdown_files, read_file
 from proxy.prompting.fragments import texts_of
 from proxy.prompting.rules import Rules
 from proxy.prompting.snapshot import Snapshot
 from proxy.prompting.sources import SHIPPED, Sources
 from proxy.settings import ConfigError, Settings, load
+
+T = TypeVar("T")
 
 ANY = "*"
 """The name of a model that no rule is about."""
@@ -66,22 +70,11 @@ class PromptSetup:
 
     def readable(self) -> Readable:
         """Every prompt that can be read. Raises ConfigError where a plugin registers what is no prompt."""
-        prompts: list[Prompt] = []
-        problems: list[str] = []
-        sources = self._sources()
-        for file in _files(sources, problems):
-            try:
-                prompt = read_file(file, is_shipped=SHIPPED in file.parents)
-            except PromptFileError as error:
-                problems.append(str(error))
-            else:
-                prompts += [prompt] if prompt is not None else []
-        try:
-            fragments = texts_of(sources.fragments or {})
-        except PromptFileError as error:
-            problems.append(str(error))
-            fragments = {}
-        return Readable((*prompts, *sources.prompts), tuple(problems), fragments)
+        sources, problems = self._sources(), list[str]()
+        folders = [_read(partial(markdown_files, folder), list[FileState](), problems) for folder in sources.folders]
+        found = [_read(partial(_prompt, state.path), None, problems) for states in folders for state in states]
+        fragments = _read(partial(texts_of, sources.fragments or {}), dict[str, str](), problems)
+        return Readable((*filter(None, found), *sources.prompts), tuple(problems), fragments)
 
     def is_shipped(self, prompt: Prompt) -> bool:
         """Whether the prompt is one of those that come along."""
@@ -98,13 +91,17 @@ class PromptSetup:
             raise ConfigError([str(error)]) from error
 
 
-def _files(sources: Sources, problems: list[str]) -> Iterator[Path]:
-    """The files of all folders; folders that cannot be read become problems."""
-    for folder in sources.folders:
-        try:
-            yield from [state.path for state in markdown_files(folder)]
-        except PromptFileError as error:
-            problems.append(str(error))
+def _prompt(file: Path) -> Prompt | None:
+    return read_file(file, is_shipped=SHIPPED in file.parents)
+
+
+def _read(read: Callable[[], T], instead: T, problems: list[str]) -> T:
+    """What is read; where that cannot be done it becomes a problem, and the other value stands for it."""
+    try:
+        return read()
+    except PromptFileError as error:
+        problems.append(str(error))
+        return instead
 
 
 def add_setup(parser: argparse.ArgumentParser) -> None:

@@ -40,12 +40,9 @@ class Variant:
     def label(self) -> str:
         """The variant in a few words."""
         more = f" and {len(self.models) - 1} more" if len(self.models) > 1 else ""
-        words = [f"{self.model}{more}" if self.model != ANY else "any model"]
-        words += [f"team {self.team}"] if self.team else []
-        words += [f"key {self.key_id}"] if self.key_id else []
-        words += [f"persona {self.persona}"] if self.persona else []
-        words += [f"profile {self.profile}"] if self.profile else []
-        return ", ".join(words)
+        named = (("team", self.team), ("key", self.key_id), ("persona", self.persona), ("profile", self.profile))
+        words = [f"{what} {name}" for what, name in named if name]
+        return ", ".join([f"{self.model}{more}" if self.model != ANY else "any model", *words])
 
     def view(self) -> dict[str, object]:
         """The variant as JSON values."""

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.core.reasons import Edit
-from proxy.core.request.message import Message
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS
 from proxy.core.request.transcript import Transcript
 from proxy.core.window.newest import (
@@ -113,14 +112,22 @@ class _Fitting:
         asked = [index for index, message in enumerate(self._talk) if message.role == "user"]
         self._newest = asked[-1] if asked else -1
         self._parts = _named(parts)
-        self._payload = self._payload_of(parts)
+        self._payload: Payload | None = None
+        if parts.virtual_files:
+            message = own_text(self._talk[self._newest].raw) if self._newest >= 0 else ""
+            self._payload = Payload.of(parts.virtual_files, message, terms.count)
         self._sizes = self._part_sizes()
 
     def result(self) -> FittedMessages:
         places: Sequence[int] = range(len(self._talk))
         found = _Reduced(0, self._sizes, 0)
         if not self._fits():
-            steps = steps_of([_spoken(*each) for each in zip(self._talk, self._talk_tokens, strict=True)])
+            steps = steps_of(
+                [
+                    Spoken(message.role, tokens, message.call_ids, message.answers)
+                    for message, tokens in zip(self._talk, self._talk_tokens, strict=True)
+                ]
+            )
             found = self._reduced(steps)
             places = kept(found.cut, steps, len(self._talk))
         shown = self._shown_files(found)
@@ -142,14 +149,6 @@ class _Fitting:
             sent_tokens=self._sent_tokens(sent, sizes),
         )
 
-    def _payload_of(self, parts: WindowParts) -> Payload | None:
-        if not parts.virtual_files:
-            return None
-        return Payload.of(parts.virtual_files, self._own_text(), self._terms.count)
-
-    def _own_text(self) -> str:
-        return own_text(self._talk[self._newest].raw) if self._newest >= 0 else ""
-
     def _part_sizes(self) -> dict[PartName, int]:
         count = self._terms.count
         sizes = {name: count(text) + self._words_tokens(name) for name, text in self._parts.items()}
@@ -162,8 +161,8 @@ class _Fitting:
         """Those of the words around a part, which go with it."""
         count, texts = self._terms.count, self._terms.texts
         if name is PartName.SUMMARY:
-            return count(texts.summary) + count(texts.summary_ok) + 1 + 2 * MESSAGE_OVERHEAD_TOKENS
-        return count(_words(texts, name)) + 1
+            return count(texts.above[name]) + count(texts.summary_ok) + 1 + 2 * MESSAGE_OVERHEAD_TOKENS
+        return count(texts.above[name]) + 1
 
     def _framing_tokens(self) -> int:
         """What is always said besides the parts: the active file, and a message for parts where there is none."""
@@ -257,9 +256,9 @@ class _Fitting:
             sent = [self._counted_again(raw) for raw in short]
         summary = self._text(PartName.SUMMARY, found)
         if summary:
-            sent.append(self._counted_again(message_json("user", f"{texts.summary}\n{summary}")))
+            sent.append(self._counted_again(message_json("user", f"{texts.above[PartName.SUMMARY]}\n{summary}")))
             sent.append(self._counted_again(message_json("assistant", texts.summary_ok)))
-        blocks = [f"{_words(texts, name)}\n{text}" for name in _IN_MESSAGE if (text := self._text(name, found)).strip()]
+        blocks = [f"{texts.above[name]}\n{text}" for name in _IN_MESSAGE if (text := self._text(name, found)).strip()]
         text = "\n\n".join(blocks)
         for place in places:
             raw = self._talk[place].raw
@@ -300,19 +299,3 @@ def _named(parts: WindowParts) -> dict[PartName, str]:
         PartName.SUMMARY: parts.summary,
     }
     return {name: text for name, text in found.items() if text is not None and text.strip()}
-
-
-def _words(texts: WindowTexts, name: PartName) -> str:
-    match name:
-        case PartName.PREFIX:
-            return texts.prefix
-        case PartName.SELECTION:
-            return texts.selection
-        case PartName.SUFFIX:
-            return texts.suffix
-        case _:
-            return texts.instruction
-
-
-def _spoken(message: Message, tokens: int) -> Spoken:
-    return Spoken(message.role, tokens, message.call_ids, message.answers)

@@ -1,16 +1,15 @@
 """The words around the parts of a request. They are read from ``prompts/window/`` at the rim."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from proxy.core.window.shortening import PartName
 
 
 @dataclass(frozen=True, slots=True)
 class WindowTexts:
-    """Each stands on a line above its part, in the newest user message. ``summary`` stands above a summary in a user
-    message of its own, and ``summary_ok`` is the assistant's answer to it."""
+    """``above`` has the line above each part. A summary and its line are a user message of their own, and
+    ``summary_ok`` is the assistant's answer to it; all other parts stand in the newest user message."""
 
-    instruction: str
-    selection: str
-    prefix: str
-    suffix: str
-    summary: str
+    above: Mapping[PartName, str]
     summary_ok: str
