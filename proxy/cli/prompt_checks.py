@@ -25,7 +25,7 @@ _LATER = "; one that is made while the proxy runs will have it"
 
 def registered(settings: Settings) -> Snapshot | None:
     """The prompts that requests may be composed of; None where no prompt is composed. Raises ConfigError."""
-    if not (settings.stratiform.prompts.is_used or any(profile.template for profile in settings.profiles.values())):
+    if not rules_of(settings).may_compose:
         return None
     is_shipped = settings.stratiform.prompts.shipped
     try:

@@ -120,13 +120,3 @@ class Prompts(PromptLevel):
     models: dict[ModelPattern, PromptLevel] = Field(default={}, description="by model; `*`: any text")
     teams: dict[TeamName, PromptLevel] = {}
     keys: Annotated[dict[str, PromptLevel], KeyIds] = Field(default={}, description="by the id of a key")
-
-    @property
-    def is_used(self) -> bool:
-        """Whether any request can get a prompt."""
-        return bool(self.models or self.teams or self.keys or self.said)
-
-    @property
-    def said(self) -> frozenset[str]:
-        """What is said for all requests."""
-        return frozenset(name for name in PromptLevel.model_fields if getattr(self, name))

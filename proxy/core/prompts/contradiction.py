@@ -11,7 +11,9 @@ from proxy.core.prompts.prompt import ROOTS, Condition, Json, PromptContext
 
 Kind = Literal["null", "boolean", "number", "string", "list", "object"]
 
-_KINDS: frozenset[Kind] = frozenset({"null", "boolean", "number", "string", "list", "object"})
+_KIND_OF: Mapping[type[object], Kind] = {
+    type(None): "null", bool: "boolean", int: "number", float: "number", str: "string", list: "list", dict: "object",
+}  # fmt: skip
 _ABSENT = "not_exists"
 _ABOVE, _BELOW = ("gt", "gte"), ("lt", "lte")
 
@@ -38,14 +40,16 @@ def _is_impossible(field: str, conditions: Sequence[Condition]) -> bool:
     kinds = _kinds(field, own, inner)
     values = _values(own)
     if values is not None:
-        return not any(_agrees(field, value, (*own, *inner)) for value in values if _kind(value) in kinds)
+        return not any(
+            _agrees(field, value, (*own, *inner)) for value in values if _KIND_OF.get(type(value), "object") in kinds
+        )
     return not kinds or _is_empty_range(field, own)
 
 
 def _kinds(field: str, own: Sequence[Condition], inner: Sequence[Condition]) -> frozenset[Kind]:
     """The kinds of values to which every operator can be applied."""
     has_inner = any(condition.operator != _ABSENT for condition in inner)
-    kinds = frozenset[Kind]({"object"}) if has_inner or field in ROOTS else _KINDS
+    kinds = frozenset[Kind]({"object"}) if has_inner or field in ROOTS else frozenset(_KIND_OF.values())
     for condition in own:
         if condition.operator in (*_ABOVE, *_BELOW):
             kinds &= {"number"}
@@ -54,18 +58,6 @@ def _kinds(field: str, own: Sequence[Condition], inner: Sequence[Condition]) -> 
         elif condition.operator == "contains":
             kinds &= {"string", "list"} if isinstance(condition.value, str) else {"list"}
     return kinds
-
-
-def _kind(value: Json) -> Kind:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if is_number(value):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "list" if isinstance(value, list) else "object"
 
 
 def _values(own: Sequence[Condition]) -> Sequence[Json] | None:

@@ -95,11 +95,6 @@ class TurnTexts:
     def __len__(self) -> int:
         return len(self._sent)
 
-    @property
-    def size_bytes(self) -> int:
-        """About what all of it takes in memory."""
-        return self._sent.bytes
-
     def earlier(
         self,
         turns: Sequence[tuple[int, bytes]],

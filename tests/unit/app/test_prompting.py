@@ -101,6 +101,25 @@ def test_window_rules_have_the_profiles_of_file_and_environment(tmp_path: Path) 
     assert found.profile_for("m", "", "", "edit") == settings.profiles["edit"]
 
 
+@pytest.mark.parametrize(
+    ("section", "may_compose"),
+    [
+        ("{}", False),
+        ("{shipped: false, look_s: 5, folders: [x]}", False),
+        ("{use: [], tools: false, override: ''}", False),
+        ("{use: [a]}", True),
+        ("{override: a}", True),
+        ("{persona: a}", True),
+        ("{allowed: {extras: true}}", True),
+        ("{teams: {t: {}}}", True),
+    ],
+)
+def test_the_rules_compose_where_some_request_may_get_a_text(tmp_path: Path, section: str, may_compose: bool) -> None:
+    found = read(tmp_path, f"{{prompts: {section}}}")
+
+    assert prompting.rules_of(found).may_compose is may_compose
+
+
 def test_places_that_name_prompts_are_found_with_their_paths(tmp_path: Path) -> None:
     settings = read(
         tmp_path,

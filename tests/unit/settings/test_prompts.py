@@ -123,23 +123,6 @@ def test_values_come_from_the_environment_by_reference(tmp_path: Path) -> None:
     assert found.stratiform.prompts.override == "Be brief."
 
 
-@pytest.mark.parametrize(
-    ("section", "is_used"),
-    [
-        ("{}", False),
-        ("{shipped: false, look_s: 5, folders: [x]}", False),
-        ("{use: [], tools: false, override: ''}", False),
-        ("{use: [a]}", True),
-        ("{override: a}", True),
-        ("{persona: a}", True),
-        ("{allowed: {extras: true}}", True),
-        ("{teams: {t: {}}}", True),
-    ],
-)
-def test_a_section_is_used_where_some_request_may_get_a_text(tmp_path: Path, section: str, is_used: bool) -> None:
-    assert read(tmp_path, section).stratiform.prompts.is_used is is_used
-
-
 def test_a_context_has_bounds() -> None:
     def context(value: object) -> Prompts:
         return Prompts.model_validate({"context": {"memory": {"a": value}}})
