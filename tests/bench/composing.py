@@ -86,7 +86,7 @@ def main() -> int:
     print(f"{len(found.parts)} prompts, {args.conditions} conditions, {len(found.system)} characters of system text")
     for name, render in (("assemble", _unrendered), ("compose", snapshot.render)):
         _show(name, _times_ms(lambda render=render: assemble(prompts, terms, _CONTEXT, render)))  # type: ignore[misc]
-    _show("known", asyncio.run(_known_ms(Compositions(Aside(), lambda _: None), terms, snapshot)))
+    _show("known", asyncio.run(_known_ms(Compositions(Aside(), lambda composition, terms: None), terms, snapshot)))
     return 0
 
 
