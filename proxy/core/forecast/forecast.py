@@ -175,7 +175,7 @@ def _turns(
 ) -> Mapping[int, float]:
     """P(the next request repeats the conversation up to a message), by the message's index."""
     indices = recognised.own_turns()
-    chances = session.cohort.breaks.survival(len(indices), observation.broke, _results(recognised, indices))
+    chances = session.cohort.turn_survival(len(indices), observation.broke, _results(recognised, indices))
     turns = dict(zip(indices, chances, strict=True))
     if recognised.moving:
         turns = _with_moving(recognised, turns)
@@ -205,12 +205,14 @@ def _preamble(
     edited_fixed = edited & changed_places(session.fixed, observation.fixed)
     # A system message's place counts from 1: the tools stand in front.
     priors = {1 + text.message: CLOCK_CHANGE if text.volatile else 1.0 - whole_set for text in recognised.system}
+    head = session.own_head if session.own_head.seen else session.shared_head
     whole: list[float] = []
     fixed: list[float] = []
     for place in range(recognised.preamble + 1):
         prior, is_fresh = priors.get(place, STATIC_CHANGE), place in fresh
-        whole.append(session.head_hazard(place, prior, is_fresh=is_fresh, is_edited=place in edited))
-        fixed.append(session.fixed_hazard(place, is_fresh=is_fresh, is_edited=place in edited_fixed))
+        whole.append(head.hazard(place, prior, is_fresh=is_fresh, is_edited=place in edited))
+        edit = place in edited_fixed
+        fixed.append(session.own_fixed.hazard(place, STATIC_CHANGE, is_fresh=is_fresh, is_edited=edit))
     return PreambleForecast(whole, fixed)
 
 

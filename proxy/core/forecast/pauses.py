@@ -11,13 +11,13 @@ Nothing is ever marked for an hour before the client has paused that long itself
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Protocol
 
 from proxy.core.caches import Cache
-from proxy.core.caches.prompt import Bill, Life
+from proxy.core.caches.prompt import Life
+from proxy.core.forecast.candidate import Candidate, PauseValue
 from proxy.core.forecast.forecast import Forecast
 from proxy.core.layout.breakpoints import place
 from proxy.core.layout.layout import Layout
@@ -37,31 +37,6 @@ _COHORT_WEIGHT = 8.0
 _MOST = 0.95
 
 
-class PricedLayout(Protocol):
-    """A layout as it is judged: P(the next request comes within the short life and repeats everything up to a
-    position), and the positions, ascending, whose entries are held."""
-
-    @property
-    def layout(self) -> Layout:
-        """The order."""
-        ...
-
-    @property
-    def survival(self) -> Sequence[float]:
-        """By position."""
-        ...
-
-    @property
-    def held(self) -> Sequence[int]:
-        """Positions."""
-        ...
-
-    @property
-    def is_natural(self) -> bool:
-        """The client's own order."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class PauseForecast:
     """Returns that only the longer life serves. ``pause`` is P(the session's next request comes after the short life
@@ -71,7 +46,7 @@ class PauseForecast:
     forecast: Forecast
     profile: CacheProfile
 
-    def worth(self, layout: Layout, cache: Cache, now: float, *, is_natural: bool) -> "PauseValue":
+    def worth(self, layout: Layout, cache: Cache, now: float, *, is_natural: bool) -> PauseValue:
         """What reading this layout after a pause is worth."""
         after = replace(self.forecast, body=self.pause, opened=self.pause).positions(layout, is_natural=is_natural)
         # If it is not protected now, the next request can do it for little, unless the pause comes first once more.
@@ -81,7 +56,7 @@ class PauseForecast:
         spans = tuple(map(_span, layout.ends, (0, *layout.ends), chances))
         return PauseValue(layout, tuple(accumulate(spans)), held)
 
-    def hours(self, standing: PricedLayout, marks: Iterable[int], hit: int, slots: int) -> Iterator[dict[int, Life]]:
+    def hours(self, standing: Candidate, marks: Iterable[int], hit: int, slots: int) -> Iterator[dict[int, Life]]:
         """Markers with an hour among them that may be worth their price. ``marks`` are those that pay for five minutes,
         ``hit`` is the deepest position that they read."""
         layout, profile = standing.layout, self.profile
@@ -102,24 +77,6 @@ class PauseForecast:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PauseValue:
-    """Tokens that are expected to be read after a pause, if everything up to a position is protected: by the session's
-    next request. ``held`` are the positions, ascending, that are protected
-    whatever is sent now."""
-
-    layout: Layout
-    expected: tuple[float, ...]
-    held: Sequence[int]
-
-    def of(self, marks: Mapping[int, Life], bill: Bill) -> float:
-        """With these markers: what is held that long already, and what is written for an hour now."""
-        ends = self.layout.ends
-        read = ends[bill.hit] if bill.hit >= 0 else 0
-        protected = sorted([*self.held, *(p for p, life in marks.items() if life == "1h" and ends[p] > read)])
-        return self.expected[protected[-1]] if protected else 0.0
-
-
 def _span(end: int, before: int, chance: float) -> float:
     return (end - before) * chance
 
@@ -136,7 +93,7 @@ def outlook(session: Session, newest: float | None, forecast: Forecast, profile:
 def _pause(session: Session, newest: float | None, forecast: Forecast, profile: CacheProfile) -> float:
     """P(the session's next request comes so late)."""
     just = [] if newest is None else [newest]
-    own, cohort = [*session.gaps, *just], [*session.cohort.gaps(), *just]
+    own, cohort = [*session.gaps, *just], [*session.cohort.gaps, *just]
     seen = _pauses(cohort, profile)
     if not seen:
         return 0.0

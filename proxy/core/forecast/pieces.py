@@ -12,7 +12,7 @@ from proxy.core.request.view import ContextMessage, RecognisedRequest
 from proxy.core.sessions.observation import RequestObservation
 from proxy.core.sessions.session import Session
 from proxy.core.stability.change_rates import change_hazard, file_hazard, later_hazard
-from proxy.core.stability.document_retention import DocumentSign, read_words
+from proxy.core.stability.document_retention import DocumentSign, are_lasting, document_signs, read_words
 from proxy.core.stability.edit_signals import NO_SIGN, EditSignals, read_signs
 from proxy.core.stability.file_words import FileWords
 from proxy.core.stability.mention_calibration import said_of
@@ -109,8 +109,9 @@ def _is_editable(item: ContextPiece) -> bool:
 def _shown(session: Session, recognised: RecognisedRequest, documents: Sequence[bytes]) -> Sequence[DocumentSign]:
     """What the request shows of its documents. Documents that the last two requests had are not read
     once more: what belongs to a prompt, and stands in every request, would be read each time for nothing."""
-    is_known = session.documents.are_lasting(documents)
-    return session.documents.signs(documents, [(0.0, 0.0)] * len(documents) if is_known else read_words(recognised))
+    is_known = are_lasting(session.documents, documents)
+    asked = [(0.0, 0.0)] * len(documents) if is_known else read_words(recognised)
+    return document_signs(session.documents, documents, asked)
 
 
 def _edit_scale(hazard: float, usual: float, share: float) -> float:

@@ -48,7 +48,7 @@ class Cascade:
         leaving = self._leaving(tier, above, entering, veterans)
         self._queued[above] += leaving
         for key in leaving:
-            self._state.break_tier(tier, key)
+            self._state.mark_broken(tier, key)
         return bool(leaving)
 
     def _leaving(self, tier: Tier, above: Tier, entering: list[str], veterans: list[str]) -> list[str]:

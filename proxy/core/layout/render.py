@@ -104,12 +104,8 @@ def _by_element(layout: Layout, marks: Mapping[int, Life]) -> dict[int, dict[int
 
 def _with_added(layout: Layout, messages: Sequence[Message], marks: Mapping[int, Life], dialect: Dialect) -> bytes:
     """The messages in the client's order, every marker of the client's where it stood."""
-    written = [message.raw for message in messages]
-    for index, own in _by_element(layout, marks).items():
-        element = layout.elements[index]
-        if element.kind in (ElementKind.MESSAGE, ElementKind.WHOLE):
-            written[element.message] = write_message(messages[element.message], own, dialect, strip=False)
-    return b"[" + b",".join(written) + b"]"
+    changed = patches(layout, messages, marks, dialect, (), keep_own=True)
+    return b"[" + b",".join(changed.get(index, message.raw) for index, message in enumerate(messages)) + b"]"
 
 
 def render_tools(raw: bytes, life: Life | None, dialect: Dialect, *, keep_own: bool = False) -> bytes:
@@ -122,8 +118,7 @@ def render_tools(raw: bytes, life: Life | None, dialect: Dialect, *, keep_own: b
     if not written or (life is None and written == tools):
         return raw
     if life is not None and dialect is Dialect.CACHE_CONTROL:
-        key, mark = mark_json(dialect, life)
-        written[-1] = join_members(members_of(written[-1]), {key: mark})
+        written[-1] = _with_mark(written[-1], life, dialect)
     return b"[" + b",".join(written) + b"]"
 
 
@@ -161,10 +156,7 @@ def _system_parts(
             written.append(_text_part(left[part.index], life, dialect))
             continue
         raw = _without_mark(raws[part.index])
-        if life is not None:
-            key, mark = mark_json(dialect, life)
-            raw = join_members(members_of(raw), {key: mark})
-        written.append(raw)
+        written.append(raw if life is None else _with_mark(raw, life, dialect))
     changes: dict[str, bytes | None] = {key: None for key in MARK_KEYS if key in members}
     changes["content"] = b"[" + b",".join(written) + b"]"
     return join_members(members, changes)
@@ -215,8 +207,7 @@ def _marked_content(
         return b"".join((b'[{"type":"text","text":', content, b",", orjson.dumps(key), b":", mark, b"}]"))
     written = [_without_mark(raw) if strip else bytes(raw) for raw in elements(content)]
     for place, life in marks.items():
-        key, mark = mark_json(dialect, life)
-        written[place] = join_members(members_of(written[place]), {key: mark})
+        written[place] = _with_mark(written[place], life, dialect)
     return b"[" + b",".join(written) + b"]"
 
 
@@ -236,6 +227,12 @@ def _part(element: Element, message: Message, life: Life | None, dialect: Dialec
 
 def _has_mark(members: Members) -> bool:
     return any(key in members for key in MARK_KEYS)
+
+
+def _with_mark(raw: bytes, life: Life, dialect: Dialect) -> bytes:
+    """A part or a tool with this marker."""
+    key, mark = mark_json(dialect, life)
+    return join_members(members_of(raw), {key: mark})
 
 
 def _without_mark(raw: Raw | bytes) -> bytes:

@@ -54,7 +54,7 @@ class TierState:
             found[item.tier] += item.tokens
         return found
 
-    def pieces(self) -> tuple[dict[str, Piece], int]:
+    def state(self) -> tuple[dict[str, Piece], int]:
         """All pieces, and how many numbers were given out."""
         pieces = {
             key: (item.digest, item.tokens, int(item.tier), item.n, item.seen, item.entered)
@@ -70,8 +70,8 @@ class TierState:
         }
         self._sequence = sequence
 
-    def add(self, tracked: Tracked, tier: Tier) -> None:
-        """A piece at its first sight, with the entry count of the tier."""
+    def seed(self, tracked: Tracked, tier: Tier) -> None:
+        """A piece at its first sight, with the entry count of the tier. An empty digest accepts the first real one."""
         number = self._next_number()
         self.items[tracked.key] = Item(
             tracked.digest, tracked.tokens, tier, ENTRY_N[tier], number, number, tracked.is_joined
@@ -82,25 +82,25 @@ class TierState:
         item = self.items[key]
         change = Change(key, item.tier, tier, "unchanged" if item.tier is Tier.ACTIVE else "promoted")
         item.tier, item.n, item.entered = tier, ENTRY_N[tier], self._next_number()
-        self.break_tier(tier, key)
+        self.mark_broken(tier, key)
         return change
 
     def fall(self, key: str, tier: Tier, reason: str) -> Change:
         """The piece goes down and keeps its count; the tier that it leaves is broken, and the one that it enters."""
         item = self.items[key]
         change = Change(key, item.tier, tier, reason)
-        self.break_tier(item.tier, key)
+        self.mark_broken(item.tier, key)
         item.tier, item.entered = tier, self._next_number()
-        self.break_tier(tier, key)
+        self.mark_broken(tier, key)
         return change
 
-    def remove(self, key: str, reason: str) -> Change:
+    def drop(self, key: str, reason: str) -> Change:
         """The piece no longer exists; its tier is broken."""
         item = self.items.pop(key)
-        self.break_tier(item.tier, key)
+        self.mark_broken(item.tier, key)
         return Change(key, item.tier, None, reason)
 
-    def break_tier(self, tier: Tier, key: str = "") -> None:
+    def mark_broken(self, tier: Tier, key: str = "") -> None:
         """The tier's bytes changed: because of the piece ``key``, or by the caller's word. Active is never broken."""
         if tier is Tier.ACTIVE:
             return

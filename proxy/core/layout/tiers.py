@@ -6,7 +6,7 @@ needs to stay above ``target_tokens`` (anchoring). A change sends it back to act
 assembly that this proxy grew from, merged to one profile.
 """
 
-from collections.abc import Collection, Iterable, KeysView, Mapping, Sequence
+from collections.abc import Collection, Iterable, KeysView, Sequence
 
 from proxy.core.layout.cascade import Cascade
 from proxy.core.layout.tier_history import graduating, groups_of, in_order
@@ -38,78 +38,53 @@ __all__ = [
 ]
 
 
-class Classic:
-    """The tracker. ``update`` is called once for each settled response."""
+class Classic(TierState):
+    """The tracker: what is known of the pieces, and the rules. ``update`` is called once for each settled response."""
 
     def __init__(self, policy: ClassicPolicy | None = None) -> None:
+        super().__init__()
         self.policy = policy or ClassicPolicy()
-        self._state = TierState()
         self._last_listed: frozenset[str] = frozenset()
-
-    @property
-    def items(self) -> Mapping[str, Item]:
-        """The tracked pieces by key, in the order of first sight; to be read only, and changing with the tracker."""
-        return self._state.items
 
     def get(self, key: str) -> Item | None:
         """What is known of the piece, to be read only; None where it is not tracked."""
-        return self._state.items.get(key)
+        return self.items.get(key)
 
     @property
     def tracked(self) -> KeysView[str]:
         """The keys of all tracked pieces in the order of first sight; a view, which changes with the tracker."""
-        return self._state.items.keys()
+        return self.items.keys()
 
     def tier(self, key: str) -> Tier:
         """The piece's tier; an unknown piece is active."""
-        item = self._state.items.get(key)
+        item = self.items.get(key)
         return Tier.ACTIVE if item is None else item.tier
 
     def n(self, key: str) -> int:
         """Unchanged responses counted for the piece."""
-        item = self._state.items.get(key)
+        item = self.items.get(key)
         return 0 if item is None else item.n
 
     def entered(self, key: str) -> int:
         """When the piece entered its tier, as a rising number."""
-        item = self._state.items.get(key)
+        item = self.items.get(key)
         return 0 if item is None else item.entered
-
-    def members(self, tier: Tier) -> list[str]:
-        """The tier's pieces in sending order: as they entered it, so that a new one never stands before an old one."""
-        return self._state.members(tier)
-
-    def state(self) -> tuple[dict[str, Piece], int]:
-        """All pieces, and how many numbers were given out."""
-        return self._state.pieces()
-
-    def restore(self, pieces: Mapping[str, Piece], sequence: int) -> None:
-        """Go on from a state. Raises ValueError for a tier that there is not."""
-        self._state.restore(pieces, sequence)
-
-    def seed(self, tracked: Tracked, tier: Tier) -> None:
-        """Place a piece before it was ever measured; an empty digest accepts the first real one."""
-        self._state.add(tracked, tier)
 
     def place(self, tracked: Tracked, tier: Tier) -> Change:
         """Place a piece that is sent in ``tier`` at its first sight; the tier is broken until the next update."""
-        self._state.add(tracked, tier)
-        self._state.break_tier(tier, tracked.key)
+        self.seed(tracked, tier)
+        self.mark_broken(tier, tracked.key)
         return Change(tracked.key, Tier.ACTIVE, tier, "placed")
-
-    def mark_broken(self, tier: Tier) -> None:
-        """The tier's bytes changed for a reason of the caller's; kept until the next update."""
-        self._state.break_tier(tier)
 
     def remove(self, key: str, reason: str) -> Change | None:
         """Forget a piece; its tier is broken until the next update. None where the piece is not tracked."""
-        return self._state.remove(key, reason) if key in self._state.items else None
+        return self.drop(key, reason) if key in self.items else None
 
     def purge_history(self, first: int = 0) -> list[Change]:
         """Forget the turns from the index ``first`` on, as after a compaction. Their tiers are broken by history, which
         takes no other turn along."""
-        found = [key for key in self._state.items if key.startswith(HISTORY) and _index(key) >= first]
-        return [self._state.remove(key, "purged") for key in found]
+        found = [key for key in self.items if key.startswith(HISTORY) and _index(key) >= first]
+        return [self.drop(key, "purged") for key in found]
 
     def update(
         self, items: Iterable[Tracked], present: Collection[str] | None = None, modified: Collection[str] = ()
@@ -121,27 +96,27 @@ class Classic:
         """
         listed = list(items)
         existing = {t.key for t in listed} if present is None else set(present)
-        filled = {item.tier for item in self._state.items.values()}
-        changes = [self._state.remove(k, "removed") for k in [k for k in self._state.items if k not in existing]]
+        filled = {item.tier for item in self.items.values()}
+        changes = [self.drop(key, "removed") for key in list(self.items) if key not in existing]
         for tracked in listed:
             self._count(tracked, tracked.key in modified, changes)
         groups = groups_of(listed)
-        changes += in_order(self._state, groups)
+        changes += in_order(self, groups)
         if self.policy.promotion == "count":
             self._promote_by_count(listed, changes)
         else:
             graduates = self._graduates(listed)
-            graduates += graduating(self._state, self.policy, groups, others_leave=bool(graduates))
+            graduates += graduating(self, self.policy, groups, others_leave=bool(graduates))
             empty = frozenset(CACHED) - filled
-            changes += Cascade(self._state, self.policy, empty).run(graduates)
+            changes += Cascade(self, self.policy, empty).run(graduates)
         changes += self._underfilled()
-        self._state.mend()
+        self.mend()
         return changes
 
     def _count(self, tracked: Tracked, is_modified: bool, changes: list[Change]) -> None:
-        item = self._state.items.get(tracked.key)
+        item = self.items.get(tracked.key)
         if item is None:
-            self._state.add(tracked, Tier.ACTIVE)
+            self.seed(tracked, Tier.ACTIVE)
             return
         item.tokens, item.is_joined = tracked.tokens, tracked.is_joined
         is_changed = item.digest != tracked.digest and bool(item.digest)
@@ -149,22 +124,22 @@ class Classic:
         if is_changed or is_modified:
             item.n = 0
             if item.tier is not Tier.ACTIVE:
-                changes.append(self._state.fall(tracked.key, Tier.ACTIVE, "changed" if is_changed else "modified"))
+                changes.append(self.fall(tracked.key, Tier.ACTIVE, "changed" if is_changed else "modified"))
         elif self.policy.count == "response" or item.tier is Tier.ACTIVE:
             item.n = next_n(self.policy, item.tier, item.n)
 
     def _promote_by_count(self, listed: Iterable[Tracked], changes: list[Change]) -> None:
         for tracked in listed:
-            item = self._state.items[tracked.key]
+            item = self.items[tracked.key]
             if item.tier is Tier.L0 or tracked.key.startswith(HISTORY):
                 continue
             above = Tier(item.tier - 1)
             if item.n >= ENTRY_N[above]:
-                changes.append(self._state.enter(tracked.key, above))
+                changes.append(self.enter(tracked.key, above))
 
     def _graduates(self, listed: Sequence[Tracked]) -> list[str]:
         """Active pieces but turns that enter L3."""
-        items = self._state.items
+        items = self.items
         if self.policy.graduation == "count":
             found = [t.key for t in listed if items[t.key].tier is Tier.ACTIVE and items[t.key].n >= ENTRY_N[Tier.L3]]
         else:
@@ -177,7 +152,7 @@ class Classic:
         """Tiers that are too small for a marker of their own."""
         if self.policy.underfill != "unmark":
             return frozenset()
-        tokens = self._state.tokens()
+        tokens = self.tokens()
         return frozenset(tier for tier in CACHED if tokens[tier] < self.policy.target_tokens)
 
     def _underfilled(self) -> list[Change]:
@@ -185,15 +160,15 @@ class Classic:
         if self.policy.underfill == "unmark":
             return []
         changes: list[Change] = []
-        broken, fallen = self._state.broken, set[str]()
+        broken, fallen = self.broken, set[str]()
         is_whole_only = self.policy.underfill == "demote_whole"
         for tier in (Tier.L0, Tier.L1, Tier.L2) if is_whole_only else CACHED:
-            keys = self._state.members(tier)
+            keys = self.members(tier)
             if is_whole_only and tier in broken:
                 continue
-            if sum(self._state.items[key].tokens for key in keys) < self.policy.target_tokens:
+            if sum(self.items[key].tokens for key in keys) < self.policy.target_tokens:
                 moving = [key for key in keys if key not in fallen]
-                changes += [self._state.fall(key, Tier(tier + 1), "underfilled") for key in moving]
+                changes += [self.fall(key, Tier(tier + 1), "underfilled") for key in moving]
                 fallen.update(moving)
         return changes
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from proxy.core.caches import Cache
 from proxy.core.caches.prompt import Bill, Life
+from proxy.core.forecast.candidate import Candidate
 from proxy.core.forecast.forecast import Forecast, Ordering
-from proxy.core.forecast.pauses import PauseForecast, PauseValue, outlook
+from proxy.core.forecast.pauses import PauseForecast, outlook
 from proxy.core.layout.breakpoints import Placement, place, place_given, read_gain
 from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.layout.orders import RequestElements, behind_prefix, by_tiers, valid_prefix, whole_groups
@@ -58,7 +59,7 @@ class Pricing:
     regret_budget: float = float("inf")
     outlook: PauseForecast | None = None
 
-    def read(self, layout: Layout, *, is_natural: bool = False) -> "Candidate":
+    def read(self, layout: Layout, *, is_natural: bool = False) -> Candidate:
         """What a layout is judged by, found out once."""
         unmarked = layout.prompt({})
         survival = self.forecast.positions(layout, is_natural=is_natural)
@@ -67,7 +68,7 @@ class Pricing:
         return Candidate(layout, survival, held, worth, is_natural)
 
     def best_marks(
-        self, candidate: "Candidate", reason: Reason, kept: dict[int, Life] | None = None, taken: int = 0
+        self, candidate: Candidate, reason: Reason, kept: dict[int, Life] | None = None, taken: int = 0
     ) -> Choice:
         """The layout with the markers that pay; ``kept`` markers stay, ``taken`` slots are gone."""
         layout, slots = candidate.layout, max(0, self.slots - taken)
@@ -91,7 +92,7 @@ class Pricing:
         to_go_back = max(0.0, cost_of(self.profile, instead.bill) - cost) if instead is not None else 0.0
         return cost - self.own_now <= self.regret_budget + to_go_back
 
-    def given_marks(self, candidate: "Candidate", marks: dict[int, Life], reason: Reason) -> Choice:
+    def given_marks(self, candidate: Candidate, marks: dict[int, Life], reason: Reason) -> Choice:
         """The layout with given markers."""
         layout = candidate.layout
         placed = place_given(layout, candidate.survival, candidate.held, self.profile, [*marks, *layout.implicit])
@@ -106,7 +107,7 @@ class Pricing:
         markable = [p for p, part in enumerate(layout.parts) if part.markable]
         return max((p for p in markable if layout.ends[p] <= self.long_until), default=markable[0])
 
-    def _choice(self, candidate: "Candidate", marks: dict[int, Life], placed: Placement, reason: Reason) -> Choice:
+    def _choice(self, candidate: Candidate, marks: dict[int, Life], placed: Placement, reason: Reason) -> Choice:
         layout = candidate.layout
         if marks or layout.implicit or self.profile.family is not Family.MARKER:
             bill = self.cache.bill(layout.prompt(marks), self.now)
@@ -150,17 +151,6 @@ def pricing_of(
         long_until=max((ends[p] for p, life in own.marks.items() if life == "1h"), default=0),
         outlook=paused,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A layout with P(read again) and the live entries of its positions."""
-
-    layout: Layout
-    survival: Sequence[float]
-    held: Sequence[int]
-    worth: PauseValue | None = None
-    is_natural: bool = False
 
 
 @dataclass(frozen=True, slots=True)

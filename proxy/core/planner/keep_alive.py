@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 
 from proxy.core.caches import Cache
 from proxy.core.caches.prompt import Bill, Prompt
-from proxy.core.forecast.forecast import Forecast
 from proxy.core.layout.breakpoints import read_gain
 from proxy.core.layout.layout import Layout
+from proxy.core.planner.analysis import PlanAnalysis
 from proxy.core.providers import CacheProfile, Dialect, Family
 from proxy.core.request.message import SYSTEM_ROLES
 from proxy.core.sessions.session import Session
@@ -90,7 +90,7 @@ def _mass(gap: float, start_s: float, end_s: float) -> float:
 
 def past_of(session: Session) -> ReturnTimes:
     """What the session and others like it have shown."""
-    gaps = session.cohort.gaps()
+    gaps = session.cohort.gaps
     return ReturnTimes(gaps, _GONE + min(max(0, session.cohort.started - 1), len(gaps)))
 
 
@@ -117,30 +117,20 @@ def margin_of(life_s: float) -> float:
     return min(_MARGIN_S, _MARGIN_SHARE * life_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A request that was sent at ``now``: its body, layout and prompt, and whose cache it went to."""
-
-    body: bytes
-    layout: Layout
-    prompt: Prompt
-    scope: bytes
-    profile: CacheProfile
-    now: float
-
-
-def refresh_plan(session: Session, forecast: Forecast, sent: Sent, cache: Cache) -> RefreshPlan | None:
-    """What keeps a session's prefix alive; None where nothing would pay."""
-    profile, now, layout = sent.profile, sent.now, sent.layout
-    past = past_of(session)
+def refresh_plan(analysis: PlanAnalysis, body: bytes, cache: Cache, now: float) -> RefreshPlan | None:
+    """What keeps alive the prefix of a request whose ``body`` was sent at ``now``; None where nothing would pay."""
+    profile, layout, marks = analysis.profile, analysis.choice.layout, analysis.choice.marks
+    past = past_of(analysis.session)
     if profile.family is Family.NONE or not 0 < profile.read < profile.write or not past.has_paused(profile):
         return None
-    short = _short_form(sent.body, profile)
+    short = _short_form(body, profile)
     if short is None:
         return None
     content, is_cut = short
-    prompt = _up_to(sent.prompt, max(sent.prompt.marks)) if is_cut and sent.prompt.marks else sent.prompt
-    chances = replace(forecast, body=1.0, opened=1.0).positions(layout)
+    prompt = layout.prompt(marks)
+    if is_cut and marks:
+        prompt = _up_to(prompt, max(marks))
+    chances = replace(analysis.forecast, body=1.0, opened=1.0).positions(layout)
     for life_s in lives_of(profile):
         held, left = (cache.bill(prompt, at).read for at in (now + 1.0, now + life_s + profile.slack_s + 1.0))
         gain = _TRUST * read_gain(profile) * _expected(layout, chances, left, held)
@@ -150,7 +140,7 @@ def refresh_plan(session: Session, forecast: Forecast, sent: Sent, cache: Cache)
         bill = cache.bill(prompt, now + period)
         most = int(profile.write / profile.read)
         times = refreshes(past, life_s, cost_of(profile, bill) + _OUTPUT_TOKENS, gain, most)
-        return RefreshPlan(sent.scope, profile, content, prompt, period, times, bill) if times else None
+        return RefreshPlan(analysis.account, profile, content, prompt, period, times, bill) if times else None
     return None
 
 

@@ -21,12 +21,12 @@ from proxy.core.planner.body import body_as_read, planned_body, written_reason
 from proxy.core.planner.candidates import CandidateInputs, Choice, Pricing, choose, pricing_of
 from proxy.core.planner.in_flight import InFlight, PlanResult
 from proxy.core.planner.incoming_chat import IncomingChat
-from proxy.core.planner.keep_alive import RefreshPlan, Sent, refresh_plan
+from proxy.core.planner.keep_alive import RefreshPlan, refresh_plan
 from proxy.core.planner.options import PlannerOptions
 from proxy.core.planner.own_request import OwnRequest, own_request, written_marks
 from proxy.core.planner.plan import CONTROL, TREATED, Decision, Plan, as_it_came
-from proxy.core.planner.texts_in_flight import TextsInFlight, priced, prices_of
-from proxy.core.prompts.turn_texts import StoredPrompt, TurnTexts
+from proxy.core.planner.texts_in_flight import TextsInFlight, priced
+from proxy.core.prompts.turn_texts import StoredPrompt, TextPrices, TurnTexts
 from proxy.core.providers import ASSUMED, CacheProfile, Family
 from proxy.core.providers.affinity_key import RoutingKey, may_add, may_tell_explicit, routing_key, written
 from proxy.core.reasons import Reason
@@ -126,7 +126,8 @@ class TierPlanner:
         turns, profile = user_turns(incoming.account, transcript, route.moving), priced(route.profile)
         head = head_digest(transcript, incoming.request.members.get("tools"))
         behind = partial(tokens_from, transcript, turns, route.moving, caches_output=profile.caches_output)
-        applied = self._texts.earlier(turns, head, prices_of(profile), incoming.now, behind)
+        prices = TextPrices(profile.read, profile.write)
+        applied = self._texts.earlier(turns, head, prices, incoming.now, behind)
         route = replace(route, earlier={**applied.texts, **route.earlier})
         if not route.has_texts:
             return replace(incoming, texts=TextsInFlight(applied, route.inset, 0)) if applied.before else incoming
@@ -208,9 +209,7 @@ class TierPlanner:
         analysis = plan.in_flight.rewrites if plan.in_flight is not None else None
         if analysis is None or plan.mode <= Mode.OBSERVE:
             return None
-        choice, account, profile = analysis.choice, analysis.account, analysis.profile
-        sent = Sent(plan.body, choice.layout, choice.layout.prompt(choice.marks), account, profile, now)
-        return refresh_plan(analysis.session, analysis.forecast, sent, self._caches_of(account, profile).sent)
+        return refresh_plan(analysis, plan.body, self._caches_of(analysis.account, analysis.profile).sent, now)
 
     def kept(self, work: RefreshPlan, now: float) -> None:
         """The upstream accepted a refresh: its cost counts as ours, and what it has read lives on."""

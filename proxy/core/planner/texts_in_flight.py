@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from proxy.core.prompts.inset import Inset
-from proxy.core.prompts.turn_texts import AppliedTexts, TextPrices
+from proxy.core.prompts.turn_texts import AppliedTexts
 from proxy.core.providers import ASSUMED, CacheProfile, Family
 
 
@@ -20,8 +20,3 @@ class TextsInFlight:
 def priced(profile: CacheProfile) -> CacheProfile:
     """The rules by which texts are priced: assumed ones where nothing is known of the upstream's cache."""
     return ASSUMED if profile.family is Family.NONE else profile
-
-
-def prices_of(profile: CacheProfile) -> TextPrices:
-    """What these rules charge."""
-    return TextPrices(profile.read, profile.write)

@@ -1,11 +1,11 @@
 """What the sessions of one client have in common: whether they go on, when, and where they break."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from proxy.core.stability.change_rates import BreakRanks
+from proxy.core.stability.change_rates import HistoryDivergence, turn_survival
 from proxy.core.stability.document_retention import DocumentOdds
 from proxy.core.stability.mention_calibration import Reliance
 from proxy.core.stability.rates import FIRST_RATE, RATE_STEP, DecayedRate
@@ -25,7 +25,8 @@ _ONE_SHOT = 0.3
 _BUSY_ARRIVALS = 32
 _BUSY_PER_S = 0.5
 _REMEMBERED_LAYOUTS = 4
-_MAX_ITEMS = 2000
+_REMEMBERED_BREAKS = 32
+MAX_ITEMS = 2000
 _MAX_KEY_CHARS = 512
 # A client that declares tools works in a loop: its conversation goes on more often than not.
 _PRIOR_APPEND_TOOLS = 0.9
@@ -35,8 +36,7 @@ _FIRST_GOES_ON = 0.75
 _GOES_ON = 0.95
 
 
-@dataclass(slots=True)
-class ItemRecord:
+class ItemRecord(NamedTuple):
     """A context piece over time. ``age`` is requests since it was last seen to change (or first seen); ``rate`` the
     share of recent requests that changed it. ``said`` is what the latest request said of it
     (``proxy.core.stability.mention_calibration``)."""
@@ -51,102 +51,57 @@ class ItemRecord:
         return self.rate + RATE_STEP * (float(is_changed) - self.rate)
 
 
-class ItemRecords:
-    """Context pieces by key, at most ``_MAX_ITEMS``. A new one beyond that is not followed, nor one whose key is too
-    long to be a name."""
-
-    __slots__ = ("_records",)
-
-    def __init__(self) -> None:
-        self._records: dict[str, ItemRecord] = {}
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def get(self, key: str) -> ItemRecord | None:
-        """What is known of a piece."""
-        return self._records.get(key)
-
-    def state(self) -> dict[str, tuple[bytes, int, float, float]]:
-        """All records by key, their fields in order."""
-        return {key: (one.digest, one.age, one.rate, one.said) for key, one in self._records.items()}
-
-    def restore(self, state: Mapping[str, tuple[bytes, int, float, float]]) -> None:
-        """Remember these, and no others."""
-        self._records = {key: ItemRecord(*record) for key, record in islice(state.items(), _MAX_ITEMS)}
-
-    def add(
-        self,
-        key: str,
-        digest: bytes,
-        age: int,
-        rate: float = FIRST_RATE,
-        said: float = 0.0,
-        *,
-        is_rewrapped: bool = False,
-    ) -> None:
-        """The piece as it stood in a request that counts; ``rate`` is where the rate of a new one begins.
-        ``is_rewrapped``: another digest is no change of its content."""
-        record = self._records.get(key)
-        if record is None:
-            if len(self._records) < _MAX_ITEMS and len(key) <= _MAX_KEY_CHARS:
-                self._records[key] = ItemRecord(digest, age, rate, said)
-            return
-        record.rate = record.next_rate(is_changed=digest != record.digest and not is_rewrapped)
-        record.age = age
-        record.digest = digest
-        record.said = said
+ItemRecords = dict[str, ItemRecord]
+"""Context pieces by key, at most ``MAX_ITEMS``."""
 
 
+def record_item(records: ItemRecords, key: str, seen: ItemRecord, *, is_rewrapped: bool = False) -> None:
+    """Remember a piece as it stood in a request that counts; ``seen.rate`` is where the rate of a new one begins.
+    ``is_rewrapped``: another digest is no change of its content. Beyond the bound a new piece is not followed, nor one
+    whose key is too long to be a name."""
+    before = records.get(key)
+    if before is not None:
+        rate = before.next_rate(is_changed=seen.digest != before.digest and not is_rewrapped)
+        records[key] = seen._replace(rate=rate)
+    elif len(records) < MAX_ITEMS and len(key) <= _MAX_KEY_CHARS:
+        records[key] = seen
+
+
+@dataclass(slots=True)
 class SessionCohort:
     """Requests with the same model, tools and fixed system text of one scope; they share the head of the prompt.
 
     ``started`` and ``continued`` count sessions; a session that has had one request only is not counted as ended until
     the next one of the cohort starts. ``layouts`` and ``items`` are what its sessions last sent: a new session of the
     cohort may begin with the same context. ``reliance`` is what their words about files were worth, ``documents`` what
-    is known of how long retrieved ones stay. ``key`` names what the prompt begins with: the tools, which stand in front
-    of all else, or the whole head. ``opening`` are the turns that all its sessions begin with (examples).
+    is known of how long retrieved ones stay. ``breaks`` say where its conversations broke; ``gaps`` are seconds between
+    requests of a session, ``arrivals`` between requests of the cohort, the oldest first. ``key`` names what the prompt
+    begins with: the tools, which stand in front of all else, or the whole head. ``opening`` are the turns that all its
+    sessions begin with (examples).
     """
 
-    __slots__ = (
-        "_arrivals",
-        "_gaps",
-        "breaks",
-        "continued",
-        "documents",
-        "has_tools",
-        "items",
-        "key",
-        "last_at",
-        "layouts",
-        "opening",
-        "reliance",
-        "started",
-    )
-
-    def __init__(self, has_tools: bool, key: bytes = b"") -> None:
-        self.has_tools = has_tools
-        self.key = key
-        self.started = 0
-        self.continued = 0
-        self.last_at = 0.0
-        self.breaks = BreakRanks(_PRIOR_APPEND_TOOLS if has_tools else _PRIOR_APPEND_PLAIN)
-        self.layouts: deque[tuple[bytes, ...]] = deque(maxlen=_REMEMBERED_LAYOUTS)
-        self.items = ItemRecords()
-        self.reliance = Reliance()
-        self.documents = DocumentOdds()
-        self.opening: tuple[bytes, ...] | None = None
-        self._gaps: deque[float] = deque(maxlen=_REMEMBERED_GAPS)
-        self._arrivals: deque[float] = deque(maxlen=_REMEMBERED_GAPS)
+    has_tools: bool
+    key: bytes = b""
+    started: int = 0
+    continued: int = 0
+    last_at: float = 0.0
+    breaks: deque[HistoryDivergence] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_BREAKS))
+    layouts: deque[tuple[bytes, ...]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_LAYOUTS))
+    items: ItemRecords = field(default_factory=dict)
+    reliance: Reliance = field(default_factory=Reliance)
+    documents: DocumentOdds = field(default_factory=DocumentOdds)
+    opening: tuple[bytes, ...] | None = None
+    gaps: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_GAPS))
+    arrivals: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_GAPS))
 
     def request(self, now: float, session_gap: float | None) -> None:
         """A request arrived; ``session_gap`` seconds after the one before it of its session (None: the first)."""
         if self.last_at:
-            self._arrivals.append(now - self.last_at)
+            self.arrivals.append(now - self.last_at)
         if session_gap is None:
             self.started += 1
         else:
-            self._gaps.append(session_gap)
+            self.gaps.append(session_gap)
         self.last_at = now
 
     def begins(self, turns: tuple[bytes, ...]) -> None:
@@ -182,31 +137,24 @@ class SessionCohort:
         """Whether the client's own past says that such conversations have one request and no more."""
         return self.continues() < _ONE_SHOT
 
+    def turn_survival(self, turns: int, newest: HistoryDivergence | None, results: Sequence[int]) -> list[float]:
+        """P(the next request repeats everything up to a message), for each of ``turns`` messages; ``newest`` is a break
+        that was just seen and is not added yet, ``results`` as in ``proxy.core.stability.change_rates``."""
+        seen = [*self.breaks] if newest is None else [*self.breaks, newest]
+        return turn_survival(seen, _PRIOR_APPEND_TOOLS if self.has_tools else _PRIOR_APPEND_PLAIN, turns, results)
+
     def returns_within(self, life_s: float, newest: float | None = None) -> float:
         """P(the next request of the session comes within ``life_s`` seconds), given that one comes. ``newest`` is a gap
         that has just ended and is not added yet."""
-        gaps = [*self._gaps] if newest is None else [*self._gaps, newest]
+        gaps = [*self.gaps] if newest is None else [*self.gaps, newest]
         rate = DecayedRate(_USUALLY_WITHIN, _PRIOR_WEIGHT * _PRIOR_DECAY ** len(gaps), _GAP_DECAY)
         return rate.of(gap < life_s for gap in gaps)
 
     def shares_within(self, life_s: float) -> float:
         """P(any request of the cohort, of this session or another, comes within ``life_s`` seconds)."""
-        return _ARRIVES_WITHIN.of(gap < life_s for gap in self._arrivals)
-
-    def arrivals(self) -> list[float]:
-        """Seconds between requests of the cohort, oldest first."""
-        return list(self._arrivals)
-
-    def restore(self, gaps: Iterable[float], arrivals: Iterable[float]) -> None:
-        """Remember these, and no others."""
-        self._gaps = deque(gaps, maxlen=_REMEMBERED_GAPS)
-        self._arrivals = deque(arrivals, maxlen=_REMEMBERED_GAPS)
+        return _ARRIVES_WITHIN.of(gap < life_s for gap in self.arrivals)
 
     def is_busy(self) -> bool:
         """Whether more requests come than one machine serves under one key: OpenAI has it that about 15 a minute do."""
-        recent = list(self._arrivals)[-_BUSY_ARRIVALS:]
+        recent = list(self.arrivals)[-_BUSY_ARRIVALS:]
         return len(recent) == _BUSY_ARRIVALS and sum(recent) < _BUSY_ARRIVALS / _BUSY_PER_S
-
-    def gaps(self) -> list[float]:
-        """Seconds between requests of a session, oldest first."""
-        return list(self._gaps)

@@ -8,11 +8,11 @@ from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.pieces import PieceKind
 from proxy.core.request.item import ContextPiece
 from proxy.core.request.view import RecognisedRequest
-from proxy.core.sessions.cohort import ItemRecord
+from proxy.core.sessions.cohort import ItemRecord, record_item
 from proxy.core.sessions.preamble_changes import changed_places
 from proxy.core.sessions.session import Session, fixed_digest
 from proxy.core.stability.change_rates import HistoryDivergence
-from proxy.core.stability.document_retention import DocumentSign
+from proxy.core.stability.document_retention import DocumentSign, followed
 from proxy.core.stability.rates import FIRST_RATE
 
 NOTHING_SAID: Mapping[str, float] = MappingProxyType({})
@@ -102,9 +102,8 @@ def _has_new_notice(session: Session, recognised: RecognisedRequest) -> bool:
 def commit_preamble(session: Session, recognised: RecognisedRequest, documents: Sequence[DocumentSign]) -> None:
     """The exchange counts: what changed in the system messages since the one before it is volatile. ``documents`` is
     what the request shows of its documents."""
-    session.documents.follow(
-        [document.digest for document in recognised.retrieved()], documents, session.cohort.documents
-    )
+    retrieved = [document.digest for document in recognised.retrieved()]
+    session.documents = followed(session.documents, retrieved, documents, session.cohort.documents)
     session.lines.follow(recognised.messages[: recognised.preamble], session.shared_head.evidence)
 
 
@@ -138,7 +137,7 @@ def _commit_change(session: Session, observation: RequestObservation, gap: float
     if session.requests == 1:
         cohort.continued += 1
     if observation.broke is not None:
-        cohort.breaks.add(observation.broke)
+        cohort.breaks.append(observation.broke)
     session.own_head.add(session.preamble, observation.preamble, session.replaced)
     session.shared_head.add(session.preamble, observation.preamble, session.replaced)
     session.own_fixed.add(session.fixed, observation.fixed, session.replaced)
@@ -155,10 +154,9 @@ def _commit_items(session: Session, observation: RequestObservation, said: Mappi
         _learn_edits(session, observation, said)
     for key, age in observation.ages.items():
         rate = observation.rates.get(key, FIRST_RATE)
+        seen = ItemRecord(observation.digests[key], age, rate, said.get(key, 0.0))
         for records in (session.items, cohort.items):
-            records.add(
-                key, observation.digests[key], age, rate, said.get(key, 0.0), is_rewrapped=observation.is_rewrapped
-            )
+            record_item(records, key, seen, is_rewrapped=observation.is_rewrapped)
 
 
 def _learn_edits(session: Session, observation: RequestObservation, said: Iterable[str]) -> None:

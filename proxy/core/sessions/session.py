@@ -15,8 +15,7 @@ from proxy.core.sessions.cohort import ItemRecords, SessionCohort
 from proxy.core.sessions.preamble_changes import PreambleChanges
 from proxy.core.sessions.similarity import Sketch, are_alike, sketch_of
 from proxy.core.sessions.volatile_lines import HeadLines, with_evidence
-from proxy.core.stability.change_rates import STATIC_CHANGE
-from proxy.core.stability.document_retention import DocumentRuns
+from proxy.core.stability.document_retention import DocumentSign
 
 PreambleKey = tuple[bytes, bytes, int]
 """Scope and model, tools, and how many system messages there are."""
@@ -44,6 +43,7 @@ class Session:
     ``cohort_key`` and ``preamble_key``, by which the session's cohort and the changes of its preamble are found.
     ``known_by`` holds what the next request may have in common with the last one. ``noticed`` counts later requests
     with system messages within the conversation, and ``notices_new`` counts those of them that had a new one.
+    ``documents`` are the last request's retrieved documents, by their digests in the client's order.
     """
 
     id: str
@@ -58,8 +58,8 @@ class Session:
     last_at: float = 0.0
     gaps: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_GAPS))
     turns: tuple[bytes, ...] = ()
-    items: ItemRecords = field(default_factory=ItemRecords)
-    documents: DocumentRuns = field(default_factory=DocumentRuns)
+    items: ItemRecords = field(default_factory=dict)
+    documents: dict[bytes, DocumentSign] = field(default_factory=dict)
     candidates: dict[str, bytes] = field(default_factory=dict)
     rendered_anew: set[str] = field(default_factory=set)
     layouts: list[tuple[bytes, ...]] = field(default_factory=list)
@@ -75,18 +75,6 @@ class Session:
     noticed: float = 0.0
     notices_new: float = 0.0
     lines: HeadLines = field(default_factory=HeadLines)
-
-    def head_hazard(
-        self, place: int, prior: float = STATIC_CHANGE, *, is_fresh: bool = False, is_edited: bool = False
-    ) -> float:
-        """-ln P(the head's element at a place is unchanged in the next request): what this session has shown, or,
-        before it has shown anything, what sessions like it have. ``is_fresh``, ``is_edited``: ``PreambleChanges``."""
-        records = self.own_head if self.own_head.seen else self.shared_head
-        return records.hazard(place, prior, is_fresh=is_fresh, is_edited=is_edited)
-
-    def fixed_hazard(self, place: int, *, is_fresh: bool = False, is_edited: bool = False) -> float:
-        """The same for system messages without their volatile lines and documents."""
-        return self.own_fixed.hazard(place, STATIC_CHANGE, is_fresh=is_fresh, is_edited=is_edited)
 
     def is_movable(self, known: Recognition, message: Message) -> bool:
         """Whether a message that looks like context has been seen rendered anew in this session."""

@@ -8,7 +8,7 @@ Of two versions the one that has seen more counts. What is lost between processe
 its sharpness, never a request.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -20,18 +20,19 @@ from proxy.core.request.route import Route
 from proxy.core.request.transcript import Transcript
 from proxy.core.sessions.session import Mark, PreambleKey, Session, SessionKeys, SessionTable
 from proxy.core.sessions.snapshot import (
+    HEAD,
+    LANE,
+    SESSION,
     SavedEntries,
     held_along,
     hold,
     pack_head,
     pack_lane,
     pack_session,
-    read_head,
-    read_lane,
-    read_session,
     restore_head,
     restore_lane,
     restore_session,
+    unpacked,
 )
 from proxy.core.shadow.shared_costs import Costs
 from proxy.core.wire.json_body import Unreadable
@@ -62,10 +63,6 @@ class SharedState:
         found += [_mark_name(mark) for mark, known in zip(place.marks, ids, strict=True) if not known]
         return found
 
-    def session_of(self, place: SessionKeys) -> Session | None:
-        """The session of a request, where it is here."""
-        return self._sessions.get(_first(map(self._sessions.known, place.marks)) or place.given_id)
-
     def adopt(self, place: SessionKeys, blobs: Mapping[str, bytes], caches: Caches) -> None:
         """Take over what others know. What cannot be read is passed over."""
         for mark in place.marks:
@@ -85,7 +82,7 @@ class SharedState:
         for preamble in preambles:
             if (left := blobs.get(_head_name(preamble))) is not None:
                 with suppress(Unreadable):
-                    restore_head(read_head(left), self._sessions.preamble(preamble))
+                    restore_head(unpacked(HEAD, left), self._sessions.preamble(preamble))
 
     def snapshot(self, session: Session, caches: Caches, sent: Prompt, own: Prompt) -> dict[str, bytes]:
         """What to leave for others once an exchange is settled."""
@@ -110,7 +107,7 @@ class SharedState:
         return cohorts, preambles
 
     def _take_session(self, blob: bytes, caches: Caches) -> None:
-        packed = read_session(blob)
+        packed = unpacked(SESSION, blob)
         session = self._sessions.get(packed.id)
         if session is None:
             session = self._sessions.begin(packed.id, packed.cohort_key, packed.preamble_key, packed.has_tools)
@@ -119,7 +116,7 @@ class SharedState:
         _hold(caches, packed.held)
 
     def _take_lane(self, key: bytes, blob: bytes, caches: Caches) -> None:
-        packed = read_lane(blob)
+        packed = unpacked(LANE, blob)
         cohort = self._sessions.cohort(key, packed.has_tools)
         if (packed.started, packed.last_at) > (cohort.started, cohort.last_at):
             restore_lane(packed, cohort)
@@ -145,7 +142,8 @@ class StateLookup:
 
     def is_known(self) -> bool:
         """Whether the request's session is here."""
-        return self.shared_state.session_of(self._place()) is not None
+        place, sessions = self._place(), self.sessions
+        return sessions.get(next(filter(None, map(sessions.known, place.marks)), place.given_id)) is not None
 
     def adopt(self, blobs: Mapping[str, bytes]) -> None:
         """Take over what others know."""
@@ -165,10 +163,6 @@ def _hold(caches: Caches, held: Mapping[str, list[SavedEntries]]) -> None:
     for kind, groups in held.items():
         if kind in caches:
             hold(caches[kind], groups)
-
-
-def _first(ids: Iterable[str]) -> str:
-    return next(filter(None, ids), "")
 
 
 def costs_name(scope: bytes) -> str:

@@ -11,7 +11,7 @@ from heapq import nsmallest
 from zlib import crc32
 
 from proxy.core.request.message import Message
-from proxy.core.wire.json_body import Unreadable, elements, members_of, text_value
+from proxy.core.stability.edit_signals import read_text
 
 Sketch = frozenset[int]
 
@@ -58,12 +58,4 @@ def _text(message: Message) -> str:
     if len(message.raw) > _MOST_BYTES:
         # To read all of it would hold up everybody else.
         return message.lead
-    try:
-        content = members_of(message.raw).get("content")
-        found = text_value(content) if content is not None and not message.is_list else None
-        if content is not None and message.is_list:
-            texts = (members_of(part).get("text") for part in elements(content))
-            found = "\n".join(str(text_value(text)) for text in texts if text is not None)
-    except Unreadable:
-        return ""
-    return found if isinstance(found, str) else ""
+    return read_text(message)

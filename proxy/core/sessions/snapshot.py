@@ -7,7 +7,8 @@ reads: what does not fit raises ``Unreadable``.
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import astuple, replace
+from itertools import islice
 from typing import Final, TypeVar
 
 import msgspec
@@ -17,13 +18,13 @@ from proxy.core.caches import Cache
 from proxy.core.caches.entries import Entry
 from proxy.core.caches.prompt import Prompt
 from proxy.core.layout.tiers import Classic, ClassicPolicy, Piece
-from proxy.core.sessions.cohort import SessionCohort
+from proxy.core.sessions.cohort import MAX_ITEMS, ItemRecords, SessionCohort
 from proxy.core.sessions.preamble_changes import PreambleChanges
 from proxy.core.sessions.session import Session
 from proxy.core.sessions.volatile_lines import HeadLines, VolatileRegion
 from proxy.core.stability.change_rates import HistoryDivergence
-from proxy.core.stability.document_retention import DocumentSign, State
-from proxy.core.stability.mention_calibration import CalibrationCounter, Numbers, Reliance
+from proxy.core.stability.document_retention import MAX_DOCUMENTS, DocumentSign, State
+from proxy.core.stability.mention_calibration import CalibrationCounter, Reliance
 from proxy.core.wire.json_body import Unreadable
 
 VERSION: Final = 11
@@ -47,8 +48,8 @@ class SavedEntries(msgspec.Struct, frozen=True, array_like=True):
     tokens: list[int]
 
 
-PackedItem = tuple[bytes, int, float, float]
-"""``ItemRecord``."""
+Tally = tuple[float, float, float]
+"""``CalibrationCounter``."""
 
 Counts = tuple[list[int], list[int], list[int], list[int]]
 """Requests seen and changed, by place: of texts that stood there before, and of those that had just changed."""
@@ -73,13 +74,13 @@ class PackedLane(msgspec.Struct, frozen=True, array_like=True):
     started: int
     continued: int
     last_at: float
-    breaks: list[tuple[int, int]]
+    breaks: list[HistoryDivergence]
     layouts: list[list[bytes]]
-    items: dict[str, PackedItem]
+    items: ItemRecords
     opening: list[bytes] | None
     gaps: list[float]
     arrivals: list[float]
-    reliance: tuple[Numbers, Numbers, Numbers]
+    reliance: tuple[Tally, Tally, Tally]
     documents: State
     held: dict[str, list[SavedEntries]]
 
@@ -101,7 +102,7 @@ class PackedSession(msgspec.Struct, frozen=True, array_like=True):
     last_at: float
     gaps: list[float]
     turns: list[bytes]
-    items: dict[str, PackedItem]
+    items: ItemRecords
     candidates: dict[str, bytes]
     rendered_anew: list[str]
     layouts: list[list[bytes]]
@@ -122,9 +123,9 @@ class PackedSession(msgspec.Struct, frozen=True, array_like=True):
 
 P = TypeVar("P", PackedSession, PackedLane, PackedHead)
 
-_SESSION: Final = msgpack.Decoder(PackedSession)
-_LANE: Final = msgpack.Decoder(PackedLane)
-_HEAD: Final = msgpack.Decoder(PackedHead)
+SESSION: Final = msgpack.Decoder(PackedSession)
+LANE: Final = msgpack.Decoder(PackedLane)
+HEAD: Final = msgpack.Decoder(PackedHead)
 _encode: Final = msgpack.Encoder().encode
 
 
@@ -148,7 +149,7 @@ def pack_session(session: Session, held: dict[str, list[SavedEntries]]) -> bytes
             last_at=session.last_at,
             gaps=list(session.gaps),
             turns=list(session.turns),
-            items=session.items.state(),
+            items=session.items,
             candidates=session.candidates,
             rendered_anew=sorted(session.rendered_anew),
             layouts=[list(layout) for layout in session.layouts],
@@ -157,7 +158,7 @@ def pack_session(session: Session, held: dict[str, list[SavedEntries]]) -> bytes
             sequence=sequence,
             is_barred=session.is_barred,
             usual_edit=session.usual_edit,
-            documents=session.documents.state(),
+            documents=list(session.documents.items()),
             sketch=sorted(session.sketch),
             opening=session.opening,
             routing=session.routing,
@@ -167,11 +168,6 @@ def pack_session(session: Session, held: dict[str, list[SavedEntries]]) -> bytes
             held=held,
         )
     )
-
-
-def read_session(blob: bytes) -> PackedSession:
-    """A session's snapshot. Raises Unreadable."""
-    return _checked(_SESSION, blob)
 
 
 def restore_session(packed: PackedSession, session: Session) -> None:
@@ -185,13 +181,13 @@ def restore_session(packed: PackedSession, session: Session) -> None:
     session.requests, session.last_at = packed.requests, packed.last_at
     session.gaps = deque(packed.gaps, maxlen=session.gaps.maxlen)
     session.turns = tuple(packed.turns)
-    session.items.restore(packed.items)
+    session.items = dict(islice(packed.items.items(), MAX_ITEMS))
     session.candidates = dict(packed.candidates)
     session.rendered_anew = set(packed.rendered_anew)
     session.layouts = [tuple(layout) for layout in packed.layouts]
     session.tracker = tracker
     session.is_barred, session.usual_edit = packed.is_barred, packed.usual_edit
-    session.documents.restore(packed.documents)
+    session.documents = dict(packed.documents[:MAX_DOCUMENTS])
     session.sketch = frozenset(packed.sketch)
     session.opening = packed.opening
     session.routing = packed.routing
@@ -208,32 +204,28 @@ def pack_lane(cohort: SessionCohort, held: dict[str, list[SavedEntries]]) -> byt
             started=cohort.started,
             continued=cohort.continued,
             last_at=cohort.last_at,
-            breaks=[(one.messages, one.results) for one in cohort.breaks.breaks()],
+            breaks=list(cohort.breaks),
             layouts=[list(layout) for layout in cohort.layouts],
-            items=cohort.items.state(),
+            items=cohort.items,
             opening=None if cohort.opening is None else list(cohort.opening),
-            gaps=cohort.gaps(),
-            arrivals=cohort.arrivals(),
-            reliance=cohort.reliance.state(),
+            gaps=list(cohort.gaps),
+            arrivals=list(cohort.arrivals),
+            reliance=astuple(cohort.reliance),
             documents=cohort.documents.state(),
             held=held,
         )
     )
 
 
-def read_lane(blob: bytes) -> PackedLane:
-    """A cohort's snapshot. Raises Unreadable."""
-    return _checked(_LANE, blob)
-
-
 def restore_lane(packed: PackedLane, cohort: SessionCohort) -> None:
     """Make the cohort what the snapshot says."""
     cohort.started, cohort.continued, cohort.last_at = packed.started, packed.continued, packed.last_at
-    cohort.breaks.restore(HistoryDivergence(*one) for one in packed.breaks)
+    cohort.breaks = deque(packed.breaks, cohort.breaks.maxlen)
     cohort.layouts = deque((tuple(layout) for layout in packed.layouts), maxlen=cohort.layouts.maxlen)
-    cohort.items.restore(packed.items)
+    cohort.items = dict(islice(packed.items.items(), MAX_ITEMS))
     cohort.opening = None if packed.opening is None else tuple(packed.opening)
-    cohort.restore(packed.gaps, packed.arrivals)
+    cohort.gaps = deque(packed.gaps, cohort.gaps.maxlen)
+    cohort.arrivals = deque(packed.arrivals, cohort.arrivals.maxlen)
     cohort.documents.restore(packed.documents)
     cohort.reliance = Reliance(*(CalibrationCounter(*tally) for tally in packed.reliance))
 
@@ -242,11 +234,6 @@ def pack_head(records: PreambleChanges) -> bytes:
     """What the heads of a client's requests have shown."""
     regions = [(r.place, list(r.before), list(r.after), r.lines) for r in records.evidence.regions]
     return _encode(PackedHead(VERSION, *records.counts(), regions))
-
-
-def read_head(blob: bytes) -> PackedHead:
-    """The snapshot of such records. Raises Unreadable."""
-    return _checked(_HEAD, blob)
 
 
 def restore_head(packed: PackedHead, records: PreambleChanges) -> None:
@@ -292,7 +279,8 @@ def hold(cache: Cache, held: Iterable[SavedEntries]) -> None:
             table.adopt((scope, one), Entry(group.available, group.expiry, group.life_s, tokens))
 
 
-def _checked(decoder: msgpack.Decoder[P], blob: bytes) -> P:
+def unpacked(decoder: msgpack.Decoder[P], blob: bytes) -> P:
+    """A snapshot of the kind that the decoder reads. Raises Unreadable."""
     try:
         found = decoder.decode(blob)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

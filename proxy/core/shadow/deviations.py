@@ -93,14 +93,6 @@ class Observation:
     elsewhere: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """Whether an entry of this age was still there."""
-
-    age_s: float
-    was_held: bool
-
-
 @dataclass(slots=True)
 class _Minimum:
     """Prefixes that were not stored, by the provider's count, and the shortest that was."""
@@ -151,12 +143,13 @@ class _SystemPlace:
 
 @dataclass(slots=True)
 class ProviderObservations:
-    """What one route's provider was seen to do, beside what its profile says."""
+    """What one route's provider was seen to do, beside what its profile says. ``_ages`` are the ages of entries in
+    seconds, and whether such an entry was still there."""
 
     scale: float = 1.0
     _scaled: int = 0
     _minimum: _Minimum = field(default_factory=_Minimum)
-    _ages: deque[_Seen] = field(default_factory=lambda: deque(maxlen=_WINDOW))
+    _ages: deque[tuple[float, bool]] = field(default_factory=lambda: deque(maxlen=_WINDOW))
     _downgrades: int = 0
     _misses_afar: int = 0
     _system: _SystemPlace = field(default_factory=_SystemPlace)
@@ -286,19 +279,19 @@ class ProviderObservations:
 
     def _saw(self, seen: Observation, *, was_held: bool) -> None:
         if seen.age_s is not None:
-            self._ages.append(_Seen(seen.age_s, was_held))
+            self._ages.append((seen.age_s, was_held))
 
     def _lost_life(self) -> float:
         """The age from which on entries are gone, where every younger one was there; 0: no such age."""
-        gone = [one.age_s for one in self._ages if not one.was_held]
-        held = [one.age_s for one in self._ages if one.was_held]
+        gone = [age_s for age_s, was_held in self._ages if not was_held]
+        held = [age_s for age_s, was_held in self._ages if was_held]
         if len(gone) < _ENOUGH or min(gone) <= max(held, default=0.0):
             return 0.0
         return max(_SHORTEST_LIFE_S, min(gone))
 
     def _chance(self) -> float:
         """The share of expected reads that came, where age does not explain which."""
-        gone = sum(1 for one in self._ages if not one.was_held)
+        gone = sum(not was_held for _, was_held in self._ages)
         if gone < _ENOUGH or self._lost_life():
             return 1.0
         return max(_LEAST_CHANCE, 1.0 - gone / len(self._ages))

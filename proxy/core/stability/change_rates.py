@@ -1,13 +1,12 @@
 """How likely a piece of a prompt is to be found unchanged in the next request: learnt, with priors.
 
-Two sources: where a client's conversation breaks (``BreakRanks``: most only append, some rewrite the last message, some
-clear old tool results), and how often a context piece changes (``change_hazard``). Survival of a prefix is the product
-over what stands in it.
+Two sources: where a client's conversation breaks (``turn_survival``: most only append, some rewrite the last message,
+some clear old tool results), and how often a context piece changes (``change_hazard``). Survival of a prefix is the
+product over what stands in it.
 """
 
 import math
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from proxy.core.recognition.fixed_texts import FileClaim
@@ -47,7 +46,6 @@ RATE_WEIGHT = 0.6
 STATIC_CHANGE = 0.02
 CLOCK_CHANGE = 0.9
 
-_REMEMBERED_BREAKS = 32
 _BREAK_DECAY = 0.93
 _OTHER_KIND = 0.15
 # Among so many of the newest breaks a clearing is looked for.
@@ -120,64 +118,41 @@ class HistoryDivergence(NamedTuple):
         return results[self.results - 1] if 0 < self.results <= len(results) else self.messages
 
 
-class BreakRanks:
-    """Where the conversations of a cohort broke."""
+def turn_survival(
+    seen: Sequence[HistoryDivergence], prior_append: float, turns: int, results: Sequence[int] = ()
+) -> list[float]:
+    """P(the next request repeats everything up to this message), for each of ``turns`` messages in order.
 
-    __slots__ = ("_breaks", "_prior")
+    ``seen`` are the breaks of a cohort's conversations, oldest first. ``results`` say how far from the end the tool
+    results stand, the nearest (1: the last message) first.
 
-    def __init__(self, prior_append: float) -> None:
-        self._prior = prior_append
-        self._breaks: deque[HistoryDivergence] = deque(maxlen=_REMEMBERED_BREAKS)
-
-    def __len__(self) -> int:
-        return len(self._breaks)
-
-    def add(self, one: HistoryDivergence) -> None:
-        """One pair of consecutive requests."""
-        self._breaks.append(one)
-
-    def restore(self, breaks: Iterable[HistoryDivergence]) -> None:
-        """Remember these, oldest first, and no others."""
-        self._breaks = deque(breaks, maxlen=_REMEMBERED_BREAKS)
-
-    def breaks(self) -> list[HistoryDivergence]:
-        """What is remembered, oldest first."""
-        return list(self._breaks)
-
-    def survival(self, turns: int, newest: HistoryDivergence | None = None, results: Sequence[int] = ()) -> list[float]:
-        """P(the next request repeats everything up to this message), for each of ``turns`` messages in order.
-
-        ``newest`` is a break that was just seen and is not added yet; ``results`` say how far from the end the tool
-        results stand, the nearest (1: the last message) first.
-
-        The prior counts as one observation: it appends with ``prior_append``, else rewrites the last message or,
-        rarely, anything before it; a client that has just cleared results clears the next one likely. What followed a
-        break of another kind than the newest says less.
-        """
-        counts = [0.0] * (turns + 1)
-        weight = 1.0
-        total = 1.0
-        seen = list(self._breaks) if newest is None else [*self._breaks, newest]
-        clears = _is_clearing(seen, len(seen))
-        for place in range(len(seen) - 1, -1, -1):
-            one = seen[place]
-            is_alike = place == len(seen) - 1 or (place > 0 and _is_clearing(seen, place) == clears)
-            share = weight if is_alike else weight * _OTHER_KIND
-            counts[min(one.distance(results), turns)] += share
-            total += share
-            weight *= _BREAK_DECAY
-        result = [0.0] * turns
-        kept = 0.0
-        newest_clearing = next((one for one in reversed(seen) if one.results > 0), None) if clears else None
-        cleared = min(newest_clearing.distance(results), turns) if newest_clearing is not None else 0
-        for distance in range(1, turns + 1):
-            # The message at this distance from the end (1: the last) survives when the break is nearer to the end.
-            kept += counts[distance - 1]
-            prior = self._prior if distance == 1 else self._prior + (1 - self._prior) * (1 - 0.35 / distance)
-            if distance <= cleared:
-                prior = min(prior, _PRIOR_CLEARING)
-            result[turns - distance] = (kept + prior) / total
-        return result
+    The prior counts as one observation: the request appends with ``prior_append``, else it rewrites the last message
+    or, rarely, anything before it; a client that has just cleared results clears the next one likely. What followed a
+    break of another kind than the newest says less.
+    """
+    counts = [0.0] * (turns + 1)
+    weight = 1.0
+    total = 1.0
+    clears = _is_clearing(seen, len(seen))
+    for place in range(len(seen) - 1, -1, -1):
+        one = seen[place]
+        is_alike = place == len(seen) - 1 or (place > 0 and _is_clearing(seen, place) == clears)
+        share = weight if is_alike else weight * _OTHER_KIND
+        counts[min(one.distance(results), turns)] += share
+        total += share
+        weight *= _BREAK_DECAY
+    result = [0.0] * turns
+    kept = 0.0
+    newest_clearing = next((one for one in reversed(seen) if one.results > 0), None) if clears else None
+    cleared = min(newest_clearing.distance(results), turns) if newest_clearing is not None else 0
+    for distance in range(1, turns + 1):
+        # The message at this distance from the end (1: the last) survives when the break is nearer to the end.
+        kept += counts[distance - 1]
+        prior = prior_append if distance == 1 else prior_append + (1 - prior_append) * (1 - 0.35 / distance)
+        if distance <= cleared:
+            prior = min(prior, _PRIOR_CLEARING)
+        result[turns - distance] = (kept + prior) / total
+    return result
 
 
 def _is_clearing(seen: Sequence[HistoryDivergence], place: int) -> bool:

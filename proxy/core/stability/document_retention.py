@@ -8,7 +8,7 @@ regression, each coefficient with its own certainty).
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from proxy.core.request.view import RecognisedRequest
@@ -30,7 +30,7 @@ _WHOLE = DecayedRate(prior=0.45, weight=0.6, decay=0.9)
 # How much of what is expected of each document counts among several, for those that do not stay as a whole.
 _TOGETHER = 0.7
 # The documents of a request that are remembered.
-_MAX_DOCUMENTS = 24
+MAX_DOCUMENTS = 24
 # A question is read this far, and so much of all documents together, of each the beginning: what is longer takes
 # longer than the rest of planning.
 _READ_CHARS = 4_000
@@ -134,39 +134,30 @@ def _share(odds: float) -> float:
     return 1 / (1 + math.exp(-max(min(odds, 30.0), -30.0)))
 
 
-class DocumentRuns:
-    """The last request's documents by digest, in the client's order."""
+def are_lasting(last: Mapping[bytes, DocumentSign], documents: Sequence[bytes]) -> bool:
+    """Whether the last two requests had all of these, as far as is remembered. ``last`` are the last request's."""
+    return all(one in last and last[one].run > 1 for one in documents[:MAX_DOCUMENTS])
 
-    __slots__ = ("last",)
 
-    def __init__(self) -> None:
-        self.last: dict[bytes, DocumentSign] = {}
+def document_signs(
+    last: Mapping[bytes, DocumentSign], documents: Sequence[bytes], asked: Sequence[tuple[float, float]]
+) -> list[DocumentSign]:
+    """What a request shows of its documents, behind one with the documents ``last``; ``asked`` as in
+    ``DocumentSign``, for each."""
+    highest = max(1, len(documents) - 1)
+    return [
+        DocumentSign(rank / highest - 0.5, last[one].run + 1 if one in last else 1, *words)
+        for rank, (one, words) in enumerate(zip(documents, asked, strict=True))
+    ]
 
-    def state(self) -> list[tuple[bytes, DocumentSign]]:
-        """All of them, and what was seen of each."""
-        return list(self.last.items())
 
-    def restore(self, state: Sequence[tuple[bytes, DocumentSign]]) -> None:
-        """Remember these, and no others."""
-        self.last = dict(state[:_MAX_DOCUMENTS])
-
-    def are_lasting(self, documents: Sequence[bytes]) -> bool:
-        """Whether the last two requests had all of these, as far as is remembered."""
-        return all(one in self.last and self.last[one].run > 1 for one in documents[:_MAX_DOCUMENTS])
-
-    def signs(self, documents: Sequence[bytes], asked: Sequence[tuple[float, float]]) -> list[DocumentSign]:
-        """What a request shows of its documents; ``asked`` as in ``DocumentSign``, for each."""
-        last = max(1, len(documents) - 1)
-        return [
-            DocumentSign(rank / last - 0.5, self.last[one].run + 1 if one in self.last else 1, *words)
-            for rank, (one, words) in enumerate(zip(documents, asked, strict=True))
-        ]
-
-    def follow(self, documents: Sequence[bytes], signs: Sequence[DocumentSign], odds: DocumentOdds) -> None:
-        """A request that counts."""
-        now = set(documents)
-        odds.learn(list(self.last.values()), [one in now for one in self.last])
-        self.last = dict(zip(documents[:_MAX_DOCUMENTS], signs, strict=False))
+def followed(
+    last: Mapping[bytes, DocumentSign], documents: Sequence[bytes], signs: Sequence[DocumentSign], odds: DocumentOdds
+) -> dict[bytes, DocumentSign]:
+    """A request that counts: the ``odds`` learn which of the documents ``last`` it has, and its own are remembered."""
+    now = set(documents)
+    odds.learn(list(last.values()), [one in now for one in last])
+    return dict(zip(documents[:MAX_DOCUMENTS], signs, strict=False))
 
 
 def read_words(recognised: RecognisedRequest) -> list[tuple[float, float]]:

@@ -124,6 +124,12 @@ def text_of(message: Message) -> str:
     known = message.memo.get(_MEMO)
     if isinstance(known, str):
         return known
+    text = message.memo[_MEMO] = read_text(message)
+    return text
+
+
+def read_text(message: Message) -> str:
+    """The text of a message, from its JSON; empty where there is none."""
     try:
         content = text_value(members_of(message.raw).get("content", _NULL))
     except Unreadable:
@@ -131,9 +137,7 @@ def text_of(message: Message) -> str:
     if isinstance(content, list):
         texts = [part.get("text") for part in content if isinstance(part, dict)]
         content = "\n".join(text for text in texts if isinstance(text, str))
-    text = content if isinstance(content, str) else ""
-    message.memo[_MEMO] = text
-    return text
+    return content if isinstance(content, str) else ""
 
 
 def _shares(prompt: str, files: Iterable[ContextPiece]) -> dict[str, float]:

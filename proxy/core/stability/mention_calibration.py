@@ -16,10 +16,6 @@ _PRIOR_WEIGHT = 6.0
 _MOST = 0.95
 
 
-Numbers = tuple[float, float, float]
-"""A ``CalibrationCounter``'s fields."""
-
-
 @dataclass(slots=True)
 class CalibrationCounter:
     """Of files of which the like was said: how many there were, how many were expected to change, how many did. Older
@@ -60,10 +56,6 @@ class Reliance:
         if said:
             (self.told if said > 0 else self.beside).add(abs(said), is_changed=is_changed)
 
-    def state(self) -> tuple[Numbers, Numbers, Numbers]:
-        """Each tally's numbers, in the order of its fields."""
-        return _numbers(self.told), _numbers(self.beside), _numbers(self.any)
-
     def edits(self, usual: float) -> float:
         """P(an answer edits any file), where that is ``usual`` in general."""
         return self.any.shifted(usual)
@@ -74,10 +66,6 @@ class Reliance:
         if not tally.seen or not (sign.is_told or sign.is_beside):
             return hazard
         return -math.log1p(-min(tally.shifted(_chance(hazard)), _MOST))
-
-
-def _numbers(tally: CalibrationCounter) -> Numbers:
-    return tally.seen, tally.expected, tally.changed
 
 
 def said_of(hazard: float, sign: EditSignals) -> float:

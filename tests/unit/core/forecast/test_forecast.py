@@ -299,7 +299,7 @@ def test_what_the_proxy_has_moved_is_no_break_of_the_conversation() -> None:
 
 def _seen_breaks(past: Past) -> set[int]:
     assert past.session is not None
-    return {one.messages for one in past.session.cohort.breaks.breaks()}
+    return {one.messages for one in past.session.cohort.breaks}
 
 
 def test_moving_messages_that_do_not_exist_change_nothing() -> None:

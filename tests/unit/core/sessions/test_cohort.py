@@ -1,4 +1,5 @@
-from proxy.core.sessions.cohort import ItemRecords, SessionCohort
+from proxy.core.sessions.cohort import ItemRecord, ItemRecords, SessionCohort, record_item
+from proxy.core.stability.change_rates import HistoryDivergence
 
 
 def turns(text: str) -> tuple[bytes, ...]:
@@ -61,13 +62,13 @@ class TestGaps:
         for n in range(40):
             cohort.request(1 + n * 50.0, 1000.0)
         assert cohort.shares_within(300) > 0.9 > cohort.returns_within(300)
-        assert set(cohort.gaps()) == {1000.0}
+        assert set(cohort.gaps) == {1000.0}
 
     def test_memory_is_bounded(self) -> None:
         cohort = SessionCohort(False)
         for n in range(10_000):
             cohort.request(float(n), 1.0)
-        assert len(cohort.gaps()) < 1000
+        assert len(cohort.gaps) < 1000
 
 
 class TestOpening:
@@ -93,27 +94,47 @@ class TestOpening:
         assert cohort.shared_turns(turns("ab")) == 0
 
 
+class TestBreaks:
+    def test_what_was_just_seen_counts_before_it_is_added(self) -> None:
+        cohort = SessionCohort(has_tools=True)
+        assert cohort.turn_survival(3, HistoryDivergence(2), ())[-1] < cohort.turn_survival(3, None, ())[-1]
+        assert len(cohort.breaks) == 0
+
+    def test_a_client_with_tools_appends(self) -> None:
+        with_tools, without = (SessionCohort(has_tools).turn_survival(3, None, ())[-1] for has_tools in (True, False))
+        assert with_tools > without
+
+    def test_old_ones_are_forgotten(self) -> None:
+        cohort = SessionCohort(False)
+        cohort.breaks.extend([HistoryDivergence(1)] * 1000)
+        assert len(cohort.breaks) < 100
+
+
 class TestItemRecords:
-    def test_keeps_what_was_seen_last(self) -> None:
-        records = ItemRecords()
+    def test_what_was_seen_last_is_kept(self) -> None:
+        records: ItemRecords = {}
         for digest, age in ((b"1", 0), (b"1", 1), (b"2", 0)):
-            records.add("k", digest, age)
-        record = records.get("k")
-        assert record is not None
-        assert (record.digest, record.age) == (b"2", 0)
-        assert records.get("other") is None
+            record_item(records, "k", ItemRecord(digest, age))
+        assert (records["k"].digest, records["k"].age) == (b"2", 0)
+        assert set(records) == {"k"}
 
     def test_a_new_record_begins_with_the_rate_that_is_told_of_it(self) -> None:
-        records = ItemRecords()
-        records.add("k", b"1", 0, 0.5)
-        records.add("k", b"1", 1, 0.9)
-        record = records.get("k")
-        assert record is not None
-        assert 0.3 < record.rate < 0.5
+        records: ItemRecords = {}
+        record_item(records, "k", ItemRecord(b"1", 0, 0.5))
+        record_item(records, "k", ItemRecord(b"1", 1, 0.9))
+        assert 0.3 < records["k"].rate < 0.5
 
-    def test_is_bounded(self) -> None:
-        records = ItemRecords()
+    def test_files_that_are_written_another_way_have_not_changed(self) -> None:
+        records: ItemRecords = {}
+        record_item(records, "k", ItemRecord(b"1", 0, 0.5))
+        record_item(records, "k", ItemRecord(b"2", 1), is_rewrapped=True)
+        assert records["k"].rate < 0.5
+
+    def test_they_are_bounded(self) -> None:
+        records: ItemRecords = {}
         for number in range(10_000):
-            records.add(str(number), b"d", 0)
-        assert records.get("0") is not None
-        assert records.get("9999") is None
+            record_item(records, str(number), ItemRecord(b"d"))
+        record_item(records, "k" * 1000, ItemRecord(b"d"))
+        assert "0" in records
+        assert "9999" not in records
+        assert all(len(key) < 1000 for key in records)

@@ -9,7 +9,7 @@ from proxy.core.request.view import RecognisedRequest, recognise_request
 from proxy.core.sessions.observation import RequestObservation, commit_preamble, commit_reading, read_request
 from proxy.core.sessions.preamble_changes import PreambleChanges, changed_places
 from proxy.core.sessions.session import Session, SessionTable, fixed_digest
-from proxy.core.stability.change_rates import HistoryDivergence
+from proxy.core.stability.change_rates import STATIC_CHANGE, HistoryDivergence
 from proxy.core.wire.json_body import parse_chat
 from tests.fidelity.chats import File
 from tests.talk import Body, assistant, calling, lines, read, result, shown, system, user
@@ -224,7 +224,7 @@ class TestReading:
         clients = Clients()
         session, _ = clients.send(SYSTEM, user("one"), calling("1"), result("1", "long output"))
         clients.send(SYSTEM, user("one"), calling("1"), result("1", "cleared"), calling("2"), result("2", "x"))
-        assert session.cohort.breaks.breaks() == [HistoryDivergence(1, results=1)]
+        assert list(session.cohort.breaks) == [HistoryDivergence(1, results=1)]
 
     def test_a_changing_head_is_learnt_by_its_place(self) -> None:
         clients = Clients()
@@ -233,7 +233,8 @@ class TestReading:
             preamble = [SYSTEM, system(f"Variable {number}")]
             session, _ = clients.send(*preamble, *turns, user(f"q{number}"), tools=b"t")
         assert (session.own_head.changes, session.own_head.fresh_changes) == ([0, 0, 1], [0, 0, 2])
-        assert session.head_hazard(2, is_fresh=True) > 5 * session.head_hazard(1)
+        head = session.own_head
+        assert head.hazard(2, STATIC_CHANGE, is_fresh=True) > 5 * head.hazard(1, STATIC_CHANGE)
 
 
 class TestCandidates:

@@ -6,7 +6,6 @@ from dataclasses import fields, replace
 import msgspec
 import pytest
 
-from proxy.core.layout.tier_state import TierState
 from proxy.core.layout.tiers import Classic
 from proxy.core.modes import Mode
 from proxy.core.planner.incoming_chat import IncomingChat
@@ -174,7 +173,7 @@ def test_what_is_older_is_not_taken() -> None:
     session = workers.send(*requests[2]).session
     blobs.update(old)
     workers.send(*requests[3])
-    found = snapshot.read_session(blobs[f"s{session}"])
+    found = snapshot.unpacked(snapshot.SESSION, blobs[f"s{session}"])
     assert found.requests == 4
 
 
@@ -199,14 +198,14 @@ def test_another_version_is_no_snapshot() -> None:
     packed = msgspec.msgpack.decode(blobs[f"s{plan.session}"])
     packed[0] = snapshot.VERSION + 1
     with pytest.raises(Unreadable):
-        snapshot.read_session(msgspec.msgpack.encode(packed))
+        snapshot.unpacked(snapshot.SESSION, msgspec.msgpack.encode(packed))
 
 
 def test_regions_are_handed_over() -> None:
     records, others = PreambleChanges([1], [1], [0], [0]), PreambleChanges()
     records.evidence.add([VolatileRegion(0, (0, 5), (7,), 3)])
     blob = snapshot.pack_head(records)
-    snapshot.restore_head(snapshot.read_head(blob), others)
+    snapshot.restore_head(snapshot.unpacked(snapshot.HEAD, blob), others)
     assert others.evidence == records.evidence
 
 
@@ -238,8 +237,8 @@ def test_everything_that_is_learnt_is_in_a_snapshot() -> None:
         "seen", "changes", "fresh_seen", "fresh_changes", "evidence",
     }  # fmt: skip
     # What was listed last matters where pieces graduate by leaving the list: not where sessions are shared.
-    assert set(vars(Classic())) == {"policy", "_state", "_last_listed"}
-    assert set(vars(TierState())) == {"items", "_broken", "_broken_by_history", "_sequence"}
+    state = {"items", "_broken", "_broken_by_history", "_sequence"}
+    assert set(vars(Classic())) == state | {"policy", "_last_listed"}
 
 
 def test_blobs_hold_no_text() -> None:
@@ -311,4 +310,4 @@ def test_a_lane_that_has_seen_little_does_not_replace_one_that_has_seen_much() -
     young.send(system(RULES), user("Dan asks."))
     young.blobs.update(known)
     young.send(system(RULES), user("Eve asks."))
-    assert snapshot.read_lane(young.blobs[cohort]).started == 4
+    assert snapshot.unpacked(snapshot.LANE, young.blobs[cohort]).started == 4

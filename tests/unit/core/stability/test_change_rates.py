@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.pieces import PieceKind
 from proxy.core.stability.change_rates import (
-    BreakRanks,
     HistoryDivergence,
     change_hazard,
     file_hazard,
     fixed_hazard,
     later_hazard,
+    turn_survival,
 )
 from proxy.core.stability.edit_signals import NO_SIGN, EditSignals
 
@@ -91,72 +91,45 @@ class TestFixedHazard:
         assert chance(fixed_hazard(99, 99, 0.02)) == pytest.approx(0.98)
 
 
-class TestBreakRanks:
+class TestTurnSurvival:
     def test_the_past_is_expected_again(self) -> None:
-        appends, rewrites = BreakRanks(0.6), BreakRanks(0.6)
-        for _ in range(20):
-            appends.add(HistoryDivergence(0))
-            rewrites.add(HistoryDivergence(1))
-        assert appends.survival(5)[-1] > 0.95
-        assert rewrites.survival(5)[-1] < 0.1
-        assert rewrites.survival(5)[-2] > 0.95
+        appends, rewrites = [HistoryDivergence(0)] * 20, [HistoryDivergence(1)] * 20
+        assert turn_survival(appends, 0.6, 5)[-1] > 0.95
+        assert turn_survival(rewrites, 0.6, 5)[-1] < 0.1
+        assert turn_survival(rewrites, 0.6, 5)[-2] > 0.95
 
-    def test_what_was_just_seen_counts_before_it_is_added(self) -> None:
-        ranks = BreakRanks(0.9)
-        assert ranks.survival(3, newest=HistoryDivergence(2))[-1] < ranks.survival(3)[-1]
-        assert len(ranks) == 0
+    def test_a_single_break_counts(self) -> None:
+        assert turn_survival([HistoryDivergence(2)], 0.9, 3)[-1] < turn_survival([], 0.9, 3)[-1]
 
     def test_the_newest_weigh_more(self) -> None:
-        one, other = BreakRanks(0.5), BreakRanks(0.5)
-        for old, new in [(0, 1)] * 1:
-            for _ in range(10):
-                one.add(HistoryDivergence(old))
-                other.add(HistoryDivergence(new))
-            for _ in range(10):
-                one.add(HistoryDivergence(new))
-                other.add(HistoryDivergence(old))
-        assert one.survival(4)[-1] < other.survival(4)[-1]
-
-    def test_old_ones_are_forgotten(self) -> None:
-        ranks = BreakRanks(0.5)
-        for _ in range(1000):
-            ranks.add(HistoryDivergence(1))
-        assert len(ranks) == len(ranks.breaks()) < 100
+        appends, rewrites = [HistoryDivergence(0)] * 10, [HistoryDivergence(1)] * 10
+        assert turn_survival([*appends, *rewrites], 0.5, 4)[-1] < turn_survival([*rewrites, *appends], 0.5, 4)[-1]
 
     def test_a_client_that_clears_results_keeps_as_many_of_them_as_before(self) -> None:
-        ranks = BreakRanks(0.9)
-        for messages in (5, 7, 6, 5):
-            ranks.add(HistoryDivergence(messages, results=3))
+        seen = [HistoryDivergence(messages, results=3) for messages in (5, 7, 6, 5, 6)]
         # The third result from the end stands in the tenth message from it: that one is cleared next.
-        chances = ranks.survival(20, HistoryDivergence(6, results=3), results=[1, 4, 10, 13])
+        chances = turn_survival(seen, 0.9, 20, results=[1, 4, 10, 13])
         assert chances[-10] < 0.2
         assert chances[-11] > 0.9
 
     def test_the_first_clearing_is_believed(self) -> None:
-        ranks = BreakRanks(0.9)
-        for _ in range(5):
-            ranks.add(HistoryDivergence(0))
+        before = [HistoryDivergence(0)] * 5
         cleared, rewrote = HistoryDivergence(3, results=2), HistoryDivergence(3)
         results = [1, 3, 5]
-        assert ranks.survival(9, cleared, results)[-1] < 0.5 < ranks.survival(9, rewrote, results)[-1]
+        low, high = (turn_survival([*before, newest], 0.9, 9, results)[-1] for newest in (cleared, rewrote))
+        assert low < 0.5 < high
 
     def test_one_answer_without_a_call_ends_no_habit_of_clearing(self) -> None:
-        ranks = BreakRanks(0.9)
-        for _ in range(20):
-            ranks.add(HistoryDivergence(7, results=4))
+        seen = [HistoryDivergence(7, results=4)] * 20
         results = [2, 4, 6, 8, 10]
-        chances = ranks.survival(12, HistoryDivergence(0), results)
+        chances = turn_survival([*seen, HistoryDivergence(0)], 0.9, 12, results)
         assert chances[-8] < 0.28 < chances[-9]
-        ranks.add(HistoryDivergence(0))
         # Two in a row do.
-        assert ranks.survival(12, HistoryDivergence(0), results)[-8] > 2 * chances[-8]
+        assert turn_survival([*seen, *[HistoryDivergence(0)] * 2], 0.9, 12, results)[-8] > 2 * chances[-8]
 
     @given(st.floats(0.1, 0.95), st.lists(st.integers(0, 30), max_size=40), st.integers(0, 25))
     def test_survival_never_rises_towards_the_end(self, prior: float, seen: list[int], turns: int) -> None:
-        ranks = BreakRanks(prior)
-        for rank in seen:
-            ranks.add(HistoryDivergence(rank))
-        chances = ranks.survival(turns)
+        chances = turn_survival([HistoryDivergence(rank) for rank in seen], prior, turns)
         assert len(chances) == turns
         assert all(0 <= c <= 1 + 1e-9 for c in chances)
         assert all(a >= b - 1e-9 for a, b in pairwise(chances))

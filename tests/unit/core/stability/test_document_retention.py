@@ -2,7 +2,14 @@ import math
 
 import pytest
 
-from proxy.core.stability.document_retention import DocumentOdds, DocumentRuns, DocumentSign, read_words
+from proxy.core.stability.document_retention import (
+    DocumentOdds,
+    DocumentSign,
+    are_lasting,
+    document_signs,
+    followed,
+    read_words,
+)
 from tests.talk import assistant, system, user, view_of
 
 NEW, SECOND, OLD = (DocumentSign(0.0, run) for run in (1, 2, 5))
@@ -83,58 +90,54 @@ def test_can_be_restored_but_not_from_anything_else() -> None:
         assert other.state() == odds.state()
 
 
-def followed(*requests: str, odds: DocumentOdds | None = None) -> DocumentRuns:
-    runs, odds = DocumentRuns(), odds or DocumentOdds()
+Documents = dict[bytes, DocumentSign]
+
+
+def after(*requests: str, odds: DocumentOdds | None = None) -> Documents:
+    last: Documents = {}
     for documents in requests:
         names = [one.encode() for one in documents]
-        runs.follow(names, runs.signs(names, [(0.0, 0.0)] * len(names)), odds)
-    return runs
+        last = followed(last, names, document_signs(last, names, [(0.0, 0.0)] * len(names)), odds or DocumentOdds())
+    return last
 
 
-def runs_of(runs: DocumentRuns, documents: str) -> list[int]:
+def runs_of(last: Documents, documents: str) -> list[int]:
     names = [one.encode() for one in documents]
-    return [sign.run for sign in runs.signs(names, [(0.0, 0.0)] * len(names))]
+    return [sign.run for sign in document_signs(last, names, [(0.0, 0.0)] * len(names))]
 
 
 def test_requests_in_a_row_are_counted_at_whatever_rank() -> None:
-    assert runs_of(DocumentRuns(), "ab") == [1, 1]
-    assert runs_of(followed("ab", "cba", "xa"), "abx") == [4, 1, 2]
+    assert runs_of({}, "ab") == [1, 1]
+    assert runs_of(after("ab", "cba", "xa"), "abx") == [4, 1, 2]
 
 
 def test_places_are_relative() -> None:
-    signs = DocumentRuns().signs([b"a", b"b", b"c"], [(0.1, 0.2)] * 3)
+    signs = document_signs({}, [b"a", b"b", b"c"], [(0.1, 0.2)] * 3)
     assert [sign.place for sign in signs] == [-0.5, 0.0, 0.5]
     assert (signs[0].asked, signs[0].before) == (0.1, 0.2)
-    assert DocumentRuns().signs([b"a"], [(0.0, 0.0)])[0].place == -0.5
+    assert document_signs({}, [b"a"], [(0.0, 0.0)])[0].place == -0.5
 
 
 def test_what_the_next_request_has_is_learnt() -> None:
     odds = DocumentOdds()
     before = odds.state()[0][:]
-    followed("ab", odds=odds)
+    after("ab", odds=odds)
     assert odds.means == before
-    followed(*"abcdefgh", odds=odds)
+    after(*"abcdefgh", odds=odds)
     assert odds.means[0] < before[0]
 
 
 def test_remembered_documents_are_bounded() -> None:
-    runs, names = DocumentRuns(), [b"%d" % number for number in range(100)]
-    runs.follow(names, runs.signs(names, [(0.0, 0.0)] * 100), DocumentOdds())
-    assert len(runs.last) == 24
-
-
-def test_runs_can_be_restored() -> None:
-    runs, other = followed("abc", "abd"), DocumentRuns()
-    other.restore(runs.state())
-    assert other.state() == runs.state()
-    assert runs_of(other, "ad") == [3, 2]
+    names = [b"%d" % number for number in range(100)]
+    signs = document_signs({}, names, [(0.0, 0.0)] * 100)
+    assert len(followed({}, names, signs, DocumentOdds())) == 24
 
 
 def test_documents_last_that_two_requests_had() -> None:
-    runs = followed("ab", "bad")
-    assert runs.are_lasting([b"b", b"a"])
-    assert not runs.are_lasting([b"a", b"d"])
-    assert not runs.are_lasting([b"a", b"c"])
+    last = after("ab", "bad")
+    assert are_lasting(last, [b"b", b"a"])
+    assert not are_lasting(last, [b"a", b"d"])
+    assert not are_lasting(last, [b"a", b"c"])
 
 
 PROMPT = (
