@@ -33,7 +33,7 @@ from proxy.core.request.token_estimate import estimate
 from proxy.core.request.tokens import Encode, TokenCounter, quick
 from proxy.core.response.stream import StreamFold
 from proxy.core.secrets.redaction import without_keys
-from proxy.core.sessions.volatile_lines import HeadLines, VolatileRegions, with_evidence
+from proxy.core.sessions.volatile_lines import VolatileRegions, learnt_lines, with_evidence
 from proxy.core.stability.edit_signals import stands
 from proxy.engine.bodies.form import FormScan, boundary_of
 from proxy.errors import ProxyError
@@ -309,12 +309,12 @@ def _read(text: str, reader: MessageReader) -> Message:
 def _evidence(text: str) -> None:
     """Two versions of a text, of which the later one is cut by what the earlier one tells."""
     reader = MessageReader(TokenCounter(), _RECOGNISERS)
-    head, evidence = HeadLines(), VolatileRegions()
+    head, evidence = list[tuple[int, ...]](), VolatileRegions()
     lines = text.split("\n")
     for number in range(2):
         changed = "\n".join(f"{line}{number}" if not at % 70 else line for at, line in enumerate(lines))
         message = _read(f"Rules.\n{changed}\nThe end.", reader)
-        head.follow([message], evidence)
+        head = learnt_lines(head, [message], evidence)
         with_evidence(message, 0, evidence)
 
 

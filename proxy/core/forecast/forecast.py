@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from proxy.core.forecast.pieces import PieceForecast, piece_forecast
 from proxy.core.layout.layout import Layout
@@ -78,10 +79,10 @@ class Forecast:
     pieces: PieceForecast
     orderings: Sequence[Ordering] = _MARKED
 
-    def weight(self, item: ContextPiece, tokens: int, ordering: Ordering) -> float:
-        """The larger, the earlier a piece should stand."""
+    def weight(self, sizes: Mapping[str, int], ordering: Ordering, item: ContextPiece) -> float:
+        """The larger, the earlier a piece should stand; ``sizes`` are the tokens of all pieces."""
         hazard = self.pieces.hazards[item.key] + ordering.later_weight * self.pieces.later[item.key]
-        return float(tokens**ordering.size_power) / max(hazard, 1e-6)
+        return float(sizes[item.key] ** ordering.size_power) / max(hazard, 1e-6)
 
     def positions(self, layout: Layout, *, is_natural: bool = False) -> list[float]:
         """P(the next request comes in time and repeats everything up to the position), never rising.
@@ -231,13 +232,9 @@ def _spread(hazard: float, parts: Sequence[Part]) -> Iterator[float]:
 
 def _results(recognised: RecognisedRequest, turns: Sequence[int]) -> list[int]:
     """How far from the end the latest tool results stand."""
-    found: list[int] = []
-    for distance, index in enumerate(reversed(turns), 1):
-        if recognised.messages[index].role == "tool":
-            found.append(distance)
-            if len(found) == _MAX_RESULTS:
-                break
-    return found
+    places = enumerate(reversed(turns), 1)
+    found = (distance for distance, index in places if recognised.messages[index].role == "tool")
+    return list(islice(found, _MAX_RESULTS))
 
 
 def _rendered_last(recognised: RecognisedRequest) -> frozenset[int]:

@@ -1,13 +1,14 @@
 """The candidates for one request, priced on the shadow cache, and the cheapest of them."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from proxy.core.caches import Cache
 from proxy.core.caches.prompt import Bill, Life
 from proxy.core.forecast.candidate import Candidate
-from proxy.core.forecast.forecast import Forecast, Ordering
+from proxy.core.forecast.forecast import Forecast
 from proxy.core.forecast.pauses import PauseForecast, outlook
 from proxy.core.layout.breakpoints import Placement, place, place_given, read_gain
 from proxy.core.layout.layout import Layout, PrefixSettings
@@ -18,7 +19,6 @@ from proxy.core.planner.own_request import OwnRequest
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.reasons import Reason
 from proxy.core.request.element import Element, form_digest
-from proxy.core.request.item import ContextPiece
 from proxy.core.request.message import piece_digest
 from proxy.core.sessions.observation import RequestObservation
 from proxy.core.sessions.session import Session
@@ -232,7 +232,8 @@ def _orders(inputs: CandidateInputs, pricing: Pricing, policy: str) -> Iterable[
     for elements in (inputs.elements, inputs.moved):
         if elements is None or not (elements.is_movable or elements is inputs.moved):
             continue
-        weight, *others = _weights(elements, pricing.forecast)
+        weigh, orderings = pricing.forecast.weight, pricing.forecast.orderings
+        weight, *others = (partial(weigh, elements.sizes, ordering) for ordering in orderings)
         if policy == "classic":
             tracker = inputs.session.tracker
             order = by_tiers(elements, tracker.tier, tracker.entered, weight, tracker.unmarked())
@@ -243,18 +244,6 @@ def _orders(inputs: CandidateInputs, pricing: Pricing, policy: str) -> Iterable[
             yield Layout(inputs.seed, behind_prefix(elements, kept, weight), base), Reason.KEPT
         for each in (weight, *others):
             yield Layout(inputs.seed, behind_prefix(elements, (), each), inputs.own.natural), Reason.ORDERED
-
-
-def _weights(elements: RequestElements, forecast: Forecast) -> list[Callable[[ContextPiece], float]]:
-    """What pieces are ordered by, in every way that is worth pricing."""
-    return [_weight(elements, forecast, ordering) for ordering in forecast.orderings]
-
-
-def _weight(elements: RequestElements, forecast: Forecast, ordering: Ordering) -> Callable[[ContextPiece], float]:
-    def weight(item: ContextPiece) -> float:
-        return forecast.weight(item, elements.sizes[item.key], ordering)
-
-    return weight
 
 
 def _prefixes(

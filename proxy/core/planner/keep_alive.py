@@ -131,7 +131,7 @@ def refresh_plan(analysis: PlanAnalysis, body: bytes, cache: Cache, now: float) 
     if is_cut and marks:
         prompt = _up_to(prompt, max(marks))
     chances = replace(analysis.forecast, body=1.0, opened=1.0).positions(layout)
-    for life_s in lives_of(profile):
+    for life_s in (life for life in (profile.life_s, profile.long_life_s) if 0 < life <= _LONGEST_S):
         held, left = (cache.bill(prompt, at).read for at in (now + 1.0, now + life_s + profile.slack_s + 1.0))
         gain = _TRUST * read_gain(profile) * _expected(layout, chances, left, held)
         if gain <= 0.0:
@@ -142,11 +142,6 @@ def refresh_plan(analysis: PlanAnalysis, body: bytes, cache: Cache, now: float) 
         times = refreshes(past, life_s, cost_of(profile, bill) + _OUTPUT_TOKENS, gain, most)
         return RefreshPlan(analysis.account, profile, content, prompt, period, times, bill) if times else None
     return None
-
-
-def lives_of(profile: CacheProfile) -> list[float]:
-    """How long entries live, the shorter life first."""
-    return [life for life in (profile.life_s, profile.long_life_s) if 0 < life <= _LONGEST_S]
 
 
 def _expected(layout: Layout, chances: Sequence[float], left: int, held: int) -> float:

@@ -44,7 +44,7 @@ from proxy.core.request.view import RecognisedRequest, recognise_request
 from proxy.core.response.usage import Usage
 from proxy.core.sessions.observation import read_request
 from proxy.core.sessions.session import Session, SessionTable
-from proxy.core.sessions.sharing import OWN, SENT, SharedState, StateLookup, costs_name
+from proxy.core.sessions.sharing import OWN, SENT, StateLookup, costs_name, snapshot
 from proxy.core.shadow.deviations import ProviderObservations
 from proxy.core.shadow.shadow_caches import ShadowCaches, cost_of
 from proxy.core.stability.file_words import FileWords
@@ -80,7 +80,6 @@ class TierPlanner:
         self._options = options or PlannerOptions()
         self._prefix = prefix
         self._sessions = SessionTable(capacity_bytes=memory_bytes // 4, prefix=prefix)
-        self._shared_state = SharedState(self._sessions)
         self._caches: Bounded[bytes, ShadowCaches] = Bounded(
             memory_bytes // 8, lambda caches: caches.bytes, _MAX_CACHES
         )
@@ -146,7 +145,6 @@ class TierPlanner:
         tools = self._own_tools(incoming)
         caches = self._caches_of(incoming.account, incoming.route.profile)
         return StateLookup(
-            self._shared_state,
             self._sessions,
             incoming.route,
             incoming.transcript,
@@ -163,7 +161,7 @@ class TierPlanner:
             return "", {}
         analysis, caches = in_flight.analysis, self._caches_in(in_flight)
         both = {SENT: caches.sent, OWN: caches.own}
-        blobs = self._shared_state.snapshot(analysis.session, both, in_flight.accepted.prompt, analysis.own.prompt)
+        blobs = snapshot(analysis.session, both, in_flight.accepted.prompt, analysis.own.prompt)
         costs = caches.others.packed(self._prefix, caches.sent_cost, caches.own_cost)
         return analysis.route.scope, {**blobs, costs_name(analysis.account): costs}
 

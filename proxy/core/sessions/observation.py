@@ -11,6 +11,7 @@ from proxy.core.request.view import RecognisedRequest
 from proxy.core.sessions.cohort import ItemRecord, record_item
 from proxy.core.sessions.preamble_changes import changed_places
 from proxy.core.sessions.session import Session, fixed_digest
+from proxy.core.sessions.volatile_lines import learnt_lines, replaced_texts
 from proxy.core.stability.change_rates import HistoryDivergence
 from proxy.core.stability.document_retention import DocumentSign, followed
 from proxy.core.stability.rates import FIRST_RATE
@@ -104,7 +105,8 @@ def commit_preamble(session: Session, recognised: RecognisedRequest, documents: 
     what the request shows of its documents."""
     retrieved = [document.digest for document in recognised.retrieved()]
     session.documents = followed(session.documents, retrieved, documents, session.cohort.documents)
-    session.lines.follow(recognised.messages[: recognised.preamble], session.shared_head.evidence)
+    head = recognised.messages[: recognised.preamble]
+    session.lines = learnt_lines(session.lines, head, session.shared_head.evidence)
 
 
 def commit_reading(
@@ -181,7 +183,7 @@ def _are_all_changed(files: Sequence[Known]) -> bool:
 
 def _replaced(session: Session, fixed: tuple[bytes, ...], recognised: RecognisedRequest) -> frozenset[int]:
     """Where the head has another text: what does not move in it is others, and not just here and there."""
-    texts = {1 + place for place in session.lines.replaced(recognised.messages[: recognised.preamble])}
+    texts = {1 + place for place in replaced_texts(session.lines, recognised.messages[: recognised.preamble])}
     return changed_places(session.fixed, fixed) & frozenset({0, *texts})
 
 

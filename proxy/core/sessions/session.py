@@ -14,7 +14,7 @@ from proxy.core.request.transcript import Transcript
 from proxy.core.sessions.cohort import ItemRecords, SessionCohort
 from proxy.core.sessions.preamble_changes import PreambleChanges
 from proxy.core.sessions.similarity import Sketch, are_alike, sketch_of
-from proxy.core.sessions.volatile_lines import HeadLines, with_evidence
+from proxy.core.sessions.volatile_lines import with_evidence
 from proxy.core.stability.document_retention import DocumentSign
 
 PreambleKey = tuple[bytes, bytes, int]
@@ -43,7 +43,8 @@ class Session:
     ``cohort_key`` and ``preamble_key``, by which the session's cohort and the changes of its preamble are found.
     ``known_by`` holds what the next request may have in common with the last one. ``noticed`` counts later requests
     with system messages within the conversation, and ``notices_new`` counts those of them that had a new one.
-    ``documents`` are the last request's retrieved documents, by their digests in the client's order.
+    ``documents`` are the last request's retrieved documents, by their digests in the client's order, and ``lines`` are its
+    system messages as hashes of their lines.
     """
 
     id: str
@@ -74,7 +75,7 @@ class Session:
     known_by: tuple[Mark, ...] = ()
     noticed: float = 0.0
     notices_new: float = 0.0
-    lines: HeadLines = field(default_factory=HeadLines)
+    lines: list[tuple[int, ...]] = field(default_factory=list)
 
     def is_movable(self, known: Recognition, message: Message) -> bool:
         """Whether a message that looks like context has been seen rendered anew in this session."""
@@ -293,7 +294,7 @@ def _session_bytes(session: Session) -> int:
     """About what a session takes: the weights of digests in tuples, of records by key, and of an empty session."""
     digests = len(session.turns) + len(session.preamble) + len(session.fixed) + sum(map(len, session.layouts))
     records = 2 * len(session.items) + len(session.candidates) + len(session.rendered_anew)
-    numbers = sum(map(len, session.lines.lines)) + len(session.sketch)
+    numbers = sum(map(len, session.lines)) + len(session.sketch)
     return 4_000 + 80 * digests + 400 * records + 60 * numbers
 
 

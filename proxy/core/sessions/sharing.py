@@ -1,7 +1,7 @@
 """What several processes know of the same sessions, cohorts and caches, brought together through named blobs.
 
-``names`` says under which names others may have left something about a request, ``adopt`` takes it over, ``snapshot``
-says what to leave for others. A name may lead to another one (a mark leads to a session's id), so a caller asks for
+A ``StateLookup`` says under which ``names`` others may have left something about a request, and can ``adopt`` it;
+``snapshot`` says what to leave for others. A name may lead to another one (a mark leads to a session's id), so a caller asks for
 names, loads what it has not asked for yet, and asks again, until there is nothing new.
 
 Of two versions the one that has seen more counts. What is lost between processes that write at once costs a forecast
@@ -46,88 +46,10 @@ OWN: Final = "own"
 Caches = Mapping[str, Cache]
 
 
-class SharedState:
-    """The sessions of one process, seen from others."""
-
-    def __init__(self, sessions: SessionTable) -> None:
-        self._sessions = sessions
-
-    def names(self, place: SessionKeys) -> list[str]:
-        """Under what names something may be known about a request, as far as can be told by now."""
-        cohorts, preambles = self._keys(place)
-        found = [*map(_lane_name, cohorts), *map(_head_name, preambles)]
-        ids = [self._sessions.known(mark) for mark in place.marks]
-        # A session that began here while its elder was not known shares marks with that one.
-        found += [_SESSION + session for session in dict.fromkeys(filter(None, [*ids, place.given_id]))]
-        # A mark that is known here needs no one's word for it.
-        found += [_mark_name(mark) for mark, known in zip(place.marks, ids, strict=True) if not known]
-        return found
-
-    def adopt(self, place: SessionKeys, blobs: Mapping[str, bytes], caches: Caches) -> None:
-        """Take over what others know. What cannot be read is passed over."""
-        for mark in place.marks:
-            pointer = blobs.get(_mark_name(mark))
-            if pointer is not None:
-                self._sessions.point(mark, pointer.decode("utf-8", "replace"))
-        for name, blob in blobs.items():
-            if name.startswith(_SESSION):
-                with suppress(Unreadable):
-                    self._take_session(blob, caches)
-        self._sessions.unite(place)
-        cohorts, preambles = self._keys(place)
-        for key in cohorts:
-            if (left := blobs.get(_lane_name(key))) is not None:
-                with suppress(Unreadable):
-                    self._take_lane(key, left, caches)
-        for preamble in preambles:
-            if (left := blobs.get(_head_name(preamble))) is not None:
-                with suppress(Unreadable):
-                    restore_head(unpacked(HEAD, left), self._sessions.preamble(preamble))
-
-    def snapshot(self, session: Session, caches: Caches, sent: Prompt, own: Prompt) -> dict[str, bytes]:
-        """What to leave for others once an exchange is settled."""
-        prompts = {SENT: sent, OWN: own}
-        path = {kind: held_along(caches[kind], prompt) for kind, prompt in prompts.items()}
-        opening = {kind: held_along(caches[kind], prompt, opening_only=True) for kind, prompt in prompts.items()}
-        blobs = {_mark_name(mark): session.id.encode() for mark in session.known_by}
-        blobs[_SESSION + session.id] = pack_session(session, path)
-        blobs[_lane_name(session.cohort_key)] = pack_lane(session.cohort, opening)
-        blobs[_head_name(session.preamble_key)] = pack_head(session.shared_head)
-        return blobs
-
-    def _keys(self, place: SessionKeys) -> tuple[set[bytes], set[PreambleKey]]:
-        """The cohorts, and the kinds of heads, that a request may belong to: its own, and its session's: instructions
-        may have changed since that began."""
-        cohorts, preambles = {place.cohort_key}, {place.preamble_key}
-        for mark in place.marks:
-            session = self._sessions.get(self._sessions.known(mark))
-            if session is not None:
-                cohorts.add(session.cohort_key)
-                preambles.add(session.preamble_key)
-        return cohorts, preambles
-
-    def _take_session(self, blob: bytes, caches: Caches) -> None:
-        packed = unpacked(SESSION, blob)
-        session = self._sessions.get(packed.id)
-        if session is None:
-            session = self._sessions.begin(packed.id, packed.cohort_key, packed.preamble_key, packed.has_tools)
-        if (packed.requests, packed.last_at) > (session.requests, session.last_at):
-            restore_session(packed, session)
-        _hold(caches, packed.held)
-
-    def _take_lane(self, key: bytes, blob: bytes, caches: Caches) -> None:
-        packed = unpacked(LANE, blob)
-        cohort = self._sessions.cohort(key, packed.has_tools)
-        if (packed.started, packed.last_at) > (cohort.started, cohort.last_at):
-            restore_lane(packed, cohort)
-        _hold(caches, packed.held)
-
-
 @dataclass(frozen=True, slots=True)
 class StateLookup:
     """Finds the state that other processes have left for one request; ``adopt`` may reveal further names to ask for."""
 
-    shared_state: SharedState
     sessions: SessionTable
     route: Route
     transcript: Transcript
@@ -137,8 +59,16 @@ class StateLookup:
     costs: Costs
 
     def names(self) -> list[str]:
-        """Under what names something may be known, as far as can be told by now."""
-        return [*self.shared_state.names(self._place()), costs_name(self.scope)]
+        """Under what names something may be known about the request, as far as can be told by now."""
+        place = self._place()
+        cohorts, preambles = self._keys(place)
+        found = [costs_name(self.scope), *map(_lane_name, cohorts), *map(_head_name, preambles)]
+        ids = [self.sessions.known(mark) for mark in place.marks]
+        # A session that began here while its elder was not known shares marks with that one.
+        found += [_SESSION + session for session in dict.fromkeys(filter(None, [*ids, place.given_id]))]
+        # A mark that is known here needs no one's word for it.
+        found += [_mark_name(mark) for mark, known in zip(place.marks, ids, strict=True) if not known]
+        return found
 
     def is_known(self) -> bool:
         """Whether the request's session is here."""
@@ -146,17 +76,73 @@ class StateLookup:
         return sessions.get(next(filter(None, map(sessions.known, place.marks)), place.given_id)) is not None
 
     def adopt(self, blobs: Mapping[str, bytes]) -> None:
-        """Take over what others know."""
-        self.shared_state.adopt(self._place(), blobs, self.caches)
-        costs = blobs.get(costs_name(self.scope))
-        if costs is not None:
+        """Take over what others know. What cannot be read is passed over."""
+        place, sessions = self._place(), self.sessions
+        for mark in place.marks:
+            pointer = blobs.get(_mark_name(mark))
+            if pointer is not None:
+                sessions.point(mark, pointer.decode("utf-8", "replace"))
+        for name, blob in blobs.items():
+            if name.startswith(_SESSION):
+                with suppress(Unreadable):
+                    self._take_session(blob)
+        sessions.unite(place)
+        cohorts, preambles = self._keys(place)
+        for key in cohorts:
+            if (left := blobs.get(_lane_name(key))) is not None:
+                with suppress(Unreadable):
+                    self._take_lane(key, left)
+        for preamble in preambles:
+            if (left := blobs.get(_head_name(preamble))) is not None:
+                with suppress(Unreadable):
+                    restore_head(unpacked(HEAD, left), sessions.preamble(preamble))
+        if (left := blobs.get(costs_name(self.scope))) is not None:
             with suppress(Unreadable):
-                self.costs.adopt(costs, self.sessions.prefix)
+                self.costs.adopt(left, sessions.prefix)
 
     def _place(self) -> SessionKeys:
         scope, model = self.route.scope, f"{self.route.name}/{self.route.model}"
         transcript = self.sessions.with_evidence(scope, model, self.transcript, self.tools)
         return self.sessions.place(scope, model, self.route.hint, transcript, self.tools)
+
+    def _keys(self, place: SessionKeys) -> tuple[set[bytes], set[PreambleKey]]:
+        """The cohorts, and the kinds of heads, that a request may belong to: its own, and its session's: instructions
+        may have changed since that began."""
+        cohorts, preambles = {place.cohort_key}, {place.preamble_key}
+        for mark in place.marks:
+            session = self.sessions.get(self.sessions.known(mark))
+            if session is not None:
+                cohorts.add(session.cohort_key)
+                preambles.add(session.preamble_key)
+        return cohorts, preambles
+
+    def _take_session(self, blob: bytes) -> None:
+        packed = unpacked(SESSION, blob)
+        session = self.sessions.get(packed.id)
+        if session is None:
+            session = self.sessions.begin(packed.id, packed.cohort_key, packed.preamble_key, packed.has_tools)
+        if (packed.requests, packed.last_at) > (session.requests, session.last_at):
+            restore_session(packed, session)
+        _hold(self.caches, packed.held)
+
+    def _take_lane(self, key: bytes, blob: bytes) -> None:
+        packed = unpacked(LANE, blob)
+        cohort = self.sessions.cohort(key, packed.has_tools)
+        if (packed.started, packed.last_at) > (cohort.started, cohort.last_at):
+            restore_lane(packed, cohort)
+        _hold(self.caches, packed.held)
+
+
+def snapshot(session: Session, caches: Caches, sent: Prompt, own: Prompt) -> dict[str, bytes]:
+    """What to leave for others once an exchange is settled."""
+    prompts = {SENT: sent, OWN: own}
+    path = {kind: held_along(caches[kind], prompt) for kind, prompt in prompts.items()}
+    opening = {kind: held_along(caches[kind], prompt, opening_only=True) for kind, prompt in prompts.items()}
+    blobs = {_mark_name(mark): session.id.encode() for mark in session.known_by}
+    blobs[_SESSION + session.id] = pack_session(session, path)
+    blobs[_lane_name(session.cohort_key)] = pack_lane(session.cohort, opening)
+    blobs[_head_name(session.preamble_key)] = pack_head(session.shared_head)
+    return blobs
 
 
 def _hold(caches: Caches, held: Mapping[str, list[SavedEntries]]) -> None:

@@ -43,19 +43,14 @@ def _sketch(message: Message) -> Sketch:
     known = message.memo.get("sketch")
     if isinstance(known, frozenset):
         return known
-    text = _text(message)[:_MAX_CHARS]
+    text = message.text
+    if text is None:
+        # To read all of a larger one would hold up everybody else.
+        text = message.lead if len(message.raw) > _MOST_BYTES else read_text(message)
+    text = text[:_MAX_CHARS]
     pieces = [line for line in text.split("\n") if line.strip()]
     if len(pieces) < _FEW_LINES:
         pieces = text.split()
     found = frozenset(nsmallest(_SIZE, {crc32(piece.encode("utf-8", "surrogatepass")) for piece in pieces}))
     message.memo["sketch"] = found
     return found
-
-
-def _text(message: Message) -> str:
-    if message.text is not None:
-        return message.text
-    if len(message.raw) > _MOST_BYTES:
-        # To read all of it would hold up everybody else.
-        return message.lead
-    return read_text(message)

@@ -21,7 +21,7 @@ from proxy.core.layout.tiers import Classic, ClassicPolicy, Piece
 from proxy.core.sessions.cohort import MAX_ITEMS, ItemRecords, SessionCohort
 from proxy.core.sessions.preamble_changes import PreambleChanges
 from proxy.core.sessions.session import Session
-from proxy.core.sessions.volatile_lines import HeadLines, VolatileRegion
+from proxy.core.sessions.volatile_lines import VolatileRegion
 from proxy.core.stability.change_rates import HistoryDivergence
 from proxy.core.stability.document_retention import MAX_DOCUMENTS, DocumentSign, State
 from proxy.core.stability.mention_calibration import CalibrationCounter, Reliance
@@ -162,7 +162,7 @@ def pack_session(session: Session, held: dict[str, list[SavedEntries]]) -> bytes
             sketch=sorted(session.sketch),
             opening=session.opening,
             routing=session.routing,
-            lines=[list(lines) for lines in session.lines.lines],
+            lines=[list(lines) for lines in session.lines],
             noticed=session.noticed,
             notices_new=session.notices_new,
             held=held,
@@ -192,7 +192,7 @@ def restore_session(packed: PackedSession, session: Session) -> None:
     session.opening = packed.opening
     session.routing = packed.routing
     session.noticed, session.notices_new = packed.noticed, packed.notices_new
-    session.lines = HeadLines([tuple(lines) for lines in packed.lines])
+    session.lines = [tuple(lines) for lines in packed.lines]
 
 
 def pack_lane(cohort: SessionCohort, held: dict[str, list[SavedEntries]]) -> bytes:
@@ -211,7 +211,7 @@ def pack_lane(cohort: SessionCohort, held: dict[str, list[SavedEntries]]) -> byt
             gaps=list(cohort.gaps),
             arrivals=list(cohort.arrivals),
             reliance=astuple(cohort.reliance),
-            documents=cohort.documents.state(),
+            documents=astuple(cohort.documents),
             held=held,
         )
     )

@@ -60,28 +60,27 @@ class VolatileRegions:
         self.add(_changed(place, before, message, [region for region in self.regions if region.place == place]))
 
 
-@dataclass(slots=True)
-class HeadLines:
-    """The system messages of a session's last request, as line hashes."""
+LineHashes = tuple[int, ...]
+"""A text by its lines, each as a hash."""
 
-    lines: list[tuple[int, ...]] = field(default_factory=list)
 
-    def follow(self, messages: Sequence[Message], evidence: VolatileRegions) -> None:
-        """A request that counts: compare, and remember."""
-        now = [line_hashes(message) for message in messages]
-        if len(self.lines) == len(now):
-            for place, (before, message) in enumerate(zip(self.lines, messages, strict=True)):
-                if before != now[place] and _is_one_text(before, now[place]):
-                    evidence.learn(place, before, message)
-        self.lines = now
+def learnt_lines(before: Sequence[LineHashes], head: Sequence[Message], evidence: VolatileRegions) -> list[LineHashes]:
+    """The lines of a request's system messages, which the session remembers. The ``evidence`` learns what has changed
+    in them since the request ``before``."""
+    now = [line_hashes(message) for message in head]
+    if len(before) == len(now):
+        for place, (lines, message) in enumerate(zip(before, head, strict=True)):
+            if lines != now[place] and _is_one_text(lines, now[place]):
+                evidence.learn(place, lines, message)
+    return now
 
-    def replaced(self, messages: Sequence[Message]) -> frozenset[int]:
-        """The places in which another text stands now, rather than the same one with a few lines changed."""
-        if len(self.lines) != len(messages):
-            return frozenset(range(max(len(self.lines), len(messages))))
-        now = [line_hashes(message) for message in messages]
-        pairs = enumerate(zip(self.lines, now, strict=True))
-        return frozenset(i for i, (before, after) in pairs if before != after and not _is_one_text(before, after))
+
+def replaced_texts(before: Sequence[LineHashes], head: Sequence[Message]) -> frozenset[int]:
+    """The places in which another text stands now, rather than the same one with a few lines changed."""
+    if len(before) != len(head):
+        return frozenset(range(max(len(before), len(head))))
+    pairs = enumerate(zip(before, map(line_hashes, head), strict=True))
+    return frozenset(i for i, (old, new) in pairs if old != new and not _is_one_text(old, new))
 
 
 def _is_one_text(before: Sequence[int], after: Sequence[int]) -> bool:

@@ -9,6 +9,7 @@ regression, each coefficient with its own certainty).
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from proxy.core.request.view import RecognisedRequest
@@ -66,20 +67,14 @@ class DocumentSign(NamedTuple):
 State = tuple[list[float], list[float], list[tuple[float, float]]]
 
 
+@dataclass(slots=True)
 class DocumentOdds:
     """What one client's requests have taught. ``whole`` are counts of requests whose documents had just changed, and
     of those that had them all before: seen, and those of them that the next request repeated."""
 
-    __slots__ = ("means", "precisions", "whole")
-
-    def __init__(self) -> None:
-        self.means = list(_PRIOR)
-        self.precisions = [1 / spread**2 for spread in _SPREAD]
-        self.whole = [(0.0, 0.0), (0.0, 0.0)]
-
-    def state(self) -> State:
-        """All that was learnt."""
-        return self.means, self.precisions, self.whole
+    means: list[float] = field(default_factory=lambda: list(_PRIOR))
+    precisions: list[float] = field(default_factory=lambda: [1 / spread**2 for spread in _SPREAD])
+    whole: list[tuple[float, float]] = field(default_factory=lambda: [(0.0, 0.0), (0.0, 0.0)])
 
     def restore(self, state: State) -> None:
         """Restore what was learnt; malformed state is ignored."""

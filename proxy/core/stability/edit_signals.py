@@ -6,7 +6,7 @@ next request. Each sign was seen to tell on recorded editing sessions (``proxy.c
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -156,30 +156,30 @@ def _shares(prompt: str, files: Iterable[ContextPiece]) -> dict[str, float]:
 
 def _defines(text: str, symbol: str) -> bool:
     """Whether the word is defined in the text, as far as the word in front of it says."""
-    at = -1
-    for _ in range(_MAX_PLACES):
-        at = text.find(symbol, at + 1)
-        if at < 0:
-            return False
-        end = at + len(symbol)
-        if _DEFINES.search(text[max(0, at - _DEFINES_CHARS) : at]) and not _is_inner(text[end : end + 1]):
-            return True
-    return False
+    return any(
+        _DEFINES.search(text[max(0, at - _DEFINES_CHARS) : at]) and not _is_inner(text[end : end + 1])
+        for at, end in _places(symbol, text, _MAX_PLACES)
+    )
 
 
 def stands(name: str, text: str) -> bool:
     """Whether the name stands in the text as a word of its own."""
     if len(name) > _MAX_NAME_CHARS:
         return False
-    at = -1
-    for _ in range(_MAX_NAME_PLACES):
-        at = text.find(name, at + 1)
+    return any(
+        not _is_inner(text[at - 1 : at]) and not _is_inner(text[end : end + 1])
+        for at, end in _places(name, text, _MAX_NAME_PLACES)
+    )
+
+
+def _places(word: str, text: str, most: int) -> Iterator[tuple[int, int]]:
+    """Where the word begins and ends in the text, the first ``most`` times."""
+    at = text.find(word)
+    for _ in range(most):
         if at < 0:
-            return False
-        end = at + len(name)
-        if not _is_inner(text[at - 1 : at]) and not _is_inner(text[end : end + 1]):
-            return True
-    return False
+            return
+        yield at, at + len(word)
+        at = text.find(word, at + 1)
 
 
 def _is_inner(character: str) -> bool:

@@ -13,7 +13,7 @@ from proxy.core.recognition.pieces import PieceKind
 from proxy.core.request.message import Message, MessageReader
 from proxy.core.request.route import Route
 from proxy.core.request.tokens import TokenCounter
-from proxy.core.sessions.volatile_lines import HeadLines, VolatileRegions, line_hashes, with_evidence
+from proxy.core.sessions.volatile_lines import VolatileRegions, learnt_lines, line_hashes, with_evidence
 from proxy.core.wire.json_body import elements
 from tests.fidelity.checker import check
 from tests.talk import Body, Talk, assistant, chat, lines, system, text_part, user
@@ -87,11 +87,11 @@ def test_a_list_of_one_text_is_read_like_a_string() -> None:
 
 
 def test_sessions_are_compared_only_while_they_have_as_many_system_messages() -> None:
-    evidence, lines = VolatileRegions(), HeadLines()
-    lines.follow([read(with_lines("a: 1"))], evidence)
-    lines.follow([read(with_lines("a: 2")), read("more")], evidence)
+    evidence = VolatileRegions()
+    lines = learnt_lines([], [read(with_lines("a: 1"))], evidence)
+    lines = learnt_lines(lines, [read(with_lines("a: 2")), read("more")], evidence)
     assert evidence.regions == ()
-    lines.follow([read(with_lines("a: 3")), read("more")], evidence)
+    learnt_lines(lines, [read(with_lines("a: 3")), read("more")], evidence)
     assert len(evidence.regions) == 1
 
 
@@ -236,7 +236,7 @@ def test_instructions_that_take_anothers_place_are_no_evidence() -> None:
     """A client goes over to another mode and back: most of the text is another."""
     architect = "\n".join([*LINES[:14], "Always reply in English."])
     ask = "\n".join(["Answer questions about the code.", "Change nothing.", "Always reply in English."])
-    evidence, lines = VolatileRegions(), HeadLines()
+    evidence, lines = VolatileRegions(), list[tuple[int, ...]]()
     for text in (architect, architect, ask, architect, ask):
-        lines.follow([read(text)], evidence)
+        lines = learnt_lines(lines, [read(text)], evidence)
     assert evidence.regions == ()

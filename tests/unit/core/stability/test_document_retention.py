@@ -1,4 +1,5 @@
 import math
+from dataclasses import astuple
 
 import pytest
 
@@ -78,8 +79,8 @@ def test_the_sign_of_a_document_for_the_next_request_has_one_more_request_and_no
 
 def test_can_be_restored_but_not_from_anything_else() -> None:
     odds, other = taught([NEW, OLD], [True, False]), DocumentOdds()
-    other.restore(odds.state())
-    assert other.state() == odds.state()
+    other.restore(astuple(odds))
+    assert other == odds
     for state in (
         ([1.0], [1.0], [(0.0, 0.0), (0.0, 0.0)]),
         ([math.nan] * 6, [1.0] * 6, [(0.0, 0.0), (0.0, 0.0)]),
@@ -87,7 +88,7 @@ def test_can_be_restored_but_not_from_anything_else() -> None:
         ([0.0] * 6, [1.0] * 6, []),
     ):
         other.restore(state)
-        assert other.state() == odds.state()
+        assert other == odds
 
 
 Documents = dict[bytes, DocumentSign]
@@ -120,7 +121,7 @@ def test_places_are_relative() -> None:
 
 def test_what_the_next_request_has_is_learnt() -> None:
     odds = DocumentOdds()
-    before = odds.state()[0][:]
+    before = odds.means[:]
     after("ab", odds=odds)
     assert odds.means == before
     after(*"abcdefgh", odds=odds)
