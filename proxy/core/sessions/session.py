@@ -43,8 +43,8 @@ class Session:
     ``cohort_key`` and ``preamble_key``, by which the session's cohort and the changes of its preamble are found.
     ``known_by`` holds what the next request may have in common with the last one. ``noticed`` counts later requests
     with system messages within the conversation, and ``notices_new`` counts those of them that had a new one.
-    ``documents`` are the last request's retrieved documents, by their digests in the client's order, and ``lines`` are its
-    system messages as hashes of their lines.
+    ``documents`` are the last request's retrieved documents, by their digests in the client's order, and ``lines`` are
+    its system messages as hashes of their lines.
     """
 
     id: str

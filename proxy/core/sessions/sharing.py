@@ -1,8 +1,8 @@
 """What several processes know of the same sessions, cohorts and caches, brought together through named blobs.
 
 A ``StateLookup`` says under which ``names`` others may have left something about a request, and can ``adopt`` it;
-``snapshot`` says what to leave for others. A name may lead to another one (a mark leads to a session's id), so a caller asks for
-names, loads what it has not asked for yet, and asks again, until there is nothing new.
+``snapshot`` says what to leave for others. A name may lead to another one (a mark leads to a session's id), so a caller
+asks for names, loads what it has not asked for yet, and asks again, until there is nothing new.
 
 Of two versions the one that has seen more counts. What is lost between processes that write at once costs a forecast
 its sharpness, never a request.
