@@ -23,7 +23,6 @@ from proxy.core.layout.layout import Layout
 from proxy.core.planner.analysis import PlanAnalysis
 from proxy.core.providers import CacheProfile, Dialect, Family
 from proxy.core.request.message import SYSTEM_ROLES
-from proxy.core.sessions.session import Session
 from proxy.core.shadow.shadow_caches import cost_of
 from proxy.core.wire.json_body import Members, Unreadable, elements, members_of, parse_members, splice, value
 
@@ -88,12 +87,6 @@ def _mass(gap: float, start_s: float, end_s: float) -> float:
     return math.log(high / low) / (2 * math.log(_SPREAD)) if high > low > 0 else 0.0
 
 
-def past_of(session: Session) -> ReturnTimes:
-    """What the session and others like it have shown."""
-    gaps = session.cohort.gaps
-    return ReturnTimes(gaps, _GONE + min(max(0, session.cohort.started - 1), len(gaps)))
-
-
 def refreshes(past: ReturnTimes, life_s: float, cost: float, gain: float, most: int) -> int:
     """How many refreshes in a row are worth sending, if the client does not return meanwhile: the first one that no
     longer pays, with all that may follow it, ends the series. ``gain`` is what finding the prefix alive saves."""
@@ -120,7 +113,8 @@ def margin_of(life_s: float) -> float:
 def refresh_plan(analysis: PlanAnalysis, body: bytes, cache: Cache, now: float) -> RefreshPlan | None:
     """What keeps alive the prefix of a request whose ``body`` was sent at ``now``; None where nothing would pay."""
     profile, layout, marks = analysis.profile, analysis.choice.layout, analysis.choice.marks
-    past = past_of(analysis.session)
+    cohort = analysis.session.cohort
+    past = ReturnTimes(cohort.gaps, _GONE + min(max(0, cohort.started - 1), len(cohort.gaps)))
     if profile.family is Family.NONE or not 0 < profile.read < profile.write or not past.has_paused(profile):
         return None
     short = _short_form(body, profile)

@@ -1,6 +1,5 @@
 """Which files have the words of a prompt: what is asked for in plain words is mostly done where they stand."""
 
-import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -9,8 +8,10 @@ from zlib import crc32
 from proxy.core.lru import Bounded
 from proxy.core.request.item import ContextPiece
 
-# Shorter ones are rarely what a text is about. Underscores part words, so that identifiers are read as what they say.
-_WORD = re.compile(r"[a-z]{4,}")
+# Shorter words are rarely what a text is about.
+_SHORTEST_CHARS = 4
+# All but letters part words: identifiers are read as what they say. (A regular expression takes half as long again.)
+_LETTERS = bytes(code if ord("a") <= code <= ord("z") else ord(" ") for code in range(256))
 _MAX_PROMPT_WORDS = 60
 _MAX_FILE_CHARS = 100_000
 
@@ -38,8 +39,8 @@ class FileWords:
             return {}
         known = [self._words(item) for item in files.values()]
         found = [0.0] * len(known)
-        for word in list(dict.fromkeys(_WORD.findall(prompt.lower())))[:_MAX_PROMPT_WORDS]:
-            checksum = crc32(word.encode())
+        for word in list(dict.fromkeys(_words_of(prompt)))[:_MAX_PROMPT_WORDS]:
+            checksum = crc32(word)
             holders = [place for place, words in enumerate(known) if _has(words, checksum)]
             if len(holders) < len(known):
                 for place in holders:
@@ -50,10 +51,15 @@ class FileWords:
     def _words(self, item: ContextPiece) -> Checksums:
         words = self._known.get(item.digest)
         if words is None:
-            found = set(_WORD.findall(item.text[:_MAX_FILE_CHARS].lower()))
-            words = self._known[item.digest] = array("I", sorted({crc32(word.encode()) for word in found}))
+            found = set(_words_of(item.text[:_MAX_FILE_CHARS]))
+            words = self._known[item.digest] = array("I", sorted(set(map(crc32, found))))
         self._known.used(item.digest)
         return words
+
+
+def _words_of(text: str) -> list[bytes]:
+    parts = text.lower().encode("utf-8", "surrogatepass").translate(_LETTERS).split()
+    return [part for part in parts if len(part) >= _SHORTEST_CHARS]
 
 
 def _has(words: Checksums, checksum: int) -> bool:

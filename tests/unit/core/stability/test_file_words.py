@@ -44,6 +44,11 @@ def test_short_words_and_endless_prompts_are_not_read() -> None:
     assert FileWords().shares(f"{endless} three", chat) == {}
 
 
+def test_all_but_letters_part_words_and_half_characters_can_be_read() -> None:
+    chat = files(a="Parse_Header2\ud800\n", b="parseheader\n")
+    assert FileWords().shares("parse the\udc00HEADER", chat) == {"a": 0.5, "b": -0.5}
+
+
 def test_what_is_known_is_bounded() -> None:
     words = FileWords(capacity_bytes=3_000)
     for number in range(100):
