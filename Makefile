@@ -33,7 +33,7 @@ serve: $(STAMP) ## run the proxy, with config.yaml if there is one: make serve A
 	.venv/bin/stratiform serve $(or $(ARGS),$(if $(wildcard config.yaml),--config config.yaml))
 
 test: $(STAMP) ## the fast tests
-	$(RUN) pytest -n 4 --dist worksteal -m "not slow" $(ARGS)
+	$(RUN) pytest -n auto --maxprocesses 4 --dist worksteal -m "not slow" $(ARGS)
 
 test-all: $(STAMP) ## every test
 	STRATIFORM_EXAMPLES=all $(RUN) pytest -n 2 --dist worksteal $(ARGS)

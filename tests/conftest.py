@@ -41,7 +41,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """What was collected stays until the end, so the collector of garbage need not look through it again and again."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 

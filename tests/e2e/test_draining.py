@@ -57,7 +57,8 @@ def is_refused(proxy: Fleet) -> bool:
     return False
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 3])
 def test_new_connections_are_refused_at_once_while_a_stream_ends(tmp_path: Path, workers: int) -> None:
     slow = Slow()
     with (

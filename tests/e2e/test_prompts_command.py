@@ -8,6 +8,7 @@ import pytest
 
 from proxy.cli import main
 from tests.e2e.test_prompts import text_of, world
+from tests.examples import sampled
 
 PROMPTS = """
     models:
@@ -17,7 +18,7 @@ PROMPTS = """
 """
 
 
-@pytest.mark.parametrize("model", ["gpt", "cheap", "claude"])
+@pytest.mark.parametrize("model", sampled(["gpt", "cheap", "claude"], 3))
 @pytest.mark.parametrize(
     ("team", "persona", "context"), [("red", "", {}), ("blue", "loud", {"mission": {"goal": "g"}})]
 )

@@ -14,6 +14,7 @@ from starlette.types import Message, Receive, Send
 
 from proxy.testing import serving
 from tests.e2e.provider import Reply, Scripted, Seen, completion, read_body, replies
+from tests.examples import sampled
 from tests.fidelity.checker import check
 from tests.prompt_files import write_prompts
 from tests.receiver import send_whole
@@ -118,7 +119,7 @@ def unmarked(reads: Reply) -> Reply:
     return reply
 
 
-@pytest.mark.parametrize("profile", ['""', "mine"])
+@pytest.mark.parametrize("profile", sampled(['""', "mine"], 2, 1))
 def test_a_refused_layout_is_followed_by_the_original_with_the_operators_texts(tmp_path: Path, profile: str) -> None:
     with world(tmp_path, unmarked(replies(completion())), profile=profile) as there:
         reasons = []

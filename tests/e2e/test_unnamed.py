@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from proxy.settings import ConfigError
+from tests.examples import sampled
 from tests.security.world import CONFIG, KEYS, World, chat, world_of
 
 SAYS = "x-stratiform-deployment"
@@ -80,7 +81,7 @@ def test_the_operator_may_say_which(config: str, said: str) -> None:
         assert (reply.status, reply.header(SAYS)) == (200, said)
 
 
-@pytest.mark.parametrize("name", ["none", "far"])
+@pytest.mark.parametrize("name", sampled(["none", "far"], 2))
 def test_a_default_that_cannot_serve_is_refused_at_the_start(name: str) -> None:
     config = OPEN.replace("router_settings:", f"{LITELLM}router_settings:")
     config = config.replace("stratiform:\n", f"stratiform:\n  default_model: {name}\n")

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from tests.examples import chosen
 from tests.fuzz.cases import case
 from tests.fuzz.growth import pumped, superlinear
 from tests.fuzz.run import MOST_GROWTH, run
@@ -39,11 +40,12 @@ def test_an_app_whose_work_grows_too_fast_is_found() -> None:
     assert asyncio.run(superlinear(linear, 1, 3)) == ""
 
 
-def test_a_few_hundred_cases() -> None:
-    report = run(400, seed=1)
+@pytest.mark.parametrize("count", chosen([150, 400], 150))
+def test_a_few_hundred_cases(count: int) -> None:
+    report = run(count, seed=1)
     assert report.failures == []
-    assert report.count == 400
-    assert report.statuses[200] > 20
+    assert report.count == count
+    assert report.statuses[200] > count // 20
 
 
 @pytest.mark.slow

@@ -24,7 +24,6 @@ from tests.examples import examples
 from tests.talk import assistant, calling, result, system, user
 from tests.windows import TEXTS, Body
 
-ENCODE = local_encode()
 PIECES = st.sampled_from(
     ["def f(x):\n", "return 1\n", "    if x == 1:\n        y += x\n", "}\n\n", " ", "\t", "\n", "   ", '\\"', "\r\n"]
     + [
@@ -94,8 +93,8 @@ def tokens_in(messages: list[dict[str, Any]]) -> int:
     """The tokens of messages, counted here by what they say."""
     tokens = 0
     for message in messages:
-        tokens += ENCODE(message["content"]) + MESSAGE_OVERHEAD_TOKENS if message["content"] is not None else 0
-        tokens += sum(ENCODE(json.dumps(call)) for call in message.get("tool_calls") or ())
+        tokens += local_encode()(message["content"]) + MESSAGE_OVERHEAD_TOKENS if message["content"] is not None else 0
+        tokens += sum(local_encode()(json.dumps(call)) for call in message.get("tool_calls") or ())
     return tokens
 
 
@@ -104,8 +103,8 @@ def tokens_in(messages: list[dict[str, Any]]) -> int:
 def test_what_is_sent_never_exceeds_the_budget_as_the_models_tokenizer_counts(
     talk: list[Body], parts: WindowParts, profile: CapabilityProfile, inset: Inset, scale: float
 ) -> None:
-    reader = RequestReader(quick(ENCODE), (), 1 << 22)
-    windows = ContextWindows(reader, ENCODE, ModelFacts(), TEXTS)
+    reader = RequestReader(quick(local_encode()), (), 1 << 22)
+    windows = ContextWindows(reader, local_encode(), ModelFacts(), TEXTS)
     body = json.dumps({"model": "m", "messages": talk}).encode()
     deployment = Deployment("m", "m", Transport.EMBEDDED, OPENAI)
     composed = ComposedRequest(profile=profile, parts=parts, inset=inset)

@@ -31,6 +31,7 @@ def trace(bodies: Iterable[Body]) -> Trace:
     return Trace("assembly", [Step(1000.0 + 40 * n, "s", json.dumps(body).encode()) for n, body in enumerate(bodies)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "most"),
     [
@@ -55,7 +56,7 @@ def test_without_the_words_of_such_clients_it_costs_much_more() -> None:
 
 
 @pytest.mark.parametrize("policy", ["economic", pytest.param("classic", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", sampled(SESSIONS, 2))
+@pytest.mark.parametrize("name", sampled(SESSIONS, 5))
 def test_everything_is_said_once(name: str, policy: str) -> None:
     talk = Talk(profile=ANTHROPIC, policy=policy)
     talk.planner = type(talk.planner)(talk.encode, ALL, policy)

@@ -10,7 +10,7 @@ import pytest
 from proxy.demo.structured.fidelity import losses
 from proxy.demo.structured.forms import Form, Sending, sendings
 from proxy.demo.structured.history import Commit, History
-from proxy.demo.structured.package import PACKAGE, installed_files, quiet_and_busy
+from proxy.demo.structured.package import PACKAGE, busy, installed_files
 from proxy.demo.structured.session import turns
 
 Change = Callable[[list[Any]], object]
@@ -18,7 +18,7 @@ Change = Callable[[list[Any]], object]
 
 @pytest.fixture(scope="module")
 def sending() -> Sending:
-    steps = list(turns(quiet_and_busy(PACKAGE, installed_files(PACKAGE), 6)[1]))
+    steps = list(turns(busy(PACKAGE, installed_files(PACKAGE), 6)))
     return list(sendings(Form.EDITOR_SELECTED, steps, "s"))[-1]
 
 

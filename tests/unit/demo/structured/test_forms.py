@@ -9,7 +9,7 @@ from plugins.aider import AiderRecogniser
 from proxy.core.recognition.pieces import MessageKind, PieceKind
 from proxy.demo.editor_chat import RULES
 from proxy.demo.structured.forms import GOALS, Form, Sending, editor_files, sendings
-from proxy.demo.structured.package import PACKAGE, installed_files, quiet_and_busy
+from proxy.demo.structured.package import PACKAGE, busy, installed_files
 from proxy.demo.structured.session import Turn, turns
 
 STRUCTURED = [form for form in Form if form.is_structured]
@@ -17,7 +17,7 @@ STRUCTURED = [form for form in Form if form.is_structured]
 
 @pytest.fixture(scope="module")
 def steps() -> list[Turn]:
-    return list(turns(quiet_and_busy(PACKAGE, installed_files(PACKAGE), 9)[1]))
+    return list(turns(busy(PACKAGE, installed_files(PACKAGE), 9)))
 
 
 def section(sending: Sending) -> dict[str, Any]:

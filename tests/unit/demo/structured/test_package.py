@@ -13,7 +13,6 @@ from proxy.demo.structured.package import (
     installed_files,
     package_source,
     quiet,
-    quiet_and_busy,
 )
 from tests.examples import chosen
 
@@ -24,13 +23,13 @@ def files() -> dict[str, str]:
 
 
 @cache
-def histories() -> dict[str, History]:
-    return {history.name: history for history in quiet_and_busy(package_source(PACKAGE), files())}
+def history_of(name: str) -> History:
+    return {"quiet": quiet, "busy": busy}[name](package_source(PACKAGE), files())
 
 
 @pytest.mark.parametrize("name", chosen(["quiet", "busy"], "quiet"))
 def test_a_history_ends_with_exactly_the_files_of_the_package(name: str) -> None:
-    history = histories()[name]
+    history = history_of(name)
     assert history.states()[-1] == files()
     assert history.files != files()
     assert len(history.commits) == TURNS
@@ -46,7 +45,7 @@ def test_the_same_package_gives_the_same_history(make: object) -> None:
 
 @pytest.mark.parametrize("name", chosen(["quiet", "busy"], "quiet"))
 def test_every_commit_adds_whole_lines_and_leaves_modules(name: str) -> None:
-    history = histories()[name]
+    history = history_of(name)
     for before, commit in zip(history.states(), history.commits, strict=False):
         for path, after in commit.changes.items():
             assert after is not None
@@ -58,19 +57,20 @@ def test_every_commit_adds_whole_lines_and_leaves_modules(name: str) -> None:
             assert all(line in left for line in before[path].splitlines()), "the old lines are there, in their order"
 
 
+@pytest.mark.slow
 def test_the_quiet_history_stays_with_a_file_and_the_busy_one_does_not() -> None:
-    one, other = histories()["quiet"], histories()["busy"]
+    one, other = history_of("quiet"), history_of("busy")
     assert {len(commit.changes) for commit in one.commits} == {1}
     assert len(one.changed()) == 5
     assert {len(commit.changes) for commit in other.commits} == {2, 3, 4}
     assert len(other.changed()) > 20
 
 
-def test_a_commit_says_what_it_adds_and_where() -> None:
-    for history in histories().values():
-        for commit in history.commits:
-            assert commit.message.startswith("Add ")
-            assert all(f" in {path}" in commit.message for path in commit.changes)
+@pytest.mark.parametrize("name", chosen(["quiet", "busy"], "quiet"))
+def test_a_commit_says_what_it_adds_and_where(name: str) -> None:
+    for commit in history_of(name).commits:
+        assert commit.message.startswith("Add ")
+        assert all(f" in {path}" in commit.message for path in commit.changes)
 
 
 def test_files_without_parts_make_no_history() -> None:
