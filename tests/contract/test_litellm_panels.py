@@ -125,7 +125,7 @@ SESSIONS = [chat, loop, summary, thinking, repeated, own_tools, classic, frozen,
 
 
 @EACH
-@pytest.mark.parametrize("session", chosen(SESSIONS, loop, summary))
+@pytest.mark.parametrize("session", chosen(SESSIONS, loop))
 def test_the_provider_takes_each_request_in_both_orders(
     name: str, session: Callable[[Sender], Iterator[tuple[Body, Body]]]
 ) -> None:

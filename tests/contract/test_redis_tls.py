@@ -156,6 +156,7 @@ def test_a_certificate_for_another_host_is_refused(server: TlsServer) -> None:
     assert said.endswith("'localhost'")
 
 
+@pytest.mark.slow
 def test_certificates_may_be_renewed_by_the_same_authority_and_by_another(tmp_path: Path) -> None:
     trusted = tmp_path / "trusted.pem"
 

@@ -94,6 +94,7 @@ def test_a_change_that_a_test_notices_is_killed_and_the_others_survive(repositor
     assert (repository / "proxy/small.py").read_text() == SOURCE
 
 
+@pytest.mark.slow
 def test_tests_that_fail_without_a_change_judge_nothing(repository: Path) -> None:
     (repository / "tests/test_small.py").write_text("def test_nothing():\n    raise AssertionError('broken before')\n")
     with pytest.raises(FailingTestsError, match="broken before"):

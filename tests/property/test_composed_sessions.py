@@ -100,7 +100,7 @@ def hold(steps: Sequence[Step], profile: str, mode: Mode, share: float) -> Chain
     return chain
 
 
-@pytest.mark.parametrize("profile", PROFILE_NAMES)
+@pytest.mark.parametrize("profile", sampled(PROFILE_NAMES, 3))
 @pytest.mark.parametrize("session", sampled(SESSIONS, 2))
 def test_sessions_hold_at_a_full_window(session: str, profile: str) -> None:
     steps = SESSIONS[session]().trace().steps[:60]

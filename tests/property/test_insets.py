@@ -62,7 +62,7 @@ def said(body: Body, index: int) -> str:
 
 
 @pytest.mark.parametrize("mode", sampled([Mode.OBSERVE, Mode.MARK, Mode.TIER], 3, 2))
-@pytest.mark.parametrize("profile", ["anthropic", "openai"])
+@pytest.mark.parametrize("profile", sampled(["anthropic", "openai"], 2))
 def test_sessions_that_are_made_here_hold(mode: Mode, profile: str) -> None:
     again = [hold(sample.trace().steps, mode, profile) for sample in (chat_page(), environment_agent(), tool_agent())]
     # Where nobody marks, nothing is stored, and no text is worth being sent again.

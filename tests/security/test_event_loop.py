@@ -53,7 +53,7 @@ def taken_apart(body: bytes) -> None:
         demand_of("POST", "/completions", head.asked)
 
 
-@pytest.mark.parametrize("name", sampled(sorted(WIRE), 2))
+@pytest.mark.parametrize("name", sampled(sorted(WIRE), 3))
 def test_a_body_is_taken_apart_in_linear_time(name: str) -> None:
     assert_linear(taken_apart, WIRE[name], 256 * KIB)
 
@@ -193,7 +193,7 @@ def test_no_long_text_is_decoded_in_one_call(name: str, monkeypatch: pytest.Monk
     assert 0 < decoder.most < 1.1 * PIECE_BYTES
 
 
-@pytest.mark.parametrize("name", sampled(sorted(CHATS), 2, 1))
+@pytest.mark.parametrize("name", sampled(sorted(CHATS), 7, 1))
 def test_a_chat_is_planned_in_linear_time(name: str) -> None:
     def work(body: bytes) -> None:
         planner = TierPlanner(counting(), recognisers(build_plugin_manager()))

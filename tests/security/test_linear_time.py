@@ -350,7 +350,7 @@ _SLOW = ("evidence", "redaction of keys")
 
 
 @pytest.mark.parametrize("is_sample", [True, pytest.param(False, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", sampled(_ROUTINES, 2))
+@pytest.mark.parametrize("name", sampled(_ROUTINES, 3))
 def test_no_text_is_hard_for_a_routine(name: str, *, is_sample: bool) -> None:
     # The short run takes a sample of the texts; each routine sees all of them in the long one.
     step = (7 if is_sample else 1) * (5 if name in _SLOW else 1)

@@ -61,7 +61,7 @@ _ATTRIBUTES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("attribute", sampled(_ATTRIBUTES, 5))
+@pytest.mark.parametrize("attribute", sampled(_ATTRIBUTES, 9))
 def test_no_object_gives_an_attribute_of_pythons(attribute: str) -> None:
     for value in _OBJECTS:
         for path in (f"({value}).{attribute}", f"({value})[custom.wanted]"):

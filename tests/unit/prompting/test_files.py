@@ -9,6 +9,7 @@ from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import Condition, Prompt, Variable
 from proxy.prompting.files import MOST_BYTES, PromptFileError, markdown_files, read_file, read_prompt
 from proxy.prompting.sources import Sources
+from tests.examples import sampled
 
 PATH = Path("prompts/greeting.md")
 WHOLE = """---
@@ -142,7 +143,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("mistake", sampled(MISTAKES, 2))
 def test_a_mistake_is_told_with_the_file_and_the_field(mistake: str) -> None:
     text, message = MISTAKES[mistake]
     with pytest.raises(PromptFileError, match=message) as raised:

@@ -37,7 +37,7 @@ def check_order(one: Comparison, profile: CacheProfile) -> None:
     assert one.violations == []
 
 
-@pytest.mark.parametrize("trace", sampled(SAMPLES, 2))
+@pytest.mark.parametrize("trace", sampled(SAMPLES, 4))
 @pytest.mark.parametrize(
     "profile",
     [ANTHROPIC, *(pytest.param(profile, marks=pytest.mark.slow) for profile in (OPENAI, DEEPSEEK))],
