@@ -165,8 +165,9 @@ def pieces(body: Body) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @EACH
-@pytest.mark.parametrize("session", chosen([chat, loop], loop))
+@pytest.mark.parametrize("session", [chat, loop])
 def test_what_is_added_for_a_provider_breaks_no_cache(
     name: str, session: Callable[[Sender], Iterator[tuple[Body, Body]]]
 ) -> None:

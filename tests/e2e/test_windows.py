@@ -205,6 +205,7 @@ def test_of_the_profiles_window_and_the_models_the_smaller_one_counts(tmp_path: 
 # --- a conversation over a small window
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "prompts"),
     [("tier", PROMPTS), pytest.param("observe", "", marks=pytest.mark.slow),
@@ -239,6 +240,7 @@ def test_sixty_turns_over_a_small_window_keep_their_prefix_between_cuts(
         assert trimmed == sum(2 * number + 1 - one.count('"role":"') + bool(prompts) for number, one in enumerate(sent))
 
 
+@pytest.mark.slow
 def test_tool_groups_go_whole(tmp_path: Path) -> None:
     def group(number: int) -> list[Any]:
         ids = [f"c{number}-{each}" for each in range(3)]

@@ -11,6 +11,7 @@ from proxy.demo.editor_chat import RULES
 from proxy.demo.structured.forms import GOALS, Form, Sending, editor_files, sendings
 from proxy.demo.structured.package import PACKAGE, busy, installed_files
 from proxy.demo.structured.session import Turn, turns
+from tests.examples import sampled
 
 STRUCTURED = [form for form in Form if form.is_structured]
 
@@ -25,7 +26,7 @@ def section(sending: Sending) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("form", sampled(Form, 3))
 def test_system_prompt_history_and_prompt_are_the_same_in_all_forms(form: Form, steps: list[Turn]) -> None:
     for turn, sending in zip(steps, sendings(form, steps, "s"), strict=True):
         messages = sending.request.body["messages"]
