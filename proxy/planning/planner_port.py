@@ -118,15 +118,19 @@ class Planning:
         assert self._structured is not None
         mode, now = request.mode, request.now
         arranged = await self._structured.arrange(chat, request.deployment, mode)
-        parsed = request.parsed if arranged.body is chat.body else self.parse(arranged.body)
+        parsed = request.parsed if arranged.body is chat.body else await self._parsed(arranged.body)
         plan = await self._plan(parsed, replace(route, moving=arranged.moving), arranged.mode, now)
         if arranged.fallback is arranged.body:
             return arranged.concluded(plan, mode)
-        flat = request.parsed if arranged.fallback is chat.body else self.parse(arranged.fallback)
+        flat = request.parsed if arranged.fallback is chat.body else await self._parsed(arranged.fallback)
         original = self._planner.read(flat, route, Mode.OBSERVE, now).original
         if plan.reason is Reason.BARRED:
             return replace(arranged.concluded(plan, mode), body=original, original=original, reason=Reason.BARRED)
         return replace(arranged.concluded(plan, mode), original=original)
+
+    async def _parsed(self, body: bytes) -> ParsedBody:
+        """The body, parsed beside the event loop where it is large."""
+        return await self._aside.run_large(len(body), self.parse, body)
 
     async def _plan(self, parsed: ParsedBody, route: Route, mode: Mode, now: float) -> Plan:
         with suppress_and_log("planner.read_ahead"):
