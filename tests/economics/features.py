@@ -80,6 +80,8 @@ FEATURES = (
     Feature("an operator's texts are sent again with their turns", "proxy.core.prompts.turn_texts:applies_again",
             always(False), ("demo-agent-reminded", "anthropic")),
     Feature("the one-hour life", "proxy.core.forecast.pauses:outlook", always(None), ("made-forgetful", "anthropic")),
+    Feature("pauses promise more than they keep", "proxy.core.forecast.pauses:_CAUTION", constant(1.0),
+            ("made-forgetful", "anthropic")),
     Feature("panels stand where the conversation stood when they changed",
             "proxy.planning.arranger:Arranger._chronological",
             lambda old: lambda self, chat, profile, wants: chat, ("made-panels", "anthropic")),

@@ -35,6 +35,9 @@ _CHANCE_SEEN_HERE = 0.3
 _COHORT_WEIGHT = 8.0
 # Certainty that no finite record gives.
 _MOST = 0.95
+# A pause that is expected promises more than it keeps: without this, sessions of a few pauses in a row, and then none,
+# pay up to 13 % more than five minutes alone would have cost (measured; a client that always pauses loses nothing).
+_CAUTION = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class PauseForecast:
         """What reading this layout after a pause is worth."""
         after = replace(self.forecast, body=self.pause, opened=self.pause).positions(layout, is_natural=is_natural)
         # If it is not protected now, the next request can do it for little, unless the pause comes first once more.
-        chances = [chance / (1.0 - min(chance, _MOST)) for chance in after]
+        chances = [_CAUTION * chance / (1.0 - min(chance, _MOST)) for chance in after]
         later = now + self.profile.life_s + self.profile.slack_s + 1.0
         held = cache.held(layout.prompt({}), later)
         spans = tuple(map(_span, layout.ends, (0, *layout.ends), chances))
