@@ -6,7 +6,9 @@ stays last; context stands before it; a context message's opening and acknowledg
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from proxy.core.digest import digest
 from proxy.core.layout.layout import NOTICE

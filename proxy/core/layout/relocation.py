@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from proxy.core.digest import digest
 from proxy.core.layout.orders import RequestElements
 from proxy.core.recognition.fixed_texts import TAG_CLOSE, TAG_OPEN
@@ -73,7 +75,7 @@ def _fixed_parts(message: Message, index: int, counter: TokenCounter) -> Element
             own = Part(PartKind.TEXT, key, counter.count(key, kept.text), kept.index, bool(kept.text.strip()))
             own = own if parts else beside(message, own)
         if not parts and not (kept.is_whole and kept.index == 0):
-            own = replace(own, tokens=own.tokens + MESSAGE_OVERHEAD_TOKENS)
+            own = structs.replace(own, tokens=own.tokens + MESSAGE_OVERHEAD_TOKENS)
         parts.append(own)
     return parts_element(ElementKind.SYSTEM, message.role, parts, index)
 

@@ -1,8 +1,11 @@
 """Elements: what stands in a request as one thing that a layout can place."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from proxy.core.digest import digest
 from proxy.core.request.item import ContextPiece
@@ -31,8 +34,7 @@ class ElementKind(StrEnum):
     """Volatile lines that were moved out of the system messages, in the documented tag."""
 
 
-@dataclass(frozen=True, slots=True)
-class Element:
+class Element(Struct, frozen=True):
     """The smallest thing that is moved as a whole. ``digest`` covers exactly the bytes sent for it.
 
     ``message`` is the client's message that is written (MESSAGE), or whose members other than the content are written

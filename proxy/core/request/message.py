@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
 
 import orjson
-from msgspec import Raw
+from msgspec import Raw, Struct, field
+from msgspec.structs import replace
 
 from proxy.core.caches.prompt import Life
 from proxy.core.digest import digest
@@ -32,8 +34,7 @@ class PartKind(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True, gc=False):
     """One position of a provider's cache. ``digest`` covers role and content, never a marker.
 
     ``index`` is the place in the content list, -1 for string content, and for a tool call its place among the calls.
@@ -48,8 +49,7 @@ class Part:
     own_mark: Life | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True, eq=False):
     """A message and what is known of it. ``raw`` is the client's own JSON; ``digest`` covers it without markers.
 
     ``text`` is kept only where ``recognition`` needs it again; ``lead`` is the text's beginning. ``cut_digests``
@@ -69,7 +69,7 @@ class Message:
     text: str | None
     recognition: Recognition | None
     cut_digests: tuple[bytes, ...] = ()
-    memo: dict[object, object] = field(default_factory=dict, compare=False, repr=False)
+    memo: dict[object, object] = field(default_factory=dict)
 
 
 LEAD_CHARS = 200
@@ -94,7 +94,29 @@ def _key(content: bytes) -> _Key:
     return len(content), content[:96], content[-96:]
 
 
-_Content = tuple[tuple[Part, ...], str | None, Recognition | None, tuple[bytes, ...], bool]
+class _Content(NamedTuple):
+    """What a message says: its parts, and where all of it is one text, that text, what it was recognised as, and the
+    digests of its pieces."""
+
+    parts: tuple[Part, ...]
+    is_list: bool
+    text: str | None = None
+    recognition: Recognition | None = None
+    cuts: tuple[bytes, ...] = ()
+
+
+class _ListPart(NamedTuple):
+    """A part of a list. ``text`` is its text where it is text and nothing else but a marker: what carries more keys is
+    never taken apart."""
+
+    raw: Raw
+    members: Members
+    text: str | None
+
+
+_Calls = tuple[tuple[Part, ...], tuple[str, ...]]
+_NO_CALLS: _Calls = ((), ())
+_NO_MEMBERS: Members = MappingProxyType({})
 
 
 class MessageReader:
@@ -151,73 +173,46 @@ class MessageReader:
 
     def _parse(self, raw: bytes) -> Message:
         plain = _plain(raw)
-        members: Members = {} if plain is not None else members_of(raw)
-        role = plain[0] if plain is not None else value(members["role"]) if "role" in members else None
-        if not isinstance(role, str):
-            raise Unreadable("a message without a role")
         if plain is not None:
-            parts, text, recognition, cuts, is_list = self._text(role, plain[1], None)
-        else:
-            parts, text, recognition, cuts, is_list = self._content(role, members)
-        calls, call_ids = self._calls(members)
-        answers = text_value(members["tool_call_id"]) if "tool_call_id" in members else None
-        body = [role.encode(), *(p.digest for p in parts), *(c.digest for c in calls)]
-        rest = [k.encode() + bytes(v) for k, v in members.items() if k not in _HASHED_ELSEWHERE]
-        body += rest
-        positions = _with_rest((*parts, *calls), members) if rest else (*parts, *calls)
-        return Message(
-            raw=raw,
-            role=role,
-            digest=digest(*body),
-            parts=positions,
-            tokens=sum(p.tokens for p in positions),
-            is_list=is_list,
-            has_marks=plain is None and (b'"cache_control"' in raw or b'"prompt_cache_breakpoint"' in raw),
-            call_ids=call_ids,
-            answers=answers if isinstance(answers, str) else None,
-            lead=(text or "")[:LEAD_CHARS],
-            text=text if recognition is not None else None,
-            recognition=recognition,
-            cut_digests=cuts,
-        )
+            role, text = plain
+            return _message(raw, role, self._text(role, text, None))
+        members = members_of(raw)
+        said = value(members["role"]) if "role" in members else None
+        if not isinstance(said, str):
+            raise Unreadable("a message without a role")
+        return _message(raw, said, self._content(said, members), members, self._calls(members))
 
     def _text(self, role: str, text: str, mark: Life | None, index: int = -1) -> _Content:
         """Content that is one text: a string, or the list's part of this ``index``."""
         known = recognise_text(self._recognisers, role, text)
         cuts = _cut_digests(text, known)
-        return (self._text_part(role, text, index, mark, known, cuts),), text, known, cuts, index >= 0
+        return _Content((self._text_part(role, text, index, mark, known, cuts),), index >= 0, text, known, cuts)
 
     def _content(self, role: str, members: Members) -> _Content:
-        """Parts; the text where the content is one text, what it was recognised as, and the digests of its pieces;
-        whether it is a list."""
-        content = members.get("content")
-        level_mark = marker_of(members)
+        content, mark = members.get("content"), marker_of(members)
         if content is None or bytes(content) == b"null":
-            return (), None, None, (), False
+            return _Content((), is_list=False)
         first = bytes(memoryview(content)[:1])
         if first == b'"':
             text = text_value(content)
             if not isinstance(text, str):
                 raise Unreadable("content is not text")
-            return self._text(role, text, level_mark)
+            return self._text(role, text, mark)
         if first != b"[":
             raise Unreadable("content is neither text nor a list")
-        raw_parts = elements(content)
+        listed = [_list_part(raw) for raw in elements(content)]
         if role == "tool":
-            return (self._result_part(raw_parts, level_mark),), None, None, (), True
-        if len(raw_parts) == 1 and (text := _only_text(raw_parts[0])) is not None:
-            return self._text(role, text, marker_of(members_of(raw_parts[0])), 0)
-        parts = tuple(self._list_part(role, raw, index) for index, raw in enumerate(raw_parts))
-        if role in SYSTEM_ROLES and (known := self._texts(role, raw_parts)) is not None:
-            return parts, *known, True
-        return parts, None, None, (), True
+            return _Content((self._result_part(listed, mark),), is_list=True)
+        if len(listed) == 1 and listed[0].text is not None:
+            return self._text(role, listed[0].text, marker_of(listed[0].members), 0)
+        parts = tuple(self._part(role, each, index) for index, each in enumerate(listed))
+        return self._texts(role, listed, parts) or _Content(parts, is_list=True)
 
-    def _texts(self, role: str, raw_parts: Sequence[Raw]) -> tuple[str, Recognition, tuple[bytes, ...]] | None:
+    def _texts(self, role: str, listed: Sequence[_ListPart], parts: tuple[Part, ...]) -> _Content | None:
         """A system message of several texts in which something tells the time: all of it, cut where its parts end, too.
         None for any other: documents are looked for in a single text only."""
-        found = [_only_text(raw) for raw in raw_parts]
-        texts = [text for text in found if text is not None]
-        if len(texts) < len(found):
+        texts = [each.text for each in listed if each.text is not None]
+        if role not in SYSTEM_ROLES or len(texts) < len(listed):
             return None
         cuts: list[Cut] = []
         start = 0
@@ -240,7 +235,7 @@ class MessageReader:
             return None
         joined = "".join(texts)
         system = Recognition("system", MessageKind.SYSTEM, tuple(cuts))
-        return joined, system, tuple(piece_digest(joined[c.start : c.end]) for c in cuts)
+        return _Content(parts, True, joined, system, _cut_digests(joined, system))
 
     def _text_part(
         self,
@@ -263,61 +258,91 @@ class MessageReader:
             own_mark=mark,
         )
 
-    def _result_part(self, parts: list[Raw], mark: Life | None) -> Part:
+    def _result_part(self, listed: Sequence[_ListPart], mark: Life | None) -> Part:
         """A tool result is one position, however many parts it has; a single text is the same as a string."""
-        texts = [_only_text(part) for part in parts]
-        if len(parts) == 1 and texts[0] is not None:
-            return self._text_part("tool", texts[0], -1, mark)
-        keys = [
-            piece_digest(text) if text is not None else digest(b"raw", _unmarked(raw))
-            for text, raw in zip(texts, parts, strict=True)
-        ]
-        shown: list[str] = [
-            text if text is not None else raw_text(bytes(raw)) for text, raw in zip(texts, parts, strict=True)
-        ]
-        tokens = sum(self._counter.count(key, text) for key, text in zip(keys, shown, strict=True))
+        if len(listed) == 1 and listed[0].text is not None:
+            return self._text_part("tool", listed[0].text, -1, mark)
+        keys: list[bytes] = []
+        tokens = MESSAGE_OVERHEAD_TOKENS
+        for raw, members, text in listed:
+            key = piece_digest(text) if text is not None else digest(b"raw", b",".join(_unmarked(members)))
+            keys.append(key)
+            tokens += self._counter.count(key, text if text is not None else raw_text(bytes(raw)))
         # A marker may have to stand on the last part, where a provider takes none on the message.
-        markable = bool(parts) and self._list_part("tool", parts[-1], 0).markable
-        return Part(PartKind.RESULT, digest(b"tool", *keys), tokens + MESSAGE_OVERHEAD_TOKENS, -1, markable, mark)
+        markable = bool(listed) and self._part("tool", listed[-1], 0).markable
+        return Part(PartKind.RESULT, digest(b"tool", *keys), tokens, -1, markable, mark)
 
     def _count(self, key: bytes, cuts: tuple[bytes, ...], text: str, known: Recognition | None) -> int:
         if known is None or not cuts:
             return self._counter.count(key, text)
         return sum(self._counter.count(own, text[c.start : c.end]) for own, c in zip(cuts, known.cuts, strict=True))
 
-    def _list_part(self, role: str, raw: Raw, index: int) -> Part:
-        members = members_of(raw)
+    def _part(self, role: str, part: _ListPart, index: int) -> Part:
+        members, mark = part.members, marker_of(part.members)
+        if part.text is not None:
+            return self._text_part(role, part.text, index, mark)
         kind = value(members["type"]) if "type" in members else None
         kind = kind if isinstance(kind, str) else None
-        if kind == "text" and (text := _only_text(raw)) is not None:
-            return self._text_part(role, text, index, marker_of(members))
         overhead = MESSAGE_OVERHEAD_TOKENS if index == 0 else 0
-        key = digest(role.encode(), *(k.encode() + bytes(v) for k, v in members.items() if k not in MARK_KEYS))
+        key = digest(role.encode(), *_unmarked(members))
         if kind in _MEDIA:
             markable = role != "assistant" and kind in _MARKABLE_MEDIA
-            return Part(PartKind.MEDIA, key, IMAGE_TOKENS + overhead, index, markable, marker_of(members))
-        tokens = self._counter.count(key, raw_text(bytes(raw))) + overhead
+            return Part(PartKind.MEDIA, key, IMAGE_TOKENS + overhead, index, markable, mark)
+        tokens = self._counter.count(key, raw_text(bytes(part.raw))) + overhead
         if kind == "text":
             shown = text_value(members["text"]) if "text" in members else None
             markable = role != "assistant" and isinstance(shown, str) and bool(shown.strip())
-            return Part(PartKind.TEXT, key, tokens, index, markable, marker_of(members))
+            return Part(PartKind.TEXT, key, tokens, index, markable, mark)
         part_kind = PartKind.THINKING if kind in THINKING_TYPES else PartKind.OTHER
-        return Part(part_kind, key, tokens, index, False, marker_of(members))
+        return Part(part_kind, key, tokens, index, False, mark)
 
-    def _calls(self, members: Members) -> tuple[tuple[Part, ...], tuple[str, ...]]:
+    def _calls(self, members: Members) -> _Calls:
+        """The calls of tools that a message makes, and their ids."""
         raw_calls = members.get("tool_calls")
         if raw_calls is None or bytes(raw_calls) == b"null":
-            return (), ()
+            return _NO_CALLS
         parts: list[Part] = []
         ids: list[str] = []
         for index, raw in enumerate(elements(raw_calls)):
             call = members_of(raw)
-            key = digest(b"call", *(k.encode() + bytes(v) for k, v in call.items() if k not in MARK_KEYS))
+            key = digest(b"call", *_unmarked(call))
             tokens = self._counter.count(key, raw_text(bytes(raw)))
             parts.append(Part(PartKind.CALL, key, tokens, index, False, marker_of(call)))
-            call_id = text_value(call["id"]) if "id" in call else None
-            ids.append(call_id if isinstance(call_id, str) else "")
+            ids.append(_text_of(call, "id") or "")
         return tuple(parts), tuple(ids)
+
+
+def _message(
+    raw: bytes, role: str, content: _Content, members: Members = _NO_MEMBERS, calls: _Calls = _NO_CALLS
+) -> Message:
+    """A message of this content. ``members`` are empty for one that is a role and a text and nothing else."""
+    call_parts, call_ids = calls
+    positions = (*content.parts, *call_parts)
+    rest = [k.encode() + bytes(v) for k, v in members.items() if k not in _HASHED_ELSEWHERE]
+    own = digest(role.encode(), *[p.digest for p in positions], *rest)
+    if rest:
+        positions = _with_rest(positions, members)
+    return Message(
+        raw=raw,
+        role=role,
+        digest=own,
+        parts=positions,
+        tokens=sum([p.tokens for p in positions]),
+        is_list=content.is_list,
+        has_marks=bool(members) and (b'"cache_control"' in raw or b'"prompt_cache_breakpoint"' in raw),
+        call_ids=call_ids,
+        answers=_text_of(members, "tool_call_id"),
+        lead=(content.text or "")[:LEAD_CHARS],
+        text=content.text if content.recognition is not None else None,
+        recognition=content.recognition,
+        cut_digests=content.cuts,
+    )
+
+
+def _text_of(members: Members, name: str) -> str | None:
+    """A member that is a text; None for any other, and where there is none."""
+    found = text_value(members[name]) if name in members else None
+    return found if isinstance(found, str) else None
 
 
 def _plain(raw: bytes) -> tuple[str, str] | None:
@@ -391,21 +416,20 @@ def beside(message: Message, first: Part) -> Part:
 _NOTHING = (b"null", b"[]", b'""')
 
 
-def _unmarked(raw: Raw) -> bytes:
-    members = members_of(raw)
-    return b",".join(k.encode() + bytes(v) for k, v in members.items() if k not in MARK_KEYS)
+def _unmarked(members: Members) -> list[bytes]:
+    """The members but for the markers, each with its name."""
+    return [name.encode() + bytes(raw) for name, raw in members.items() if name not in MARK_KEYS]
 
 
-def _only_text(raw: Raw) -> str | None:
-    """The text of a part that is text and nothing else but a marker; what carries more keys is never taken apart."""
+def _list_part(raw: Raw) -> _ListPart:
     members = members_of(raw)
     is_text = "text" in members and "type" in members and value(members["type"]) == "text"
     if not is_text or not members.keys() <= PLAIN_TEXT_KEYS:
-        return None
+        return _ListPart(raw, members, None)
     text = text_value(members["text"])
     if not isinstance(text, str):
         raise Unreadable("a text part without text")
-    return text
+    return _ListPart(raw, members, text)
 
 
 def marker_of(members: Members) -> Life | None:

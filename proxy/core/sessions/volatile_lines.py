@@ -7,9 +7,11 @@ that are found again whatever it says next time, in this session or in the clien
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from zlib import crc32
+
+from msgspec.structs import replace
 
 from proxy.core.recognition.line_diff import differences
 from proxy.core.recognition.lines import MAX_LINES, Lines, Range
