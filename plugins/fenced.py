@@ -100,17 +100,14 @@ def _spans(text: str) -> list[tuple[int, int, str]]:
     """(start, end, key) of every file, if only blank space stands between them and behind the last; else nothing.
     Raises TooMuch."""
     spans: list[tuple[int, int, str]] = []
-    position = 0
-    while True:
-        found = _next_file(text, position)
-        if found is None:
-            break
+    found = _next_file(text, 0)
+    while found is not None:
         if spans and text[spans[-1][1] : found[0]].strip():
             return []
         if len(spans) >= MOST_PIECES:
             raise TooMuch(Bound.PIECES)
         spans.append(found)
-        position = found[1]
+        found = _next_file(text, found[1])
     if not spans or text[spans[-1][1] :].strip():
         return []
     return spans

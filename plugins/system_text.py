@@ -181,8 +181,6 @@ def _movable(text: str, documents: list[Span]) -> list[Span]:
     """The documents that can stand elsewhere: all of them, where nothing is said between them and no two are parts of
     one source. Where they stand in a tag that encloses them it is one piece with them: what the prompt says of it goes
     on being true; what that tag holds besides keeps them where they are. Else none."""
-    if not documents:
-        return []
     gaps = (text[a[1] : b[0]] for a, b in zip(documents, documents[1:], strict=False))
     if any(gap.strip() for gap in gaps):
         return []

@@ -45,8 +45,6 @@ class TieredRecogniser:
         """Header and files, or one piece; None where the text is nothing of that. Raises TooMuch."""
         if role != "user" or not text.startswith("# "):
             return None
-        if not any(text.startswith(header) for header, *_ in (*_HEADERS, *_WHOLE)):
-            return None
         if len(text) > MOST_CHARS:
             raise TooMuch(Bound.LENGTH)
         return _files(text) or _whole(text)

@@ -17,12 +17,12 @@ from starlette.types import ASGIApp
 from proxy.core.modes import Mode
 from proxy.core.providers import NONE
 from proxy.core.reasons import Reason
-from proxy.core.request.parsed_body import ParsedBody, parse_body
+from proxy.core.request.parsed_body import ParsedBody, parse_body, parse_chat
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage, summed
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.wire.edits import original_body
-from proxy.core.wire.json_body import Unreadable, parse_chat, splice
+from proxy.core.wire.json_body import Unreadable, splice
 from proxy.engine.exchange import Exchange, Settlement
 from proxy.errors import InvalidRequest, UnknownModel
 from proxy.ports import Deployment, Headers, Plan, PlanRequest, PlanResult, Principal, Reservation, Transport

@@ -16,11 +16,11 @@ from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC, CacheProfile
 from proxy.core.request.message import Message, MessageReader
+from proxy.core.request.parsed_body import parse_chat
 from proxy.core.request.route import Route
 from proxy.core.request.tokens import Encode, TokenCounter, bytes_over_four
 from proxy.core.request.transcript import Transcript
 from proxy.core.request.view import NOTHING_MOVES, RecognisedRequest, recognise_request
-from proxy.core.wire.json_body import parse_chat
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING, File
 
 Body = dict[str, Any]

@@ -7,7 +7,6 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -27,8 +26,6 @@ _SHOWN_VIOLATIONS = 5
 _NAME_COLUMNS = 37
 _DETAILED = (AS_SENT, SYSTEM_LAST, CLASSIC, ECONOMIC, BEST)
 _LIMITS = (FIXED, BEST, FREE)
-# The options that another process must know to replay.
-_OPTIONS = ("profile", "unknowns", "mode", "min_tokens", "short_life", "hoisting")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -71,13 +68,12 @@ def _compared(paths: Sequence[Path], arguments: argparse.Namespace) -> list[Comp
 
 def _results(paths: Sequence[Path], arguments: argparse.Namespace) -> Iterator[tuple[Path, Comparison]]:
     """Each comparison as soon as it is ready; several traces are compared by two processes. Raises TraceError."""
-    options = tuple((name, getattr(arguments, name)) for name in _OPTIONS)
     if len(paths) == 1:
-        yield paths[0], _one(paths[0], options)
+        yield paths[0], _one(paths[0], arguments)
         return
     # Fresh processes: a fork would copy the thread that draws the progress bar.
     with ProcessPoolExecutor(_PROCESSES, mp_context=get_context("spawn")) as pool:
-        jobs = {pool.submit(_one, path, options): path for path in paths}
+        jobs = {pool.submit(_one, path, arguments): path for path in paths}
         try:
             for job in as_completed(jobs):
                 yield jobs[job], job.result()
@@ -86,8 +82,8 @@ def _results(paths: Sequence[Path], arguments: argparse.Namespace) -> Iterator[t
             raise
 
 
-def _one(path: Path, options: tuple[tuple[str, Any], ...]) -> Comparison:
-    return compare(replayable(path), setting(argparse.Namespace(**dict(options), policy=ECONOMIC)))
+def _one(path: Path, arguments: argparse.Namespace) -> Comparison:
+    return compare(replayable(path), setting(argparse.Namespace(**{**vars(arguments), "policy": ECONOMIC})))
 
 
 def _write(path: Path, text: str) -> None:

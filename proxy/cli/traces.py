@@ -17,7 +17,7 @@ from proxy.planning.assembly_options import AssemblyOptions
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
-from proxy.replay.runner import Setting, with_minimum, with_short_life
+from proxy.replay.runner import Setting
 from proxy.replay.trace import Trace, read_trace
 from proxy.replay.unreplayed import without_prompts
 
@@ -66,8 +66,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def setting(arguments: argparse.Namespace) -> Setting:
     """The setting that the options ask for."""
-    profile = with_minimum(_UNKNOWNS[arguments.unknowns](PROFILES[arguments.profile]), arguments.min_tokens)
-    profile = with_short_life(profile) if arguments.short_life else profile
+    profile = _UNKNOWNS[arguments.unknowns](PROFILES[arguments.profile])
+    if arguments.min_tokens is not None:
+        profile = replace(profile, min_tokens=arguments.min_tokens)
+    if arguments.short_life:
+        profile = replace(profile, long_life_s=0.0)
     manager, encode = build_plugin_manager(), local_encode()
     return Setting(
         profile=profile,

@@ -1,4 +1,4 @@
-"""Allow-lists of models: names, and patterns in which ``*`` stands for any text, as in the model list. Pure."""
+"""Names of models with stars: ``openai/*`` stands for every name that begins so, in model lists and in allow-lists."""
 
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -29,20 +29,33 @@ def is_ordinary(name: str) -> bool:
     return _ORDINARY.fullmatch(name) is not None and "/../" not in f"/{name}/"
 
 
+def captured(pattern: str, name: str) -> tuple[str, ...] | None:
+    """What each star of the pattern stands for in the name; None where the name is not of that pattern.
+
+    Of several ways the one whose first star stands for most is taken, then the second: as ``(.*)`` of a regular
+    expression does it, but in a time that grows with the lengths, whatever the number of stars.
+    """
+    first, *others = pattern.split("*")
+    if not others:
+        return () if pattern == name else None
+    last = others.pop()
+    if len(name) < len(first) + len(last) or not name.startswith(first) or not name.endswith(last):
+        return None
+    end = len(name) - len(last)
+    found: list[str] = []
+    for part in reversed(others):
+        at = name.rfind(part, len(first), end)
+        if at < 0:
+            return None
+        found.append(name[at + len(part) : end])
+        end = at
+    found.append(name[len(first) : end])
+    return tuple(reversed(found))
+
+
 def matches(pattern: str, name: str) -> bool:
     """Whether the name is of that pattern. The time grows with their lengths, not with the number of stars."""
-    if "*" not in pattern:
-        return pattern == name
-    first, *middle, last = pattern.split("*")
-    if len(name) < len(first) + len(last) or not name.startswith(first) or not name.endswith(last):
-        return False
-    at, end = len(first), len(name) - len(last)
-    for part in middle:
-        found = name.find(part, at, end)
-        if found < 0:
-            return False
-        at = found + len(part)
-    return True
+    return captured(pattern, name) is not None
 
 
 def matches_any(patterns: Iterable[str], name: str) -> bool:

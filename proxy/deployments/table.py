@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from proxy.core.model_names import captured
+from proxy.core.model_patterns import captured
 from proxy.core.money.prices import Price
 from proxy.core.providers import CacheProfile, Family, fitted
 from proxy.deployments.choice import choose_profile, provider_of, server_of

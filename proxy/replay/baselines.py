@@ -3,21 +3,23 @@
 Only the messages that gain or lose a marker are parsed and written anew.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from proxy.core.layout.render import render_tools
 from proxy.core.providers import Dialect
+from proxy.core.request.message import MARK_KEYS
 from proxy.core.wire.json_body import Members, elements, join_members, members_of, parse_members, splice, value
 
 Baseline = Callable[[bytes, Dialect], bytes]
+
+_SYSTEM = ("system", "developer")
 
 AS_SENT = "as sent"
 CLIENT = "client's own"
 SYSTEM_LAST = "system + last"
 TOOLS_SYSTEM_LAST_TWO = "tools + system + last two"
 
-_KEYS = ("cache_control", "prompt_cache_breakpoint")
 _MARKS = MappingProxyType(
     {
         Dialect.CACHE_CONTROL: ("cache_control", b'{"type":"ephemeral"}'),
@@ -36,7 +38,7 @@ def as_sent(body: bytes, dialect: Dialect) -> bytes:
     changes: dict[str, bytes | None] = {"messages": _array(messages)}
     if "tools" in members and bytes(members["tools"]).startswith(b"["):
         changes["tools"] = _array([_without_marks(raw, nested=("function",)) for raw in elements(members["tools"])])
-    changes.update({key: None for key in _KEYS if key in members})
+    changes.update({key: None for key in MARK_KEYS if key in members})
     return splice(body, members, changes)
 
 
@@ -48,35 +50,40 @@ def client(body: bytes, dialect: Dialect) -> bytes:
 def system_and_last(body: bytes, dialect: Dialect) -> bytes:
     """Markers on the system prompt and on the last message: what gateways inject by default
     (litellm's ``cache_control_injection_points``; providers' own automatic caching marks the last block)."""
-    plain = as_sent(body, dialect)
-    if dialect not in _MARKS:
-        return plain
-    members = parse_members(plain)
-    messages = [bytes(raw) for raw in elements(members["messages"])]
-    preamble = next((i for i, raw in enumerate(messages) if _role(members_of(raw)) in ("system", "developer")), None)
-    for index in {preamble, len(messages) - 1 if messages else None} - {None}:
-        assert index is not None
-        messages[index] = _marked(messages[index], dialect)
-    return splice(plain, members, {"messages": _array(messages)})
+    return _marked_at(body, dialect, _system_and_last)
 
 
 def tools_system_and_last_two(body: bytes, dialect: Dialect) -> bytes:
     """Markers on the last tool, the last system message of the head and the last two messages that can carry one: what
     agents that mark by themselves do."""
+    marked = _marked_at(body, dialect, _head_and_last_two)
+    members = parse_members(marked)
+    if dialect is not Dialect.CACHE_CONTROL or not bytes(members.get("tools", b"")).startswith(b"["):
+        return marked
+    return splice(marked, members, {"tools": render_tools(bytes(members["tools"]), "5m", dialect)})
+
+
+def _system_and_last(roles: Sequence[object]) -> set[int]:
+    preamble = next((i for i, role in enumerate(roles) if role in _SYSTEM), -1)
+    return {preamble, len(roles) - 1} - {-1}
+
+
+def _head_and_last_two(roles: Sequence[object]) -> set[int]:
+    preamble = next((i for i, role in enumerate(roles) if role not in _SYSTEM), len(roles))
+    ends = [i for i in range(preamble, len(roles)) if roles[i] != "assistant"]
+    return {preamble - 1, *ends[-2:]} - {-1}
+
+
+def _marked_at(body: bytes, dialect: Dialect, places: Callable[[Sequence[object]], set[int]]) -> bytes:
+    """The client's request with markers on the messages at these places, and on no other."""
     plain = as_sent(body, dialect)
     if dialect not in _MARKS:
         return plain
     members = parse_members(plain)
     messages = [bytes(raw) for raw in elements(members["messages"])]
-    roles = [_role(members_of(raw)) for raw in messages]
-    preamble = next((i for i, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
-    ends = [i for i in range(preamble, len(messages)) if roles[i] != "assistant"][-2:]
-    for index in [*([preamble - 1] if preamble else []), *ends]:
+    for index in places([_role(members_of(raw)) for raw in messages]):
         messages[index] = _marked(messages[index], dialect)
-    changes: dict[str, bytes | None] = {"messages": _array(messages)}
-    if "tools" in members and dialect is Dialect.CACHE_CONTROL and bytes(members["tools"]).startswith(b"["):
-        changes["tools"] = render_tools(bytes(members["tools"]), "5m", dialect)
-    return splice(plain, members, changes)
+    return splice(plain, members, {"messages": _array(messages)})
 
 
 BASELINES: Mapping[str, Baseline] = MappingProxyType({AS_SENT: as_sent, CLIENT: client, SYSTEM_LAST: system_and_last})
@@ -87,7 +94,7 @@ COMPARED: Mapping[str, Baseline] = MappingProxyType({**BASELINES, TOOLS_SYSTEM_L
 
 def is_marked(body: bytes) -> bool:
     """Whether a marker may stand somewhere in the body."""
-    return any(key.encode() in body for key in _KEYS)
+    return any(key.encode() in body for key in MARK_KEYS)
 
 
 def _marked(raw: bytes, dialect: Dialect) -> bytes:
@@ -119,7 +126,7 @@ def _without_marks(raw: bytes, nested: tuple[str, ...]) -> bytes:
     if not is_marked(raw):
         return raw
     members = members_of(raw)
-    changes: dict[str, bytes | None] = {key: None for key in _KEYS if key in members}
+    changes: dict[str, bytes | None] = {key: None for key in MARK_KEYS if key in members}
     for name in nested:
         inner = bytes(members[name]) if name in members else b""
         if inner.startswith(b"{"):

@@ -48,7 +48,6 @@ class Score:
     cost: float
     hit_rate: float
     waste: float | None
-    prompt: int
     refused: int = 0
     has_long: bool = False
 
@@ -73,10 +72,6 @@ class Comparison:
     found_by: str
     violations: list[str] = field(default_factory=list)
 
-    def share(self, policy: str) -> float:
-        """Input cost as a share of no caching."""
-        return self.share_of(self.scores[policy].cost)
-
     def share_of(self, cost: float) -> float:
         """A cost as a share of no caching."""
         return cost / self.plain if self.plain else 1.0
@@ -90,7 +85,9 @@ def compare(trace: Trace, setting: Setting) -> Comparison:
     _, classic = _planned(recorded, replace(setting, policy=CLASSIC))
     steps, economic = _planned(recorded, replace(setting, policy=ECONOMIC))
     prompts, own = _client(steps, reader)
-    sent = {name: _baseline(name, steps, setting) for name in COMPARED} | {CLASSIC: classic, ECONOMIC: economic}
+    dialect = setting.profile.dialect
+    sent = {name: [(step.at, make(step.body, dialect)) for step in steps] for name, make in COMPARED.items()}
+    sent |= {CLASSIC: classic, ECONOMIC: economic}
     scores = {name: _score(bodies, setting, reader) for name, bodies in sent.items()}
     # The longer life is among the choices of the bounds where someone asks for it.
     with_long = any(score.has_long for score in scores.values())
@@ -113,7 +110,7 @@ def compare(trace: Trace, setting: Setting) -> Comparison:
     )
 
 
-_Sent = Sequence[tuple[float, bytes]]
+_Sent = list[tuple[float, bytes]]
 
 
 def _client(steps: Sequence[Step], reader: PromptReader) -> tuple[list[Timed], list[tuple[float, bytes]]]:
@@ -127,11 +124,6 @@ def _client(steps: Sequence[Step], reader: PromptReader) -> tuple[list[Timed], l
             continue
         bodies.append((step.at, body))
     return prompts, bodies
-
-
-def _baseline(name: str, steps: Sequence[Step], setting: Setting) -> _Sent:
-    make = COMPARED[name]
-    return [(step.at, make(step.body, setting.profile.dialect)) for step in steps]
 
 
 def _planned(steps: Sequence[Step], setting: Setting) -> tuple[list[Step], _Sent]:
@@ -160,7 +152,6 @@ def _score(sent: _Sent, setting: Setting, reader: PromptReader) -> Score:
         cost=total.cost(setting.profile),
         hit_rate=total.hit_rate,
         waste=account.waste.share,
-        prompt=total.prompt,
         refused=total.refused,
         has_long=total.write_1h > 0,
     )

@@ -1,6 +1,6 @@
 """Describes the layout of one request, and the reasons for it, from the planner's own analysis."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -15,9 +15,8 @@ from proxy.core.planner.plan import Plan
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.reasons import Reason
 from proxy.core.recognition.fixed_texts import TAG_OPEN
-from proxy.core.recognition.pieces import PieceKind
+from proxy.core.recognition.pieces import ContextPiece, PieceKind
 from proxy.core.request.element import Element, ElementKind
-from proxy.core.request.item import ContextPiece
 from proxy.core.request.message import Message
 from proxy.core.shadow.shadow_caches import cost_of
 from proxy.replay.runner import Ours, Setting, counted_once
@@ -59,6 +58,12 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+_REASONS: Mapping[ElementKind, str] = MappingProxyType(
+    {
+        ElementKind.SYSTEM: "system prompt without what moves in it, shared by all sessions",
+        ElementKind.TAG: "lines that tell the time, moved out of the system prompt",
+    }
+)
 
 TierOf = Callable[[Element], str | None]
 PanelOf = Callable[[int], str | None]
@@ -109,9 +114,11 @@ def explain_request(trace: Trace, setting: Setting, number: int) -> Explanation:
 
     def describe_last(step: Step, plan: Plan) -> None:
         if step is steps[-1]:
-            found.append(describe(plan, setting.profile, trace, number, ours.tier_of, ours.panel_of))
+            told = (contexts.tier_of, contexts.panel_of) if contexts is not None else ()
+            found.append(describe(plan, setting.profile, trace, number, *told))
 
     ours = Ours(replace(setting, encode=counted_once(setting.encode), on_planned=describe_last))
+    contexts = ours.contexts
     for step in steps:
         ours.send(step, ours.assembled(step))
     return found[0]
@@ -130,7 +137,7 @@ def describe(
     rows: tuple[Row, ...] = ()
     if plan.in_flight is not None:
         hit = plan.predicted.hit if plan.predicted is not None else -1
-        rows = tuple(_Description(plan.in_flight, profile, tier_of, _Panels(panel_of, hit, profile)).rows())
+        rows = tuple(_Description(plan.in_flight, profile, hit, tier_of, panel_of).rows())
     return Explanation(
         trace=trace.name,
         request=number,
@@ -147,32 +154,15 @@ def describe(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Panels:
-    """Says of the messages that show panels what they cost; ``hit`` is the position that is read up to."""
-
-    panel_of: PanelOf
-    hit: int
-    profile: CacheProfile
-
-    def told(self, message: int, end: int, tokens: int, *, is_marked: bool) -> str | None:
-        """The panel of a message whose last position is ``end``, whether it is a hit, and its cost; None for no panel.
-        ``is_marked``: there is a marker at this position or behind it."""
-        name = self.panel_of(message)
-        if name is None:
-            return None
-        how, price = ("read", self.profile.read) if end <= self.hit else ("plain", 1.0)
-        if how == "plain" and is_marked:
-            how, price = "written", self.profile.write
-        return f"{name}: {how}, costs as {tokens * price:,.0f} plain tokens"
-
-
 class _Description:
-    """The rows of one draft: the layout that was chosen, or the client's own where that is sent."""
+    """The rows of one draft: the layout that was chosen, or the client's own where that is sent. ``hit`` is the
+    position that is read up to."""
 
-    def __init__(self, in_flight: InFlight, profile: CacheProfile, tier_of: TierOf, panels: _Panels) -> None:
-        self._tier_of = tier_of
-        self._panels = panels
+    def __init__(
+        self, in_flight: InFlight, profile: CacheProfile, hit: int, tier_of: TierOf, panel_of: PanelOf
+    ) -> None:
+        self._profile, self._hit = profile, hit
+        self._tier_of, self._panel_of = tier_of, panel_of
         analysis = self._analysis = in_flight.analysis
         chosen = analysis.choice
         if in_flight.sends_own:
@@ -194,7 +184,9 @@ class _Description:
             for number, (first, end) in enumerate(spans, 1):
                 what, reason = self._piece(element, number, len(cuts) + 1)
                 tokens, is_marked = self._tokens(first, end), bool(ends) and end <= ends[-1]
-                reason = self._panels.told(element.message, end, tokens, is_marked=is_marked) or reason
+                panel = self._panel_of(element.message)
+                if panel is not None:
+                    reason = f"{panel}: {self._price(end, tokens, is_marked=is_marked)}"
                 yield Row(
                     position=first,
                     segment=_segment(end, ends),
@@ -206,9 +198,17 @@ class _Description:
                     reason=reason,
                 )
 
+    def _price(self, end: int, tokens: int, *, is_marked: bool) -> str:
+        """What tokens cost whose last position is ``end``. ``is_marked``: there is a marker at it or behind it."""
+        if end <= self._hit:
+            how, price = "read", self._profile.read
+        else:
+            how, price = ("written", self._profile.write) if is_marked else ("plain", 1.0)
+        return f"{how}, costs as {tokens * price:,.0f} plain tokens"
+
     def _piece(self, element: Element, number: int, count: int) -> tuple[str, str]:
         """What the row says; an element is several rows where markers stand inside it."""
-        what, why = self._what(element), self._why(element)
+        what, why = self._told(element)
         if element.ack < 0 or number == 1:
             return (f"{what} (part {number} of {count})" if count > 1 and element.ack < 0 else what), why
         return "assistant: the acknowledgement", "stays with what it acknowledges"
@@ -218,10 +218,7 @@ class _Description:
         given = self._tier_of(element)
         if given is not None:
             return given
-        items = [element.item] if element.item is not None else []
-        if element.kind is ElementKind.WHOLE:
-            items = list(next(g for g in self._analysis.recognised.groups if g.message == element.message).items)
-        tiers = [self._analysis.session.tracker.tier(item.key) for item in items]
+        tiers = [self._analysis.session.tracker.tier(item.key) for item in self._items(element)]
         return tier_name(max(tiers)) if tiers else ""
 
     def _tokens(self, first: int, end: int) -> int:
@@ -230,39 +227,26 @@ class _Description:
             return 0
         return ends[end] - (ends[first - 1] if first else 0)
 
-    def _what(self, element: Element) -> str:
-        messages = self._analysis.recognised.messages
-        match element.kind:
-            case ElementKind.TOOLS:
-                return f"tools: {len(element.parts)}"
-            case ElementKind.WHOLE:
-                group = next(g for g in self._analysis.recognised.groups if g.message == element.message)
-                return f"{element.role}: {', '.join(_name(item) for item in group.items)}"
-            case ElementKind.MESSAGE:
-                return f"{element.role}: {first_words(messages[element.message])}"
-            case _ if element.item is not None:
-                return f"{element.role}: {_name(element.item)}"
-            case _:
-                return f"{element.role}: {_short(element.lead.removeprefix(TAG_OPEN))}"
+    def _told(self, element: Element) -> tuple[str, str]:
+        """What an element is, and why it stands where it stands."""
+        recognised, role = self._analysis.recognised, element.role
+        if element.kind is ElementKind.TOOLS:
+            return f"tools: {len(element.parts)}", "tools, shared by all sessions"
+        if element.kind is ElementKind.WHOLE:
+            items = self._items(element)
+            return f"{role}: {', '.join(map(_name, items))}", "; ".join(dict.fromkeys(map(self._item_reason, items)))
+        if element.kind is ElementKind.MESSAGE:
+            return f"{role}: {first_words(recognised.messages[element.message])}", self._message_reason(element)
+        what = _name(element.item) if element.item is not None else _short(element.lead.removeprefix(TAG_OPEN))
+        if element.kind in _REASONS:
+            return f"{role}: {what}", _REASONS[element.kind]
+        return f"{role}: {what}", self._item_reason(element.item) if element.item is not None else str(element.kind)
 
-    def _why(self, element: Element) -> str:
-        analysis = self._analysis
-        match element.kind:
-            case ElementKind.TOOLS:
-                return "tools, shared by all sessions"
-            case ElementKind.WHOLE:
-                group = next(g for g in analysis.recognised.groups if g.message == element.message)
-                return _joined(self._item_reason(item) for item in group.items)
-            case ElementKind.SYSTEM:
-                return "system prompt without what moves in it, shared by all sessions"
-            case ElementKind.TAG:
-                return "lines that tell the time, moved out of the system prompt"
-            case ElementKind.MESSAGE:
-                return self._message_reason(element)
-            case _ if element.item is not None:
-                return self._item_reason(element.item)
-            case _:
-                return str(element.kind)
+    def _items(self, element: Element) -> Sequence[ContextPiece]:
+        """The pieces of an element that is a context message, or a part of one."""
+        if element.kind is ElementKind.WHOLE:
+            return next(g for g in self._analysis.recognised.groups if g.message == element.message).items
+        return [element.item] if element.item is not None else []
 
     def _message_reason(self, element: Element) -> str:
         analysis = self._analysis
@@ -298,10 +282,6 @@ class _Description:
 def _segment(end: int, marks: list[int]) -> str:
     """A segment ends at each marker."""
     return next((str(number) for number, mark in enumerate(marks, 1) if end <= mark), UNMARKED)
-
-
-def _joined(reasons: Iterator[str]) -> str:
-    return "; ".join(dict.fromkeys(reasons))
 
 
 def _name(item: ContextPiece) -> str:

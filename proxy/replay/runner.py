@@ -15,7 +15,6 @@ from proxy.core.providers import CacheProfile, Dialect
 from proxy.core.providers.affinity_key import EMBEDDED
 from proxy.core.reasons import Reason
 from proxy.core.recognition.pieces import Recogniser
-from proxy.core.request.element import Element
 from proxy.core.request.route import Route
 from proxy.core.request.routing_fields import head_of
 from proxy.core.request.tokens import Encode, TokenCounter, quick
@@ -144,20 +143,12 @@ class Ours:
         self.total = self._side.total
         encode = quick(setting.encode) if setting.is_sampled else setting.encode
         self._planner = TierPlanner(encode, setting.recognisers, setting.policy, setting.options)
-        self._contexts = ReplayedContexts(setting.assembler()) if setting.assembler is not None else None
+        self.contexts = ReplayedContexts(setting.assembler()) if setting.assembler is not None else None
         self._refreshes = PrefixRefreshes(self._planner, self._side.refresh)
 
     def assembled(self, step: Step) -> AssembledChat | None:
         """The request with its structured context as messages; None where it has none."""
-        return self._contexts.assembled(step, _ACCOUNT) if self._contexts is not None else None
-
-    def tier_of(self, element: Element) -> str | None:
-        """The tier of an element of the last request that was assembled; None where none was."""
-        return self._contexts.tier_of(element) if self._contexts is not None else None
-
-    def panel_of(self, message: int) -> str | None:
-        """The live panel that a message of the last request belongs to; None where it belongs to none."""
-        return self._contexts.panel_of(message) if self._contexts is not None else None
+        return self.contexts.assembled(step, _ACCOUNT) if self.contexts is not None else None
 
     def send(self, step: Step, chat: AssembledChat | None = None) -> Plan:
         """Plan a request and send it; ``chat`` is the same request, where it was assembled. The body of the returned
@@ -165,8 +156,8 @@ class Ours:
         setting, planner = self._setting, self._planner
         self._refreshes.run(step.at)
         route = _route(step, setting)
-        if chat is not None and self._contexts is not None:
-            plan = self._contexts.plan(planner, chat, route, setting.mode, step.at)
+        if chat is not None and self.contexts is not None:
+            plan = self.contexts.plan(planner, chat, route, setting.mode, step.at)
         else:
             plan = planner.plan(step.body, route, setting.mode, step.at)
         if plan.surprise is not None and setting.is_strict:
@@ -257,13 +248,3 @@ def acceptable(step: Step, profile: CacheProfile) -> Step:
     if not is_refused or not is_marked(step.body):
         return step
     return replace(step, body=_formed(as_sent, step.body, profile.dialect))
-
-
-def with_minimum(profile: CacheProfile, min_tokens: int | None) -> CacheProfile:
-    """The profile with another minimum prefix, where one is given."""
-    return profile if min_tokens is None else replace(profile, min_tokens=min_tokens)
-
-
-def with_short_life(profile: CacheProfile) -> CacheProfile:
-    """The profile without the longer life that some providers sell, which shows what the short life alone is worth."""
-    return replace(profile, long_life_s=0.0)

@@ -13,7 +13,8 @@ from typing import IO, cast
 
 from msgspec import Raw
 
-from proxy.core.wire.json_body import Unreadable, parse_chat, parse_members, value
+from proxy.core.request.parsed_body import parse_chat
+from proxy.core.wire.json_body import Unreadable, parse_members, value
 from proxy.core.wire.surrogates import same_shape
 from proxy.errors import InvalidRequest
 

@@ -53,7 +53,6 @@ NEIGHBOURS = {
     "planning/context_sessions.py": "unit/planning/test_context_assembler.py",
     "planning/blobs.py": "unit/planning/test_layout_state.py",
     "planning/planner_port.py": "security/test_event_loop.py",
-    "planning/reading_ahead.py": "security/test_event_loop.py",
     "planning/tokenizers.py": "unit/core/request/test_token_estimate.py",
     "prompting/language.py": "security/test_prompt_templates.py",
     "prompting/work.py": "security/test_prompt_templates.py",

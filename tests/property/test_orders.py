@@ -16,8 +16,8 @@ from proxy.core.layout.relocation import moved_elements
 from proxy.core.layout.render import render_messages, render_tools
 from proxy.core.layout.tiers import Tier
 from proxy.core.providers import PROFILES
+from proxy.core.recognition.pieces import ContextPiece
 from proxy.core.request.element import Element
-from proxy.core.request.item import ContextPiece
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.wire.json_body import splice
 from tests.examples import examples

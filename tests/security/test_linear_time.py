@@ -23,8 +23,7 @@ import pytest
 
 import plugins
 import proxy
-from proxy.core.model_names import captured
-from proxy.core.model_patterns import matches
+from proxy.core.model_patterns import captured, matches
 from proxy.core.recognition.lines import Lines
 from proxy.core.recognition.pieces import Recogniser, TooMuch
 from proxy.core.recognition.text_blocks import block_of, closes_fences

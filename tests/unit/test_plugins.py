@@ -3,6 +3,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from proxy.core.recognition.pieces import (
+    MOST_CHARS,
     MOST_PIECES,
     Bound,
     Cut,
@@ -121,7 +122,8 @@ def test_a_text_that_is_too_much_for_a_plugin_is_counted_and_passed_on() -> None
     assert guarded.recognise("user", "text") is None
     assert guarded.recognise("system", "x" * MOST_PIECES) is not None
     assert guarded.recognise("system", "x" * (MOST_PIECES + 1)) is None
-    assert watching.seen == [("mine", "matches"), ("mine", "pieces")]
+    assert guarded.recognise("system", "x" * (MOST_CHARS + 1)) is None
+    assert watching.seen == [("mine", "matches"), ("mine", "pieces"), ("mine", "length")]
     assert recognise_text([Mine()], "user", "text") is None
     assert recognise_text([Mine()], "system", "x" * (MOST_PIECES + 1)) is None
 

@@ -6,7 +6,7 @@ Four families, one face (``proxy.core.caches.cache.Cache``):
   each marker (``marker``); OpenAI GPT-5.6 and newer look up exact boundaries, some of them their own (``boundary``).
 - ``GRID`` (most others, vLLM and SGLang): every prefix of a request is stored for free and read in steps.
 - ``UNIT`` (DeepSeek): the ends of input and output, fixed intervals and detected common prefixes are stored for free.
-- ``NONE``: nothing is stored.
+- ``NONE``: nothing is stored (``cache``).
 
 A model belongs to one provider; accounts, models and settings are kept apart by ``Prompt.scope``. Time is given by
 the caller and may be virtual. All facts are in the profile (``proxy.core.providers``), also those that no source
@@ -20,7 +20,6 @@ from proxy.core.caches.cache import Cache
 from proxy.core.caches.entries import DEFAULT_CAPACITY
 from proxy.core.caches.grid import GridCache
 from proxy.core.caches.marker import MarkerCache, validate
-from proxy.core.caches.prompt import Bill, Prompt
 from proxy.core.caches.unit import UnitCache
 from proxy.core.providers import CacheProfile, Dialect, Family
 
@@ -42,19 +41,6 @@ def make_cache(profile: CacheProfile, *, capacity: int = DEFAULT_CAPACITY, is_fo
         case Family.UNIT:
             return UnitCache(profile, capacity)
         case Family.NONE:
-            return NoCache(profile, capacity)
+            return Cache(profile, capacity)
         case _:
             assert_never(profile.family)
-
-
-class NoCache(Cache):
-    """A provider without a prompt cache: every token is plain, and nothing is held."""
-
-    __slots__ = ()
-
-    def bill(self, prompt: Prompt, now: float) -> Bill:
-        """All plain."""
-        return Bill(read=0, write_5m=0, write_1h=0, plain=prompt.total)
-
-    def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
-        """Nothing is kept."""

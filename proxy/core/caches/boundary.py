@@ -7,14 +7,13 @@ fields of the profile. No look-back by positions: an entry is read where a candi
 caching", https://developers.openai.com/api/docs/guides/prompt-caching, 2026-09-20.)
 """
 
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from proxy.core.caches.cache import Cache
+from proxy.core.caches.marked import MarkedCache
 from proxy.core.caches.prompt import Bill, Prompt
 
 
-class BoundaryCache(Cache):
+class BoundaryCache(MarkedCache):
     """Billed in three spans: read up to the longest candidate that lives, written up to the last boundary behind it."""
 
     __slots__ = ()
@@ -27,7 +26,7 @@ class BoundaryCache(Cache):
         long_end = read
         for position in self._written(prompt, read):
             end = max(end, prompt.ends[position])
-            if self._is_long(prompt, position):
+            if self._is_long(prompt.marks.get(position)):
                 long_end = max(long_end, prompt.ends[position])
         return Bill(read=read, write_5m=end - long_end, write_1h=long_end - read, plain=prompt.total - end, hit=hit)
 
@@ -36,34 +35,18 @@ class BoundaryCache(Cache):
         profile = self._profile
         hit = self._hit(prompt, now)
         if hit >= 0:
-            first = 0 if profile.refresh == "prefix" else hit
-            for digest in prompt.hashes[first : hit + 1]:
-                self._table.renew([(prompt.scope, digest)], now)
+            self._renew(prompt, hit, now)
         for position in self._written(prompt, prompt.ends[hit] if hit >= 0 else 0):
-            life_s = profile.long_life_s if self._is_long(prompt, position) else profile.life_s
+            life_s = profile.long_life_s if self._is_long(prompt.marks.get(position)) else profile.life_s
             key = (prompt.scope, prompt.hashes[position])
             self._table.put(key, now, available + profile.delay_s, life_s + profile.slack_s)
         self._table.trim(now)
-
-    def held(self, prompt: Prompt, now: float) -> list[int]:
-        """The positions, ascending, whose own entries can be read now by a boundary there."""
-        get, scope, first = self._table.getter(), prompt.scope, bisect_left(prompt.ends, self._profile.min_tokens)
-        live = ((p, get((scope, digest))) for p, digest in enumerate(prompt.hashes[first:], first))
-        return [p for p, entry in live if entry is not None and entry.available <= now < entry.expiry]
-
-    def forget(self, prompt: Prompt, positions: Iterable[int]) -> None:
-        """Drop the entries at these positions."""
-        for position in positions:
-            self._table.forget((prompt.scope, prompt.hashes[position]))
 
     def _is_live(self, prompt: Prompt, position: int, now: float) -> bool:
         if prompt.ends[position] < self._profile.min_tokens:
             return False
         entry = self._table.getter()((prompt.scope, prompt.hashes[position]))
         return entry is not None and entry.available <= now < entry.expiry
-
-    def _is_long(self, prompt: Prompt, position: int) -> bool:
-        return prompt.marks.get(position) == "1h" and self._profile.long_life_s > 0
 
     def _hit(self, prompt: Prompt, now: float) -> int:
         """The longest candidate that can be read, or -1."""

@@ -1,6 +1,5 @@
 """A provider's prompt cache, as every model of one can be asked."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Self
 
@@ -9,11 +8,11 @@ from proxy.core.caches.prompt import Bill, Prompt
 from proxy.core.providers import CacheProfile
 
 
-class Cache(ABC):
+class Cache:
     """What one account at a provider has stored, and until when. Time is unix seconds, and the caller gives it.
 
-    A subclass says how a prompt is billed and stored. What is here serves the planner, which also prices futures that
-    have not happened.
+    This one keeps nothing, as a provider without a prompt cache. A subclass says how a prompt is billed and stored. The
+    rest serves the planner, which also prices futures that have not happened.
     """
 
     __slots__ = ("_profile", "_table")
@@ -22,11 +21,10 @@ class Cache(ABC):
         self._profile = profile
         self._table = EntryTable(capacity, profile.capacity_tokens)
 
-    @abstractmethod
     def bill(self, prompt: Prompt, now: float) -> Bill:
         """What the provider would charge for this prompt now. Changes nothing."""
+        return Bill(read=0, write_5m=0, write_1h=0, plain=prompt.total)
 
-    @abstractmethod
     def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
         """The request that started at ``now`` and first answered at ``available`` was accepted: refresh what it read
         and add what it wrote. ``output`` chains the answer's digest where a provider caches output, too."""

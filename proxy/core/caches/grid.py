@@ -8,13 +8,16 @@ that at most floor((n - 1) / B) * B tokens are read; memory is bounded, output i
 """
 
 from bisect import bisect_left
+from hashlib import sha256
 from typing import Self
 
 from proxy.core.caches.cache import Cache
-from proxy.core.caches.expected_hits import is_lucky, share_of
 from proxy.core.caches.machines import Machines
 from proxy.core.caches.prompt import Bill, Prompt
 from proxy.core.providers import CacheProfile
+
+_DRAWN_BYTES = 4
+_DRAWS = 256.0**_DRAWN_BYTES
 
 
 class GridCache(Cache):
@@ -25,13 +28,11 @@ class GridCache(Cache):
     forecast that drew would make the planner choose the layouts that it knows to be lucky.
     """
 
-    __slots__ = ("_first", "_is_forecast", "_machines", "_step")
+    __slots__ = ("_is_forecast", "_machines")
 
     def __init__(self, profile: CacheProfile, capacity: int, *, is_forecast: bool = False) -> None:
         super().__init__(profile, capacity)
         self._is_forecast = is_forecast
-        self._step = max(1, profile.step)
-        self._first = _first_step(profile)
         self._machines = Machines(profile.spill_rpm)
 
     def bill(self, prompt: Prompt, now: float) -> Bill:
@@ -73,17 +74,10 @@ class GridCache(Cache):
         """Seconds since the entry at a position was last used, and its life."""
         return self._table.last_use((self._machines.scope(prompt, now), prompt.hashes[position]), now)
 
-    def follow(self, profile: CacheProfile) -> None:
-        """From now on these rules hold."""
-        super().follow(profile)
-        self._step = max(1, profile.step)
-        self._first = _first_step(profile)
-
     def copy(self) -> Self:
         """A hypothetical continuation: reads through, keeps its own writes."""
         twin = super().copy()
-        twin._is_forecast, twin._step, twin._first = self._is_forecast, self._step, self._first
-        twin._machines = self._machines.copy()
+        twin._is_forecast, twin._machines = self._is_forecast, self._machines.copy()
         return twin
 
     def _found(self, prompt: Prompt, now: float) -> tuple[int, int]:
@@ -91,24 +85,25 @@ class GridCache(Cache):
         profile = self._profile
         if not prompt.ends or not prompt.scope:
             return -1, 0
-        if profile.hit_chance < 1 and not self._is_forecast and not is_lucky(prompt, profile):
+        if profile.hit_chance < 1 and not self._is_forecast and not _is_lucky(prompt, profile):
             return -1, 0
         get, scope, last = self._table.getter(), self._machines.scope(prompt, now), prompt.total - 1
-        first = bisect_left(prompt.ends, self._first) if last >= self._first else len(prompt.ends)
+        least = _first_step(profile)
+        first = bisect_left(prompt.ends, least) if last >= least else len(prompt.ends)
         for position in range(len(prompt.ends) - 1, first - 1, -1):
             entry = get((scope, prompt.hashes[position]))
             if entry is not None and entry[0] <= now < entry[1]:
                 end = prompt.ends[position]
                 read = self._steps(end if end < last else last)
                 if self._is_forecast:
-                    read = share_of(read, profile)
+                    read = int(read * profile.hit_chance)
                 return (position, read) if read else (-1, 0)
         return -1, 0
 
     def _steps(self, tokens: int) -> int:
         """The tokens of whole steps in a prefix; 0 where it is too short."""
         profile, hidden = self._profile, self._profile.hidden_tokens
-        found = (tokens + hidden) // self._step * self._step
+        found = (tokens + hidden) // profile.step * profile.step
         if found < profile.min_tokens:
             return 0
         found -= hidden
@@ -125,5 +120,11 @@ class GridCache(Cache):
 
 def _first_step(profile: CacheProfile) -> int:
     """The shortest prefix that can be read: a shorter one holds no whole step that reaches the minimum."""
-    step = max(1, profile.step)
-    return -(-max(1, profile.min_tokens) // step) * step - profile.hidden_tokens
+    return -(-max(1, profile.min_tokens) // profile.step) * profile.step - profile.hidden_tokens
+
+
+def _is_lucky(prompt: Prompt, profile: CacheProfile) -> bool:
+    """Whether this prompt reaches a machine that holds its prefix. Its own digest decides: the same prompt has the same
+    luck whenever it is asked, so that a replay can be repeated. Gemini's implicit cache gives no guarantee of a hit."""
+    drawn = int.from_bytes(sha256(b"chance" + prompt.hashes[-1]).digest()[:_DRAWN_BYTES])
+    return drawn < profile.hit_chance * _DRAWS

@@ -9,13 +9,11 @@ is a field of the profile: whether lives read each other, what a read renews, wh
 below the hit makes an entry.
 """
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
+from collections.abc import Callable, Sequence
 
-from proxy.core.caches.cache import Cache
 from proxy.core.caches.entries import Entry, Key
-from proxy.core.caches.prompt import Bill, Life, Prompt
+from proxy.core.caches.marked import MarkedCache
+from proxy.core.caches.prompt import Bill, Prompt
 from proxy.core.providers import CacheProfile, Dialect
 
 
@@ -34,7 +32,7 @@ def validate(prompt: Prompt, profile: CacheProfile) -> str | None:
     return None
 
 
-class MarkerCache(Cache):
+class MarkerCache(MarkedCache):
     """Bills in three spans: up to the hit the prompt is read, up to the last marker behind it written, and plain from
     there on."""
 
@@ -45,7 +43,7 @@ class MarkerCache(Cache):
         marker behind A, plain the rest. Marks that the provider would refuse are billed all the same: ``validate``."""
         usable = self._usable(prompt)
         if not usable:
-            return Bill(read=0, write_5m=0, write_1h=0, plain=prompt.total)
+            return super().bill(prompt, now)
         ends = prompt.ends
         hit = self._hit(prompt, usable, now)
         read = long_end = write_end = ends[hit] if hit >= 0 else 0
@@ -81,36 +79,6 @@ class MarkerCache(Cache):
                 self._table.put(key, now, available, life_s + profile.slack_s)
         self._table.trim(now)
 
-    def held(self, prompt: Prompt, now: float) -> list[int]:
-        """The positions, ascending, whose own entries can be read now, in reach of a marker or not."""
-        get, hashes = self._table.getter(), prompt.hashes
-        first = bisect_left(prompt.ends, self._profile.min_tokens)
-        live: set[bytes] = set()
-        for scope in {self._scope(prompt, "5m"), self._scope(prompt, "1h")}:
-            for key in self._table.known(zip(repeat(scope), hashes[first:])):
-                entry = get(key)
-                if entry is not None and entry[0] <= now < entry[1]:
-                    live.add(key[1])
-        # A chained digest names its position: no two are alike.
-        return sorted(hashes.index(digest, first) for digest in live)
-
-    def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
-        """Seconds since the entry at a position was last used, and its life."""
-        found = (self._table.last_use(key, now) for key in self._keys(prompt, position))
-        return min((one for one in found if one is not None), default=None)
-
-    def forget(self, prompt: Prompt, positions: Iterable[int]) -> None:
-        """Drop the entries at these positions, of either life."""
-        for position in positions:
-            for key in self._keys(prompt, position):
-                self._table.forget(key)
-
-    def _keys(self, prompt: Prompt, position: int) -> list[Key]:
-        return [(scope, prompt.hashes[position]) for scope in {self._scope(prompt, "5m"), self._scope(prompt, "1h")}]
-
-    def _is_long(self, life: Life) -> bool:
-        return life == "1h" and self._profile.long_life_s > 0
-
     def _is_free(self, key: Key, now: float) -> bool:
         entry = self._table.getter()(key)
         return entry is None or entry.expiry <= now
@@ -119,12 +87,6 @@ class MarkerCache(Cache):
         """Marked positions in order, without those below the minimum."""
         ends, minimum = prompt.ends, self._profile.min_tokens
         return sorted(position for position in prompt.marks if ends[position] >= minimum)
-
-    def _scope(self, prompt: Prompt, life: Life) -> bytes:
-        """Entries of both lives share a key only where they read each other."""
-        if self._profile.cross_life_read:
-            return prompt.scope
-        return prompt.scope + (b"/1h" if self._is_long(life) else b"/5m")
 
     def _hit(self, prompt: Prompt, usable: Sequence[int], now: float) -> int:
         """The deepest position that can be read, or -1."""
@@ -157,9 +119,3 @@ class MarkerCache(Cache):
             while position >= 0 and runs[position] == run:
                 position -= 1
         return -1
-
-    def _renew(self, prompt: Prompt, hit: int, now: float) -> None:
-        first = 0 if self._profile.refresh == "prefix" else hit
-        lives: tuple[Life, ...] = ("5m",) if self._profile.cross_life_read else ("5m", "1h")
-        for life in lives:
-            self._table.renew(zip(repeat(self._scope(prompt, life)), prompt.hashes[first : hit + 1]), now)

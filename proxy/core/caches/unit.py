@@ -17,17 +17,15 @@ from proxy.core.providers import CacheProfile
 class UnitCache(Cache):
     """Bills in two spans: whole steps are read, and the rest is plain."""
 
-    __slots__ = ("_interval", "_seen", "_step")
+    __slots__ = ("_seen",)
 
     def __init__(self, profile: CacheProfile, capacity: int) -> None:
         super().__init__(profile, capacity)
-        self._step = max(1, profile.step)
-        self._interval = profile.interval_tokens or self._step
         self._seen = EntryTable(capacity)
 
     def bill(self, prompt: Prompt, now: float) -> Bill:
         """The longest unit that this prompt begins with, rounded down to a step."""
-        get, scope, total, step = self._table.getter(), prompt.scope, prompt.total, self._step
+        get, scope, total, step = self._table.getter(), prompt.scope, prompt.total, self._profile.step
         for position in range(len(prompt.ends) - 1, -1, -1):
             read = prompt.ends[position] // step * step
             if read < self._profile.min_tokens:
@@ -35,7 +33,7 @@ class UnitCache(Cache):
             entry = get((scope, prompt.hashes[position]))
             if entry is not None and entry[0] <= now < entry[1]:
                 return Bill(read=read, write_5m=0, write_1h=0, plain=total - read, hit=position)
-        return Bill(read=0, write_5m=0, write_1h=0, plain=total)
+        return super().bill(prompt, now)
 
     def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
         """Units at the end of the input, at the intervals, at the prefix shared with an earlier request, and, where
@@ -43,30 +41,24 @@ class UnitCache(Cache):
         profile = self._profile
         available += profile.delay_s
         life_s = profile.life_s + profile.slack_s
-        shared = self._shared(prompt, now)
+        shared, interval = self._shared(prompt, now), profile.interval_tokens or profile.step
         if output is not None and profile.caches_output:
             self._table.put((prompt.scope, output), now, available, life_s)
         last = len(prompt.ends) - 1
         for position in range(last, -1, -1):
             key = (prompt.scope, prompt.hashes[position])
             start = prompt.ends[position - 1] if position else 0
-            crosses = prompt.ends[position] // self._interval > start // self._interval
+            crosses = prompt.ends[position] // interval > start // interval
             if position in (last, shared) or crosses:
                 self._table.put(key, now, available, life_s)
             self._seen.put(key, now, available, life_s)
         self._table.trim(now)
         self._seen.trim(now)
 
-    def follow(self, profile: CacheProfile) -> None:
-        """From now on these rules hold."""
-        super().follow(profile)
-        self._step = max(1, profile.step)
-        self._interval = profile.interval_tokens or self._step
-
     def copy(self) -> Self:
         """A hypothetical continuation: reads through, keeps its own writes."""
         twin = super().copy()
-        twin._step, twin._interval, twin._seen = self._step, self._interval, self._seen.copy()
+        twin._seen = self._seen.copy()
         return twin
 
     def tables(self) -> tuple[EntryTable, ...]:

@@ -10,9 +10,8 @@ from proxy.core.layout.layout import Layout
 from proxy.core.layout.notices import stays
 from proxy.core.layout.orders import RequestElements
 from proxy.core.providers import CacheProfile, Family
-from proxy.core.recognition.pieces import PieceKind
+from proxy.core.recognition.pieces import ContextPiece, PieceKind
 from proxy.core.request.element import Element, ElementKind
-from proxy.core.request.item import ContextPiece
 from proxy.core.request.message import Part
 from proxy.core.request.view import RecognisedRequest
 from proxy.core.sessions.observation import RequestObservation

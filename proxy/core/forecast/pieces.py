@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from proxy.core.layout.orders import RequestElements
 from proxy.core.recognition.fixed_texts import FileClaim
-from proxy.core.recognition.pieces import PieceKind
-from proxy.core.request.item import ContextPiece
+from proxy.core.recognition.pieces import ContextPiece, PieceKind
 from proxy.core.request.view import ContextMessage, RecognisedRequest
 from proxy.core.sessions.observation import RequestObservation
 from proxy.core.sessions.session import Session

@@ -14,7 +14,7 @@ from proxy.core.digest import digest
 from proxy.core.layout.layout import NOTICE
 from proxy.core.layout.tiers import Tier
 from proxy.core.recognition.fixed_texts import CLAIM_HEADERS, PART_ACKNOWLEDGEMENT
-from proxy.core.recognition.pieces import PieceKind
+from proxy.core.recognition.pieces import ContextPiece, PieceKind
 from proxy.core.request.element import (
     Element,
     ElementKind,
@@ -24,7 +24,6 @@ from proxy.core.request.element import (
     part_element,
     whole_element,
 )
-from proxy.core.request.item import ContextPiece
 from proxy.core.request.message import SYSTEM_ROLES, Part, PartKind, piece_digest, text_digest
 from proxy.core.request.spans import span_ends
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS, TokenCounter

@@ -114,7 +114,7 @@ def render_tools(raw: bytes, life: Life | None, dialect: Dialect, *, keep_own: b
     if life is None and not is_marked:
         return raw
     tools = [bytes(tool) for tool in elements(raw)]
-    written = [bare_tool(tool)[0] for tool in tools] if is_marked else list(tools)
+    written = [bare_tool(tool) for tool in tools] if is_marked else list(tools)
     if not written or (life is None and written == tools):
         return raw
     if life is not None and dialect is Dialect.CACHE_CONTROL:

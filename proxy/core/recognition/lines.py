@@ -2,8 +2,8 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, overload
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 MAX_LINES: Final = 48
 MAX_CHARS: Final = 2_000
@@ -18,27 +18,19 @@ FENCE_LINE = re.compile(r"^(`{3,64}+|~{3,64}+)", re.MULTILINE)
 Range = tuple[int, int]
 
 
-class Lines(Sequence[str]):
+class Lines(tuple[str, ...]):
     """The lines of a text. Of a line that is too long for any block only both ends are kept, which together are still
     too long."""
 
-    __slots__ = ("_fenced", "_lines")
+    _fenced: dict[bool, tuple[Range, ...]]
 
-    def __init__(self, lines: Iterable[str]) -> None:
-        self._lines = tuple(
-            line if len(line) <= 2 * MAX_CHARS else line[:MAX_CHARS] + line[-MAX_CHARS:] for line in lines
+    def __new__(cls, lines: Iterable[str]) -> "Lines":
+        """The lines, each without its line break."""
+        found = super().__new__(
+            cls, (line if len(line) <= 2 * MAX_CHARS else line[:MAX_CHARS] + line[-MAX_CHARS:] for line in lines)
         )
-        self._fenced: dict[bool, tuple[Range, ...]] = {}
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
-    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
-        return self._lines[index]
+        found._fenced = {}
+        return found
 
     def with_code(self, first: int, last: int, *, is_strict: bool) -> Range:
         """These lines with both ends of all fenced code that any of them stands in. ``is_strict``: a fence may be
@@ -70,7 +62,7 @@ class Lines(Sequence[str]):
         """For each name of a tag the first line that opens it, and the last line that closes it."""
         opens: dict[str, int] = {}
         closes: dict[str, int] = {}
-        for index, line in enumerate(self._lines):
+        for index, line in enumerate(self):
             if "<" not in line:
                 continue
             if found := OPEN.match(line):
@@ -82,7 +74,7 @@ class Lines(Sequence[str]):
     def _crosses_tags(self, first: int, last: int, opens: dict[str, int], closes: dict[str, int]) -> bool:
         """Whether a tag between these lines belongs together with a tag outside of them."""
         inside: list[str] = []
-        for line in self._lines[first + 1 : last]:
+        for line in self[first + 1 : last]:
             if "<" not in line:
                 continue
             if found := OPEN.match(line):
@@ -96,7 +88,7 @@ class Lines(Sequence[str]):
 
     def _fences(self, is_strict: bool) -> Iterator[Range]:
         opened, fence = -1, ""
-        for index, line in enumerate(self._lines):
+        for index, line in enumerate(self):
             if "```" not in line and "~~~" not in line:
                 continue
             found = (FENCE if is_strict else FENCE_LINE).match(line)

@@ -69,6 +69,17 @@ class Recognition:
     acknowledgements: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ContextPiece:
+    """One movable piece: a file, a map. ``key`` names it over time, ``digest`` covers its text."""
+
+    key: str
+    kind: PieceKind
+    claim: FileClaim
+    text: str
+    digest: bytes
+
+
 _MOVABLE = (MessageKind.CONTEXT, MessageKind.CANDIDATE)
 
 MOST_CHARS = 500_000

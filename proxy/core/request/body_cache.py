@@ -6,13 +6,13 @@ same bytes in front of the same place mean the same. A body that does not plainl
 known.
 """
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from msgspec import Raw
 
+from proxy.core.lru import Bounded
 from proxy.core.request.message import Message
 from proxy.core.request.parsed_body import Continuation, ParsedBody, parse_body
 from proxy.core.request.transcript import Transcript
@@ -29,6 +29,7 @@ _MAX_FIRSTS = 8
 _MAX_ENDS = 4
 _EMPTY = Raw(b"[]")
 _MAX_BRANCHES = 8
+_OPENINGS_PART = 4
 _FRAME_BYTES = 1024
 _MESSAGE_BYTES = 1500
 
@@ -86,10 +87,11 @@ class BodyCache:
     """Conversations that were parsed before. Their memory is bounded; the least recently used one is dropped first."""
 
     def __init__(self, *, capacity_bytes: int = 128 * 2**20) -> None:
-        self._capacity = capacity_bytes
-        self._size = 0
-        self._openings: OrderedDict[_Key, _Opening] = OrderedDict()
-        self._branches: OrderedDict[tuple[bytes, bytes], list[_Trunk]] = OrderedDict()
+        """Openings take a part of ``capacity_bytes``: they are what is in front of the conversations."""
+        self._openings: Bounded[_Key, _Opening] = Bounded(capacity_bytes // _OPENINGS_PART, lambda one: one.size)
+        self._branches: Bounded[tuple[bytes, bytes], list[_Trunk]] = Bounded(
+            capacity_bytes - capacity_bytes // _OPENINGS_PART, lambda trunks: sum(trunk.size for trunk in trunks)
+        )
 
     def parse(self, body: bytes) -> ParsedBody:
         """The body's members, and what is known of its messages. Raises InvalidRequest for what is no JSON object,
@@ -116,42 +118,22 @@ class BodyCache:
         if not messages or span is None:
             return
         starts = parsed.starts(messages)
-        opening = self._opening(body, span[0])
         first = messages[0].raw
-        before = opening.size
+        opening_key = _key(body, span[0])
+        opening = self._openings.get(opening_key)
+        if opening is None or not body.startswith(opening.preamble):
+            opening = _Opening(body[: span[0] + 1])
         opening.note(first, body, span, parsed.members)
-        self._size += opening.size - before
+        self._openings.put(opening_key, opening)
         key = (first, _window(body, starts[0] + len(first)))
         self._branch(key, _Trunk(transcript, body, starts[-1] + len(messages[-1].raw), starts))
 
-    def _opening(self, body: bytes, start: int) -> _Opening:
-        key = _key(body, start)
-        opening = self._openings.get(key)
-        if opening is None or not body.startswith(opening.preamble):
-            self._size -= opening.size if opening is not None else 0
-            opening = self._openings[key] = _Opening(body[: start + 1])
-            self._size += opening.size
-        self._openings.move_to_end(key)
-        return opening
-
     def _branch(self, key: tuple[bytes, bytes], new: _Trunk) -> None:
-        body_cache = self._branches.setdefault(key, [])
-        self._branches.move_to_end(key)
         messages = new.transcript.messages
-        old = next((t for t in body_cache if _is_continued(t.transcript.messages, messages)), None)
-        if old is not None:
-            self._size -= old.size
-            body_cache.remove(old)
-        body_cache.insert(0, new)
-        self._size += new.size
-        while len(body_cache) > _MAX_BRANCHES:
-            self._size -= body_cache.pop().size
-        while self._size > self._capacity and len(self._branches) > 1:
-            _, gone = self._branches.popitem(last=False)
-            self._size -= sum(t.size for t in gone)
-        while self._size > self._capacity and len(self._openings) > 1:
-            _, opening = self._openings.popitem(last=False)
-            self._size -= opening.size
+        trunks = self._branches.get(key, [])
+        old = next((t for t in trunks if _is_continued(t.transcript.messages, messages)), None)
+        others = [trunk for trunk in trunks if trunk is not old]
+        self._branches.put(key, [new, *others[: _MAX_BRANCHES - 1]])
 
     def _continued(self, body: bytes, start: int, opening: _Opening) -> ParsedBody | None:
         at = behind_space(body, start + 1)

@@ -23,6 +23,7 @@ from msgspec import Raw
 
 from proxy.core.request import wants
 from proxy.core.request.wants import PLAIN, Wants, wants_of
+from proxy.core.wire.json_body import small_value
 
 Asked = Mapping[str, Raw | bytes]
 """Members of a body, unparsed."""
@@ -205,13 +206,13 @@ def _answers(sources: Sequence[Asked]) -> tuple[int, str]:
 
 def _limit(raw: Raw | bytes) -> int | None:
     """A limit that every server reads alike; None for one that some may pass over."""
-    found = _value(raw)
+    found = small_value(raw, _MOST_NUMBER_BYTES)
     return min(found, _LARGEST) if type(found) is int and found > 0 else None
 
 
 def _count(raw: Raw | bytes) -> int | None:
     """The largest count that a server could read; None where none could read any."""
-    found = _value(raw)
+    found = small_value(raw, _MOST_NUMBER_BYTES)
     if isinstance(found, str):
         found = _number(found)
     if found is None:
@@ -248,15 +249,6 @@ def _prompts(raw: Raw | bytes) -> int | None:
 
 def _is_null(raw: Raw | bytes) -> bool:
     return bytes(memoryview(raw)[:4]) == b"null"
-
-
-def _value(raw: Raw | bytes) -> object:
-    if len(raw) > _MOST_NUMBER_BYTES:
-        return None
-    try:
-        return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 def _object(raw: Raw | bytes) -> Mapping[str, Raw] | None:

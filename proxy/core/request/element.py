@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.core.digest import digest
-from proxy.core.request.item import ContextPiece
+from proxy.core.recognition.pieces import ContextPiece
 from proxy.core.request.message import SYSTEM_ROLES, Message, Part
 
 

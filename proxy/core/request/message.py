@@ -49,7 +49,7 @@ class Part(Struct, frozen=True, gc=False):
     own_mark: Life | None = None
 
 
-class Message(Struct, frozen=True, eq=False):
+class Message(Struct, frozen=True):
     """A message and what is known of it. ``raw`` is the client's own JSON; ``digest`` covers it without markers.
 
     ``text`` is kept only where ``recognition`` needs it again; ``lead`` is the text's beginning. ``cut_digests``
@@ -265,7 +265,7 @@ class MessageReader:
         keys: list[bytes] = []
         tokens = MESSAGE_OVERHEAD_TOKENS
         for raw, members, text in listed:
-            key = piece_digest(text) if text is not None else digest(b"raw", b",".join(_unmarked(members)))
+            key = piece_digest(text) if text is not None else digest(b"raw", b",".join(unmarked(members)))
             keys.append(key)
             tokens += self._counter.count(key, text if text is not None else raw_text(bytes(raw)))
         # A marker may have to stand on the last part, where a provider takes none on the message.
@@ -284,7 +284,7 @@ class MessageReader:
         kind = value(members["type"]) if "type" in members else None
         kind = kind if isinstance(kind, str) else None
         overhead = MESSAGE_OVERHEAD_TOKENS if index == 0 else 0
-        key = digest(role.encode(), *_unmarked(members))
+        key = digest(role.encode(), *unmarked(members))
         if kind in _MEDIA:
             markable = role != "assistant" and kind in _MARKABLE_MEDIA
             return Part(PartKind.MEDIA, key, IMAGE_TOKENS + overhead, index, markable, mark)
@@ -305,7 +305,7 @@ class MessageReader:
         ids: list[str] = []
         for index, raw in enumerate(elements(raw_calls)):
             call = members_of(raw)
-            key = digest(b"call", *_unmarked(call))
+            key = digest(b"call", *unmarked(call))
             tokens = self._counter.count(key, raw_text(bytes(raw)))
             parts.append(Part(PartKind.CALL, key, tokens, index, False, marker_of(call)))
             ids.append(_text_of(call, "id") or "")
@@ -416,7 +416,7 @@ def beside(message: Message, first: Part) -> Part:
 _NOTHING = (b"null", b"[]", b'""')
 
 
-def _unmarked(members: Members) -> list[bytes]:
+def unmarked(members: Members) -> list[bytes]:
     """The members but for the markers, each with its name."""
     return [name.encode() + bytes(raw) for name, raw in members.items() if name not in MARK_KEYS]
 

@@ -15,10 +15,13 @@ from proxy.core.wire.json_body import (
     TooMany,
     Unreadable,
     elements,
-    parse_chat,
     parse_members,
+    value,
     value_spans,
 )
+from proxy.errors import InvalidRequest
+
+_NULL = b"null"
 
 
 class Continuation(NamedTuple):
@@ -70,12 +73,34 @@ class ParsedBody:
         if self._failure is not None:
             raise self._failure
         if self._chat is None:
-            added = self._added if self._added or self.known else None
-            if self.span is None and "messages" in self.members:
-                self.spans()
-            self._chat = parse_chat(self.body, self.members, added, self.span)
-            self._added = self._chat.messages
+            self._chat = self._as_chat()
         return self._chat
+
+    def _as_chat(self) -> ChatRequest:
+        members = self.members
+        if "messages" not in members:
+            raise InvalidRequest("the request has no 'messages'", param="messages", code="missing_messages")
+        if bytes(memoryview(members["messages"])[:1]) != b"[":
+            raise InvalidRequest("'messages' must be an array", param="messages", code="invalid_type")
+        if self._added is None:
+            self._added = elements(members["messages"])
+        if not self._added and not self.known:
+            raise InvalidRequest("'messages' is empty", param="messages", code="missing_messages")
+        model = value(members.get("model", _NULL))
+        if not isinstance(model, str) or not model:
+            raise InvalidRequest("'model' must be a non-empty string", param="model", code="missing_model")
+        options = value(members.get("stream_options", _NULL))
+        if self.span is None:
+            self.spans()
+        return ChatRequest(
+            body=self.body,
+            members=members,
+            messages=tuple(self._added),
+            model=model,
+            stream=value(members.get("stream", _NULL)) is True,
+            wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
+            span=self.span,
+        )
 
     def unread(self) -> Sequence[Raw]:
         """The messages that no earlier request had. Raises Unreadable where the messages are no array."""
@@ -130,3 +155,9 @@ class ParsedBody:
 def parse_body(body: bytes) -> ParsedBody:
     """The body's members. Raises InvalidRequest for what is no JSON object, and Unreadable for odd Unicode."""
     return ParsedBody(body, parse_members(body))
+
+
+def parse_chat(body: bytes) -> ChatRequest:
+    """The body as a chat request. Raises InvalidRequest where it is none, and Unreadable where only the proxy cannot
+    read it."""
+    return parse_body(body).chat()

@@ -44,10 +44,8 @@ def with_system(parsed: ParsedBody, text: str) -> bytes:
     else with a system message in front. All other bytes stay as they came. Raises Unreadable where the messages are no
     array of objects."""
     spans = parsed.spans()
-    if "messages" not in parsed.members or spans is None:
-        raise Unreadable("no array of messages")
-    raw = parsed.members["messages"]
-    if bytes(memoryview(raw)[:1]) != b"[":
+    raw = parsed.members.get("messages", b"")
+    if spans is None or bytes(memoryview(raw)[:1]) != b"[":
         raise Unreadable("no array of messages")
     body, (start, _) = parsed.body, spans["messages"]
     first = next(iter(parsed.raws()), None)
@@ -67,8 +65,8 @@ def _message(text: str) -> bytes:
 def _joined(first: Raw | bytes, text: str) -> bytes | None:
     """The client's first message with the text in front of its own; None where it is no system message with a text."""
     members = members_of(first)
-    role, content = members.get("role"), members.get("content")
-    if role is None or content is None or value(role) not in SYSTEM_ROLES or not is_plainly_spelt(members):
+    role, content = value(members.get("role", b"null")), members.get("content")
+    if not isinstance(role, str) or role not in SYSTEM_ROLES or content is None or not is_plainly_spelt(members):
         return None
     if bytes(content).startswith(b'"'):
         own = text_value(content)

@@ -21,7 +21,7 @@ _MOST_DIGITS = 0.2
 _MOST_WIDE = 0.02
 _MOST_PUNCTUATION = 0.42
 
-# A text longer than this is judged by slices of it: a sixteenth, and four at least.
+# A text longer than this is judged by slices of it.
 _WHOLE_CHARS = 1_200
 _SLICE_CHARS = 300
 _SAMPLE_SHARE = 16
@@ -34,12 +34,17 @@ def estimate(text: str) -> int | None:
     if length <= _WHOLE_CHARS:
         tokens = _weighed(text)
         return None if tokens is None else max(1, round(tokens))
-    slices = max(_MIN_SLICES, length // (_SLICE_CHARS * _SAMPLE_SHARE))
-    step = length / slices
-    margin = (step - _SLICE_CHARS) / 2
-    starts = [int(i * step + margin) for i in range(slices)]
-    tokens = _weighed("".join([text[start : start + _SLICE_CHARS] for start in starts]))
-    return None if tokens is None else max(1, round(tokens * length / (slices * _SLICE_CHARS)))
+    slices = even_slices(text, _SLICE_CHARS)
+    tokens = _weighed("".join(slices))
+    return None if tokens is None else max(1, round(tokens * length / (len(slices) * _SLICE_CHARS)))
+
+
+def even_slices(text: str, chars: int) -> list[str]:
+    """Evenly spaced slices of so many characters each: a sixteenth of a long text, and four slices at least."""
+    count = max(_MIN_SLICES, len(text) // (chars * _SAMPLE_SHARE))
+    step = len(text) / count
+    margin = (step - chars) / 2
+    return [text[start : start + chars] for start in [int(i * step + margin) for i in range(count)]]
 
 
 def _weighed(text: str) -> float | None:

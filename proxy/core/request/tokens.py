@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from proxy.core.lru import LastUsed
-from proxy.core.request.token_estimate import estimate
+from proxy.core.request.token_estimate import estimate, even_slices
 
 Encode = Callable[[str], int]
 
@@ -18,11 +18,9 @@ def bytes_over_four(text: str) -> int:
     return (len(text.encode("utf-8", "surrogatepass")) + 3) // 4
 
 
-# A text longer than this is counted by samples: a sixteenth of it, in four slices or more.
+# A text longer than this is counted by samples.
 _WHOLE_CHARS = 1_000
 _SLICE_CHARS = 200
-_SAMPLE_SHARE = 16
-_MIN_SLICES = 4
 # A slice begins and ends within a token, so it counts about half a token too many at either end.
 _EDGE_TOKENS = 1.0
 
@@ -46,12 +44,9 @@ def sampled(encode: Encode) -> Encode:
         length = len(text)
         if length <= _WHOLE_CHARS:
             return encode(text)
-        slices = max(_MIN_SLICES, length // (_SLICE_CHARS * _SAMPLE_SHARE))
-        step = length / slices
-        margin = (step - _SLICE_CHARS) / 2
-        starts = [int(i * step + margin) for i in range(slices)]
-        tokens = sum(encode(text[start : start + _SLICE_CHARS]) for start in starts) - _EDGE_TOKENS * slices
-        return max(1, round(tokens * length / (slices * _SLICE_CHARS)))
+        slices = even_slices(text, _SLICE_CHARS)
+        tokens = sum(map(encode, slices)) - _EDGE_TOKENS * len(slices)
+        return max(1, round(tokens * length / (len(slices) * _SLICE_CHARS)))
 
     return count
 

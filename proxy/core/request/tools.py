@@ -6,38 +6,42 @@ from proxy.core.caches.prompt import Life
 from proxy.core.digest import digest
 from proxy.core.lru import Bounded
 from proxy.core.request.element import Element, ElementKind
-from proxy.core.request.message import MARK_KEYS, Part, PartKind, marker_of
+from proxy.core.request.message import MARK_KEYS, Part, PartKind, marker_of, unmarked
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.wire.json_body import elements, join_members, members_of
 from proxy.core.wire.surrogates import raw_text
 
 _MAX_REMEMBERED = 128
 _KEY_BYTES = 256
+_NO_FUNCTION = Raw(b"null")
 
 
-def bare_tool(raw: bytes) -> tuple[bytes, Life | None]:
-    """A tool without its marker, and the marker: on the tool, or on its function (litellm forwards both)."""
+def bare_tool(raw: bytes) -> bytes:
+    """A tool without its markers: on the tool, and on its function (litellm forwards both)."""
     members = members_of(raw)
     changes: dict[str, bytes | None] = {key: None for key in MARK_KEYS if key in members}
-    mark = marker_of(members)
-    function = members.get("function")
-    if function is not None and bytes(function).startswith(b"{"):
+    function = members.get("function", _NO_FUNCTION)
+    if bytes(function).startswith(b"{"):
         inner = members_of(function)
         if any(key in inner for key in MARK_KEYS):
             changes["function"] = join_members(inner, {key: None for key in MARK_KEYS if key in inner})
-            mark = mark or marker_of(inner)
-    return (join_members(members, changes) if changes else raw), mark
+    return join_members(members, changes) if changes else raw
 
 
-def _tool_digest(bare: bytes) -> bytes:
-    """The same with and without a marker, wherever it stood: the function is hashed by its members, too."""
+def _digest_and_mark(raw: Raw) -> tuple[bytes, Life | None]:
+    """A digest of a tool that is the same with and without a marker, wherever it stands, and the marker. The function
+    is hashed by its members, too."""
+    members = members_of(raw)
+    mark = marker_of(members)
     parts: list[bytes] = []
-    for key, raw in members_of(bare).items():
-        if key == "function" and bytes(raw).startswith(b"{"):
-            parts.append(digest(*(k.encode() + bytes(v) for k, v in members_of(raw).items())))
-        else:
-            parts.append(key.encode() + bytes(raw))
-    return digest(b"tool", *parts)
+    for key, each in members.items():
+        if key == "function" and bytes(each).startswith(b"{"):
+            inner = members_of(each)
+            mark = mark or marker_of(inner)
+            parts.append(digest(*unmarked(inner)))
+        elif key not in MARK_KEYS:
+            parts.append(key.encode() + bytes(each))
+    return digest(b"tool", *parts), mark
 
 
 def _weight(known: tuple[bytes, Element]) -> int:
@@ -86,8 +90,7 @@ class ToolReader:
         parts = []
         tools = elements(content)
         for index, raw in enumerate(tools):
-            bare, mark = bare_tool(bytes(raw))
-            own = _tool_digest(bare)
+            own, mark = _digest_and_mark(raw)
             tokens = self._counter.count(own, raw_text(bytes(raw)))
             # Only the last tool carries our marker: a marker within the list would split what never changes apart.
             parts.append(Part(PartKind.OTHER, own, tokens, index, index == len(tools) - 1, mark))

@@ -6,6 +6,7 @@ each place, never of those behind it.
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from copy import copy
 
 from proxy.core.digest import digest
 from proxy.core.recognition.pieces import MessageKind, PieceKind
@@ -83,30 +84,21 @@ class Transcript:
         return shared
 
     def _added(self, first: int, added: Sequence[Message]) -> list[Element]:
-        found: list[Element] = []
-        marked: list[int] = []
-        recognised: list[int] = []
-        notices: list[int] = []
         pairs: list[tuple[int, bytes]] = []
-        for index, message in enumerate(added, first):
-            is_system = message.role in SYSTEM_ROLES
-            if index == self.preamble and is_system:
+        numbered = list(enumerate(added, first))
+        for index, message in numbered:
+            if index == self.preamble and message.role in SYSTEM_ROLES:
                 self.preamble += 1
             else:
                 self._pair(index, message, pairs)
-                if is_system:
-                    notices.append(index)
-            if message.has_marks:
-                marked.append(index)
-            if message.recognition is not None:
-                recognised.append(index)
-            if self.media_at < 0 and any(part.kind is PartKind.MEDIA for part in message.parts):
-                self.media_at = index
-            found.append(message_element(message, index, "system" if index < self.preamble else "turn"))
-        self.marked, self.recognised = (*self.marked, *marked), (*self.recognised, *recognised)
-        self.notices = (*self.notices, *notices)
         self.pairs = (*self.pairs, *pairs)
-        return found
+        self.marked = (*self.marked, *[i for i, one in numbered if one.has_marks])
+        self.recognised = (*self.recognised, *[i for i, one in numbered if one.recognition is not None])
+        later = [i for i, one in numbered if one.role in SYSTEM_ROLES and i >= self.preamble]
+        self.notices = (*self.notices, *later)
+        if self.media_at < 0:
+            self.media_at = next((i for i, one in numbered if _has_media(one)), -1)
+        return [message_element(one, i, "system" if i < self.preamble else "turn") for i, one in numbered]
 
     def _pair(self, index: int, message: Message, pairs: list[tuple[int, bytes]]) -> None:
         skip, self._skips = self._skips, None
@@ -126,7 +118,7 @@ class Transcript:
         pairs, markers and images are those of what the client sent."""
         if not changes:
             return self
-        new = Transcript.__new__(Transcript)
+        new = copy(self)
         messages, turns, elements = list(self.messages), list(self.turns), list(self.elements)
         recognised = set(self.recognised)
         for index, message in changes.items():
@@ -135,9 +127,11 @@ class Transcript:
             (recognised.discard if message.recognition is None else recognised.add)(index)
         new.messages, new.turns, new.elements = tuple(messages), tuple(turns), tuple(elements)
         new.recognised = tuple(sorted(recognised))
-        new.preamble, new.marked, new.media_at, new.pairs = self.preamble, self.marked, self.media_at, self.pairs
-        new._skips, new._last, new.notices = self._skips, self._last, self.notices
         return new
+
+
+def _has_media(message: Message) -> bool:
+    return any(part.kind is PartKind.MEDIA for part in message.parts)
 
 
 def _is_short(message: Message) -> bool:

@@ -18,6 +18,8 @@ from enum import StrEnum
 import msgspec
 from msgspec import Raw
 
+from proxy.core.wire.json_body import small_value
+
 
 class Tool(StrEnum):
     """What a provider's own tool is billed as."""
@@ -190,22 +192,12 @@ def _word(raw: Raw | bytes | None) -> tuple[str, bool]:
     """A short word in small letters, and whether it is one."""
     if raw is None or bytes(raw) == b"null":
         return "", True
-    if len(raw) > MOST_VALUE_BYTES:
-        return "", False
-    try:
-        found = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return "", False
+    found = small_value(raw, MOST_VALUE_BYTES)
     if not isinstance(found, str) or not (_KIND.fullmatch(found) or not found):
         return "", False
     return found.lower(), True
 
 
 def _positive(raw: Raw | bytes | None) -> int | None:
-    if raw is None or len(raw) > MOST_VALUE_BYTES:
-        return None
-    try:
-        found = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+    found = small_value(raw, MOST_VALUE_BYTES) if raw is not None else None
     return found if type(found) is int and found > 0 else None

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from proxy.core.recognition.fixed_texts import FileClaim
-from proxy.core.recognition.pieces import PieceKind
-from proxy.core.request.item import ContextPiece
+from proxy.core.recognition.pieces import ContextPiece, PieceKind
 from proxy.core.request.view import RecognisedRequest
 from proxy.core.sessions.cohort import ItemRecord, record_item
 from proxy.core.sessions.preamble_changes import changed_places

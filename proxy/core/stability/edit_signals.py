@@ -12,8 +12,7 @@ from types import MappingProxyType
 
 from msgspec import Raw
 
-from proxy.core.recognition.pieces import MessageKind, PieceKind
-from proxy.core.request.item import ContextPiece
+from proxy.core.recognition.pieces import ContextPiece, MessageKind, PieceKind
 from proxy.core.request.message import Message
 from proxy.core.request.view import RecognisedRequest
 from proxy.core.stability.file_words import FileWords

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from zlib import crc32
 
 from proxy.core.lru import Bounded
-from proxy.core.request.item import ContextPiece
+from proxy.core.recognition.pieces import ContextPiece
 
 # Shorter words are rarely what a text is about.
 _SHORTEST_CHARS = 4

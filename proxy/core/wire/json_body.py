@@ -73,35 +73,6 @@ class ChatRequest:
         return splice(self.body, self.members, changes, self.span, within)
 
 
-def parse_chat(
-    body: bytes, members: Members | None = None, messages: Sequence[Raw] | None = None, span: Span | None = None
-) -> ChatRequest:
-    """Cut a chat request (``members``, ``messages`` and their ``span``, where that was done already: ``messages`` are
-    then not empty, or some were read before). Raises InvalidRequest (400) where it is none, Unreadable where only we
-    cannot read it."""
-    if members is None:
-        members = parse_members(body)
-    if "messages" not in members:
-        raise InvalidRequest("the request has no 'messages'", param="messages", code="missing_messages")
-    if messages is None:
-        messages = _array(members["messages"], "messages")
-        if not messages:
-            raise InvalidRequest("'messages' is empty", param="messages", code="missing_messages")
-    model = _value(members, "model")
-    if not isinstance(model, str) or not model:
-        raise InvalidRequest("'model' must be a non-empty string", param="model", code="missing_model")
-    options = _value(members, "stream_options")
-    return ChatRequest(
-        body=body,
-        members=members,
-        messages=tuple(messages),
-        model=model,
-        stream=_value(members, "stream") is True,
-        wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
-        span=span,
-    )
-
-
 def parse_members(body: bytes) -> Members:
     """The members of a JSON object. Raises InvalidRequest for what is no JSON object, Unreadable for odd Unicode, and
     where there are too many of them, or one has a name of absurd length."""
@@ -163,6 +134,16 @@ def value(raw: Raw | bytes) -> object:
         return orjson.loads(bytes(raw))
     except orjson.JSONDecodeError as error:
         raise Unreadable("not valid Unicode") from error
+
+
+def small_value(raw: Raw | bytes, most_bytes: int) -> object:
+    """A value of at most so many bytes, parsed; None for a longer one, which is not built, and for what is no JSON."""
+    if len(raw) > most_bytes:
+        return None
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def text_value(raw: Raw | bytes) -> object:
@@ -301,16 +282,6 @@ def join_members(members: Members, changes: Mapping[str, bytes | None]) -> bytes
 
 def _member(key: str, raw: bytes) -> bytes:
     return orjson.dumps(key) + b":" + raw
-
-
-def _array(raw: Raw, name: str) -> list[Raw]:
-    if not bytes(memoryview(raw)[:1]) == b"[":
-        raise InvalidRequest(f"'{name}' must be an array", param=name, code="invalid_type")
-    return elements(raw)
-
-
-def _value(members: Members, key: str) -> object:
-    return value(members[key]) if key in members else None
 
 
 def _is_json_object(body: bytes) -> bool:

@@ -51,7 +51,7 @@ def scan_members(body: bytes) -> Sequence[Member] | None:
     brackets = _MOST_BRACKETS
     at = _behind_space(body, at + 1)
     while body[at : at + 1] != b"}" or found:
-        behind_name = _behind_string(body, at)
+        behind_name = behind_string(body, at)
         start = _behind_colon(body, behind_name)
         if start < 0 or behind_name - at > _MOST_NAME_BYTES or len(found) >= _MOST_MEMBERS:
             return None
@@ -111,7 +111,7 @@ def _behind_run(run: re.Pattern[bytes], body: bytes, at: int) -> int:
             return at
 
 
-def _behind_string(body: bytes, at: int) -> int:
+def behind_string(body: bytes, at: int) -> int:
     """The end of the string that begins here. It is -1 where no string begins, or where it does not end."""
     if body[at : at + 1] != b'"':
         return -1
@@ -140,7 +140,7 @@ def _behind_value(body: bytes, at: int, brackets: int) -> tuple[int, int]:
     still be read."""
     first = body[at : at + 1]
     if first == b'"':
-        return _behind_string(body, at), brackets
+        return behind_string(body, at), brackets
     if first not in (b"{", b"["):
         end = _behind_run(_WORD, body, at)
         return (end if end > at else -1), brackets
@@ -158,7 +158,7 @@ def _behind_value(body: bytes, at: int, brackets: int) -> tuple[int, int]:
                 return at, brackets
         elif mark == b'"':
             # It is longer than what is left of the piece.
-            at = _behind_string(body, at)
+            at = behind_string(body, at)
         if not mark or at < 0:
             return -1, brackets
     return -1, brackets

@@ -7,7 +7,7 @@ more than a piece at once, so that other threads get their turn.
 
 import re
 
-from proxy.core.wire.scan import INSIDE, PIECE_BYTES
+from proxy.core.wire.scan import PIECE_BYTES, behind_string
 
 _BETWEEN = re.compile(rb'[^"]*+')
 _AS_BACKSLASHES = bytes.maketrans(b",[{ \t\r\n", b"\\" * 7)
@@ -60,18 +60,6 @@ def _one_by_one(raw: bytes, at: int, commas: int) -> tuple[int, int]:
         commas += raw.count(b",", at, between.end())
         at = between.end()
         if raw[at : at + 1] == b'"':
-            at = _behind_string(raw, at + 1)
+            behind = behind_string(raw, at)
+            at = behind if behind >= 0 else len(raw)
     return at, commas
-
-
-def _behind_string(raw: bytes, at: int) -> int:
-    """The place behind the string that has begun before ``at``; the end of the text where the string does not end."""
-    while at < len(raw):
-        inside = INSIDE.match(raw, at, at + PIECE_BYTES)
-        assert inside is not None
-        if raw[inside.end() : inside.end() + 1] == b'"':
-            return inside.end() + 1
-        if inside.end() == at:
-            return len(raw)
-        at = inside.end()
-    return at

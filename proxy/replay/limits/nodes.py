@@ -29,22 +29,8 @@ class Rates:
 
 
 def node_cost(times: Sequence[float], rates: Rates) -> float:
-    """The least cost per token of uses at these times, which ascend."""
-    if len(rates.lives) > 1:
-        return _with_lives(times, rates)
-    write, life_s = rates.lives[0]
-    cost, run = 0.0, 1
-    for before, now in zip(times, times[1:], strict=False):
-        if now - before < life_s:
-            run += 1
-        else:
-            cost += min(run, write + (run - 1) * rates.read)
-            run = 1
-    return cost + min(run, write + (run - 1) * rates.read)
-
-
-def _with_lives(times: Sequence[float], rates: Rates) -> float:
-    """Several lives on sale: a state is the time until which the content is held.
+    """The least cost per token of uses at these times, which ascend. A state is the time until which the content is
+    held.
 
     A read may prolong by the longest life at no price of its own: behind the hit a descendant may be written at that
     life, which holds its ancestors, too. That keeps the bound below every marker set.

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from proxy.core.layout.orders import RequestElements, Weight, behind_prefix, valid_prefix
+from proxy.core.recognition.pieces import ContextPiece
 from proxy.core.request.element import Element, ElementKind
-from proxy.core.request.item import ContextPiece
 from proxy.replay.search.scene import Shot
 
 Elements = tuple[Element, ...]

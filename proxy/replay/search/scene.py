@@ -7,16 +7,16 @@ from proxy.core.digest import digest
 from proxy.core.layout.orders import RequestElements, request_elements
 from proxy.core.layout.relocation import moved_elements
 from proxy.core.providers import CacheProfile
-from proxy.core.recognition.pieces import Recogniser
-from proxy.core.request.item import ContextPiece
+from proxy.core.recognition.pieces import ContextPiece, Recogniser
 from proxy.core.request.message import MessageReader
+from proxy.core.request.parsed_body import parse_chat
 from proxy.core.request.tokens import Encode, TokenCounter
 from proxy.core.request.tools import ToolReader
 from proxy.core.request.transcript import Transcript
 from proxy.core.request.view import RecognisedRequest, recognise_request
 from proxy.core.sessions.observation import commit_reading, read_request
 from proxy.core.sessions.session import Session, SessionTable
-from proxy.core.wire.json_body import ChatRequest, Unreadable, parse_chat
+from proxy.core.wire.json_body import ChatRequest, Unreadable
 from proxy.errors import UpstreamRejected
 from proxy.replay.trace import Step
 from proxy.upstream.embedded import PromptReader

@@ -1,13 +1,16 @@
 """Allow-lists of models."""
 
 import fnmatch
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.model_patterns import allows, fitting, matches
+from proxy.core.model_patterns import allows, captured, fitting, matches
 from tests.growth import assert_linear
+
+FEW = st.text("ab/*", max_size=8)
 
 
 @pytest.mark.parametrize(
@@ -62,3 +65,15 @@ def test_patterns_that_fit_come_with_the_most_general_first() -> None:
     assert fitting(patterns, ["openai/gpt-5", "gpt-5"]) == ["*", "*-5", "gpt-*", "openai/*", "gpt-5"]
     assert fitting(["b", "a"], ["a", "b", "c", "a"]) == ["a", "b"]
     assert fitting(["gpt-*"], ["claude"]) == []
+
+
+@given(FEW, st.text("ab/", max_size=10))
+def test_each_star_stands_for_what_a_regular_expression_would_find(pattern: str, name: str) -> None:
+    found = re.fullmatch(re.escape(pattern).replace(r"\*", "(.*)"), name, re.DOTALL)
+    assert captured(pattern, name) == (found.groups() if found is not None else None)
+
+
+def test_a_star_stands_for_line_ends_too() -> None:
+    assert captured("a*c", "a\nb\nc") == ("\nb\n",)
+    assert captured("a", "a") == ()
+    assert captured("a", "b") is None

@@ -10,8 +10,8 @@ import pytest
 
 from plugins.aider import AiderRecogniser
 from proxy.core.recognition.pieces import MessageKind
+from proxy.core.request.parsed_body import parse_chat
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.wire.json_body import parse_chat
 from proxy.demo.clock_agent import clock_agent
 from proxy.demo.editor_chat import EDITS, changed, chat_files, editor_chat, repository_map
 from proxy.demo.sample import Message, Sample

@@ -61,7 +61,7 @@ def test_the_costs_are_those_of_the_plain_replay() -> None:
         assert one.plain == plain.plain
         assert one.scores[policy].cost == pytest.approx(plain.ours.cost(ANTHROPIC))
         assert one.scores[policy].hit_rate == plain.ours.hit_rate
-        assert one.share(SYSTEM_LAST) == pytest.approx(plain.share(SYSTEM_LAST))
+        assert shares(one)[SYSTEM_LAST] == pytest.approx(plain.share(SYSTEM_LAST))
     assert set(plain.totals) == {AS_SENT, CLIENT, SYSTEM_LAST, OURS}
 
 
@@ -110,7 +110,7 @@ def test_means_are_by_kind_and_geometric() -> None:
         ("mutable", 2, 10),
         ("all", 3, 14),
     ]
-    product = found[1].share(ECONOMIC) * found[2].share(ECONOMIC)
+    product = shares(found[1])[ECONOMIC] * shares(found[2])[ECONOMIC]
     assert lines[1].shares[ECONOMIC] == pytest.approx(product**0.5)
     assert [line.name for line in means(found[1:])] == ["mutable"]
     assert lines[1].waste[AS_SENT] is None

@@ -13,7 +13,7 @@ from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLI
 from proxy.core.reasons import Reason
 from proxy.core.request.tokens import bytes_over_four
 from proxy.replay.baselines import AS_SENT, CLIENT, COMPARED, SYSTEM_LAST
-from proxy.replay.runner import Ours, counted_once, replay, with_minimum, with_short_life
+from proxy.replay.runner import Ours, counted_once, replay
 from proxy.replay.totals import OURS
 from proxy.replay.trace import Step, Trace
 from tests.examples import sampled
@@ -150,11 +150,6 @@ def test_ours_alone_is_what_a_replay_says_of_us() -> None:
     assert ours.total == replay(growing(3), setting()).ours
 
 
-def test_a_minimum_of_ones_own() -> None:
-    assert with_minimum(ANTHROPIC, None) is ANTHROPIC
-    assert with_minimum(ANTHROPIC, 4096).min_tokens == 4096
-
-
 def test_keep_alive_bridges_pauses_and_its_cost_is_counted() -> None:
     # One life, so that nothing else bridges them.
     profile = replace(ANTHROPIC, min_tokens=1, long_life_s=0.0)
@@ -213,5 +208,5 @@ def test_an_hour_that_nothing_comes_back_for_is_not_bought_early() -> None:
         steps.append(Step(now, "s", body(*history)))
         history.append(say("assistant", text(f"answer {number}", [100, 1100, 400][number % 3])))
     trace = Trace("paused", steps)
-    short = replay(trace, setting(profile=with_short_life(ANTHROPIC))).ours.cost(ANTHROPIC)
+    short = replay(trace, setting(profile=replace(ANTHROPIC, long_life_s=0.0))).ours.cost(ANTHROPIC)
     assert replay(trace, setting()).ours.cost(ANTHROPIC) <= 1.04 * short

@@ -11,6 +11,7 @@ from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.chat import AssembledChat
 from proxy.planning.assembly_options import AssemblyOptions
 from proxy.planning.context_assembler import ContextAssembler
+from proxy.replay.benchmark import shares
 from proxy.replay.comparison import compare
 from proxy.replay.explain import explain_request
 from proxy.replay.runner import OURS, Setting, replay
@@ -58,7 +59,7 @@ def test_all_policies_are_compared_on_the_assembled_requests() -> None:
 
     assert found.violations == []
     assert found.plain > 8 * 3_000
-    assert found.share("economic") < found.share("as sent")
+    assert shares(found)["economic"] < shares(found)["as sent"]
 
 
 def test_explain_shows_the_files_and_their_tiers() -> None:

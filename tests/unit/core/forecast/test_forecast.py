@@ -9,7 +9,7 @@ from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.layout.orders import request_elements
 from proxy.core.layout.relocation import moved_elements
 from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
-from proxy.core.request.item import ContextPiece
+from proxy.core.recognition.pieces import ContextPiece
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.request.transcript import Transcript
 from proxy.core.request.view import NOTHING_MOVES, RecognisedRequest

@@ -3,8 +3,8 @@ from collections.abc import Callable, Sequence
 from proxy.core.layout.orders import RequestElements, behind_prefix, by_tiers, request_elements, valid_prefix
 from proxy.core.layout.relocation import moved_elements
 from proxy.core.layout.tiers import Tier
+from proxy.core.recognition.pieces import ContextPiece
 from proxy.core.request.element import Element, ElementKind, form_digest
-from proxy.core.request.item import ContextPiece
 from proxy.core.request.message import piece_digest
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.request.view import RecognisedRequest

@@ -13,10 +13,10 @@ from proxy.core.layout.relocation import moved_elements
 from proxy.core.layout.render import mark_json, render_messages, render_tools
 from proxy.core.providers import Dialect
 from proxy.core.request.message import MessageReader
+from proxy.core.request.parsed_body import parse_chat
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.request.transcript import Transcript
 from proxy.core.request.view import RecognisedRequest, recognise_request
-from proxy.core.wire.json_body import parse_chat
 from tests.fidelity.chats import EDITABLE_OPENING, File
 from tests.talk import (
     MARK,

@@ -34,7 +34,10 @@ def test_parts_of_the_clients_stay_whole() -> None:
     assert sent([own, USER]) == [{"role": "system", "content": [{"type": "text", "text": "Rules.\n\n"}, part]}, USER]
 
 
-@pytest.mark.parametrize("first", [USER, {"role": "system", "content": None}, {"role": 7, "content": "x"}])
+@pytest.mark.parametrize(
+    "first",
+    [USER, {"role": "system", "content": None}, *({"role": odd, "content": "x"} for odd in (7, ["system"], {"a": 1}))],
+)
 def test_without_a_system_text_there_is_a_message_in_front(first: object) -> None:
     assert sent([first]) == [{"role": "system", "content": "Rules."}, first]
 

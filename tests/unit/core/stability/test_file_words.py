@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.recognition.fixed_texts import FileClaim
-from proxy.core.recognition.pieces import PieceKind
-from proxy.core.request.item import ContextPiece
+from proxy.core.recognition.pieces import ContextPiece, PieceKind
 from proxy.core.request.message import piece_digest
 from proxy.core.stability.file_words import FileWords
 

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
+from proxy.core.request.parsed_body import parse_chat
 from proxy.core.wire.edits import original_body, transport_edits
-from proxy.core.wire.json_body import parse_chat
 
 MESSAGES = b'"messages":[{"role":"user","content":"hi"}]'
 

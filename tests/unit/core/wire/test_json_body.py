@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.core.request.parsed_body import ParsedBody, parse_chat
 from proxy.core.wire.json_body import (
     Unreadable,
     elements,
     join_members,
     members_of,
-    parse_chat,
     parse_members,
     splice,
     value,
@@ -77,7 +77,7 @@ class TestParseChat:
     def test_members_that_were_cut_before_are_not_cut_again(self) -> None:
         body = b'{"model":"m",' + MESSAGES + b"}"
         members = parse_members(body)
-        assert parse_chat(body, members).members is members
+        assert ParsedBody(body, members).chat().members is members
 
 
 class TestSplice:
