@@ -11,6 +11,7 @@ import msgspec
 import orjson
 
 from proxy.core.account.references import MOST_ID_CHARS
+from proxy.core.wire.surrogates import mended
 
 _MOST_MADE = 1000
 # A batch's results, and the file that a finished upload has become.
@@ -57,15 +58,17 @@ _ITEMS = msgspec.json.Decoder(list[_Item])
 
 def known_items(output: bytes | msgspec.Raw) -> list[dict[str, object]]:
     """The items of a response's output, or of another list. They come without their content, unless the list names
-    containers."""
+    containers. Texts that hold half of a surrogate pair have another character in its place."""
     raw = bytes(output)
-    try:
-        if b'"container_id"' in raw:
-            items = orjson.loads(raw)
+    for read in (bytes, mended):
+        try:
+            if b'"container_id"' not in raw:
+                return [{"id": item.id, "type": item.type} for item in _ITEMS.decode(read(raw))]
+            items = orjson.loads(read(raw))
             return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
-        return [{"id": item.id, "type": item.type} for item in _ITEMS.decode(raw)]
-    except (msgspec.DecodeError, orjson.JSONDecodeError, UnicodeDecodeError, RecursionError):
-        return []
+        except (msgspec.DecodeError, orjson.JSONDecodeError, UnicodeDecodeError, RecursionError):
+            continue
+    return []
 
 
 def _made(said: Mapping[str, object]) -> Iterator[tuple[str, str]]:

@@ -4,24 +4,25 @@ A body that is too long to be kept passes on as it comes, and is read in outline
 Sans-IO.
 """
 
+import msgspec
+from msgspec import Raw
+
 from proxy.core.account.said import known_items
 from proxy.core.response.event_format import BOM, payload_of
 from proxy.core.response.outcome import AnswerFacts, Outcome
 from proxy.core.response.outline import Outline
-from proxy.core.wire.json_body import Unreadable, members_of
+from proxy.core.wire.surrogates import mended
 
 MAX_BODY_BYTES = 1 << 20
 """Of a longer JSON body only the outline is kept."""
 _BYTES_PER_TOKEN = 4
-_READ = frozenset(
-    {
-        "usage", "usageMetadata", "choices", "diagnostics", "prompt_cache_diagnostics", "service_tier", "duration",
-        "id", "status", "model", "store", "background", "conversation", "container", "file", "output_file_id",
-        "error_file_id",
-    }
+_READ = (
+    "usage", "usageMetadata", "choices", "diagnostics", "prompt_cache_diagnostics", "service_tier", "duration", "id",
+    "status", "model", "store", "background", "conversation", "container", "file", "output_file_id", "error_file_id",
 )  # fmt: skip
 """The small members of an answer; the others are skipped without being built."""
 _ITEM_LISTS = ("output", "data")
+_BODY = msgspec.json.Decoder(msgspec.defstruct("_Body", [(name, Raw, Raw()) for name in (*_READ, *_ITEM_LISTS)]))
 
 
 class RawFold:
@@ -109,11 +110,22 @@ class BodyFold(RawFold):
 
 
 def _outcome_of(body: bytes, *, saw_content: bool) -> Outcome:
-    try:
-        members = members_of(body.removeprefix(BOM))
-    except Unreadable:
+    members = _members(body.removeprefix(BOM))
+    if members is None:
         return Outcome(saw_content=saw_content)
-    payload = {name: payload_of(bytes(raw)) for name, raw in members.items() if name in _READ}
+    payload = {name: payload_of(members[name]) for name in _READ if members[name]}
     facts = AnswerFacts()
-    facts.learn(payload | {name: known_items(members[name]) for name in _ITEM_LISTS if name in members})
+    facts.learn(payload | {name: known_items(members[name]) for name in _ITEM_LISTS if members[name]})
     return facts.outcome(saw_content=saw_content)
+
+
+def _members(body: bytes) -> dict[str, bytes] | None:
+    """The members that are read, each empty where it is missing; None where the body is no object. Texts that hold half
+    of a surrogate pair have another character in its place."""
+    for read in (bytes, mended):
+        try:
+            found = _BODY.decode(read(body))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+        return {name: bytes(getattr(found, name)) for name in (*_READ, *_ITEM_LISTS)}
+    return None

@@ -65,9 +65,11 @@ def reported_in(payload: Mapping[str, object]) -> Reported:
     answer = mapping(usage.get("completion_tokens_details")) or mapping(usage.get("output_tokens_details"))
     tools = mapping(usage.get("server_tool_use"))
     items = outer.get("output")
-    types = (
-        [item.get("type") for item in items[:_MOST_ITEMS] if isinstance(item, dict)] if isinstance(items, list) else []
-    )
+    types = [
+        kind
+        for item in (items[:_MOST_ITEMS] if isinstance(items, list) else ())
+        if isinstance(kind := mapping(item).get("type"), str)
+    ]
     data = payload.get("data")
     return Reported(
         tier=_tier(tier),

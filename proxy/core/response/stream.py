@@ -175,7 +175,8 @@ class StreamFold:
         return b"" if self._drop and _is_usage_only(payload) else event
 
     def _learn(self, payload: Mapping[str, object]) -> None:
-        self._is_done = self._is_done or payload.get("type") in _LAST_TYPES
+        kind = payload.get("type")
+        self._is_done = self._is_done or (isinstance(kind, str) and kind in _LAST_TYPES)
         self._facts.learn(payload)
         error = payload.get("error")
         if isinstance(error, dict):

@@ -262,3 +262,34 @@ def test_half_of_a_surrogate_pair_hides_neither_usage_nor_finish(half: bytes) ->
     for outcome in (body.outcome(), stream.outcome()):
         assert outcome.usage is not None
         assert (outcome.usage.prompt, outcome.usage.output, outcome.finish_reason) == (7, 2, "stop")
+
+
+@pytest.mark.parametrize("half", [b"\\ud83d", b"\\\\\\udc00", b"\xed\xa0\xbd"])
+def test_half_of_a_surrogate_pair_in_a_body_hides_neither_its_items_nor_its_tools(half: bytes) -> None:
+    search, run = b'{"id":"ws_1","type":"web_search_call"}', b'{"id":"ci_1","type":"code_interpreter_call"%b}'
+    for container, ids in ((b"", ["ws_1", "ci_1"]), (b',"container_id":"cntr_1"', ["ws_1", "ci_1", "cntr_1"])):
+        fold = BodyFold()
+        text = b'{"content":[{"text":"a%b"}]}' % half
+        fold_all(fold, b'{"id":"resp_1","output":[' + b",".join((search, run % container, text)) + b"]}")
+        outcome = fold.outcome()
+        assert (outcome.reported.searches, outcome.reported.codes) == (1, 1)
+        assert outcome.said is not None
+        assert list(outcome.said.ids) == ids
+
+
+@pytest.mark.parametrize("name", [b"\\ud83d", b"\xff"])
+def test_a_member_with_an_odd_name_does_not_hide_the_usage_of_a_body(name: bytes) -> None:
+    fold = BodyFold()
+    fold_all(fold, b'{"%b":1,"usage":{"prompt_tokens":7,"completion_tokens":2}}' % name)
+    assert fold.outcome().usage is not None
+
+
+@pytest.mark.parametrize("odd", [[], {}, None, 1, "x"])
+def test_types_that_are_no_texts_are_none_that_is_known(odd: object) -> None:
+    said = {"type": odd, "output": [{"type": odd}], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}
+    body, stream = BodyFold(), StreamFold()
+    fold_all(body, orjson.dumps(said))
+    fold_all(stream, event(said))
+    for outcome in (body.outcome(), stream.outcome()):
+        assert outcome.usage is not None
+        assert (outcome.usage.prompt, outcome.reported.searches) == (7, 0)
