@@ -15,6 +15,7 @@ from msgspec import Raw
 
 from proxy.core.access.named import (
     NotUnderstood,
+    Pairs,
     asks_unnamed,
     is_plain_function,
     may_ask_unnamed,
@@ -274,8 +275,8 @@ def _read_route(raw: Raw | bytes, members: Values) -> None:
 def _read_plugins(raw: Raw | bytes, found: _Found) -> None:
     plugins = found.parsed(bytes(raw))
     for plugin in plugins if isinstance(plugins, list) else [plugins]:
-        names = {value for name, value in plugin if folded(name) == "id"} if isinstance(plugin, list) else {""}
-        if plugin is not None and not names <= _HARMLESS_PLUGINS:
+        ids = [value for name, value in plugin if folded(name) == "id"] if isinstance(plugin, Pairs) else [""]
+        if plugin is not None and not all(isinstance(one, str) and one in _HARMLESS_PLUGINS for one in ids):
             found.beyond.append("a plugin of it may choose a model that is not named")
     found.add(models_within(plugins))
 

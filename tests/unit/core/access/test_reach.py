@@ -82,6 +82,13 @@ def test_what_a_path_reaches_is_known_or_not(path: str) -> None:
     assert not reach("/threads/t/runs", model="a").is_foreign
 
 
+@pytest.mark.parametrize("plugin", [{"id": {}}, {"id": ["web"]}, {"id": 1}, {"id": None}, "web", ["id"], [1, 2], 3])
+def test_a_plugin_of_an_odd_form_may_choose_a_model(plugin: object) -> None:
+    for plugins in ([plugin], [{"id": "web"}, plugin]):
+        assert reach(model="a", plugins=plugins).beyond
+    assert not reach(model="a", plugins=[{"id": "web"}, None, {}]).beyond
+
+
 def test_the_time_to_find_models_grows_with_the_bytes() -> None:
     def asked(times: range) -> None:
         n = len(times)
