@@ -16,7 +16,7 @@ from proxy.core.digest import digest
 from proxy.core.lru import LastUsed
 from proxy.core.prompts.composition import Composition
 from proxy.core.prompts.failures import PromptFailure
-from proxy.core.prompts.form import checked_name, read_wish
+from proxy.core.prompts.form import checked_persona, read_wish
 from proxy.core.prompts.inset import Inset
 from proxy.core.prompts.steadiness import VOLATILE_SHARE, Seen, Steadiness
 from proxy.core.prompts.terms import OnFailure, PromptTerms
@@ -107,7 +107,7 @@ class Composer:
         wish = read_wish(request.prompts) if request.prompts is not None else ClientWish()
         parts = read_parts(request.window) if request.window is not None else None
         wanted = (parts.profile if parts is not None else "") or request.profile
-        persona = checked_name(request.persona, "x-stratiform-persona") if request.persona else ""
+        persona = checked_persona(request.persona, "x-stratiform-persona") if request.persona else ""
         asked = replace(wish, persona=wish.persona or persona, profile=wanted)
         terms, profile = self.rules.terms_for(Whose(request.model, who.team, who.key_id), asked)
         if parts is not None and parts.has_any and profile is None:

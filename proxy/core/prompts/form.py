@@ -5,6 +5,7 @@ Every mistake is an InvalidRequest (400) that says which field to change. Where 
 out. The texts of a client are literal: they are sent as they stand, and are never templates.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -33,6 +34,7 @@ MOST_PATTERNS = 10
 """Of all extra prompts together: a text that is built for a pattern makes each of them take 10 ms."""
 MOST_CLIENT_PROGRAM_SIZE = 200
 """Of steps that a client's pattern may become."""
+_PERSONA = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 _NOTHING = Raw(b"")
 _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({"position": tuple(Position)})
 
@@ -81,7 +83,7 @@ def read_wish(raw: Raw | bytes) -> ClientWish:
         raise InvalidRequest(f"'{NAME}' may have at most {MOST_FORM_BYTES} bytes", param=NAME, code="too_long")
     form = decoded(_DECODER, text, NAME, _CHOICES) or _WishJson()
     wish = ClientWish(
-        persona=checked_name(form.persona, f"{NAME}.persona") if form.persona else "",
+        persona=checked_persona(form.persona, f"{NAME}.persona") if form.persona else "",
         override=form.override or "",
         tools=_flag(form.tools),
         plugins=_flag(form.plugins),
@@ -106,10 +108,11 @@ def _names(form: _WishJson, wish: ClientWish) -> int:
     return names + sum(names_within(each.value) for each in conditions)
 
 
-def checked_name(name: str, param: str) -> str:
-    """The name, where it can be the id of a prompt or of a persona. Raises InvalidRequest that names ``param``."""
-    if not ID_PATTERN.fullmatch(name):
-        message = f"'{param}' must be {ID_RULE}"
+def checked_persona(name: str, param: str) -> str:
+    """The name, where a persona can have it: it stands behind ``persona:`` in an id, so that it may begin with any of
+    an id's characters. Raises InvalidRequest that names ``param``."""
+    if not _PERSONA.fullmatch(name):
+        message = f"'{param}' must be 1 to 128 letters, digits and . _ : / -"
         raise InvalidRequest(message, param=param, code="invalid_value")
     return name
 
@@ -131,7 +134,9 @@ def _extras(found: Sequence[_ExtraJson]) -> tuple[Prompt, ...]:
     extras: dict[str, Prompt] = {}
     for number, each in enumerate(found):
         param = f"{NAME}.extra[{number}]"
-        if checked_name(each.id, f"{param}.id") in extras:
+        if not ID_PATTERN.fullmatch(each.id):
+            raise InvalidRequest(f"'{param}.id' must be {ID_RULE}", param=f"{param}.id", code="invalid_value")
+        if each.id in extras:
             message = f"the id in '{param}.id' stands twice: each prompt has an id of its own"
             raise InvalidRequest(message, param=f"{param}.id", code="duplicate_id")
         extras[each.id] = Prompt(

@@ -12,7 +12,7 @@ from proxy.core.prompts.form import (
     MOST_EXTRAS,
     MOST_FORM_BYTES,
     MOST_PATTERNS,
-    checked_name,
+    checked_persona,
     read_wish,
 )
 from proxy.core.prompts.position import Position
@@ -204,9 +204,19 @@ def test_no_message_quotes_a_text_of_the_client() -> None:
         assert secret not in str(refused(json.dumps(fields).encode()).message)
 
 
-@pytest.mark.parametrize("name", ["a", "persona:helper", "rules/one.v2", "x" * 128])
-def test_an_ordinary_name_is_taken(name: str) -> None:
-    assert checked_name(name, "p") == name
+@pytest.mark.parametrize("name", ["a", "persona:helper", "rules/one.v2", "_dev", ".x", "x" * 128])
+def test_a_persona_may_begin_with_any_character_of_an_id(name: str) -> None:
+    assert checked_persona(name, "p") == read(persona=name).persona == name
+
+
+@pytest.mark.parametrize("name", ["persona:_dev", "rules/one.v2", "x" * 128])
+def test_a_prompt_of_the_request_has_an_id_as_in_the_registry(name: str) -> None:
+    assert [one.id for one in read(extra=[extra(id=name)]).extras] == [name]
+
+
+@pytest.mark.parametrize("name", ["", "_dev", ".x", "x" * 129])
+def test_a_prompt_of_the_request_may_not_have_another_id_than_in_the_registry(name: str) -> None:
+    assert refusal(extra=[extra(id=name)]) == (".extra[0].id", "invalid_value")
 
 
 def outcome(raw: bytes) -> ClientWish | str:
