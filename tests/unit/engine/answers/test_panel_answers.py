@@ -12,7 +12,8 @@ from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.resilience.circuit_breaker import BreakerPolicy
 from proxy.core.resilience.retry import RetryPolicy
 from proxy.core.response.usage import Usage
-from proxy.core.structured.blocks.blocks import Assembly
+from proxy.core.structured.assembly.untiered import Front
+from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.dialogue import Dialogue
@@ -45,6 +46,8 @@ class PanelPlanner(PassthroughPlanner):
         return AssembledChat(
             sent=sent,
             body=orjson.dumps(members),
+            kind=AssemblyKind.FLAT,
+            front=Front(),
             assembly=Assembly(()),
             context=StructuredContext(),
             dialogue=Dialogue(Conversation()),
