@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from proxy.upstream.litellm_ import LitellmUpstream
 from tests import read_once
+from tests.brisk_servers import BriskAsyncio
 from tests.examples import examples
 from tests.log_setup import logging_restored
 from tests.security import defences
@@ -51,6 +52,14 @@ def _large_files_read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("proxy.app.factories.load_price_map", read_once.load_price_map)
         patch.setattr("ssl.create_default_context", read_once.create_default_context)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _servers_end_at_once() -> Iterator[None]:
+    """Servers that run in this process notice at once that they shall end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("uvicorn.server.asyncio", BriskAsyncio())
         yield
 
 

@@ -99,7 +99,7 @@ def test_parts_stand_in_order_and_make_the_texts(
     system = [part.text for part in found.parts if part.position.is_system]
     user = [part.text for part in found.parts if not part.position.is_system]
     assert found.system == (terms.override or "\n\n".join(system))
-    assert found.user == "\n\n".join(user)
+    assert "\n\n".join(filter(None, (found.inset.before, found.inset.after))) == "\n\n".join(user)
     assert not (terms.override and system)
 
 
