@@ -138,7 +138,7 @@ def _choice(raw: Raw) -> _Choice:
     }
     if not kept and finish in ("tool_calls", "function_call"):
         changes["finish_reason"] = b'"stop"'
-    is_alone = not kept and finish in CALLING
+    is_alone = not kept and isinstance(finish, str) and finish in CALLING
     return _Choice(splice(bytes(raw), members, changes), message, tuple(calls), is_alone)
 
 

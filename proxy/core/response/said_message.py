@@ -63,7 +63,7 @@ class SaidMessage:
             self._read()
 
     def message(self, calls: Sequence[PanelCall]) -> bytes | None:
-        """The message with these calls; None where more was said than is kept."""
+        """The message with these calls; None where more was said than is kept, or what cannot be written again."""
         self._read()
         if not self._is_whole:
             return None
@@ -73,7 +73,10 @@ class SaidMessage:
             if parts or name == "content":
                 members.append(b'"' + name.encode() + b'":' + text)
         if self._blocks:
-            members.append(b'"thinking_blocks":' + orjson.dumps([block.whole() for block in self._blocks]))
+            try:
+                members.append(b'"thinking_blocks":' + orjson.dumps([block.whole() for block in self._blocks]))
+            except orjson.JSONEncodeError:  # a number that is too large
+                return None
         members.append(b'"tool_calls":[' + b",".join(call.raw for call in calls) + b"]")
         return b"{" + b",".join(members) + b"}"
 

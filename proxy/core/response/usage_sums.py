@@ -5,6 +5,8 @@ from collections.abc import Mapping
 Report = Mapping[str, object]
 
 _MOST_DEPTH = 4
+_MOST = 10**12
+"""A larger number counts nothing, and the sum of two could be none that JSON's writer takes."""
 _SUMS = ("tokens", "requests", "tokencount", "cost")
 
 
@@ -25,4 +27,6 @@ def summed(earlier: Report | None, last: Report, depth: int = 0) -> Report:
 
 
 def _is_count(name: str, value: object) -> bool:
-    return name.lower().endswith(_SUMS) and type(value) in (int, float)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return name.lower().endswith(_SUMS) and abs(value) <= _MOST

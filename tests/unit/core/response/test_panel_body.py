@@ -54,6 +54,12 @@ def test_of_several_choices_each_loses_its_own() -> None:
     assert b"dynamic_panel" not in found.body
 
 
+@pytest.mark.parametrize("finish", [[], {}, 1, True])
+def test_a_finish_that_is_no_text_is_none_of_a_call(finish: Any) -> None:
+    found = read(answer(said("x", our_call()), finish=finish))
+    assert (found.wanted, found.taken, first(found.body)["finish_reason"]) == ((), 1, finish)
+
+
 def test_an_answer_that_was_cut_off_is_not_continued() -> None:
     found = read(answer(said("x", our_call()), finish="length"))
     assert (found.wanted, first(found.body)["finish_reason"]) == ((), "length")

@@ -381,3 +381,10 @@ def test_a_client_puts_together_its_own_calls_and_nothing_else(
         assert [one.id for one in stream.wanted()] == [one[0] for one in told]
     else:
         assert (stream.wanted(), finishes(out)) == ((), ["tool_calls"])
+
+
+def test_a_thought_with_a_number_that_cannot_be_written_is_not_gone_on_with() -> None:
+    thought = chunk({"thinking_blocks": [{"type": "thinking", "n": 1}]}).replace(b'"n":1', b'"n":' + b"9" * 30)
+    out, stream = folded(thought, calls(ours()), chunk({}, "tool_calls"), DONE)
+    assert stream.message(stream.wanted()) is None
+    assert out == thought

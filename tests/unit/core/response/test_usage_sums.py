@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,3 +54,8 @@ def test_what_is_no_count_is_not_added(odd: Any) -> None:
 
 def test_the_first_report_stays_as_it_is() -> None:
     assert summed(None, {"prompt_tokens": 3}) == {"prompt_tokens": 3}
+
+
+def test_a_sum_is_a_number_that_json_can_be_written_with() -> None:
+    most = {"prompt_tokens": 2**64 - 1, "total_tokens": 3}
+    assert orjson.loads(orjson.dumps(summed(most, most))) == {"prompt_tokens": 2**64 - 1, "total_tokens": 6}
