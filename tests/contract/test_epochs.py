@@ -157,6 +157,7 @@ def test_a_file_that_was_exchanged_is_distrusted(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("emptied", [0, 1, 2])
 def test_one_node_of_a_cluster_that_was_emptied_is_seen(cluster: list[RedisServer], emptied: int) -> None:
     """By the first request of a team that was kept there; where no team was, nothing was lost."""

@@ -111,6 +111,7 @@ def _note(sent: list[Any], step: Step, plan: Plan) -> None:
     sent.append(orjson.loads(plan.body))
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_an_error_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         status, _, err = run_here(capsys, "--port", str(taken.getsockname()[1]))

@@ -105,6 +105,7 @@ def test_a_made_key_works_at_once_and_a_revoked_one_ends_at_once(place: Any) -> 
     assert len(at.provider.seen) == 1
 
 
+@pytest.mark.slow
 def test_a_key_that_is_made_and_revoked_elsewhere_is_heard_of(place: Any, capsys: pytest.CaptureFixture[str]) -> None:
     at = place()
     store = ["--config", f"{at.folder}/config.yaml"]

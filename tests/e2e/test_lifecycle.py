@@ -7,6 +7,8 @@ import threading
 import time
 from typing import Any
 
+import pytest
+
 from proxy.clock import SystemClock
 from proxy.deployments.price_map import load_price_map
 from proxy.engine import Engine, Ports
@@ -145,6 +147,7 @@ def test_stopping_lets_streams_end() -> None:
     assert closed == ["parts"]
 
 
+@pytest.mark.slow
 def test_many_streams_at_once_are_each_settled_once(start: Start) -> None:
     import asyncio
 
@@ -228,6 +231,7 @@ def test_what_has_not_ended_in_time_is_told_so_and_settled() -> None:
     assert ledger.open == 0
 
 
+@pytest.mark.slow
 def test_an_upload_that_the_provider_does_not_take_costs_no_memory() -> None:
     taken, released = threading.Event(), threading.Event()
 

@@ -77,6 +77,7 @@ def failed_provider(folder: Path) -> Iterator[tuple[str, Waiting]]:
                 waiting.go.set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [200, 500])
 def test_of_many_clients_that_come_back_one_probes(tmp_path: Path, status: int) -> None:
     with failed_provider(tmp_path) as (url, waiting), ThreadPoolExecutor(CLIENTS) as pool:

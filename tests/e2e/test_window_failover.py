@@ -32,6 +32,7 @@ stratiform:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("first_window", "second_window"), [(2_000, 1_000), (1_000, 2_000)])
 def test_a_second_deployment_gets_what_fits_its_own_window_counted_once(

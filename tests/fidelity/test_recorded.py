@@ -139,6 +139,7 @@ def test_a_clock_may_be_relocated(path: Path) -> None:
         assert faults(body, {**body, "messages": before[:-1] + [tag, before[-1]]})
 
 
+@pytest.mark.slow
 def test_a_large_request_is_checked_in_linear_time() -> None:
     first = max(requests_of(TRACES[0]), key=lambda body: len(str(body["messages"])))
 

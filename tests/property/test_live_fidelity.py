@@ -126,6 +126,7 @@ def test_a_session_is_faithful(worker: Worker, session: list[Body], data: Any) -
     hold(worker, session, data)
 
 
+@pytest.mark.slow
 @given(workers, live_sessions(is_rewritten=True), st.data())
 @settings(max_examples=examples(80), deadline=None, suppress_health_check=SLOW_DRAWS)
 def test_a_session_whose_client_rewrites_its_conversation_is_faithful(

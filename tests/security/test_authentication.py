@@ -155,6 +155,7 @@ def test_no_path_and_no_method_is_open(world: World, method: str, path: str, key
     assert world.sent() == []
 
 
+@pytest.mark.slow
 def test_the_key_is_asked_for_before_the_body_is_read(world: World) -> None:
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 60000000\r\n\r\n"
     assert world.raw(head, quiet_s=2.0).split(b" ")[1] == b"401"

@@ -160,6 +160,7 @@ stratiform: {store: "{sqlite}", log_level: debug, teams: [{name: team-a, keys: [
 """
 
 
+@pytest.mark.slow
 def test_an_upstream_that_is_not_there_is_named_to_nobody() -> None:
     with world_of(NOBODY) as world:
         reply = world.call("POST", CHAT, TEXT)

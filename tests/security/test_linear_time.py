@@ -135,6 +135,7 @@ def _hard_for(pattern: re.Pattern[Any], largest: int) -> str:
     return ""
 
 
+@pytest.mark.slow
 def test_patterns_are_compiled_where_they_are_found() -> None:
     """None within a function, but of literal words: this file could not see it."""
     hidden = [

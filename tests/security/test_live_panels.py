@@ -182,6 +182,7 @@ def test_no_long_text_of_a_conversation_is_looked_at_on_the_event_loop(
     assert [one for one in seen if "stratiform-" not in one] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sampled(["new sessions", "new panels", "many panels"], 3, 2))
 def test_what_is_remembered_of_panels_is_bounded(kind: str) -> None:
     most = 1 << 18

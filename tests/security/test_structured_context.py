@@ -136,6 +136,7 @@ def test_a_budget_that_is_too_small_for_the_text_is_not_passed_by_its_digest() -
 # Bombs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lines", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_a_text_that_is_listed_many_times_by_its_digest_is_no_bomb(world: World, lines: int) -> None:
     text = "value = compute(a, b)\n" * lines
@@ -318,6 +319,7 @@ def counted(subject: ContextAssembler, section: dict[str, object], prompt: str) 
     subject.sessions.counted(chat, None, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", sampled(["sessions", "paths of one session", "reviews", "summaries"], 4))
 def test_what_is_remembered_of_conversations_is_bounded(kind: str, scale: int) -> None:

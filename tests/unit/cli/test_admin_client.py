@@ -208,6 +208,7 @@ def test_a_wrong_master_key_and_a_proxy_without_one_are_told_apart(
         assert "this proxy has no admin API" in fails(capsys, "keys", "list", "--url", url)
 
 
+@pytest.mark.slow
 def test_a_command_waits_for_a_proxy_that_is_busy_with_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

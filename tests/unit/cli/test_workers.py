@@ -94,6 +94,7 @@ def test_a_signal_ends_all_workers_in_order(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.glob("ended-*")) == ["ended-0", "ended-1"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_was_killed_is_replaced_in_its_slot(tmp_path: Path) -> None:
     with above(tmp_path) as process:
         for times in range(1, 4):

@@ -37,6 +37,7 @@ def check_order(one: Comparison, profile: CacheProfile) -> None:
     assert one.violations == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trace", sampled(SAMPLES, 4))
 @pytest.mark.parametrize(
     "profile",

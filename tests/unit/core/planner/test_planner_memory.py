@@ -38,6 +38,7 @@ def systems(n: int) -> Body:
     return chat(*(system(f"{n}.{i}") for i in range(60)), user("go"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shape",
     chosen([tiny_turns, files, large, parts, tools, systems], files),

@@ -65,6 +65,7 @@ class TestHoldOut:
         )
         assert [p.predicted for p in plans] == [p.own for p in plans]
 
+    @pytest.mark.slow
     def test_a_share_of_the_sessions_and_all_requests_of_each(self) -> None:
         talk, arms = self.talk(0.3), []
         for number in range(100):

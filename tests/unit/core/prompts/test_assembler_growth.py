@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import pytest
+
 from proxy.core.prompts.assembler import assemble
 from proxy.core.prompts.conditions import holds
 from proxy.core.prompts.context import exceeded_bound, merged
@@ -45,6 +47,7 @@ def test_extra_prompts_that_take_the_place_of_others_cost_no_more() -> None:
     assert_linear(work, registry, 4_000)
 
 
+@pytest.mark.slow
 def test_conditions_grow_with_the_context() -> None:
     def work(values: dict[str, Json]) -> None:
         context = merged({"custom": values}, {"custom": values})

@@ -57,6 +57,7 @@ def test_a_value_with_one_more_around_it_is_another_value(value: Json) -> None:
     assert not same({"a": value}, {"a": [value]})
 
 
+@pytest.mark.slow
 def test_deep_values_are_compared_without_recursion() -> None:
     one: Json = []
     other: Json = []

@@ -45,6 +45,7 @@ def test_what_is_long_is_left_out_and_what_is_small_stays() -> None:
     assert found == {"data": [{"embedding": [0], "text": "", "index": n} for n in range(3)], "usage": USAGE}
 
 
+@pytest.mark.slow
 def test_a_member_of_which_there_is_too_much_becomes_null() -> None:
     many = [{"n": n, "of": {"deep": [n, [n]]}} for n in range(12_000)]
     for whole, usage in (
@@ -59,6 +60,7 @@ def test_a_member_of_which_there_is_too_much_becomes_null() -> None:
     assert orjson.loads(outline(nested, 60_000))["usage"] == {"prompt_tokens": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [40_000, pytest.param(200_000, marks=pytest.mark.slow)])
 def test_too_many_members_and_what_is_no_json_are_bounded(count: int) -> None:
     for text in (

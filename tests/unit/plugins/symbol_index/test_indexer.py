@@ -108,6 +108,7 @@ def test_a_block_depends_on_its_own_file_only(repository: dict[str, str]) -> Non
     assert together == {path: block for path, block in alone.items() if block}
 
 
+@pytest.mark.slow
 def test_memory_is_bounded() -> None:
     indexer = make_indexer(text_bytes=200_000, repository_bytes=100_000)
     for number in range(200):
@@ -116,6 +117,7 @@ def test_memory_is_bounded() -> None:
     assert kept <= 300_000
 
 
+@pytest.mark.slow
 def test_several_threads_get_the_same_answers(indexer: SymbolIndexer) -> None:
     some = [
         {f"f{number % 7}.{suffix}": piece * (number + 1)} for number, piece in enumerate(PIECES) for suffix in SUFFIXES
