@@ -3,18 +3,21 @@
 Sans-IO. A provider that fails in the middle of an answer says so in an event, and may quote the key. All other events
 pass byte for byte. Each passes as soon as it is whole: half an event may turn out to be the beginning of an error. An
 error that is too long to be looked through is cut, or another stands in its place. An event that is too long to be kept
-passes piece by piece, as far as no error shows in it.
+passes piece by piece, as far as no error shows in it. A long event in which only the request's own members (a tool's
+schema) have something called ``error`` is no error, and passes whole.
 """
 
 import re
 
-from proxy.core.response.event_format import EventCutter, Part
+from proxy.core.response.event_format import EventCutter, Part, event_data, payload_of
 from proxy.core.secrets.excerpt import MOST_BYTES, excerpt
 from proxy.core.secrets.redaction import Redaction
 from proxy.errors import ErrorForm, UpstreamUnavailable, sse_error
 
 _NAMED = re.compile(rb"event: ?error")
 _ERROR = re.compile(rb'"error"(?!\s?:\s?null)|(?:^|[\r\n])event: ?error')
+_ECHOED = frozenset({"tools", "text", "metadata"})
+"""Members in which the Responses API repeats the request's own words: schemas, whose properties have any name."""
 _EDGE_BYTES = 32
 """More than what shows an error has: so many bytes at the end of a piece are judged with the next one."""
 
@@ -63,7 +66,7 @@ class ErrorEvents:
 
     def _redacted(self, text: bytes) -> bytes:
         """What may be shown of a text that has all of its event, or all that is left of it."""
-        if _error_in(text) is None:
+        if _error_in(text) is None or (len(text) > MOST_BYTES and not _is_error(text)):
             return text
         short = excerpt(text)
         return self._redaction.body(short) if short is not None else _stand_in(text)
@@ -79,3 +82,21 @@ def _error_in(events: bytes) -> int | None:
     """Where an error shows first; None where none does."""
     found = _ERROR.search(events) if b"error" in events else None
     return None if found is None else found.start()
+
+
+def _is_error(event: bytes) -> bool:
+    """Whether a long event in which "error" stands says that something failed. What cannot be read counts as an error,
+    for it may quote a key."""
+    payload = payload_of(event_data(event))
+    if payload is None or _NAMED.match(event):
+        return True
+    left = [payload]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            if value.get("error") is not None:
+                return True
+            left += [inner for name, inner in value.items() if name not in _ECHOED]
+        elif isinstance(value, list):
+            left += value
+    return False

@@ -102,6 +102,24 @@ def test_an_error_that_shows_late_in_a_long_event_quotes_no_key(more: int) -> No
     assert found == stream.replace(KEY.encode(), REDACTED.encode())
 
 
+@pytest.mark.parametrize("size", [100, 1 << 17])
+@pytest.mark.parametrize("member", ["tools", "text", "metadata"])
+def test_a_long_event_whose_request_has_a_member_called_error_passes_whole(member: str, size: int) -> None:
+    schema = [{"parameters": {"properties": {"error": {"type": "string"}}}}]
+    response = {"error": None, "instructions": "x" * MOST_BYTES, member: schema}
+    stream = b"data: " + json.dumps({"type": "response.completed", "response": response}).encode() + b"\n\n" + PASSING
+    events = ErrorEvents(REDACTION)
+    assert b"".join(events.feed(stream[at : at + size]) for at in range(0, len(stream), size)) == stream
+    assert events.close() == b""
+
+
+@pytest.mark.parametrize("ending", [b"", b'"', b"\xff"])
+def test_a_long_error_that_cannot_be_read_quotes_no_key(ending: bytes) -> None:
+    unread = b'data: {"tools":[{"error":{"message":"' + KEY.encode() + b" " + b"x" * MOST_BYTES + ending + b"\n\n"
+    events = ErrorEvents(REDACTION)
+    assert KEY.encode() not in events.feed(unread) + events.close()
+
+
 @pytest.mark.parametrize("size", [7, 4096])
 def test_a_long_event_that_says_that_there_is_no_error_passes_whole(size: int) -> None:
     events = ErrorEvents(REDACTION)
