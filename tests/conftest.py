@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import warnings
 from collections.abc import Iterator
 
@@ -32,6 +33,12 @@ def pytest_configure(config: pytest.Config) -> None:
         defences.remove(config.getoption("--without"))
     # What is collected stays: to look through it for garbage again and again takes a sixth of the time.
     gc.disable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than there are processors: many tests wait for a socket or a process."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.hookimpl(trylast=True)

@@ -180,6 +180,7 @@ def test_one_node_of_a_cluster_that_was_emptied_is_seen(cluster: list[RedisServe
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_many_workers_that_meet_a_new_team_at_once_raise_no_alarm(server: RedisServer) -> None:
     async def main() -> None:
         async with worker(server.url) as one, worker(server.url) as two, worker(server.url) as three:
@@ -192,6 +193,7 @@ def test_many_workers_that_meet_a_new_team_at_once_raise_no_alarm(server: RedisS
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_store_that_hangs_is_distrusted_in_time_by_all_who_wait(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,6 +135,7 @@ def test_thinking_blocks_come_back_with_their_signature() -> None:
     run(body)
 
 
+@pytest.mark.slow
 @FAMILIES
 def test_a_model_may_repeat_itself(model: str) -> None:
     script = (anthropic_events if model == CLAUDE else openai_events)(*["again "] * 150)

@@ -62,6 +62,7 @@ def test_a_refusal_that_is_no_json_is_still_an_openai_error(model: str) -> None:
     run(body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 @FAMILIES
 def test_silence_is_a_timeout(model: str, stream: bool) -> None:
@@ -86,6 +87,7 @@ def test_a_closed_port_is_unavailable(model: str, stream: bool) -> None:
     run(body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["cut", "done"])
 @FAMILIES
 def test_a_stream_that_breaks_off_raises_after_what_came(model: str, ending: str) -> None:

@@ -441,6 +441,7 @@ SHAPES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", sampled(SHAPES, 3))
 def test_a_scope_takes_no_more_memory_than_is_promised(server: RedisServer, shape: str) -> None:
     most = 2 << 20

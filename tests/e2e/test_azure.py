@@ -103,6 +103,7 @@ def test_other_paths_of_a_deployment(world: World, path: str, body: dict[str, ob
     assert seen.json == {**body, "model": "cheap-1"}
 
 
+@pytest.mark.slow
 def test_paths_that_name_no_deployment(world: World) -> None:
     with client_of(world) as client:
         client.responses.create(model="dear", input="x")

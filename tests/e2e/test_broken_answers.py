@@ -132,6 +132,7 @@ def test_a_json_answer_that_breaks_is_asked_for_again_and_billed(tmp_path: Path,
     assert 0.011 + 0.1 < cost < 0.011 + 0.2
 
 
+@pytest.mark.slow
 def test_a_json_answer_that_always_breaks_is_an_error_and_billed_each_time(tmp_path: Path) -> None:
     with proxy_before(tmp_path, BREAKS["short length"]) as (url, provider):
         status, body = ask(url)
@@ -177,6 +178,7 @@ def test_a_stream_ends_with_its_last_event_though_the_line_stays_open(tmp_path: 
         assert metric(url, "cost_usd_total") == pytest.approx(0.011)
 
 
+@pytest.mark.slow
 def test_what_comes_at_once_behind_the_last_event_passes(tmp_path: Path) -> None:
     late = DONE + usage_chunk()
     script = (chunked(chunk("one") + late, kind="text/event-stream", ends=False), "open")
@@ -206,6 +208,7 @@ HUGE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sampled(HUGE, 4))
 @pytest.mark.parametrize("is_stream", sampled([False, True], 2))
 def test_an_answer_too_large_to_be_kept_is_billed_by_its_usage(tmp_path: Path, path: str, is_stream: bool) -> None:
@@ -219,6 +222,7 @@ def test_an_answer_too_large_to_be_kept_is_billed_by_its_usage(tmp_path: Path, p
         assert metric(url, "cost_usd_total") == pytest.approx(0.011)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path", sampled(["/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/completions"], 4)
 )

@@ -223,6 +223,7 @@ def test_a_client_that_rewrites_its_past_gets_all_of_it_sent() -> None:
         assert SUMMARY not in texts(messages)
 
 
+@pytest.mark.slow
 def test_a_restart_loses_only_the_compaction() -> None:
     with talking(said(GOOD)) as talk:
         talk.asks(7)
@@ -234,6 +235,7 @@ def test_a_restart_loses_only_the_compaction() -> None:
         assert SUMMARY not in texts(messages)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("assembly", ["tiered", "flat"])
 def test_the_tiered_and_the_flat_form_carry_the_summary_as_well(assembly: str) -> None:
     config = CONFIG.replace("stratiform:\n", "stratiform:\n  policy: classic\n")
@@ -246,6 +248,7 @@ def test_the_tiered_and_the_flat_form_carry_the_summary_as_well(assembly: str) -
         assert "question 1 " not in found
 
 
+@pytest.mark.slow
 def test_panels_and_the_rules_of_the_history_go_with_it() -> None:
     panel = {"id": "P1", "kind": "todo", "header": "Todo", "content": "Count."}
     with talking(said(GOOD), panels=[panel], detach=False) as talk:

@@ -101,12 +101,14 @@ def test_a_wider_model_answers_what_is_too_long_for_the_one_that_was_asked(tmp_p
         assert on.metric('stratiform_cost_usd_total{model="small",team="free"}') == 0
 
 
+@pytest.mark.slow
 def test_the_wider_models_of_a_wider_model_follow(tmp_path: Path) -> None:
     with world(tmp_path, REFUSED, REFUSED) as on:
         assert on.ask().choices[0].message.content == "fine"
         assert on.calls() == (1, 1, 1)
 
 
+@pytest.mark.slow
 def test_the_last_refusal_passes_as_it_is(tmp_path: Path) -> None:
     last = replies({"error": {**TOO_LONG, "message": "prompt is too long: 3 tokens > 2 maximum"}}, 400)
     with world(tmp_path, REFUSED, REFUSED, last) as on:
@@ -123,6 +125,7 @@ def test_a_stream_that_begins_with_the_refusal_comes_from_the_wider_model(tmp_pa
         assert on.calls() == (1, 1, 0)
 
 
+@pytest.mark.slow
 def test_a_failure_of_another_kind_asks_no_wider_model(tmp_path: Path) -> None:
     with world(tmp_path, replies({"error": {"message": "down"}}, 503)) as on:
         with pytest.raises(openai.InternalServerError):
@@ -130,6 +133,7 @@ def test_a_failure_of_another_kind_asks_no_wider_model(tmp_path: Path) -> None:
         assert on.calls() == (1, 0, 0)
 
 
+@pytest.mark.slow
 def test_a_failure_of_the_wider_model_is_tried_again_and_then_the_next_one_is_asked(tmp_path: Path) -> None:
     with world(tmp_path, REFUSED, replies({"error": {"message": "down"}}, 503)) as on:
         assert on.ask().choices[0].message.content == "fine"
@@ -151,6 +155,7 @@ def test_a_budget_must_suffice_for_the_dearest_of_the_wider_models(tmp_path: Pat
         assert on.calls() == (0, 0, 0)
 
 
+@pytest.mark.slow
 def test_other_paths_that_ask_a_model_have_wider_models_too(tmp_path: Path) -> None:
     with world(tmp_path, REFUSED, replies({"id": "resp_1", "output": []})) as on:
         asked = {"model": "small", "input": "hello", "max_output_tokens": 5}
@@ -176,6 +181,7 @@ def test_a_prompt_that_no_model_takes_is_refused_before_any_call(tmp_path: Path)
         assert on.calls() == (0, 0, 0)
 
 
+@pytest.mark.slow
 def test_tools_count_as_much_as_messages(tmp_path: Path) -> None:
     tool = {"type": "function", "function": {"name": "f", "description": "word " * 150, "parameters": {}}}
     with world(tmp_path, FINE, checks=True) as on:

@@ -156,6 +156,7 @@ def test_a_client_that_leaves_in_mid_stream_stops_the_provider_at_once(start: St
     assert (gone(proxy).answer.status, gone(proxy).answer.outcome.events) == (200, 2)
 
 
+@pytest.mark.slow
 def test_a_client_that_leaves_before_the_first_byte_stops_the_provider(start: Start) -> None:
     embedded = new_embedded()
     proxy = start(embedded_app(embedded, first_byte_s=60.0))
@@ -165,6 +166,7 @@ def test_a_client_that_leaves_before_the_first_byte_stops_the_provider(start: St
     wait_for(lambda: [ledger.cancelled for ledger in embedded.ledgers.values()] == [1])
 
 
+@pytest.mark.slow
 def test_a_client_that_leaves_a_json_answer_stops_the_provider(start: Start) -> None:
     embedded = new_embedded()
     proxy = start(embedded_app(embedded))

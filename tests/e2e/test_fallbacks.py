@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import openai
+import pytest
 
 from proxy.cli.in_thread import running
 from proxy.core.request.tokens import bytes_over_four
@@ -56,6 +57,7 @@ def test_the_next_deployment_answers_and_the_failing_one_is_left_alone(tmp_path:
     assert {(seen.json["model"], seen.header("authorization")) for seen in b.seen} == {("b", "Bearer kb")}
 
 
+@pytest.mark.slow
 def test_a_stream_that_breaks_before_its_first_byte_comes_from_elsewhere(tmp_path: Path) -> None:
     a, b = Scripted(streams(cut=True)), Scripted(streams(chunk("here"), DONE))
     with proxy_before(tmp_path, a, b) as (_, client):

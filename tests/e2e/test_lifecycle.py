@@ -81,6 +81,7 @@ def test_probes_and_metrics() -> None:
         assert b"stratiform_in_flight 0.0" in body
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_read_stops_the_provider_and_costs_no_memory(start: Start) -> None:
     piece = chunk("x" * 60_000)
     sent: list[float] = []
@@ -189,6 +190,7 @@ def test_connections_are_kept_for_the_next_request(start: Start) -> None:
     connection.close()
 
 
+@pytest.mark.slow
 def test_what_has_not_ended_in_time_is_told_so_and_settled() -> None:
     provider, ledger = Scripted(streams(chunk("one"), ends=False)), Ledger()
     requests = [

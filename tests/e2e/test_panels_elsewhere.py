@@ -37,6 +37,7 @@ def say(client: openai.OpenAI, panels: list[dict[str, Any]], *texts: str) -> Non
     client.chat.completions.create(model="m", messages=messages, extra_body={"stratiform": section})
 
 
+@pytest.mark.slow
 def test_another_deployment_gets_what_it_takes_and_the_panels_keep_their_places(tmp_path: Path) -> None:
     a, b = Scripted(OK, DOWN, DOWN, OK), Scripted(OK)
     with serving(a) as url_a, serving(b) as url_b:

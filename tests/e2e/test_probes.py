@@ -92,6 +92,7 @@ def test_of_many_clients_that_come_back_one_probes(tmp_path: Path, status: int) 
             assert ask(url) == 200
 
 
+@pytest.mark.slow
 def test_a_probe_whose_client_hangs_up_gives_its_place_to_the_next(tmp_path: Path) -> None:
     with failed_provider(tmp_path) as (url, waiting):
         waiting.patient = 1

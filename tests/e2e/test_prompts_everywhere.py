@@ -90,6 +90,7 @@ def faults(messages: list[Any], sent: dict[str, Any], mode: str, **more: Any) ->
     return [str(one) for one in check(original, sent, mode=mode, profile="anthropic", **terms)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", ['""', "mine"])
 def test_controls_of_a_hold_out_have_the_operators_texts(tmp_path: Path, profile: str) -> None:
     with world(tmp_path, replies(completion()), holdout=1.0, profile=profile) as there:
@@ -151,6 +152,7 @@ def test_azures_client_and_azures_deployments_have_the_operators_texts(tmp_path:
         assert len(seen.json["messages"]) < 122
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", ['""', "mine"])
 def test_a_session_that_meets_another_process_has_the_same_prompts_and_stays_faithful(
     tmp_path: Path, profile: str

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -104,6 +105,7 @@ def session(odd: str) -> list[bytes]:
     return bodies
 
 
+@pytest.mark.slow
 def test_one_half_of_a_pair_costs_a_session_nothing() -> None:
     for profile in (TINY, OPENAI):
         for half in HALVES:

@@ -184,6 +184,7 @@ class _Decoder:
         return getattr(orjson, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["escapes", "emoji", "prose", "one-long-word-in-the-system-text"])
 def test_no_long_text_is_decoded_in_one_call(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = _Decoder()
@@ -204,6 +205,7 @@ def test_a_chat_is_planned_in_linear_time(name: str) -> None:
     assert_linear(work, CHATS[name], 60 * KIB)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sampled(["files", "messages", "documents", "tools", "parts"], 3))
 def test_a_large_request_gets_the_layout_that_one_step_gives(name: str) -> None:
     body = CHATS[name](LARGE_BYTES + 300 * KIB)
@@ -354,6 +356,7 @@ def test_an_error_is_looked_through_in_linear_time(spread: World) -> None:
     assert_linear(work, lambda n: "sk-****" * n, 35_000, time.process_time)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", sampled(["sk-****", "xxxx-", "%41", "abcdefgh "], 3))
 def test_a_key_is_looked_for_in_linear_time(unit: str) -> None:
     looking = redaction.Redaction(["sk-0123456789abcdef"])

@@ -56,6 +56,7 @@ def seen_by_b(a_speaks: bool) -> tuple[list[bytes], list[object], list[object]]:
         return bodies, headers, [reply.json for reply in replies]
 
 
+@pytest.mark.slow
 def test_a_neighbours_very_same_conversation_changes_nothing() -> None:
     alone, beside = seen_by_b(False), seen_by_b(True)
     assert alone[0] == beside[0], "the layout of team-b's requests"

@@ -104,6 +104,7 @@ def test_no_text_is_hard_for_a_pattern(name: str, largest: int) -> None:
     assert _hard_for(_PATTERNS[name], largest) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "source",
     sampled(
@@ -349,6 +350,7 @@ _ROUTINES = _routines()
 _SLOW = ("evidence", "redaction of keys")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_sample", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", sampled(_ROUTINES, 3))
 def test_no_text_is_hard_for_a_routine(name: str, *, is_sample: bool) -> None:

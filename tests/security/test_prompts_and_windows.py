@@ -575,6 +575,7 @@ def _closed(path: Path) -> None:
     path.write_text("---\nid: other\nposition: nowhere\n---\nx")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoil", sampled([_pipe, _vast, _endless, _loop, _folder, _tagged, _closed], 3))
 def test_a_file_that_cannot_be_read_changes_nothing_and_is_forgotten_when_it_goes(
     tmp_path: Path, spoil: Callable[[Path], None]
@@ -593,6 +594,7 @@ def test_a_file_that_cannot_be_read_changes_nothing_and_is_forgotten_when_it_goe
         assert "Rule: none." in everything(world.sent()[0])
 
 
+@pytest.mark.slow
 def test_a_folder_that_disappears_leaves_the_prompts_in_force(tmp_path: Path) -> None:
     folder = tmp_path / "texts"
     with world_of(config(folder)) as world:

@@ -267,6 +267,7 @@ def test_an_answer_that_failed_makes_nothing_older(world: World, status: int) ->
     assert all(item.get("n", 0) == 0 for block in found["blocks"] for one in block["contents"] for item in one["items"])
 
 
+@pytest.mark.slow
 def test_a_request_that_was_tried_twice_makes_its_files_older_once() -> None:
     section = {"session": "tried twice", "files": [shown(TEXT)]}
     history: list[dict[str, str]] = []

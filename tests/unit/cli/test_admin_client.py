@@ -82,6 +82,7 @@ def test_a_key_is_printed_once_and_revoked_by_its_id(run: Run) -> None:
     assert key_id not in run("keys", "list")
 
 
+@pytest.mark.slow
 def test_what_a_budget_has_spent_is_corrected(run: Run) -> None:
     dry = as_json(run("budgets", "set-spent", "red/total", "1.25", "--dry-run", "--json"))
     assert (dry["spent_before"], dry["spent"], dry["left"], dry["dry_run"]) == (0.0, 1.25, 3.75, True)

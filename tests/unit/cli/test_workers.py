@@ -133,6 +133,7 @@ def test_workers_do_not_outlive_the_process_above(tmp_path: Path) -> None:
         until(lambda: (tmp_path / "alone-0").exists() and (tmp_path / "alone-1").exists())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "are_told"), [("plain", True), pytest.param("wrong", False, marks=pytest.mark.slow)])
 def test_a_reload_reaches_every_worker_unless_the_configuration_is_wrong(
     tmp_path: Path, kind: str, *, are_told: bool

@@ -134,6 +134,7 @@ def test_what_the_proxy_has_lost_is_sent_again_and_nothing_else(proxy: Proxy, cl
     assert [kinds(section) for section in proxy.sections()[1:]] == [["digest", "digest"], ["content", "digest"]]
 
 
+@pytest.mark.slow
 def test_the_third_attempt_brings_everything_and_is_the_last(proxy: Proxy, client: OpenAI) -> None:
     def forget() -> None:
         proxy.uploads = Uploads()
@@ -157,6 +158,7 @@ def test_the_third_attempt_brings_everything_and_is_the_last(proxy: Proxy, clien
     assert chat(client, context, model="m", messages=MESSAGES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failure", [InternalError("m"), Conflict("m")])
 def test_a_failed_request_has_delivered_nothing(proxy: Proxy, client: OpenAI, failure: ProxyError) -> None:
     context = context_of("a")
@@ -199,6 +201,7 @@ def test_the_asynchronous_client_does_the_same(proxy: Proxy) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_sdk_does_not_repeat_the_refusal_by_itself(proxy: Proxy) -> None:
     proxy.failures = [MissingContent(["0" * 64])] * 3
     with OpenAI(base_url=proxy.url, api_key="k", max_retries=2) as client, pytest.raises(ConflictError):

@@ -47,6 +47,7 @@ def test_there_is_one_of_each_kind() -> None:
 # The editing chat
 
 
+@pytest.mark.slow
 def test_the_files_are_python_of_a_realistic_size() -> None:
     files = chat_files()
     for edit in EDITS:

@@ -42,6 +42,7 @@ def test_prices_that_providers_publish(prices):
     assert (other.read_multiplier, other.write_5m) == (pytest.approx(0.5), other.input)
 
 
+@pytest.mark.slow
 def test_every_entry_is_read_without_a_surprise(prices):
     for name in list(prices._entries):
         price = prices.price(name)

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import pytest
+
 from proxy.planning.layout_state import LEAST_WAIT_S, MOST_WAIT_S, WAIT_S_PER_BYTE, SharedLayoutStore
 from proxy.ports import StoreError
 from proxy.storage.memory import MemoryStore
@@ -182,6 +184,7 @@ async def _waits(wanted: Curious, size_bytes: int) -> int:
     return size_bytes
 
 
+@pytest.mark.slow
 def test_a_request_waits_as_long_as_its_prefix_is_worth() -> None:
     async def main() -> None:
         half = int(MOST_WAIT_S / WAIT_S_PER_BYTE / 2)

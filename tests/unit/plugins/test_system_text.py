@@ -296,6 +296,7 @@ def test_numbered_parts_of_one_source_stay_together() -> None:
     assert cut(f"Rules.\n{''.join(ranked)}More.\n")[PieceKind.DOCUMENT] == ranked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit",
     sampled(

@@ -56,6 +56,7 @@ def test_without_the_words_of_such_clients_it_costs_much_more() -> None:
     assert shares(found)[ECONOMIC] > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["economic", pytest.param("classic", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", sampled(SESSIONS, 5))
 def test_everything_is_said_once(name: str, policy: str) -> None:

@@ -183,6 +183,7 @@ def noticing(turns: int) -> Trace:
     return Trace("noticing", steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_told", sampled([False, True], 2))
 def test_an_upstream_that_hoists_system_messages_refuses_nothing_and_is_marked_as_well_as_can_be(is_told: bool) -> None:
     hoists = replace(ANTHROPIC, hoists_system=True)

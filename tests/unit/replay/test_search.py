@@ -41,6 +41,7 @@ def test_what_is_sent_is_accepted_and_unharmed(trace: Trace, profile: CacheProfi
         assert violations(step.body, found.body, RECOGNISERS, profile.max_marks) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trace", sampled(SAMPLES, 2))
 def test_the_provider_bills_what_the_search_believes(trace: Trace) -> None:
     layouts = found_in(trace.steps, ANTHROPIC)

@@ -87,6 +87,7 @@ def test_pages_are_carried_out_by_team_in_one_trip_each(tmp_path: Path, is_spool
     run(main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_spooled", [True, False])
 def test_a_team_whose_calls_are_not_taken_holds_up_no_other(tmp_path: Path, is_spooled: bool) -> None:
     async def main() -> None:

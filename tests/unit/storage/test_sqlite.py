@@ -19,6 +19,7 @@ from tests.damage import damage_table, fill, overwrite, settle, small_disk
 from tests.examples import chosen
 
 
+@pytest.mark.slow
 def test_layout_state_is_bounded_by_bytes(tmp_path: Path) -> None:
     async def main() -> None:
         store = SqliteStore(await Database.open(tmp_path / "store.sqlite", STORE), state_bytes=1_000_000)
@@ -33,6 +34,7 @@ def test_layout_state_is_bounded_by_bytes(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "blob_bytes",
     chosen([0, 11, 100, 1_030, 1_400, 2_100, 4_000, 5_000, 8_200, 41_000, 330_000], 1_400, 330_000),

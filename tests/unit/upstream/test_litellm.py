@@ -392,6 +392,7 @@ def test_concurrent_first_calls_import_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert imports[0] is not threading.main_thread()
 
 
+@pytest.mark.slow
 def test_the_transport_can_be_loaded_without_litellm() -> None:
     code = (
         "import sys, proxy.upstream.litellm_ as t; t.LitellmUpstream(); "

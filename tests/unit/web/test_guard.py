@@ -124,6 +124,7 @@ def test_a_second_head_has_its_own_time_and_size() -> None:
     assert app.served == 3
 
 
+@pytest.mark.slow
 def test_a_body_may_take_longer_than_a_head() -> None:
     with line() as (_, connection):
         connection.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n")

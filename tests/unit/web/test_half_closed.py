@@ -85,6 +85,7 @@ def test_who_ends_his_side_gets_his_answer(version: str) -> None:
         assert not app.left.is_set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "comments"), [("/begun", 1), ("/half", 0)])
 def test_who_ends_his_side_gets_the_rest_of_his_stream(path: str, comments: int) -> None:
     """With a comment between its events, never within one."""

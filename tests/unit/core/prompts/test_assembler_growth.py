@@ -39,6 +39,7 @@ def test_composing_grows_with_the_prompts() -> None:
     assert_linear(lambda prompts: assemble(prompts, TERMS, merged(), render), registry, 4_000)
 
 
+@pytest.mark.slow
 def test_extra_prompts_that_take_the_place_of_others_cost_no_more() -> None:
     def work(prompts: list[Prompt]) -> object:
         terms = PromptTerms(use=("*",), extras=tuple(prompts))

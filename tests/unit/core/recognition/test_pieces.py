@@ -69,6 +69,7 @@ def test_the_pieces_of_one_source_are_one_with_all_that_stands_between(keys: str
     assert found.cuts == joined(cuts)
 
 
+@pytest.mark.slow
 def test_many_pieces_are_joined_in_linear_time() -> None:
     cuts = tuple(Cut(str(min(at, 100_000 - at)), PieceKind.FILE, at, at + 1) for at in range(100_000))
     assert [(c.start, c.end) for c in joined(cuts)] == [(0, 1), (1, 100_000)]

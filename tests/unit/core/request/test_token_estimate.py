@@ -19,6 +19,7 @@ def excerpts() -> list[str]:
     return [text if n % 3 else json.dumps(text) for n, text in enumerate(texts) if len(text) >= 100]
 
 
+@pytest.mark.slow
 def test_ordinary_text_is_estimated_as_well_as_its_docstring_says() -> None:
     encode = local_encode()
     if encode is bytes_over_four:

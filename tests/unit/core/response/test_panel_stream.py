@@ -357,6 +357,7 @@ def as_put_together(out: bytes) -> list[tuple[str, str, str]]:
     return [(one[0], one[1], one[2]) for one in found]
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.data(), st.lists(CALL, min_size=1, max_size=5), st.sampled_from(["dense", "zero", "none"]))
 def test_a_client_puts_together_its_own_calls_and_nothing_else(

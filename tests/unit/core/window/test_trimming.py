@@ -48,6 +48,7 @@ def test_a_limit_of_messages_is_kept_with_half_of_them_to_spare() -> None:
     assert advance(0, steps, steps.moments[-1], Room(1_000, 20)) == 0
 
 
+@pytest.mark.slow
 def test_the_cut_moves_seldom_while_a_conversation_grows() -> None:
     cuts = [cut_of(steps_of(talk(turns)), Room(1_000)) for turns in range(1, 400)]
     moved = [number for number, (one, other) in enumerate(pairwise(cuts)) if one != other]

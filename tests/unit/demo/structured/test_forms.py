@@ -26,6 +26,7 @@ def section(sending: Sending) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", sampled(Form, 3))
 def test_system_prompt_history_and_prompt_are_the_same_in_all_forms(form: Form, steps: list[Turn]) -> None:
     for turn, sending in zip(steps, sendings(form, steps, "s"), strict=True):

@@ -27,6 +27,7 @@ def history_of(name: str) -> History:
     return {"quiet": quiet, "busy": busy}[name](package_source(PACKAGE), files())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", chosen(["quiet", "busy"], "quiet"))
 def test_a_history_ends_with_exactly_the_files_of_the_package(name: str) -> None:
     history = history_of(name)
@@ -36,6 +37,7 @@ def test_a_history_ends_with_exactly_the_files_of_the_package(name: str) -> None
     assert history.source.startswith("starlette ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [quiet, pytest.param(busy, marks=pytest.mark.slow)])
 def test_the_same_package_gives_the_same_history(make: object) -> None:
     assert callable(make)

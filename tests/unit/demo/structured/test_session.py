@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from proxy.demo.structured.history import Commit, History
 from proxy.demo.structured.package import PACKAGE, installed_files, quiet_and_busy
 from proxy.demo.structured.session import answer, session_files, turns
@@ -60,6 +62,7 @@ def test_history_grows_by_what_was_asked_answered_and_committed() -> None:
         assert before.at < after.at
 
 
+@pytest.mark.slow
 def test_an_answer_says_exactly_what_the_commit_changes() -> None:
     for history in quiet_and_busy(PACKAGE, installed_files(PACKAGE), 8):
         for before, after, commit in zip(history.states(), history.states()[1:], history.commits, strict=False):

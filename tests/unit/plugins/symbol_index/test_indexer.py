@@ -171,6 +171,7 @@ _SHORT = [(name, "py" if number % 2 else "ts", 2_000) for number, name in enumer
 _LONG = [pytest.param(name, suffix, 6_000, marks=pytest.mark.slow) for name in HOSTILE for suffix in SUFFIXES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "suffix", "chars"), [*sampled(_SHORT, 3), *_LONG])
 def test_no_text_breaks_the_indexer_or_takes_more_than_linear_time(name: str, suffix: str, chars: int) -> None:
     recursion = sys.getrecursionlimit()

@@ -19,6 +19,7 @@ def many(field: bytes, element: bytes, size: int = 8 * MIB) -> bytes:
     return b'{"' + field + b'":[' + elements + b"]}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("field", "element"),
     sampled(

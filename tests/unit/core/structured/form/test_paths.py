@@ -119,6 +119,7 @@ def test_two_equal_paths_are_refused_with_both_places() -> None:
     assert "'stratiform.files[0]'" in refused.value.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", sampled(["a/", "../a/", "./", "//", "a\\", "a/../"], 6))
 def test_paths_are_resolved_in_linear_time(part: str) -> None:
     def resolve(paths: list[str]) -> None:

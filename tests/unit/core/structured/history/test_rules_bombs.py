@@ -52,6 +52,7 @@ BOMBS: dict[str, Make] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sampled(BOMBS, 5))
 def test_the_time_is_linear_in_the_messages(name: str) -> None:
     make = BOMBS[name]

@@ -111,10 +111,12 @@ def test_the_order_of_the_clients_lists_changes_nothing() -> None:
     assert [tier for _, tier in found] == sorted(tier for _, tier in found)
 
 
+@pytest.mark.slow
 def test_time_grows_with_paths_and_references() -> None:
     assert_linear(lambda references: first_tiers(dict.fromkeys(references, 50), references, 1126), graph, 3_000)
 
 
+@pytest.mark.slow
 def test_a_long_chain_is_joined_in_time() -> None:
     def chain(length: int) -> References:
         return {f"{n:06}": frozenset({f"{n - 1:06}", f"{n + 1:06}"}) for n in range(length)}

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
+import pytest
+
 from proxy.core.layout.tiers import Change, ClassicPolicy, Tier
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.structured.blocks.file_block import file_block
@@ -424,6 +426,7 @@ def test_the_size_is_about_what_is_allocated() -> None:
     assert 0.8 * allocated < tracker.size_bytes < 2 * allocated
 
 
+@pytest.mark.slow
 def test_time_grows_with_the_items() -> None:
     def wishes(number: int) -> list[StructuredContext]:
         paths = [f"{index:06}" for index in range(number)]
