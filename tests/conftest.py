@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import signal
 import warnings
 from collections.abc import Iterator
 
@@ -31,6 +32,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--without"):
         defences.remove(config.getoption("--without"))
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell has its jobs in the background ignore Ctrl-C, and so would all that tests start and interrupt.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # What is collected stays: to look through it for garbage again and again takes a sixth of the time.
     gc.disable()
 
