@@ -2,7 +2,6 @@
 that a budget does not see, work that holds up others, and what belongs to others."""
 
 import importlib
-import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -527,79 +526,3 @@ def test_patterns_of_a_client_are_tried_beside_the_event_loop(guarded: World, mo
     assert reply.status == 200
     assert seen
     assert all("stratiform-" in thread for thread in seen)
-
-
-# The operator's files
-
-
-def reloads(world: World, outcome: str) -> float:
-    line = f'stratiform_prompt_reloads_total{{outcome="{outcome}"}} '
-    return next((float(one[len(line) :]) for one in world.metrics().splitlines() if one.startswith(line)), 0.0)
-
-
-def wait_for(holds: Callable[[], bool]) -> None:
-    for _ in range(2_000):
-        if holds():
-            return
-        threading.Event().wait(0.005)
-    pytest.fail("it does not happen")
-
-
-def _pipe(path: Path) -> None:
-    os.mkfifo(path.with_name("pipe"))
-    path.symlink_to("pipe")
-
-
-def _vast(path: Path) -> None:
-    with path.open("wb") as file:
-        file.truncate(1 << 30)
-
-
-def _endless(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-def _loop(path: Path) -> None:
-    path.symlink_to(path.name)
-
-
-def _folder(path: Path) -> None:
-    path.symlink_to(".")
-
-
-def _tagged(path: Path) -> None:
-    path.write_text('---\nid: !!map [a]\nposition: !!int ""\n---\nx')
-
-
-def _closed(path: Path) -> None:
-    path.write_text("---\nid: other\nposition: nowhere\n---\nx")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("spoil", sampled([_pipe, _vast, _endless, _loop, _folder, _tagged, _closed], 3))
-def test_a_file_that_cannot_be_read_changes_nothing_and_is_forgotten_when_it_goes(
-    tmp_path: Path, spoil: Callable[[Path], None]
-) -> None:
-    folder = tmp_path / "texts"
-    with world_of(config(folder)) as world:
-        version = world.call("POST", CHAT, chat("cheap")).header("x-stratiform-prompts")
-        spoil(folder / "other.md")
-        wait_for(lambda: reloads(world, "broken") >= 1)
-        assert world.call("POST", CHAT, chat("cheap")).header("x-stratiform-prompts") == version
-        (folder / "other.md").unlink()
-        (folder / "rules.md").write_text("---\nid: rules\nposition: system\n---\nRule: none.")
-        wait_for(lambda: reloads(world, "changed") >= 1)
-        world.forget()
-        world.call("POST", CHAT, chat("cheap"))
-        assert "Rule: none." in everything(world.sent()[0])
-
-
-@pytest.mark.slow
-def test_a_folder_that_disappears_leaves_the_prompts_in_force(tmp_path: Path) -> None:
-    folder = tmp_path / "texts"
-    with world_of(config(folder)) as world:
-        folder.rename(tmp_path / "elsewhere")
-        wait_for(lambda: reloads(world, "broken") >= 1)
-        world.call("POST", CHAT, chat("cheap"))
-        assert_kept(world)
-        assert len(world.sent()) == 1
