@@ -111,9 +111,8 @@ def test_a_budget_that_allows_goes_on_and_says_so(tmp_path: Path, redis: RedisSe
                 until(lambda: clients.refused > 20)
                 before = provider.nanos
                 assert redis.call("FLUSHALL") == "+OK"
-                served = len(clients.complete)
-                until(lambda: len(clients.complete) > served)
-                assert spend(redis.url) > 0, "the report is not empty until a minute later"
+                # An answer that a client reads now may have been booked before Redis was emptied.
+                until(lambda: spend(redis.url) > 0)
                 refused = clients.refused
                 until(lambda: clients.refused > refused + 20)
             assert provider.nanos - before <= LIMIT
