@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
+from proxy.core.lru import LastUsed
 from proxy.core.model_patterns import captured
 from proxy.core.money.prices import Price
 from proxy.core.providers import CacheProfile, Family, fitted
@@ -119,7 +120,7 @@ class ModelTable:
         }
         self._wildcards = [(pattern, entries) for pattern, entries in sorted(self._patterns.items(), key=_specificity)]
         # Names behind a wildcard are the clients' choice: the memory of them is bounded.
-        self._matched: dict[str, Levels] = {}
+        self._matched: LastUsed[str, Levels] = LastUsed(_CACHED_NAMES)
 
     def replace(self, table: "ModelTable") -> None:
         """Serve what another table lists from now on. A request that runs keeps the deployments it was given."""
@@ -164,7 +165,7 @@ class ModelTable:
 
     def _own(self, name: str) -> Levels:
         target = self._aliases.get(name, name)
-        found = self._exact.get(target) or self._matched.get(target) or self._match(target)
+        found = self._exact.get(target) or self._matched.find(target) or self._match(target)
         if not found:
             shown = name[:_MAX_NAME_CHARS]
             raise UnknownModel(
@@ -262,9 +263,8 @@ class ModelTable:
                     models = [_substituted(entry.model, written, parts) for entry in entries]
                     pairs = zip(entries, models, strict=True)
                     found = [deployment_of(entry, self._price_of, name, model) for entry, model in pairs]
-                    if len(self._matched) >= _CACHED_NAMES:
-                        self._matched.clear()
-                    levels = self._matched[name] = _group(entries, found)
+                    levels = _group(entries, found)
+                    self._matched.put(name, levels)
                     return levels
         return ()
 

@@ -74,8 +74,11 @@ class ChatRequests:
         chat, raw = await self._received(exchange, client, keeps_state=False)
         await self._intake.route(exchange, client, raw, may_repeat=True)
         if chat.assembled is None:
-            message = f"only structured context has a breakdown: the request has no member '{SECTION}'"
-            raise InvalidRequest(message, param=SECTION, code="missing_field")
+            raise InvalidRequest(
+                f"only structured context has a breakdown: the request has no member '{SECTION}'",
+                param=SECTION,
+                code="missing_field",
+            )
         deployment = exchange.deployment
         assert deployment is not None
         mode = _mode(client, deployment, chat.principal)
@@ -117,8 +120,9 @@ class ChatRequests:
             if section.prompts is None and section.window is None:
                 return ComposedRequest()
             param = f"{SECTION}.{PROMPTS if section.prompts is not None else WINDOW}"
-            message = f"this proxy composes no prompts: leave '{param}' out"
-            raise InvalidRequest(message, param=param, code="structured_field_unavailable")
+            raise InvalidRequest(
+                f"this proxy composes no prompts: leave '{param}' out", param=param, code="structured_field_unavailable"
+            )
         composed = await composer.compose(
             ComposeRequest(
                 found.head.parsed,
@@ -141,8 +145,11 @@ class ChatRequests:
         sent, principal = found.head.parsed, exchange.principal
         assert principal is not None
         if sent is None:
-            message = f"a request with '{SECTION}' must be JSON that every reader understands alike"
-            raise InvalidRequest(message, param=SECTION, code="invalid_json")
+            raise InvalidRequest(
+                f"a request with '{SECTION}' must be JSON that every reader understands alike",
+                param=SECTION,
+                code="invalid_json",
+            )
         assembled = await self._ports.planner.assemble(sent, principal, exchange.arrival.now, keeps_state=keeps_state)
         if assembled.context.session:
             exchange.principal = replace(principal, session_hint=assembled.context.session)
@@ -153,8 +160,9 @@ class ChatRequests:
         Raises PayloadTooLarge."""
         size, most, parse = len(body) + further, self._intake.rules.limits.body_bytes, self._ports.planner.parse
         if size > most:
-            message = f"the request has {size} bytes with its context; at most {most} are sent"
-            raise PayloadTooLarge(message, param=SECTION)
+            raise PayloadTooLarge(
+                f"the request has {size} bytes with its context; at most {most} are sent", param=SECTION
+            )
         exchange.stands_for(size)
         return await self._aside.run_large(len(body), lambda: unambiguous(body, head_of(body, parse)))
 
@@ -228,8 +236,11 @@ class ChatRequests:
             return chat, edits
         if chat.assembled is not None:
             if composed.parts is not None and composed.parts.has_any:
-                message = f"'{SECTION}' describes structured context, or the parts of a context window: not both"
-                raise InvalidRequest(message, param=f"{SECTION}.{WINDOW}", code="conflicting_fields")
+                raise InvalidRequest(
+                    f"'{SECTION}' describes structured context, or the parts of a context window: not both",
+                    param=f"{SECTION}.{WINDOW}",
+                    code="conflicting_fields",
+                )
             return chat, edits
         scope = chat.principal.scope
         fitted = exchange.fitted = await windows.fitted(parsed, composed, deployment, scale=scale, scope=scope)
@@ -360,8 +371,11 @@ def _with_texts(body: bytes, composed: ComposedRequest) -> bytes:
     except Unreadable as error:
         if not composed.is_required:
             return body
-        message = "the operator's prompts belong into this request, and its messages cannot be taken apart"
-        raise InvalidRequest(message, param="messages", code="prompt_invalid") from error
+        raise InvalidRequest(
+            "the operator's prompts belong into this request, and its messages cannot be taken apart",
+            param="messages",
+            code="prompt_invalid",
+        ) from error
 
 
 def _most_tokens(inset: Inset) -> int:

@@ -24,8 +24,6 @@ _SCALES = (0.75, 0.5)
 class Oversized:
     """The refusals of one exchange."""
 
-    __slots__ = ("_client", "_conclusion", "_exchange", "_resize", "_scales")
-
     def __init__(self, exchange: Exchange, client: Client, conclusion: Conclusion, resize: Resize) -> None:
         self._exchange = exchange
         self._client = client

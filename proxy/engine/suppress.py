@@ -13,8 +13,6 @@ class suppress_and_log:
     The log names the error's type and place only: a message could quote the prompt.
     """
 
-    __slots__ = ("_step", "has_failed")
-
     def __init__(self, step: str) -> None:
         self._step = step
         self.has_failed = False

@@ -78,8 +78,6 @@ def _address(call: Call) -> str:
 class HttpAnswer:
     """An open response. Closing it before its end closes the connection, which tells the server to stop."""
 
-    __slots__ = ("_response", "headers", "status")
-
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
         self.status = response.status

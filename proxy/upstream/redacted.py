@@ -50,8 +50,6 @@ def redacted(answer: Answer, deployment: Deployment) -> Answer:
 class _Redacted:
     """An answer in front of which somebody reads. Closing it closes the one behind."""
 
-    __slots__ = ("_answer", "headers", "status")
-
     def __init__(self, answer: Answer, headers: Headers) -> None:
         self._answer = answer
         self.status = answer.status
@@ -64,8 +62,6 @@ class _Redacted:
 
 class _RedactedError(_Redacted):
     """A refusal, a failure, a redirection. Its body is read whole before it passes."""
-
-    __slots__ = ("_coding", "_redaction")
 
     def __init__(self, answer: Answer, redaction: Redaction) -> None:
         super().__init__(answer, [(n, redaction.text(v)) for n, v in answer.headers if n not in _LEFT_OUT])
@@ -104,8 +100,6 @@ class _RedactedError(_Redacted):
 
 class _RedactedStream(_Redacted):
     """Events, of which those that are errors are looked into."""
-
-    __slots__ = ("_events",)
 
     def __init__(self, answer: Answer, redaction: Redaction) -> None:
         super().__init__(answer, [(name, value) for name, value in answer.headers if name != "content-length"])

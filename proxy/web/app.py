@@ -11,10 +11,11 @@ from starlette.types import ASGIApp
 
 from proxy.engine import Engine
 from proxy.ports import Fault, Models
+from proxy.telemetry.metrics import Metrics
 from proxy.web.azure import AzureEndpoint
 from proxy.web.chat import BreakdownEndpoint, ChatEndpoint
 from proxy.web.errors import on_http_exception, on_surprise
-from proxy.web.health import Health, Registry
+from proxy.web.health import Health
 from proxy.web.models import ModelsEndpoint
 from proxy.web.passthrough import PassthroughEndpoint
 
@@ -25,7 +26,7 @@ class Parts:
 
     engine: Engine
     models: Models
-    metrics: Registry
+    metrics: Metrics
     obstacle: Callable[[], str] = str
     faults: Callable[[], Sequence[Fault]] = tuple
     on_close: Sequence[Callable[[], Awaitable[None]]] = ()

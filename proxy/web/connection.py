@@ -36,13 +36,6 @@ class Connection:
     """One request and its answer. ``path`` overrides what stands behind ``/v1``; ``receive_s`` is the time that a body
     may take beyond what its size explains."""
 
-    __slots__ = (
-        "_answer", "_buffered", "_has_ended", "_is_between", "_is_complete", "_is_stream",
-        "_receive", "_receive_s", "_send",
-        "_served_by", "_watchers", "failure", "has_left", "headers", "is_awaited", "is_started", "method",
-        "path", "query",
-    )  # fmt: skip
-
     def __init__(self, scope: Scope, receive: Receive, send: Send, path: str, *, receive_s: float = RECEIVE_S) -> None:
         self._receive_s = receive_s
         self._answer: Answer | None = scope.get("extensions", {}).get(EXTENSION)

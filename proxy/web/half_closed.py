@@ -37,8 +37,6 @@ class HalfClosed:
     """Watches a connection on which nothing more will be received, and ends it when its client turns out to have left.
     ``probe`` gives the bytes that may be sent now, or nothing."""
 
-    __slots__ = ("_look_s", "_loop", "_next", "_probe", "_probe_in_s", "_transport")
-
     def __init__(
         self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, probe: Callable[[], bytes]
     ) -> None:

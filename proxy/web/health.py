@@ -7,22 +7,13 @@ answer's body, and makes it a 503 only where requests are refused for it.
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from proxy.errors import NotReady, error_body
 from proxy.ports import Fault
-from proxy.telemetry.metrics import CONTENT_TYPE
-
-
-class Registry(Protocol):
-    """What can be scraped (``proxy.telemetry.metrics.Metrics``)."""
-
-    def render(self) -> bytes:
-        """The metrics as text."""
-        ...
+from proxy.telemetry.metrics import CONTENT_TYPE, Metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +21,7 @@ class Health:
     """Answers probes. ``obstacle`` says what keeps the proxy from serving at all (empty: nothing), ``faults`` what does
     not work as it should."""
 
-    registry: Registry
+    registry: Metrics
     obstacle: Callable[[], str]
     faults: Callable[[], Sequence[Fault]] = tuple
 

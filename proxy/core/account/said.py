@@ -11,7 +11,7 @@ import msgspec
 import orjson
 
 from proxy.core.account.references import MOST_ID_CHARS
-from proxy.core.wire.surrogates import mended
+from proxy.core.wire.surrogates import read_or_mended
 
 _MOST_MADE = 1000
 # A batch's results, and the file that a finished upload has become.
@@ -60,15 +60,10 @@ def known_items(output: bytes | msgspec.Raw) -> list[dict[str, object]]:
     """The items of a response's output, or of another list. They come without their content, unless the list names
     containers. Texts that hold half of a surrogate pair have another character in its place."""
     raw = bytes(output)
-    for read in (bytes, mended):
-        try:
-            if b'"container_id"' not in raw:
-                return [{"id": item.id, "type": item.type} for item in _ITEMS.decode(read(raw))]
-            items = orjson.loads(read(raw))
-            return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
-        except (msgspec.DecodeError, orjson.JSONDecodeError, UnicodeDecodeError, RecursionError):
-            continue
-    return []
+    if b'"container_id"' not in raw:
+        return [{"id": item.id, "type": item.type} for item in read_or_mended(_ITEMS.decode, raw) or ()]
+    items = read_or_mended(orjson.loads, raw)
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
 def _made(said: Mapping[str, object]) -> Iterator[tuple[str, str]]:

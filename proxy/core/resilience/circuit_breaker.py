@@ -46,8 +46,6 @@ class Breaker:
     """The breaker of one upstream. A ``began`` that lets the call go is followed by ``ended`` or ``abandoned``, once,
     with the number that it returned."""
 
-    __slots__ = ("_calls", "_failed", "_last_probe", "_policy", "_probe", "_until", "_window_from", "is_resting")
-
     def __init__(self, policy: BreakerPolicy) -> None:
         self._policy = policy
         self._calls = 0

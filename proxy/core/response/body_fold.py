@@ -11,7 +11,7 @@ from proxy.core.account.said import known_items
 from proxy.core.response.event_format import BOM, payload_of
 from proxy.core.response.outcome import AnswerFacts, Outcome
 from proxy.core.response.outline import Outline
-from proxy.core.wire.surrogates import mended
+from proxy.core.wire.surrogates import read_or_mended
 
 MAX_BODY_BYTES = 1 << 20
 """Of a longer JSON body only the outline is kept."""
@@ -29,7 +29,6 @@ class RawFold:
     """An answer that nobody reads: audio, files, compressed bytes. Where it says its ``length`` in bytes, the chunk
     that completes it is kept back until ``end``."""
 
-    __slots__ = ("_end", "_left", "saw_content")
     keeps_end = False
     """The end of a body is no event behind which nothing follows."""
 
@@ -70,8 +69,6 @@ class RawFold:
 
 class BodyFold(RawFold):
     """An answer that is one JSON body: passed on as it comes, a copy of it is read at the end."""
-
-    __slots__ = ("_chunks", "_length", "_outcome", "_outline", "_size")
 
     def __init__(self, length: int | None = None) -> None:
         super().__init__(length)
@@ -122,10 +119,5 @@ def _outcome_of(body: bytes, *, saw_content: bool) -> Outcome:
 def _members(body: bytes) -> dict[str, bytes] | None:
     """The members that are read, each empty where it is missing; None where the body is no object. Texts that hold half
     of a surrogate pair have another character in its place."""
-    for read in (bytes, mended):
-        try:
-            found = _BODY.decode(read(body))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue
-        return {name: bytes(getattr(found, name)) for name in (*_READ, *_ITEM_LISTS)}
-    return None
+    found = read_or_mended(_BODY.decode, body)
+    return None if found is None else {name: bytes(getattr(found, name)) for name in (*_READ, *_ITEM_LISTS)}

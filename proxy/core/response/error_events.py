@@ -25,8 +25,6 @@ _EDGE_BYTES = 32
 class ErrorEvents:
     """The events of one stream."""
 
-    __slots__ = ("_cutter", "_is_dropping", "_is_long", "_redaction", "_waiting")
-
     def __init__(self, redaction: Redaction) -> None:
         self._redaction = redaction
         self._cutter = EventCutter()

@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 import orjson
 
-from proxy.core.wire.surrogates import mended
+from proxy.core.wire.surrogates import read_or_mended
 
 MAX_EVENT_BYTES = 1 << 20
 """A longer event is content (audio, an image): it is passed on as it comes."""
@@ -36,8 +36,6 @@ class Part(Enum):
 
 class EventCutter:
     """A stream of events, cut into its parts, which are all of its bytes."""
-
-    __slots__ = ("_edge", "_is_long", "_size", "_waiting", "is_between")
 
     def __init__(self) -> None:
         # Joined once, so that small pieces cost no more than large ones.
@@ -130,9 +128,4 @@ def with_data(event: bytes, data: bytes, new: bytes) -> bytes:
 def payload_of(data: bytes) -> object:
     """The data of an event as JSON; None where it is no JSON. A half of a surrogate pair is read as
     another character."""
-    for read in (bytes, mended):
-        try:
-            return orjson.loads(read(data))
-        except (orjson.JSONDecodeError, UnicodeDecodeError):
-            continue
-    return None
+    return read_or_mended(orjson.loads, data)

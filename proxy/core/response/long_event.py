@@ -13,8 +13,6 @@ _HEAD_BYTES = len(BOM + _DATA)
 class LongEvent:
     """Takes the bytes of one event, however they are cut."""
 
-    __slots__ = ("_head", "_is_data", "_outline")
-
     def __init__(self) -> None:
         self._outline = Outline()
         self._head: bytes | None = b""  # the beginning of a line, until it is long enough to show its field

@@ -40,8 +40,6 @@ class Outcome:
 class AnswerFacts:
     """Collects what an answer says about itself, payload by payload."""
 
-    __slots__ = ("_cause", "_counts", "_finish", "_reported", "_said")
-
     def __init__(self) -> None:
         self._counts: Counts | None = None
         self._reported = NOTHING_REPORTED

@@ -26,11 +26,6 @@ _KEPT = -1
 class Outline:
     """Takes a text in pieces, however it is cut."""
 
-    __slots__ = (
-        "_depth", "_is_escaped", "_is_in_string", "_is_long", "_is_lost", "_last", "_out", "_run", "_skip_to",
-        "_starts", "_string_at",
-    )  # fmt: skip
-
     def __init__(self) -> None:
         self._out = bytearray()
         self._depth = 0

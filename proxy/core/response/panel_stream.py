@@ -53,11 +53,6 @@ class Opening:
 class PanelStream:
     """One answer. ``may_follow``: another may go on with it. ``opening`` is what this one goes on with."""
 
-    __slots__ = (
-        "_calls", "_cutter", "_done", "_finish", "_heads", "_held", "_held_usage", "_is_named", "_is_single",
-        "_may_follow", "_names", "_opening", "_said", "_usage", "has_content", "is_broken", "is_over",
-    )  # fmt: skip
-
     def __init__(self, *, may_follow: bool, opening: Opening | None = None) -> None:
         self._may_follow = may_follow
         self._opening = opening

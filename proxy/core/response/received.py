@@ -33,8 +33,6 @@ _ODD_BYTES_PER_TOKEN = 3
 class Received:
     """Counts what passes. ``add`` takes whole events; it costs what the samples cost."""
 
-    __slots__ = ("_bytes", "_kept", "_next", "_sampled", "_text", "_texts")
-
     def __init__(self) -> None:
         self._bytes = self._next = self._sampled = self._text = self._kept = 0
         self._texts: list[bytes] = []

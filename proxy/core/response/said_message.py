@@ -44,8 +44,6 @@ _CHUNK = msgspec.json.Decoder(_Chunk)
 class SaidMessage:
     """The words of the first choice. Events are only read when there are many of them, or at the end."""
 
-    __slots__ = ("_blocks", "_is_whole", "_size", "_texts", "_waiting", "_waiting_bytes")
-
     def __init__(self) -> None:
         self._waiting: list[bytes] = []
         self._waiting_bytes = self._size = 0
@@ -111,8 +109,6 @@ class SaidMessage:
 
 class _Block:
     """A block of thoughts, which goes on until it is signed."""
-
-    __slots__ = ("_members", "_parts")
 
     def __init__(self, members: Mapping[str, object]) -> None:
         self._members = dict(members)

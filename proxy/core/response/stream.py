@@ -15,8 +15,8 @@ https://platform.openai.com/docs/api-reference/chat/create#chat-create-stream_op
 
 import re
 from collections.abc import Mapping
-from typing import Protocol
 
+from proxy.core.response.body_fold import RawFold
 from proxy.core.response.event_format import MAX_EVENT_BYTES, EventCutter, Part, event_data, payload_of
 from proxy.core.response.long_event import LongEvent
 from proxy.core.response.outcome import AnswerFacts, Outcome
@@ -34,45 +34,9 @@ _LAST_TYPES = frozenset({"message_stop", "response.completed", "response.failed"
 _NO_CONTENT_KEYS = frozenset({"role", "index"})
 
 
-class Fold(Protocol):
-    """What the engine does with an answer's bytes."""
-
-    saw_content: bool
-
-    @property
-    def has_text(self) -> bool:
-        """Whether any text of the model has come."""
-        ...
-
-    def feed(self, chunk: bytes) -> bytes:
-        """Take a chunk; returns what may be forwarded now."""
-        ...
-
-    @property
-    def keeps_end(self) -> bool:
-        """Whether the event has come behind which nothing follows. It is kept back until ``end`` or ``close``."""
-        ...
-
-    def end(self) -> bytes:
-        """What is kept back of the end of the answer, by which a client can tell that it has all of it."""
-        ...
-
-    def close(self) -> bytes:
-        """The answer ended; returns what is still to be forwarded."""
-        ...
-
-    def outcome(self) -> Outcome:
-        """What is known up to now."""
-        ...
-
-
 class StreamFold:
     """A stream of server-sent events. ``drop_usage``: the client did not ask for the usage event. The event that ends
     a stream of its format, and what came with it, are kept back until ``end`` or ``close``."""
-
-    __slots__ = (
-        "_cutter", "_drop", "_end", "_error", "_events", "_facts", "_is_done", "_long", "_received", "saw_content",
-    )  # fmt: skip
 
     def __init__(self, *, drop_usage: bool = False) -> None:
         self._drop = drop_usage
@@ -190,6 +154,10 @@ class StreamFold:
             # Another dialect (Responses, Anthropic's messages): whatever it says is content.
             has_content = not (error or "usage" in payload)
         self.saw_content = self.saw_content or has_content
+
+
+Fold = StreamFold | RawFold
+"""What the engine does with an answer's bytes. A ``BodyFold`` is a ``RawFold``, too."""
 
 
 def _is_usage_only(payload: Mapping[str, object]) -> bool:

@@ -28,8 +28,6 @@ _NULL = b"null"
 class _Call:
     """One call. ``kept`` are its pieces that have not passed; of a call of ours only the arguments are kept."""
 
-    __slots__ = ("arguments", "id", "index", "is_ours", "kept", "members", "name", "passes", "shift", "size")
-
     def __init__(self, index: int | None, call_id: bytes) -> None:
         self.index, self.id = index, call_id
         self.members: dict[str, Raw | bytes] = {}
@@ -72,8 +70,6 @@ class _Call:
 
 class StreamedCalls:
     """The calls of one choice. ``take`` and ``end`` give the pieces that may pass now."""
-
-    __slots__ = ("_beyond", "_calls", "_decided", "_kept_bytes", "_latest", "_taken", "client_calls", "our_calls")
 
     def __init__(self) -> None:
         self._calls: list[_Call] = []

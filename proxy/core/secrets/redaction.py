@@ -56,8 +56,6 @@ class Redaction:
     (``sk-...abcd``). Texts without them pass as they came. Shorter secrets than eight characters are left alone: they
     would be found everywhere."""
 
-    __slots__ = ("_literal", "_secrets")
-
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = tuple(dict.fromkeys(_expanded(secrets)))
         written = sorted({form for secret in self._secrets for form in _forms(secret)}, key=len, reverse=True)

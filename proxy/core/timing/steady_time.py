@@ -48,8 +48,6 @@ class Departure:
 class SteadyTime:
     """The time, reading by reading. ``is_provisional``: the first answer of a store replaces it at once."""
 
-    __slots__ = ("_base_at", "_base_s", "_is_provisional", "_offset_s", "_store_s", "_waiting_at", "_waiting_s")
-
     def __init__(self, wall_s: float, monotonic_s: float) -> None:
         self._is_provisional = True
         self._store_s: float | None = None

@@ -75,8 +75,9 @@ def half_pair(text: bytes, param: str) -> InvalidRequest:
         with suppress(ValueError, RecursionError):
             found = _place_of_half(loads(text), param)
     place = found or param
-    message = f"'{place}' holds half of a surrogate pair, which has no form in UTF-8"
-    return InvalidRequest(message, param=place, code="invalid_unicode")
+    return InvalidRequest(
+        f"'{place}' holds half of a surrogate pair, which has no form in UTF-8", param=place, code="invalid_unicode"
+    )
 
 
 def _place_of_half(value: object, place: str) -> str | None:

@@ -14,8 +14,11 @@ def check_fields(text: bytes, fields: int, param: str) -> None:
     """Raises InvalidRequest where the text has more names than the ``fields`` that were read from it, all objects
     together. Names with white space before the colon may be missed. ``param`` is where the text stands."""
     if counted(text, b":") > fields and names_in(text) > fields:
-        message = f"an object of '{param}' has the same field twice: send each field once"
-        raise InvalidRequest(message, param=param, code="duplicate_field")
+        raise InvalidRequest(
+            f"an object of '{param}' has the same field twice: send each field once",
+            param=param,
+            code="duplicate_field",
+        )
 
 
 def fields_in(value: Struct) -> int:

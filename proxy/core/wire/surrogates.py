@@ -6,12 +6,19 @@ stands in the copy it stands in the client's bytes, too.
 """
 
 import json
+import re
+from collections.abc import Callable
+from typing import TypeVar
 
+import msgspec
 import orjson
 
-_ESCAPE_BYTES = 6
+T = TypeVar("T")
+
+_PAIR_BYTES = len(rb"\ud83d\ude00")
+_PAIR = re.compile(rb"\\u[dD][89abAB]..\\u[dD][c-fC-F]")
 _PIECE_BYTES = 128 << 10
-_SURROGATE_FIRST = 0xED
+_MOST_CHARACTER_BYTES = 4
 _SURROGATE_SECONDS = [b"%c" % second for second in range(0xA0, 0xC0)]
 _STARTS = (rb"\ud", rb"\uD")
 _SURROGATE_DIGITS = [b"%c" % digit for digit in b"89abcdefABCDEF"]
@@ -26,6 +33,17 @@ def mended(body: bytes) -> bytes:
     found = _replaced(body.removeprefix(b"\xef\xbb\xbf"), _ESCAPED_BACKSLASH)
     found.decode()
     return found
+
+
+def read_or_mended(read: Callable[[bytes], T], body: bytes) -> T | None:
+    """What a reader of JSON makes of the body, with another character in the place of every surrogate if it takes none;
+    None for what it cannot read."""
+    for form in (bytes, mended):
+        try:
+            return read(form(body))
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            continue
+    return None
 
 
 def same_shape(raw: bytes) -> bytes | None:
@@ -77,7 +95,7 @@ def _replaced(text: bytes, backslash: bytes) -> bytes:
     pieces: list[bytes] = []
     position = 0
     while position < len(text):
-        end = _behind_escapes(text, position)
+        end = behind_piece(text, position, _PIECE_BYTES)
         pieces.append(_replaced_in_piece(text[position:end], backslash))
         position = end
     return b"".join(pieces)
@@ -97,19 +115,30 @@ def _replaced_in_piece(piece: bytes, backslash: bytes) -> bytes:
     return piece
 
 
-def _behind_escapes(text: bytes, start: int) -> int:
-    """The end of a piece that begins at ``start``. The piece holds each escape and each character whole that begins in
-    it.
+def behind_piece(text: bytes, start: int, piece_bytes: int) -> int:
+    """The end of a piece of JSON that begins at ``start``. Each character, each escape, and the two escapes of one
+    surrogate pair are whole in it.
 
     A piece is short, because Python does nothing else while it works on one.
     """
-    end = start + _PIECE_BYTES
-    if end >= len(text):
+    at = start + piece_bytes
+    if at >= len(text):
         return len(text)
-    last = text.rfind(b"\\", end - _ESCAPE_BYTES, end)
-    if last < 0:
-        return end - (text[end - 1] == _SURROGATE_FIRST)
-    # Of a run of backslashes each second one ends an escape. The run begins in this piece: it began behind an escape.
-    run = text[start : last + 1]
-    is_first = (len(run) - len(run.rstrip(b"\\"))) % 2
-    return last if is_first else end - (text[end - 1] == _SURROGATE_FIRST)
+    most = at + _MOST_CHARACTER_BYTES - 1
+    while at < most and text[at : at + 1] and text[at] & 0xC0 == 0x80:
+        at += 1
+    last = text.rfind(b"\\", max(start, at - _PAIR_BYTES), at)
+    if last >= 0:
+        run = text[start : last + 1]
+        # Of a run of backslashes each second one ends an escape. The run begins in this piece: it began behind an
+        # escape.
+        if (len(run) - len(run.rstrip(b"\\"))) % 2:
+            at = max(at, last + _escape_bytes(text, last))
+    return min(at, len(text))
+
+
+def _escape_bytes(text: bytes, at: int) -> int:
+    """The length of the escape that begins here, with the other half of its pair."""
+    if text[at + 1 : at + 2] != b"u":
+        return 2
+    return _PAIR_BYTES if _PAIR.match(text, at) else _PAIR_BYTES // 2

@@ -22,8 +22,6 @@ _ON_SIZE = frozenset({413, 500})
 class ReadAhead:
     """An answer of which the beginning has been read; all of it is still passed on, also how it breaks off."""
 
-    __slots__ = ("_answer", "_chunks", "_failure", "_is_over", "_next", "_rest", "headers", "status")
-
     def __init__(self, answer: Answer) -> None:
         self.status = answer.status
         self.headers = answer.headers

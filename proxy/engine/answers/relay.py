@@ -54,8 +54,6 @@ class _Hold:
     stream, which may turn out empty, until it has content; of a JSON body, which may break off, until it is whole. (A
     fold has a copy of such a body anyway.)"""
 
-    __slots__ = ("_chunks", "_most_bytes", "_size", "_until_s", "is_whole")
-
     def __init__(self, until_s: float, *, is_whole: bool) -> None:
         self.is_whole = is_whole
         self._chunks: list[bytes] = []
@@ -77,8 +75,6 @@ class _Hold:
 
 class AnswerRelay:
     """One exchange's way back. ``attempt`` may be called again where the one before was refused or failed."""
-
-    __slots__ = ("_client", "_conclusion", "_exchange", "_panels", "_planner", "names_usage", "on_accepted", "refused")
 
     def __init__(
         self,

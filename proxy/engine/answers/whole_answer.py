@@ -8,8 +8,6 @@ from proxy.ports import Headers
 class WholeAnswer:
     """A complete answer, in the place of one that an upstream sends piece by piece."""
 
-    __slots__ = ("_body", "headers", "status")
-
     def __init__(self, status: int, headers: Headers, body: bytes) -> None:
         self.status = status
         self.headers = headers

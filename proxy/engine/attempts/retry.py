@@ -35,11 +35,6 @@ class Attempts:
     ``on_failure`` hears of each failed attempt that is followed by another.
     """
 
-    __slots__ = (
-        "_asked", "_breakers", "_call", "_counted", "_elapsed_s", "_index", "_key", "_missed",
-        "_on_failure", "_options", "_policy", "_tries", "_wait_s", "_wider", "deployment", "is_spent",
-    )  # fmt: skip
-
     def __init__(
         self,
         levels: Levels,

@@ -46,8 +46,6 @@ class Outgoing:
     """One plan's request on its way to one deployment. ``suspects`` are the edits of ours for which it may be refused
     and sent again, once."""
 
-    __slots__ = ("_asks_usage", "_client_body", "_head", "_model", "blamed", "is_original", "plan", "suspects")
-
     def __init__(self, plan: Plan, client_body: bytes, head: RequestFields, model: str, *, asks_usage: bool) -> None:
         self.plan = plan
         self._client_body = client_body

@@ -35,11 +35,6 @@ class FormScan:
     looks on; it says whether there may be more to see.
     """
 
-    __slots__ = (
-        "_at", "_delimiter", "_parts", "_position", "_refuses", "_searched", "_state", "_tail", "_value_at", "model",
-        "span",
-    )  # fmt: skip
-
     def __init__(self, boundary: bytes, refuses: Callable[[str], bool] | None = None) -> None:
         self._refuses = refuses
         self._delimiter = b"\n--" + boundary

@@ -30,8 +30,6 @@ class Upload:
     """A form that has arrived as far as its model; ``model`` is empty where it has none, None where that was not found
     within the limit."""
 
-    __slots__ = ("_client", "_held", "_rest", "_scan", "model")
-
     def __init__(self, client: Client, held: bytes, rest: AsyncIterator[bytes], scan: FormScan, model: str | None):
         self._client = client
         self._held = held

@@ -9,7 +9,6 @@ from proxy.engine.answers.whole_answer import WholeAnswer
 from proxy.errors import ProxyError, error_body
 from proxy.ports import Headers
 from proxy.upstream.litellm_.errors import ErrorMap, passed_headers
-from proxy.upstream.litellm_.library import Stream
 
 _JSON = ("content-type", "application/json")
 _SSE = ("content-type", "text/event-stream; charset=utf-8")
@@ -18,11 +17,11 @@ _PREFIX = "llm_provider-"
 
 
 class StreamAnswer:
-    """A streamed answer whose first chunk has arrived."""
+    """A streamed answer whose first chunk has arrived; ``stream`` is litellm's CustomStreamWrapper."""
 
     status = 200
 
-    def __init__(self, stream: Stream, first: Any, errors: ErrorMap) -> None:
+    def __init__(self, stream: Any, first: Any, errors: ErrorMap) -> None:
         self.headers: Headers = (_SSE, *_provider_headers(stream))
         self._stream = stream
         self._first = first
@@ -55,7 +54,7 @@ def refusal(error: ProxyError) -> WholeAnswer:
     return WholeAnswer(error.status, (_JSON, *error.headers.items()), error_body(error))
 
 
-def empty_stream(stream: Stream) -> WholeAnswer:
+def empty_stream(stream: Any) -> WholeAnswer:
     """A stream that ended well without a chunk."""
     return WholeAnswer(200, (_SSE, *_provider_headers(stream)), b"")
 

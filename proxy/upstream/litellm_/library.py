@@ -5,10 +5,11 @@ import inspect
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+from proxy.core.lru import LastUsed
 from proxy.ports import Deployment
 
 # Read by litellm while it is imported. Offline: its catalogues come from the wheel, nothing is fetched that the
@@ -29,22 +30,6 @@ _KEY_PROVIDERS = frozenset({"openai", "anthropic", "openrouter"})
 
 _MOST_ROUTES = 1024
 _WARM_MODELS = ("anthropic/claude-sonnet-4-5", "openai/gpt-4o")
-
-
-class Stream(Protocol):
-    """What litellm returns for a streamed chat (CustomStreamWrapper), as far as it is used here."""
-
-    def __aiter__(self) -> AsyncIterator[Any]:
-        """The chunks."""
-        ...
-
-    async def __anext__(self) -> Any:
-        """The next chunk."""
-        ...
-
-    async def aclose(self) -> None:
-        """Close the provider's response."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +54,8 @@ class Library:
     def __init__(self) -> None:
         self._module: Any = None
         self._importing = asyncio.Lock()
-        self._routes: dict[tuple[str, str, str], Route] = {}
+        # A wildcard's names are the clients' choice: the memory of them is bounded.
+        self._routes: LastUsed[tuple[str, str, str], Route] = LastUsed(_MOST_ROUTES)
 
     async def module(self) -> Any:
         """The imported and configured litellm. The event loop goes on while it is imported."""
@@ -87,11 +73,10 @@ class Library:
         """How a deployment is served. litellm must have been imported. Raises litellm's error for unknown models."""
         provider = deployment.params.get("custom_llm_provider")
         key = (deployment.model, deployment.base_url, str(provider or ""))
-        found = self._routes.get(key)
+        found = self._routes.find(key)
         if found is None:
-            if len(self._routes) >= _MOST_ROUTES:  # a wildcard's names are the clients' choice
-                self._routes.clear()
-            found = self._routes[key] = _route(self._module, *key)
+            found = _route(self._module, *key)
+            self._routes.put(key, found)
         return found
 
     async def aclose(self) -> None:

@@ -11,7 +11,7 @@ from proxy.ports import Answer, Call
 from proxy.upstream.litellm_.answers import StreamAnswer, empty_stream, refusal, whole
 from proxy.upstream.litellm_.arguments import CHAT_FIELDS, EMBEDDING_FIELDS, call_arguments
 from proxy.upstream.litellm_.errors import ErrorMap, StreamEndedEarly
-from proxy.upstream.litellm_.library import Library, Route, Stream, keys_in_environment
+from proxy.upstream.litellm_.library import Library, Route, keys_in_environment
 from proxy.upstream.redacted import secrets_of
 
 _FIELDS = {"/chat/completions": CHAT_FIELDS, "/embeddings": EMBEDDING_FIELDS}
@@ -52,7 +52,7 @@ class LitellmUpstream:
             return refusal(error)
 
 
-async def _opened(stream: Stream, errors: ErrorMap) -> Answer:
+async def _opened(stream: Any, errors: ErrorMap) -> Answer:
     """Wait for the first chunk: what is refused or ends only then must be known before the client gets bytes."""
     is_open = False
     try:
@@ -67,7 +67,7 @@ async def _opened(stream: Stream, errors: ErrorMap) -> Answer:
             await stream.aclose()
 
 
-def _is_made_up(stream: Stream, first: Any) -> bool:
+def _is_made_up(stream: Any, first: Any) -> bool:
     """Whether the provider sent nothing: litellm then makes a chunk that says "stop" (_finalize_completed_stream)."""
     finished = any(choice.finish_reason for choice in first.choices)
     return finished and getattr(stream, "received_finish_reason", "") is None
