@@ -18,7 +18,6 @@ from proxy.core.structured.chat import SECTION, AssembledChat, section_of
 from proxy.core.structured.form.section import PROMPTS, WINDOW, Section, split
 from proxy.core.wire.json_body import Unreadable, splice
 from proxy.engine.answers.further_calls import PanelService
-from proxy.engine.answers.panel_answers import PanelCalls
 from proxy.engine.answers.relay import AnswerRelay, AttemptResult, own_headers
 from proxy.engine.attempts.retry import Attempts
 from proxy.engine.attempts.retry_body import OurEdit, Outgoing
@@ -177,7 +176,7 @@ class ChatRequests:
 
     async def _forward(self, exchange: Exchange, chat: "_Chat", outgoing: Outgoing, attempts: Attempts) -> None:
         """Send the plan, or what takes its place, until an answer is passed on. Raises ProxyError."""
-        relay = AnswerRelay(exchange, chat.client, self._ports.planner, self._conclusion, self._panels(exchange, chat))
+        relay = AnswerRelay(exchange, chat.client, self._ports.planner, self._conclusion, self._panels(chat))
         oversized = Oversized(exchange, chat.client, self._conclusion, partial(self._outgoing, exchange, chat))
         while True:
             deployment, plan = attempts.deployment, outgoing.plan
@@ -204,12 +203,12 @@ class ChatRequests:
                     exchange.deployment = attempts.deployment
                     outgoing = await self._outgoing(exchange, chat)
 
-    def _panels(self, exchange: Exchange, chat: "_Chat") -> PanelCalls | None:
+    def _panels(self, chat: "_Chat") -> PanelService | None:
         """What answers calls of panels; None where the request has none."""
         answers = chat.assembled.answers if chat.assembled is not None else None
         if answers is None:
             return None
-        return PanelCalls(exchange, chat.client, PanelService(answers, self._ports.meter, self._aside))
+        return PanelService(answers, self._ports.meter, self._aside)
 
     async def _outgoing(self, exchange: Exchange, chat: "_Chat", scale: float = 1.0) -> Outgoing:
         """The request for the deployment whose turn it is, fitted to its context window and planned. ``scale`` makes

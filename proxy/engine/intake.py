@@ -22,7 +22,7 @@ from proxy.engine.ports import Ports
 from proxy.engine.rights import further_of, permitted, reach_of_request, refuse_unpriced, usable
 from proxy.engine.target import refuse_key_in_path, without_keys_of
 from proxy.engine.unnamed import levels_of
-from proxy.engine.window_check import WindowCheck, WindowOf
+from proxy.engine.window_check import WindowOf, fitting
 from proxy.ports import Principal
 
 
@@ -114,7 +114,7 @@ class Intake:
         parsed = raw.head.parsed if raw.head is not None else None
         if self.rules.window_of is None or parsed is None or not exchange.arrival.is_chat:
             return levels, wider
-        return await WindowCheck(self._ports.planner, self.rules.window_of).fitting(exchange, parsed, levels, wider)
+        return await fitting(self._ports.planner, self.rules.window_of, exchange, parsed, levels, wider)
 
     async def reserve(self, exchange: Exchange, route: Route, raw: Raw, upload_bytes: int | None = None) -> None:
         """Set aside what the request can cost. ``upload_bytes`` is the size of a body that may be no JSON. Raises

@@ -8,7 +8,7 @@ deployment, the same transport with its deadline and its redaction, past the sam
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from proxy.aside import Aside
 from proxy.core.resilience.retry import Failure
@@ -64,59 +64,50 @@ class NotContinued(UpstreamError):
         self.failure = failure
 
 
+@dataclass(slots=True)
 class FurtherCalls:
-    """The first call of one attempt, and the calls that follow it."""
+    """The first call of one attempt, and the calls that follow it. ``call`` is the latest of them."""
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        client: Client,
-        service: PanelService,
-        upstream: Upstream,
-        call: Call,
-        attempts: Attempts,
-    ) -> None:
-        self.aside = service.aside
-        self._exchange = exchange
-        self._client = client
-        self._service = service
-        self._upstream = upstream
-        self._call = call
-        self._attempts = attempts
-        self._made: list[MadeCall] = []
+    exchange: Exchange
+    client: Client
+    service: PanelService
+    upstream: Upstream
+    call: Call
+    attempts: Attempts
+    made: list[MadeCall] = field(default_factory=list)
 
     @property
     def may_follow(self) -> bool:
         """Whether another call may follow the one that is made next. Several answers to one request cannot go on."""
-        return len(self._made) < MOST_FURTHER and self._exchange.requested.demand.answers == 1
+        return len(self.made) < MOST_FURTHER and self.exchange.requested.demand.answers == 1
 
     def begin(self, fold: StreamFold | BodyFold) -> MadeCall:
         """A call is made, whose answer the fold reads. The first one was answered already."""
-        body = self._call.body
-        self._made.append(MadeCall(len(body) if isinstance(body, bytes) else 0, fold))
-        return self._made[-1]
+        body = self.call.body
+        self.made.append(MadeCall(len(body) if isinstance(body, bytes) else 0, fold))
+        return self.made[-1]
 
     async def request(self, message: bytes | None, calls: Sequence[PanelCall]) -> Call | None:
         """The call that follows; None where none may, or where the proxy meets an error of its own."""
-        body, following = self._call.body, None
-        if self._client.has_left or message is None or not isinstance(body, bytes):
+        body, following = self.call.body, None
+        if self.client.has_left or message is None or not isinstance(body, bytes):
             return None
         with suppress_and_log("panels.answer"):
             # Each call may ask for the same panel, which may be nearly all of the body.
             size = len(body) * (1 + len(calls))
-            following = await self.aside.run_large(size, self._continued, body, message, calls)
-        if following is None or not self._may_spend(len(following) - len(body)) or not self._attempts.goes_on():
+            following = await self.service.aside.run_large(size, self._continued, body, message, calls)
+        if following is None or not self._may_spend(len(following) - len(body)) or not self.attempts.goes_on():
             return None
-        headers = [(name, value) for name, value in self._call.headers if name.lower() not in _OF_ONE_CALL]
-        self._call = replace(self._call, body=following, headers=headers)
-        return self._call
+        headers = [(name, value) for name, value in self.call.headers if name.lower() not in _OF_ONE_CALL]
+        self.call = replace(self.call, body=following, headers=headers)
+        return self.call
 
     async def open(self, call: Call, fold: StreamFold | BodyFold) -> Answer:
         """Send a further call, whose answer the fold reads. Raises ProxyError where it is not answered."""
         made = self.begin(fold)
         # A provider that has a request when its client leaves may go on with it: it is billed until it has failed.
         try:
-            answer = await self._upstream.open(call)
+            answer = await self.upstream.open(call)
         except ProxyError:
             made.is_billed = False
             raise
@@ -129,31 +120,31 @@ class FurtherCalls:
 
     def answered(self) -> None:
         """The upstream answers a further call."""
-        self._attempts.answered()
+        self.attempts.answered()
 
     def broke(self, error: ProxyError, calls: int) -> None:
         """A further call failed."""
         self.count(PanelCallOutcome.FAILED, calls)
-        self._attempts.broke(error.failure if isinstance(error, NotContinued) else failure_of(error))
-        _log.warning("exchange %s: a panel's call was not answered (%s)", self._exchange.arrival.id, error.code)
+        self.attempts.broke(error.failure if isinstance(error, NotContinued) else failure_of(error))
+        _log.warning("exchange %s: a panel's call was not answered (%s)", self.exchange.arrival.id, error.code)
 
     def left_over(self, calls: int) -> None:
         """Calls of our tool were taken out of the answer, and no further call follows."""
-        is_last = len(self._made) > MOST_FURTHER
+        is_last = len(self.made) > MOST_FURTHER
         self.count(PanelCallOutcome.GAVE_UP if is_last else PanelCallOutcome.TAKEN_OUT, calls)
 
     def count(self, outcome: PanelCallOutcome, calls: int) -> None:
         """Count calls of our tool by what became of them."""
         if calls:
-            self._exchange.answer.panel_calls[outcome.value] += calls
+            self.exchange.answer.panel_calls[outcome.value] += calls
 
     def noted(self, outcome: Outcome) -> Outcome:
         """The outcome of what the client gets, with the usage of the first call in it. That of further calls is left on
         the exchange."""
-        if not self._made:
+        if not self.made:
             return outcome
         first, further = self._outcomes()
-        self._exchange.answer.further = further
+        self.exchange.answer.further = further
         return replace(
             outcome,
             usage=first.usage,
@@ -165,25 +156,25 @@ class FurtherCalls:
         )
 
     def _continued(self, body: bytes, message: bytes, calls: Sequence[PanelCall]) -> bytes | None:
-        results = results_of(calls, self._service.answers, _MOST_ADDED_BYTES - len(message))
+        results = results_of(calls, self.service.answers, _MOST_ADDED_BYTES - len(message))
         return None if results is None else continued_request(body, message, results)
 
     def _may_spend(self, added_bytes: int) -> bool:
         """Whether what is set aside under a hard limit leaves room for a call like the last one, with so much more in
         its prompt."""
-        held = self._exchange.reservation
+        held = self.exchange.reservation
         if held is None or held.most_usd is None:
             return True
         first, further = self._outcomes()
         if first.usage is None:
-            first = replace(first, usage=self._estimated(first, self._made[0], first))
+            first = replace(first, usage=self._estimated(first, self.made[0], first))
         added = replace(first, usage=Usage(added_bytes // _LEAST_BYTES_PER_TOKEN, 0, estimated=True))
-        costs = [self._service.meter.cost(self._exchange, outcome) for outcome in (added, first, *further)]
+        costs = [self.service.meter.cost(self.exchange, outcome) for outcome in (added, first, *further)]
         return sum(costs) + costs[-1] <= held.most_usd
 
     def _outcomes(self) -> tuple[Outcome, tuple[Outcome, ...]]:
-        first = self._made[0].fold.outcome()
-        further = [(made, made.fold.outcome()) for made in self._made[1:] if made.is_billed]
+        first = self.made[0].fold.outcome()
+        further = [(made, made.fold.outcome()) for made in self.made[1:] if made.is_billed]
         return first, tuple(
             outcome if outcome.usage is not None else replace(outcome, usage=self._estimated(first, made, outcome))
             for made, outcome in further
@@ -191,6 +182,6 @@ class FurtherCalls:
 
     def _estimated(self, first: Outcome, made: MadeCall, outcome: Outcome) -> Usage:
         """Our own count of a further call: the first one's prompt, and what was added to it."""
-        size, first_size = made.size, self._made[0].size
+        size, first_size = made.size, self.made[0].size
         prompt = size if first.usage is None else first.usage.prompt * _BYTES_PER_TOKEN + size - first_size
         return Usage(prompt // _BYTES_PER_TOKEN, outcome.tokens, estimated=True)

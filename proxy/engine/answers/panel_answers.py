@@ -9,50 +9,26 @@ The client sees one answer, whose usage is the sum. An answer that came compress
 from collections.abc import AsyncIterator
 
 from proxy.core.response.body_fold import BodyFold
-from proxy.core.response.outcome import Outcome
 from proxy.core.response.panel_body import NOTHING_EARLIER, PanelBody, panel_body
 from proxy.core.response.panel_calls import PanelCallOutcome
 from proxy.core.response.panel_stream import PanelStream
 from proxy.core.response.stream import StreamFold
-from proxy.engine.answers.further_calls import FurtherCalls, NotContinued, PanelService
+from proxy.engine.answers.further_calls import FurtherCalls, NotContinued
 from proxy.engine.answers.lingering import ended
-from proxy.engine.attempts.retry import Attempts
-from proxy.engine.client import Client
-from proxy.engine.exchange import Exchange
 from proxy.engine.headers import content_length, content_type, get
 from proxy.errors import ProxyError
-from proxy.ports import Answer, Call, Headers, Upstream
+from proxy.ports import Answer, Call, Headers
 
 _MOST_BODY_BYTES = 8 << 20
 """A longer JSON body is not read."""
 
 
-class PanelCalls:
-    """The calls of panels in one exchange."""
-
-    def __init__(self, exchange: Exchange, client: Client, service: PanelService) -> None:
-        self._exchange = exchange
-        self._client = client
-        self._service = service
-        self._further: FurtherCalls | None = None
-
-    def over(self, answer: Answer, upstream: Upstream, call: Call, attempts: Attempts) -> Answer:
-        """The answer without calls of ours, and with what follows them."""
-        self._exchange.answer.further = ()
-        self._further = None
-        kind, coding = content_type(answer.headers), get(answer.headers, "content-encoding")
-        if answer.status >= 300 or coding not in (None, "", "identity"):
-            return answer
-        is_body = "json" in kind
-        if not is_body and not (call.stream and (not kind or kind.startswith("text/event-stream"))):
-            return answer
-        self._further = FurtherCalls(self._exchange, self._client, self._service, upstream, call, attempts)
-        return BodyAnswer(answer, self._further) if is_body else StreamAnswer(answer, self._further)
-
-    def noted(self, outcome: Outcome) -> Outcome:
-        """The outcome of what the client gets, with the usage of the first call in it. That of further calls is left on
-        the exchange."""
-        return outcome if self._further is None else self._further.noted(outcome)
+def reads_panel_calls(answer: Answer, call: Call) -> bool:
+    """Whether calls of panels can be found in an answer."""
+    kind, coding = content_type(answer.headers), get(answer.headers, "content-encoding")
+    if answer.status >= 300 or coding not in (None, "", "identity"):
+        return False
+    return "json" in kind or (call.stream and (not kind or kind.startswith("text/event-stream")))
 
 
 class _Continued:
@@ -178,7 +154,13 @@ class BodyAnswer(_Continued):
         return read
 
     async def _panel_body(self, body: bytes, *, may_follow: bool) -> PanelBody:
-        return await self._further.aside.run_large(len(body), panel_body, body, may_follow=may_follow)
+        return await self._further.service.aside.run_large(len(body), panel_body, body, may_follow=may_follow)
+
+
+def continued(answer: Answer, further: FurtherCalls) -> Answer:
+    """The answer without calls of panels, and with what follows them."""
+    is_body = "json" in content_type(answer.headers)
+    return BodyAnswer(answer, further) if is_body else StreamAnswer(answer, further)
 
 
 async def _edited(answer: Answer, stream: PanelStream, fold: StreamFold) -> AsyncIterator[bytes]:

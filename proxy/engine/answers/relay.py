@@ -13,8 +13,9 @@ from proxy.core.response.refusal import NO_WORDS, Refusal, refusal_of_object
 from proxy.core.response.stream import Fold, StreamFold
 from proxy.engine.access_log import shown
 from proxy.engine.answers.error_shape import is_bare, shaped
+from proxy.engine.answers.further_calls import FurtherCalls, PanelService
 from proxy.engine.answers.lingering import ended
-from proxy.engine.answers.panel_answers import PanelCalls
+from proxy.engine.answers.panel_answers import continued, reads_panel_calls
 from proxy.engine.answers.read_ahead import with_refusal_read
 from proxy.engine.attempts.retry import Attempts, failure_answered, failure_of, refusal_of
 from proxy.engine.attempts.retry_body import OurEdit
@@ -82,7 +83,7 @@ class AnswerRelay:
         client: Client,
         planner: Planner,
         conclusion: Conclusion,
-        panels: PanelCalls | None = None,
+        panels: PanelService | None = None,
     ) -> None:
         """``panels``: calls of panels by the model are answered."""
         self.refused = OurEdit.NONE
@@ -94,6 +95,7 @@ class AnswerRelay:
         self._planner = planner
         self._conclusion = conclusion
         self._panels = panels
+        self._further: FurtherCalls | None = None
 
     async def attempt(self, upstream: Upstream, call: Call, attempts: Attempts, suspects: OurEdit) -> AttemptResult:
         """Send a call and pass its answer on. Where it is refused for what may be one of the suspects, ``refused`` says
@@ -191,7 +193,11 @@ class AnswerRelay:
 
     def _over(self, answer: Answer, upstream: Upstream, call: Call, attempts: Attempts) -> Answer:
         """The answer without calls of panels."""
-        return answer if self._panels is None else self._panels.over(answer, upstream, call, attempts)
+        self._exchange.answer.further, self._further = (), None
+        if self._panels is None or not reads_panel_calls(answer, call):
+            return answer
+        self._further = FurtherCalls(self._exchange, self._client, self._panels, upstream, call, attempts)
+        return continued(answer, self._further)
 
     def _refused(self, refused: OurEdit, said: Refusal = NO_WORDS) -> AttemptResult:
         self.refused, self.names_usage = refused, said.names_usage
@@ -319,7 +325,7 @@ class AnswerRelay:
 
     def _outcome(self, fold: Fold) -> Outcome:
         """What is known of the answer up to now."""
-        return fold.outcome() if self._panels is None else self._panels.noted(fold.outcome())
+        return fold.outcome() if self._further is None else self._further.noted(fold.outcome())
 
     def _note(self, outcome: Outcome) -> None:
         answer = self._exchange.answer

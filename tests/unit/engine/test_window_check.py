@@ -8,7 +8,7 @@ import pytest
 from proxy.core.request.parsed_body import ParsedBody, parse_body
 from proxy.core.window.profile import Capability, CapabilityProfile
 from proxy.engine.exchange import Arrival, Exchange
-from proxy.engine.window_check import WindowCheck
+from proxy.engine.window_check import fitting as fitting_levels
 from proxy.errors import ContextTooLong
 from proxy.ports import Deployment
 from proxy.testing import PassthroughPlanner, make_deployment
@@ -47,8 +47,8 @@ def fitting(
 ) -> tuple[list[list[str]], list[list[str]]]:
     """The ids of what is left."""
     exchange = Exchange(Arrival("POST", "/chat/completions", 0.0), window=profile)
-    check = WindowCheck(Counting(tokens), lambda deployment: WINDOWS[deployment.id])
-    own, others = asyncio.run(check.fitting(exchange, PARSED, levels, wider))
+    check = fitting_levels(Counting(tokens), lambda deployment: WINDOWS[deployment.id], exchange, PARSED, levels, wider)
+    own, others = asyncio.run(check)
     return [[d.id for d in one] for one in own], [[d.id for d in one] for one in others]
 
 
@@ -90,8 +90,8 @@ def test_a_request_with_a_profile_keeps_its_own_where_none_is_wide_enough() -> N
 
 def test_nothing_is_counted_where_no_window_is_known() -> None:
     planner = Counting(1000)
-    check = WindowCheck(planner, lambda deployment: None)
     exchange = Exchange(Arrival("POST", "/chat/completions", 0.0))
     levels = [level("a")]
-    assert asyncio.run(check.fitting(exchange, PARSED, levels, ())) == (levels, ())
+    check = fitting_levels(planner, lambda deployment: None, exchange, PARSED, levels, ())
+    assert asyncio.run(check) == (levels, ())
     assert planner.asked == 0
