@@ -169,7 +169,7 @@ class Ledger:
             self.ended.append(exchange)
             self._changed.notify_all()
 
-    def wait(self, count: int = 1, timeout_s: float = 5.0) -> list[Exchange]:
+    def wait(self, count: int = 1, timeout_s: float = 60.0) -> list[Exchange]:
         """The exchanges, as soon as that many have ended."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(self.ended) >= count, timeout_s):
@@ -250,5 +250,5 @@ def serving(app: ASGIApp, http: Any = "auto", drain_s: int = 5) -> Iterator[str]
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(60)
         listener.close()

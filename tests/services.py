@@ -2,9 +2,19 @@
 
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
 from typing import NoReturn
 
 import pytest
+
+# The kernel gives ports above these (32768 and more) to connections, and to servers that ask for any port.
+_FIRST_PORT = 11_000
+_PORTS_EACH = 1_000
+_WORKERS = 9
+# Several runs of the tests at once begin at different places.
+_PLACES = count(os.getpid())
 
 
 def absent(reason: str) -> NoReturn:
@@ -15,7 +25,19 @@ def absent(reason: str) -> NoReturn:
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
+    """A loopback port that nobody listens on. No other worker of the tests takes it, and nobody gets it who asks for
+    any port, so that a server that is killed can be started again on it."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS
+    for place in _PLACES:
+        port = _FIRST_PORT + worker * _PORTS_EACH + place % _PORTS_EACH
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("the places never end")
+
+
+@contextmanager
+def closed_port() -> Iterator[int]:
+    """A loopback port on which connections are refused until the end of the block: it is taken, and nobody listens."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield int(holder.getsockname()[1])

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from proxy.core import epoch
 from proxy.core.epoch import StoreEpoch
+from proxy.patience import Patience
 from proxy.ports import StoreError
 from proxy.spend.small_file import read_small, replace_small
 from proxy.storage.port import Store
@@ -42,6 +43,7 @@ class Epochs:
         self._known = self.current = ""
         self._lost = ""
         self._turn = asyncio.Lock()
+        self._patience = Patience(_TIMEOUT_S)
         self._tasks: Tasks = set()
 
     @property
@@ -101,10 +103,13 @@ class Epochs:
     async def _ask(self) -> StoreEpoch:
         """Ask the store, one question at a time. Raises StoreError."""
         try:
-            async with asyncio.timeout(_TIMEOUT_S), self._turn:
-                return await self._asked()
+            return await self._patience.wait_for(self._in_turn())
         except TimeoutError as error:
             raise StoreError("the store did not answer in time") from error
+
+    async def _in_turn(self) -> StoreEpoch:
+        async with self._turn:
+            return await self._asked()
 
     async def _asked(self) -> StoreEpoch:
         facts = await self._store.facts()

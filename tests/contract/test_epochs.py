@@ -1,6 +1,7 @@
 """A store that was emptied or exchanged is seen by the first request, and distrusted until an operator accepts it."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -213,5 +214,22 @@ def test_a_store_that_hangs_is_distrusted_in_time_by_all_who_wait(
                 assert not any(found)
             finally:
                 server.resume()
+
+    asyncio.run(main())
+
+
+def test_the_time_of_a_busy_worker_is_not_the_store_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit_s = 0.2
+    monkeypatch.setattr(epochs, "_TIMEOUT_S", limit_s)
+
+    async def main() -> None:
+        async with ENGINES["sqlite"](tmp_path) as store:
+            one = Worker(store)
+            # The store has answered when the loop turns again, which is behind the limit.
+            asking = asyncio.ensure_future(one.epochs.not_accepted())
+            for _ in range(3):
+                asyncio.get_running_loop().call_soon(time.sleep, 2 * limit_s)
+                await asyncio.sleep(0)
+            assert await asking == []
 
     asyncio.run(main())

@@ -42,7 +42,7 @@ def openssl(folder: Path, name: str, *options: str) -> Path:
             binary, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
             "-subj", f"/CN={name}", "-keyout", str(file.with_suffix(".key")), "-out", str(file), *options,
         ],
-        check=True, capture_output=True, timeout=30,
+        check=True, capture_output=True, timeout=120,
     )  # fmt: skip
     return file
 
@@ -54,7 +54,7 @@ def authority(folder: Path, name: str) -> Path:
 @contextmanager
 def tls_server(folder: Path) -> Iterator[tuple[TlsServer, RedisServer]]:
     """A server with a certificate of an authority of its own, also as one that is reached without TLS."""
-    refusal = subprocess.run([redis_binary(), "--tls-port", "x"], capture_output=True, text=True, timeout=30)
+    refusal = subprocess.run([redis_binary(), "--tls-port", "x"], capture_output=True, text=True, timeout=120)
     if "Bad directive" in refusal.stdout + refusal.stderr:
         absent("this redis-server was built without TLS")
     ours = authority(folder, "ours")
@@ -118,7 +118,7 @@ def test_who_is_in_a_hurry_finds_the_line_made_later(server: TlsServer) -> None:
     async def main() -> None:
         # Connecting takes longer than that, every time.
         store = RedisStore(server.url, state_timeout_s=0.01, ca_file=server.authority)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     found = await asyncio.gather(*(store.load("s", ["none"], T) for _ in range(3)))

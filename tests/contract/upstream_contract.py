@@ -153,7 +153,7 @@ class UpstreamContract:
             answer, reading = await principal.reading()
             await answer.aclose()
             with pytest.raises(ProxyError):
-                await asyncio.wait_for(reading, 5)
+                await asyncio.wait_for(reading, 60)
 
         self.run(scenario)
 

@@ -23,8 +23,9 @@ import httptools
 import orjson
 import uvloop
 
-from tests.bench.servers import free_port, running
+from tests.bench.servers import running
 from tests.e2e.fleet import INPUT, MODEL, OUTPUT
+from tests.services import free_port
 
 FAULTS = ("", "reset", "cut", "half-json", "large", "hang", "error")
 LARGE_BYTES = 20_000_000

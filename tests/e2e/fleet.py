@@ -5,6 +5,7 @@ billed are kept apart, so that they can be compared.
 """
 
 import asyncio
+import http.client
 import json
 import os
 import re
@@ -13,10 +14,11 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +29,8 @@ from starlette.types import Receive, Send
 
 from tests.receiver import Received, Receiver, head, part
 
-WAIT_S = 60.0
+# It ends a test that hangs, and decides nothing else.
+WAIT_S = 180.0
 MODEL = "gpt-metered"
 KEY = "sk-fleet-red"
 TEAM = "red"
@@ -144,12 +147,19 @@ def fleet(
 
 
 def until(found: Callable[[], object], check: Callable[[], object] = lambda: None) -> None:
-    """Wait for something that other processes do."""
+    """Wait for something that other processes do. A connection that breaks off, because the process that had taken it
+    ends, says nothing yet."""
     deadline = time.monotonic() + WAIT_S
-    while not found():
+    while not _holds(found):
         check()
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, "what was waited for has not come"
         time.sleep(0.02)
+
+
+def _holds(found: Callable[[], object]) -> bool:
+    with suppress(ConnectionError, http.client.HTTPException, urllib.error.URLError):
+        return bool(found())
+    return False
 
 
 def _alive(process: subprocess.Popen[bytes], log: Path) -> None:
@@ -209,7 +219,7 @@ class Crowd:
 
 def metric(url: str, name: str) -> float:
     """The sum of a metric's series, of all workers."""
-    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=WAIT_S) as answer:
         lines = answer.read().decode().splitlines()
     found = [line for line in lines if re.match(rf"stratiform_{name}[{{ ]", line)]
     assert found, name

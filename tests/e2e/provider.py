@@ -19,7 +19,7 @@ from proxy.upstream.embedded import EmbeddedUpstream
 from proxy.web.app import Parts, create_app
 from tests.receiver import head, part, send_whole
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 Reply = Callable[["Seen", Send, Receive], Awaitable[None]]
 
 

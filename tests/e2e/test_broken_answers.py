@@ -20,7 +20,7 @@ from tests.e2e.fleet import KEY, MODEL, configuration, fleet, metric, until
 from tests.e2e.provider import DONE, chunk, completion, event, usage_chunk
 from tests.examples import sampled
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 CONFIG = """
 router_settings: {{num_retries: 2}}
 stratiform:

@@ -39,7 +39,7 @@ class Place:
         readings = Readings(lambda: HALF_PAST + time.monotonic() - began + self.off, time.monotonic)
         text = CONFIG.format(provider=address, key=KEY, window=window, store=store)
         url = stack.enter_context(whole(folder, text, readings))
-        self._http = stack.enter_context(httpx.Client(base_url=url, timeout=10))
+        self._http = stack.enter_context(httpx.Client(base_url=url, timeout=60))
 
     def ask(self, key: str = KEY, **headers: str) -> int:
         sent = {"authorization": f"Bearer {key}", **headers}

@@ -51,7 +51,7 @@ def ask(url: str, number: int) -> None:
     body = {"model": "m", "max_tokens": 5, "messages": turns(number), "stratiform": section}
     headers = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
     request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.status == 200
 
 

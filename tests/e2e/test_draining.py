@@ -16,7 +16,7 @@ from tests.e2e.provider import DONE, chunk, usage_chunk
 from tests.receiver import Received, Receiver, head, part
 from tests.redis_server import redis_server
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 class Slow(Receiver):

@@ -6,8 +6,10 @@ fallback, breakers that open, a refused rewrite, a client that hangs up.
 """
 
 import asyncio
+import http.client
 import json
 import math
+import re
 import shutil
 import subprocess
 import time
@@ -24,7 +26,8 @@ from proxy.app.composition import build
 from proxy.settings import load
 from proxy.testing import serving
 from proxy.web.app import create_app
-from tests.services import absent, free_port
+from tests.e2e.fleet import metric, until
+from tests.services import absent, closed_port, free_port
 
 pytestmark = pytest.mark.slow
 
@@ -62,9 +65,10 @@ class Prometheus:
 
     def __init__(self, url):
         self.url = url
+        self.began = time.time()
 
     def get(self, path, **parameters):
-        with urllib.request.urlopen(f"{self.url}{path}?{urllib.parse.urlencode(parameters)}", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.url}{path}?{urllib.parse.urlencode(parameters)}", timeout=60) as answer:
             body = json.load(answer)
         assert body["status"] == "success", body
         return body["data"]
@@ -75,10 +79,9 @@ class Prometheus:
         assert data["resultType"] == "vector", query
         return [(series["metric"], float(series["value"][1])) for series in data["result"]]
 
-    def range(self, query, seconds=90):
-        """[(labels, latest number)] of the last minutes, one step a second; NaN where a ratio never had one."""
-        now = time.time()
-        data = self.get("/api/v1/query_range", query=query, start=now - seconds, end=now, step=1)
+    def range(self, query):
+        """[(labels, latest number)] since the first scrape, one step a second; NaN where a ratio never had one."""
+        data = self.get("/api/v1/query_range", query=query, start=self.began, end=time.time(), step=1)
         return [(series["metric"], latest(series["values"])) for series in data["result"]]
 
     def scalar(self, query):
@@ -87,7 +90,7 @@ class Prometheus:
         assert len(found) <= 1, found
         return found[0][1] if found else None
 
-    def wait_for(self, query, value, timeout_s=60.0):
+    def wait_for(self, query, value, timeout_s=180.0):
         """Until a scrape has brought that value."""
         deadline = time.monotonic() + timeout_s
         while (seen := self.scalar(query)) != value:
@@ -127,14 +130,18 @@ def prometheus_scraping(target, folder):
             yield server
         finally:
             process.terminate()
-            process.wait(30)
+            try:
+                process.wait(60)
+            finally:
+                process.kill()
+                process.wait()
 
 
 def wait_until_ready(server, process, log):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while True:
         try:
-            with urllib.request.urlopen(server.url + "/-/ready", timeout=2):
+            with urllib.request.urlopen(server.url + "/-/ready", timeout=60):
                 return
         except OSError:
             assert process.poll() is None, log.read_text()
@@ -182,10 +189,10 @@ stratiform:
 """
 
 
-def app(folder):
+def app(folder, dead_port):
     """The app as `stratiform serve` puts it together. Nobody listens where ``down`` and ``replaced`` lead."""
     path = folder / "config.yaml"
-    path.write_text(CONFIG.replace("DEAD_PORT", str(free_port())))
+    path.write_text(CONFIG.replace("DEAD_PORT", str(dead_port)))
     (folder / "prompts").mkdir()
     (folder / "prompts" / "task.md").write_text("---\nposition: system\n---\nYour task: {{ mission.task }}.\n")
     return create_app(asyncio.run(build(load(path))).parts)
@@ -201,7 +208,7 @@ class Traffic:
         self.claude_usd = 0.0
 
     def client(self, key=RICH, **headers):
-        return openai.OpenAI(base_url=self.base_url, api_key=key, max_retries=0, default_headers=headers, timeout=30)
+        return openai.OpenAI(base_url=self.base_url, api_key=key, max_retries=0, default_headers=headers, timeout=180)
 
     def session(self, model, turns, number, key=RICH):
         """An editor that shows its files behind the conversation, as aider does: one of them changes every time."""
@@ -267,10 +274,15 @@ class Traffic:
 
     def hang_up(self):
         """Leaves before the answer begins. The prompt is billed by our own count, so nobody else counts this model."""
-        messages = [{"role": "user", "content": INSTRUCTIONS}]
-        slow = self.client(FREE, **{"x-embedded-fault": "slow-headers;seconds=20"})
-        with slow as client, pytest.raises(openai.APITimeoutError):
-            client.chat.completions.create(model="homemade", messages=messages, timeout=0.5)
+        body = json.dumps({"model": "homemade", "messages": [{"role": "user", "content": INSTRUCTIONS}]}).encode()
+        connection = http.client.HTTPConnection(self.base_url.removeprefix("http://").removesuffix("/v1"), timeout=180)
+        fault = {"x-embedded-fault": "slow-headers;seconds=600"}
+        headers = {"authorization": f"Bearer {FREE}", "content-type": "application/json", **fault}
+        connection.request("POST", "/v1/chat/completions", body, headers)
+        until(lambda: metric(self.base_url.removesuffix("/v1"), "in_flight") == 1)
+        # The call is made as soon as the request is planned, which nothing announces.
+        time.sleep(0.5)
+        connection.close()
         self.ended += 1
 
 
@@ -294,7 +306,11 @@ def file(path, version):
 def scraped(tmp_path_factory):
     """A Prometheus that has scraped the traffic, and what the traffic was."""
     folder = tmp_path_factory.mktemp("prometheus")
-    with serving(app(folder)) as url, prometheus_scraping(url.removeprefix("http://"), folder) as prometheus:
+    with (
+        closed_port() as dead_port,
+        serving(app(folder, dead_port)) as url,
+        prometheus_scraping(url.removeprefix("http://"), folder) as prometheus,
+    ):
         # The first scrape is before the traffic: an increase is only seen between two scrapes.
         prometheus.wait_for("sum(stratiform_in_flight)", 0)
         traffic = Traffic(url)
@@ -326,14 +342,19 @@ def run(prometheus, target, values):
 
 # ``increase()`` extrapolates to the ends of its window: with the few scrapes of a test by as much as a third.
 EXTRAPOLATED = 0.5
+INCREASE = re.compile(r"increase\(([^()\[]*)(\[[^\]]*\])\)")
 
 
 def panel_value(prometheus, title, **values):
-    """The one value of a panel with one query."""
+    """The one value of a panel with one query, and what it were without extrapolation. What a counter held when it was
+    scraped first is no increase: how much that is depends on when Prometheus came."""
     (panel,) = [panel for panel in PANELS if panel["title"] == title]
     (target,) = panel["targets"]
+    plain, replaced = INCREASE.subn(r"(max_over_time(\1\2) - min_over_time(\1\2))", target["expr"])
+    assert replaced == target["expr"].count("increase(")
     (found,) = run(prometheus, target, variables(**values))
-    return found[1]
+    ((_, exact),) = prometheus.instant(substituted(plain, variables(**values)))
+    return found[1], pytest.approx(exact, rel=EXTRAPOLATED, abs=1e-9)
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
@@ -368,21 +389,25 @@ def test_the_hit_ratio_is_what_the_provider_reported(scraped):
     )
     assert exact == pytest.approx(traffic.read / traffic.prompt, rel=1e-6)
     assert 0.2 < exact < 1
-    # increase() extrapolates to the window's edges, for every series alike: the ratio stays.
-    assert panel_value(prometheus, "Cache hit ratio", model="(claude|gpt)") == pytest.approx(exact, rel=0.1)
+    shown, increased = panel_value(prometheus, "Cache hit ratio", model="(claude|gpt)")
+    assert shown == increased
+    assert 0.2 < shown < 1
 
 
 def test_the_cost_is_the_bill(scraped):
     prometheus, traffic = scraped
     assert prometheus.scalar('sum(stratiform_cost_usd_total{model="claude"})') == pytest.approx(traffic.claude_usd)
-    assert panel_value(prometheus, "Cost", model="claude") == pytest.approx(traffic.claude_usd, rel=EXTRAPOLATED)
+    shown, increased = panel_value(prometheus, "Cost", model="claude")
+    assert 0 < shown == increased
     assert prometheus.scalar('sum(stratiform_cost_usd_total{model="homemade"})') == 0
 
 
 def test_requests_are_all_counted(scraped):
     prometheus, traffic = scraped
-    assert panel_value(prometheus, "Requests") == pytest.approx(traffic.ended, rel=EXTRAPOLATED)
-    assert panel_value(prometheus, "In flight") == 0
+    assert prometheus.scalar("sum(stratiform_requests_total)") == traffic.ended
+    shown, increased = panel_value(prometheus, "Requests")
+    assert 0 < shown == increased
+    assert panel_value(prometheus, "In flight")[0] == 0
 
 
 def test_savings_are_net_and_positive_where_only_a_new_order_helps(scraped):
@@ -391,15 +416,16 @@ def test_savings_are_net_and_positive_where_only_a_new_order_helps(scraped):
         selector = f'{{model="claude",basis="{basis}"}}'
         net = prometheus.scalar(f"sum(stratiform_saved_usd_total{selector}) - sum(stratiform_lost_usd_total{selector})")
         assert net > 0
-        assert panel_value(prometheus, "Net saved", model="claude", basis=basis) == pytest.approx(net, rel=EXTRAPOLATED)
-        assert 0 < panel_value(prometheus, "Net saved share", model="claude", basis=basis) < 1
+        shown, increased = panel_value(prometheus, "Net saved", model="claude", basis=basis)
+        assert shown == increased
+        assert panel_value(prometheus, "Net saved share", model="claude", basis=basis)[0] < 1
 
 
 def test_the_path_is_measured(scraped):
     prometheus, _ = scraped
     (overhead,) = [panel for panel in PANELS if panel["title"] == "Overhead"]
     p50, p95, p99 = (prometheus.range(substituted(t["expr"], variables()))[0][1] for t in overhead["targets"])
-    assert 0 < p50 <= p95 <= p99 <= 1
+    assert 0 < p50 <= p95 <= p99
     statuses = {labels["status"] for labels, _ in prometheus.instant("sum by (status) (stratiform_requests_total)")}
     assert {"200", "429", "502", "499"} <= statuses
 
@@ -448,7 +474,7 @@ def test_what_the_service_exports_is_well_formed(scraped):
     prometheus, _ = scraped
     (target,) = prometheus.get("/api/v1/targets")["activeTargets"]
     assert target["health"] == "up", target["lastError"]
-    with urllib.request.urlopen(target["scrapeUrl"], timeout=10) as answer:
+    with urllib.request.urlopen(target["scrapeUrl"], timeout=60) as answer:
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
         text = answer.read()
     promtool = shutil.which("promtool")

@@ -17,7 +17,7 @@ import pytest
 from proxy.testing import serving
 from tests.e2e.fleet import KEY, configuration, fleet, until
 from tests.e2e.provider import embedded_app, new_embedded
-from tests.redis_server import RedisServer, redis_server
+from tests.redis_server import BRISK, RedisServer, redis_server
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +44,7 @@ def ask(url: str, file: dict[str, object], key: str = KEY) -> int | str:
         {"authorization": f"Bearer {key}", "content-type": "application/json"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return int(json.load(answer)["usage"]["prompt_tokens"])
     except urllib.error.HTTPError as error:
         with error:
@@ -73,7 +73,7 @@ def upstream() -> Iterator[str]:
 
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    with redis_server(tmp_path / "redis") as server:
+    with redis_server(tmp_path / "redis", *BRISK) as server:
         yield server
 
 

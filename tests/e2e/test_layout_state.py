@@ -14,7 +14,7 @@ from proxy.testing import serving
 from tests.e2e.fleet import KEY, configuration, fleet
 from tests.e2e.provider import embedded_app, new_embedded
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING
-from tests.redis_server import RedisServer, redis_server
+from tests.redis_server import BRISK, RedisServer, redis_server
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +54,7 @@ def ask(url: str, messages: list[dict[str, Any]]) -> tuple[int, int]:
         json.dumps(body).encode(),
         {"authorization": f"Bearer {KEY}", "content-type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         usage = json.load(answer)["usage"]
     return usage["prompt_tokens_details"]["cached_tokens"], usage["prompt_tokens"]
 
@@ -82,7 +82,7 @@ def config(provider: str, store: str, **ours: object) -> dict[str, object]:
 
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    with redis_server(tmp_path / "redis") as server:
+    with redis_server(tmp_path / "redis", *BRISK) as server:
         yield server
 
 

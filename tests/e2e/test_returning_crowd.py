@@ -13,7 +13,7 @@ from tests.e2e.fleet import fleet
 from tests.e2e.provider import embedded_app, new_embedded
 from tests.e2e.test_layout_state import RULES, ask, config
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING
-from tests.redis_server import redis_server
+from tests.redis_server import BRISK, redis_server
 
 pytestmark = pytest.mark.slow
 
@@ -65,5 +65,5 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
         yield f"sqlite:{tmp_path / 'store.sqlite'}"
         return
-    with redis_server(tmp_path / "redis") as server:
+    with redis_server(tmp_path / "redis", *BRISK) as server:
         yield server.url

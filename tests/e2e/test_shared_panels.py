@@ -12,7 +12,7 @@ import pytest
 
 from proxy.testing import serving
 from tests.e2e.fleet import KEY, configuration, fleet, until
-from tests.redis_server import RedisServer, redis_server
+from tests.redis_server import BRISK, RedisServer, redis_server
 from tests.security.provider import RecordingProvider
 
 pytestmark = pytest.mark.slow
@@ -51,7 +51,7 @@ def ask(url: str, turn: int) -> None:
         json.dumps(body).encode(),
         {"authorization": f"Bearer {KEY}", "content-type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.status == 200
 
 
@@ -68,7 +68,7 @@ def upstream(provider: RecordingProvider) -> Iterator[str]:
 
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    with redis_server(tmp_path / "redis") as server:
+    with redis_server(tmp_path / "redis", *BRISK) as server:
         yield server
 
 

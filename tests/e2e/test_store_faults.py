@@ -22,7 +22,7 @@ BUDGET = [{"usd": 1000}]
 def ready(url: str) -> tuple[int, list[str]]:
     """The status of the probe, and the parts that have a fault."""
     try:
-        with urllib.request.urlopen(f"{url}/readyz", timeout=10) as answer:
+        with urllib.request.urlopen(f"{url}/readyz", timeout=60) as answer:
             status, body = answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         status, body = error.code, json.load(error)

@@ -75,7 +75,7 @@ def meanwhile(work: Callable[[threading.Event], None]) -> Iterator[None]:
         yield
     finally:
         stop.set()
-        thread.join(60)
+        thread.join()
     if failures:
         raise failures[0]
 
@@ -90,33 +90,42 @@ def test_a_hard_budget_holds_on_four_workers_to_the_last_cent(tmp_path: Path, re
         with fleet(tmp_path / "proxy", config, workers=4) as proxy:
             crowd = Crowd()
             asyncio.run(crowd.send(proxy.url, clients, calls))
+            # While some ran, others were refused for what those had reserved: demand lasts until nobody runs.
+            alone = Crowd()
+            asyncio.run(alone.send(proxy.url, 1, clients * calls, stop=lambda: alone.refused > 0))
+            until(lambda: metric(proxy.url, "spool_pending") == 0)
     entries, spent, reserved = read(redis.url)
     assert set(crowd.statuses) == {200, 429}, crowd.texts
-    assert crowd.broken == 0
+    assert (crowd.broken, alone.refused) == (0, 1)
     assert crowd.refused > 1000, "demand must last"
     assert sum(entry.cost for entry in entries) == spent == provider.nanos
     assert reserved == 0
     assert limit - RESERVATION < spent <= limit
-    assert sorted(entry.exchange_id for entry in entries if entry.cost) == sorted(crowd.complete)
+    assert sorted(entry.exchange_id for entry in entries if entry.cost) == sorted(crowd.complete + alone.complete)
 
 
 def test_workers_may_be_killed_under_load(tmp_path: Path, redis: RedisServer) -> None:
     provider, chance = Provider(delay_s=0.01), random.Random(4)
     kills = 50
 
-    def kill(stop: threading.Event, proxy: Fleet, done: list[int]) -> None:
-        while len(done) < kills:
-            time.sleep(chance.uniform(0.05, 0.4))
-            until(lambda: len(proxy.workers()) == 2)
-            proxy.kill_worker(chance.randrange(2))
-            done.append(1)
+    def kill(proxy: Fleet, crowd: Crowd, over: threading.Event) -> None:
+        try:
+            # All connections may lead to one worker, and the other one's kills are felt by nobody.
+            for number in range(1, 20 * kills):
+                time.sleep(chance.uniform(0.05, 0.4))
+                until(lambda: len(proxy.workers()) == 2)
+                proxy.kill_worker(chance.randrange(2))
+                if number >= kills and crowd.broken and len(crowd.complete) > 100:
+                    return
+        finally:
+            over.set()
 
     with serving(provider) as upstream:
         config = configuration(upstream, redis.url, budgets=[{"usd": 1000}])
         with fleet(tmp_path / "proxy", config, workers=2) as proxy:
-            crowd, done = Crowd(), list[int]()
-            with meanwhile(lambda stop: kill(stop, proxy, done)):
-                asyncio.run(crowd.send(proxy.url, 20, 100_000, stop=lambda: len(done) >= kills))
+            crowd, over = Crowd(), threading.Event()
+            with meanwhile(lambda _: kill(proxy, crowd, over)):
+                asyncio.run(crowd.send(proxy.url, 20, 1_000_000, stop=over.is_set))
             assert proxy.process.poll() is None
     entries, spent, reserved = read(redis.url, at=time.time() + 3600)
     names = [entry.exchange_id for entry in entries]
@@ -125,7 +134,6 @@ def test_workers_may_be_killed_under_load(tmp_path: Path, redis: RedisServer) ->
     assert set(crowd.statuses) == {200}, crowd.texts
     settled = {entry.exchange_id for entry in entries if not entry.estimated}
     assert not set(crowd.complete) - settled, "and with what it cost"
-    assert len(crowd.complete) > 100
     assert crowd.broken > 0, "kills were felt"
     assert reserved == 0, "no budget is stuck"
     assert spent == sum(entry.cost for entry in entries) >= provider.nanos
@@ -154,11 +162,12 @@ def test_a_store_in_trouble_fails_no_request_and_loses_no_money(
 ) -> None:
     provider, over = Provider(delay_s=0.02), threading.Event()
 
-    def disturb(stop: threading.Event) -> None:
+    def disturb(crowd: Crowd) -> None:
         try:
-            time.sleep(1.0)
+            until(lambda: len(crowd.complete) > 50)
             trouble(redis)
-            time.sleep(2.0)
+            served = len(crowd.complete)
+            until(lambda: len(crowd.complete) > served + 50)
         finally:
             redis.resume()
             over.set()
@@ -167,7 +176,7 @@ def test_a_store_in_trouble_fails_no_request_and_loses_no_money(
         config = configuration(upstream, redis.url, budgets=[{"usd": 1000}])
         with fleet(tmp_path / "proxy", config, workers=2) as proxy:
             crowd = Crowd()
-            with meanwhile(disturb):
+            with meanwhile(lambda _: disturb(crowd)):
                 asyncio.run(crowd.send(proxy.url, 20, 100_000, stop=over.is_set))
             until(lambda: metric(proxy.url, "spool_pending") == 0)
     entries, spent, reserved = read(redis.url, at=time.time() + 3600)

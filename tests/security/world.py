@@ -40,7 +40,7 @@ from tests.security.provider import RecordingProvider, Seen
 
 T = TypeVar("T")
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 KEYS = {
     "master": "sk-master-7d1fC0ffee00ab93e1",
     "team-a": "sk-alpha-team-83bd0f6f1c2e55aa",

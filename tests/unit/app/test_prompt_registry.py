@@ -80,7 +80,7 @@ def test_files_are_followed_until_it_is_closed(tmp_path: Path) -> None:
         await asyncio.sleep(0)
         assert looks.waits == waits
 
-    asyncio.run(asyncio.wait_for(run(), 20))
+    asyncio.run(asyncio.wait_for(run(), 60))
 
 
 @pytest.mark.parametrize(

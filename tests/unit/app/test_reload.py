@@ -14,7 +14,7 @@ from proxy.testing import serving as provider_at
 from tests.e2e.provider import Scripted, streams
 from tests.unit.cli.test_serve import serving
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 MODEL = "  - {{model_name: {name}, litellm_params: {{model: embedded/claude-sonnet-4-5, output_tokens: 40}}}}\n"
 TEAM = "    - {{name: {name}, keys: [sk-{name}]{more}}}\n"
 

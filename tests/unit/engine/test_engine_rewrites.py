@@ -126,7 +126,7 @@ def test_a_rewritten_stream_is_held_back_only_until_it_has_content() -> None:
         two_words = asyncio.Event()
         client.on_send = lambda chunk: two_words.set() if client.answer == ROLE + WORD + WORD else None
         task = asyncio.ensure_future(bench.engine.chat(client))
-        await asyncio.wait_for(two_words.wait(), 5)
+        await asyncio.wait_for(two_words.wait(), 60)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

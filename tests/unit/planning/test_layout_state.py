@@ -76,7 +76,7 @@ def test_what_one_keeps_another_recalls() -> None:
         store, failures = Recorder(), list[str]()
         one, two = (SharedLayoutStore(store, failures.append, is_shared=True) for _ in range(2))
         one.keep("red", {"a": b"1", "b": b"2"}, NOW)
-        await asyncio.wait_for(store.saved.wait(), 5)
+        await asyncio.wait_for(store.saved.wait(), 60)
         curious = Curious(["a", "c"], {"a": "b"})
         await two.recall("red", curious, NOW, LARGE)
         assert curious.told == [{"a": b"1"}, {"b": b"2"}]
@@ -97,7 +97,7 @@ def test_what_comes_back_as_it_was_is_not_read_again() -> None:
         one, two = (SharedLayoutStore(store, list[str]().append, is_shared=True) for _ in range(2))
         large, larger = bytes(1000), bytes(2000)
         one.keep("red", {"a": large}, NOW)
-        await asyncio.wait_for(store.saved.wait(), 5)
+        await asyncio.wait_for(store.saved.wait(), 60)
         told = []
         for state in (one, two, two):
             curious = Curious(["a"])

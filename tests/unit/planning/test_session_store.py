@@ -217,7 +217,9 @@ def test_a_store_that_is_silent_is_waited_for_a_short_time_and_counted() -> None
     run(scene)
 
 
-def test_a_store_that_is_away_is_not_asked_each_time_and_is_used_when_it_is_back() -> None:
+def test_a_store_that_is_away_is_not_asked_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.planning.blob_loads._PAUSE_S", 3600.0)
+
     async def scene(store: Recorder) -> None:
         one, two = Worker(store), Worker(store)
         await told(one, range(4))
@@ -227,6 +229,16 @@ def test_a_store_that_is_away_is_not_asked_each_time_and_is_used_when_it_is_back
             two.now = NOW + 70 + turn
             await two.ask(3, SCENE[3])
         assert len(store.loads) == asked + 1
+        await two.aclose()
+
+    run(scene)
+
+
+def test_a_store_that_was_away_is_used_when_it_is_back() -> None:
+    async def scene(store: Recorder) -> None:
+        two = Worker(store)
+        store.fails, asked = True, len(store.loads)
+        await two.ask(3, SCENE[3])
         await until(lambda: set(two.failures) == {"load", "save"})
         store.fails = False
         while len(store.loads) == asked + 1:

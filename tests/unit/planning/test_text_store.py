@@ -170,7 +170,7 @@ def test_no_request_waits_for_a_write() -> None:
     async def scene(store: Recorder) -> None:
         store.answers.clear()
         worker = Worker(store)
-        assert b"a = 1" in await asyncio.wait_for(worker.ask(A), 10)
+        assert b"a = 1" in await asyncio.wait_for(worker.ask(A), 60)
         assert store.saves == []
         store.answers.set()
         await worker.chats.aclose()
@@ -183,7 +183,7 @@ def test_a_store_that_does_not_answer_is_the_ordinary_refusal() -> None:
     async def scene(store: Recorder) -> None:
         store.answers.clear()
         worker = Worker(store)
-        missing = await asyncio.wait_for(worker.missing((A,)), 10)
+        missing = await asyncio.wait_for(worker.missing((A,)), 60)
         assert missing == (text_digest(A),)
         assert worker.failures == ["load"]
         store.answers.set()
@@ -192,16 +192,28 @@ def test_a_store_that_does_not_answer_is_the_ordinary_refusal() -> None:
     run(scene)
 
 
-def test_a_store_that_is_away_is_not_asked_each_time_and_is_used_when_it_is_back() -> None:
+def test_a_store_that_is_away_is_not_asked_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.planning.blob_loads._PAUSE_S", 3600.0)
+
     async def scene(store: Recorder) -> None:
-        await store.save("key:texts", {blob_name(text_digest(A)): packed(A, NOW)}, 60.0, NOW)
         store.fails = True
         worker = Worker(store)
         for _ in range(3):
             assert await worker.missing((A,)) == (text_digest(A),)
         assert len(store.loads) == 1
+
+    run(scene)
+
+
+def test_a_store_that_was_away_is_used_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.planning.blob_loads._PAUSE_S", 0.0)
+
+    async def scene(store: Recorder) -> None:
+        await store.save("key:texts", {blob_name(text_digest(A)): packed(A, NOW)}, 60.0, NOW)
+        store.fails = True
+        worker = Worker(store)
+        assert await worker.missing((A,)) == (text_digest(A),)
         store.fails = False
-        await asyncio.sleep(0.15)
         assert b"a = 1" in await worker.ask((A,))
 
     run(scene)

@@ -120,7 +120,7 @@ def test_closing_an_unread_answer_closes_the_connection() -> None:
             assert await anext(answer.chunks()) == b"ok"
             await answer.aclose()
             await answer.aclose()
-            await asyncio.wait_for(closed.wait(), 5)
+            await asyncio.wait_for(closed.wait(), 60)
 
     run(main)
 
@@ -136,9 +136,9 @@ def test_cancelling_while_waiting_closes_the_connection() -> None:
 
         async with serving_raw(handler) as url:
             task = asyncio.ensure_future(upstream.open(call(url)))
-            await asyncio.wait_for(asked.wait(), 5)
+            await asyncio.wait_for(asked.wait(), 60)
             task.cancel()
-            await asyncio.wait_for(closed.wait(), 5)
+            await asyncio.wait_for(closed.wait(), 60)
             with pytest.raises(asyncio.CancelledError):
                 await task
 
@@ -221,7 +221,7 @@ def test_a_streamed_body_is_sent_as_it_comes() -> None:
 
         async def body() -> AsyncIterator[bytes]:
             yield b"ab"
-            await asyncio.wait_for(first.wait(), 5)
+            await asyncio.wait_for(first.wait(), 60)
             yield b"cd"
 
         async with serving_raw(handler) as url:

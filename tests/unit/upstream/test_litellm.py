@@ -373,7 +373,7 @@ def test_concurrent_first_calls_import_once(monkeypatch: pytest.MonkeyPatch) -> 
 
     def slow_import() -> object:
         imports.append(threading.current_thread())
-        assert release.wait(5)
+        assert release.wait(60)
         return object()
 
     async def main() -> None:

@@ -41,7 +41,7 @@ def connect(server: Server, headers: list[tuple[bytes, bytes]] | None = None) ->
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
     async def main() -> None:
-        await asyncio.wait_for(work(), 5)
+        await asyncio.wait_for(work(), 60)
 
     asyncio.run(main())
 

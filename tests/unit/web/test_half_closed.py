@@ -13,7 +13,7 @@ from proxy.testing import serving
 from proxy.web.connection import Connection
 from proxy.web.guard import WireLimits, guarded_http
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 EVENTS = [("content-type", "text/event-stream")]
 
 
