@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from proxy.core.reasons import Edit
 from proxy.core.structured.form.form import StructuredForm
@@ -12,7 +11,7 @@ from proxy.core.structured.history.compaction import Compaction, compacted
 from proxy.core.structured.history.compaction_texts import CompactionTexts
 from proxy.core.structured.history.freezing import frozen
 from proxy.core.structured.history.metas import DetachTerms
-from proxy.core.structured.history.rules import HistoryRule, RuledHistory, ruled
+from proxy.core.structured.history.rules import RuledHistory, ruled
 from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.messages.turn import Turn
 from proxy.core.structured.panels.board import Board, refreshed
@@ -21,20 +20,6 @@ from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.progress import Progress
 from proxy.core.structured.panels.texts import PanelTexts
 from proxy.core.wire.json_body import Members
-
-_EDITS: Mapping[HistoryRule, Edit] = MappingProxyType(
-    {
-        HistoryRule.SUMMARIZED: Edit.HISTORY_SUMMARIZED,
-        HistoryRule.DELETED: Edit.HISTORY_REMOVED,
-        HistoryRule.DETACHED: Edit.HISTORY_REMOVED,
-        HistoryRule.EMPTY: Edit.HISTORY_REMOVED,
-        HistoryRule.ORPHAN_CALL: Edit.HISTORY_REPAIRED,
-        HistoryRule.ORPHAN_RESULT: Edit.HISTORY_REPAIRED,
-        HistoryRule.MERGED: Edit.CALLS_MERGED,
-        HistoryRule.COMPACTED: Edit.HISTORY_COMPACTED,
-        HistoryRule.FROZEN: Edit.HISTORY_FROZEN,
-    }
-)
 
 _THINKING = ("thinking", "reasoning_effort", "reasoning")
 _NO_THINKING = frozenset({b"null", b'{"type":"disabled"}', b'"none"', b'{"effort":"none"}', b'{"enabled":false}'})
@@ -126,11 +111,8 @@ def dialogue_of(
     terms = detach_terms(form.detach, rules.detach) if form.has_history else None
     chunks: tuple[Panel, ...] = ()
     if terms is not None:
-        history, found = frozen(history, terms, tokens)
-        chunks = tuple(chunk.panel for chunk in found)
-    edits = Counter({edit: 0 for edit in Edit})
-    for rule, count in history.rules.items():
-        edits[_EDITS[rule]] += count
+        history, chunks = frozen(history, terms, tokens)
+    edits = Counter({edit: history.edits.get(edit, 0) for edit in Edit})
     panels = (*chunks, *form.panels)
     edits[Edit.PANELS_SHOWN] = sum(panel.is_shown for panel in panels)
     board = None

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy.core.digest import digest
+from proxy.core.reasons import Edit
 from proxy.core.structured.history.compaction_texts import CompactionTexts
 from proxy.core.structured.history.cuts import cuts
 from proxy.core.structured.history.groups import MADE
-from proxy.core.structured.history.rules import HistoryRule, RuledHistory
+from proxy.core.structured.history.rules import RuledHistory
 from proxy.core.structured.messages.conversation import Conversation
 
 
@@ -53,7 +54,7 @@ def compacted(
     return RuledHistory(
         Conversation(conversation.system, history, conversation.prompt),
         (*(origins[index] for index in kept), *(MADE for _ in pair), *origins[at:]),
-        {**ruled.rules, HistoryRule.COMPACTED: at - len(kept)},
+        {**ruled.edits, Edit.HISTORY_COMPACTED: at - len(kept)},
     )
 
 

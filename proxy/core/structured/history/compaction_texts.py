@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from proxy.core.structured.messages.turn import Turn
-from proxy.core.wire.surrogates import text_json
+from proxy.core.structured.messages.written import pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,4 @@ class CompactionTexts:
         summary."""
         if not summary:
             return ()
-        said = text_json(f"{self.header}\n{summary}")
-        answer = text_json(self.ok)
-        return (
-            Turn.of(b'{"role":"user","content":%s}' % said),
-            Turn.of(b'{"role":"assistant","content":%s}' % answer),
-        )
+        return tuple(map(Turn.of, pair(f"{self.header}\n{summary}", self.ok)))

@@ -6,46 +6,39 @@ has the same chunks in each request, and more of them later. A chunk that could 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from proxy.core.reasons import Edit
 from proxy.core.structured.history.chunk_text import chunk_text
 from proxy.core.structured.history.groups import MADE
 from proxy.core.structured.history.metas import DetachTerms
-from proxy.core.structured.history.rules import HistoryRule, RuledHistory
+from proxy.core.structured.history.rules import RuledHistory
 from proxy.core.structured.messages.turn import Turn
 from proxy.core.structured.panels.panel import FROZEN_PREFIX, HISTORY_KIND, Panel
 from proxy.core.wire.json_body import Unreadable
 
 
-@dataclass(frozen=True, slots=True)
-class FrozenChunk:
-    """A part of the conversation as a panel, and how many messages are in it."""
-
-    panel: Panel
-    count: int
-
-
 def frozen(
     ruled: RuledHistory, terms: DetachTerms, tokens: Callable[[Turn], int]
-) -> tuple[RuledHistory, tuple[FrozenChunk, ...]]:
-    """The conversation without its oldest parts, and these parts in their order. Each message is counted once at most,
-    and the time is linear. System messages, and what begins with the last user message, stay where they are. Freezing
-    ends in front of a message that holds more than text, or cannot be read. ``tokens`` has to say the same of a message
-    in each request, whatever markers it carries: otherwise chunks are cut elsewhere, and the provider's cache is lost.
+) -> tuple[RuledHistory, tuple[Panel, ...]]:
+    """The conversation without its oldest parts, and these parts as panels in their order. Each message is counted once
+    at most, and the time is linear. System messages, and what begins with the last user message, stay where they are.
+    Freezing ends in front of a message that holds more than text, or cannot be read. ``tokens`` has to say the same of a
+    message in each request, whatever markers it carries: otherwise chunks are cut elsewhere, and the provider's cache is
+    lost.
     """
     history = ruled.conversation.history
-    chunks: list[FrozenChunk] = []
-    end = 0
+    chunks: list[Panel] = []
+    end = total = 0
     for start, boundary, count in _cuts(ruled, terms, tokens):
         try:
             text = chunk_text(history[start:boundary])
         except Unreadable:
             break
-        number = len(chunks) + 1
-        panel = Panel(f"{FROZEN_PREFIX}{number}", HISTORY_KIND, f"Chat ({count})", text)
-        chunks.append(FrozenChunk(panel, count))
+        chunks.append(Panel(f"{FROZEN_PREFIX}{len(chunks) + 1}", HISTORY_KIND, f"Chat ({count})", text))
         end = boundary
-    return (_without(ruled, end, sum(chunk.count for chunk in chunks)) if chunks else ruled), tuple(chunks)
+        total += count
+    return (_without(ruled, end, total) if chunks else ruled), tuple(chunks)
 
 
 def _cuts(ruled: RuledHistory, terms: DetachTerms, tokens: Callable[[Turn], int]) -> Iterator[tuple[int, int, int]]:
@@ -92,5 +85,4 @@ def _without(ruled: RuledHistory, end: int, count: int) -> RuledHistory:
     kept = [index for index, turn in enumerate(conversation.history) if index >= end or turn.is_system]
     history = tuple([conversation.history[index] for index in kept])
     origins = (*(ruled.origins[index] for index in kept), *ruled.origins[len(conversation.history) :])
-    rules = {**ruled.rules, HistoryRule.FROZEN: count}
-    return RuledHistory(replace(conversation, history=history), origins, rules)
+    return RuledHistory(replace(conversation, history=history), origins, {**ruled.edits, Edit.HISTORY_FROZEN: count})

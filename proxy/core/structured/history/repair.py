@@ -1,7 +1,5 @@
 """Calls without results, and results without calls: a provider refuses a request that has any."""
 
-from dataclasses import dataclass
-
 from msgspec import Raw
 
 from proxy.core.structured.history.groups import MADE, Entry, Group, entry_of, is_known
@@ -13,45 +11,35 @@ PLACEHOLDER = "No result was recorded: the call was interrupted, or its result w
 """What stands in place of a result that is missing, where other calls of the same message have theirs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Repaired:
-    """A group whose calls have their results. ``calls`` counts the messages that lost their calls, or got placeholders
-    for missing results; ``results`` counts the results that are left out."""
-
-    group: Group
-    calls: int = 0
-    results: int = 0
-
-
-def repaired(group: Group) -> Repaired:
-    """The group with all results behind their calls and no call without a result. A group that is not known whole
-    stays as it came.
+def repaired(group: Group) -> tuple[Group, int]:
+    """The group with all results behind their calls and no call without a result, and how many of its messages were
+    changed or left out for that. A group that is not known whole stays as it came.
 
     A message of which no call is answered loses its calls, and is left out where nothing else is said in it. Behind a
     message whose calls are answered it keeps what it says, so that it keeps its calls, too, and they get placeholders:
     without them it would stand between the others' calls and their results.
     """
     if not any(each.shape.sort in (Sort.CALLS, Sort.RESULT) for each in group) or not is_known(group):
-        return Repaired(group)
+        return group, 0
     asked = {call_id for each in group if each.shape.sort is Sort.CALLS for call_id in each.shape.ids}
     answered = asked.intersection(each.shape.ids[0] for each in group if each.shape.sort is Sort.RESULT)
     kept: Group = []
     missing: list[Entry] = []
-    calls = results = behind_result = 0
+    repairs = behind_result = 0
     for each in group:
         sort = each.shape.sort
         if sort is Sort.RESULT and each.shape.ids[0] not in answered:
-            results += 1
+            repairs += 1
             continue
         if sort is Sort.CALLS and not answered.issuperset(each.shape.ids):
-            calls += 1
+            repairs += 1
             if answered.isdisjoint(each.shape.ids) and not (each.shape.has_content and behind_result):
                 kept += _without_calls(each)
                 continue
             missing += _placeholders(each.shape, answered)
         kept.append(each)
         behind_result = len(kept) if sort is not Sort.SYSTEM else behind_result
-    return Repaired([*kept[:behind_result], *missing, *kept[behind_result:]], calls, results)
+    return [*kept[:behind_result], *missing, *kept[behind_result:]], repairs
 
 
 def _without_calls(entry: Entry) -> Group:

@@ -1,14 +1,14 @@
 """What becomes of a conversation before it is sent: what the client says of single messages, and the repairs.
 
-The rules hold in the order of ``HistoryRule``: each sees what the ones in front of it have left. What no rule touches
-stays the client's own bytes.
+The rules hold one behind another: each sees what the ones in front of it have left. What no rule touches stays the
+client's own bytes.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
+from proxy.core.reasons import Edit
 from proxy.core.structured.history.groups import Entry, Group, entry_of, grouped
 from proxy.core.structured.history.merging import merged
 from proxy.core.structured.history.metas import MessageMeta, Status
@@ -23,39 +23,16 @@ from proxy.errors import InvalidRequest
 _PARAM = "stratiform.messages_meta"
 
 
-class HistoryRule(StrEnum):
-    """What changed a message, in the order in which the rules hold."""
-
-    SUMMARIZED = "summarized"
-    """The client's short form stands in place of the content."""
-    DELETED = "deleted"
-    """The client has deleted it."""
-    DETACHED = "detached"
-    """The client shows it elsewhere."""
-    EMPTY = "empty"
-    """It said nothing, and is left out."""
-    ORPHAN_CALL = "orphan-call"
-    """Calls of it had no results: they are left out, or have got placeholders."""
-    ORPHAN_RESULT = "orphan-result"
-    """It answered no call, and is left out."""
-    MERGED = "merged"
-    """It has joined the message in front of it."""
-    COMPACTED = "compacted"
-    """A summary stands in its place."""
-    FROZEN = "frozen"
-    """It stands in a panel that holds a frozen part of the conversation."""
-
-
 @dataclass(frozen=True, slots=True)
 class RuledHistory:
     """A conversation as it is sent. ``origins`` has, for each message of history and prompt, its index in the client's
     conversation, counted without the leading system messages: of merged messages the first one's, and ``MADE`` of
-    those that the client did not send. ``rules`` counts the messages that each rule has changed; a rule that has
-    changed none is not in it."""
+    those that the client did not send. ``edits`` counts the messages that were changed, by the reason; a reason for
+    which none was changed is not in it."""
 
     conversation: Conversation
     origins: tuple[int, ...]
-    rules: Mapping[HistoryRule, int]
+    edits: Mapping[Edit, int]
 
 
 def ruled(conversation: Conversation, metas: Mapping[int, MessageMeta]) -> RuledHistory:
@@ -65,13 +42,13 @@ def ruled(conversation: Conversation, metas: Mapping[int, MessageMeta]) -> Ruled
     has_user = bool(conversation.prompt) and conversation.prompt[0].role == "user"
     last_user = len(conversation.history) if has_user else None
     _check(metas, conversation, last_user)
-    counts: Counter[HistoryRule] = Counter()
+    edits: Counter[Edit] = Counter()
     start = len(conversation.system)
-    said = _as_said(conversation.turns, {index - start: meta for index, meta in metas.items()}, counts)
+    said = _as_said(conversation.turns, {index - start: meta for index, meta in metas.items()}, edits)
     spoken = [each for each in said if not each.shape.is_empty or each.origin == last_user]
-    counts[HistoryRule.EMPTY] += len(said) - len(spoken)
-    sent = _in_groups(spoken, counts)
-    return _result(conversation.system, sent, last_user, +counts)
+    edits[Edit.HISTORY_REMOVED] += len(said) - len(spoken)
+    sent = _in_groups(spoken, edits)
+    return _result(conversation.system, sent, last_user, +edits)
 
 
 def _check(metas: Mapping[int, MessageMeta], conversation: Conversation, last_user: int | None) -> None:
@@ -89,16 +66,16 @@ def _check(metas: Mapping[int, MessageMeta], conversation: Conversation, last_us
         raise InvalidRequest(f"'{_PARAM}' names the message {index}, but {why}", param=_PARAM, code="invalid_index")
 
 
-def _as_said(turns: Sequence[Turn], metas: Mapping[int, MessageMeta], counts: Counter[HistoryRule]) -> list[Entry]:
+def _as_said(turns: Sequence[Turn], metas: Mapping[int, MessageMeta], edits: Counter[Edit]) -> list[Entry]:
     """The messages as the client wants them."""
     found: list[Entry] = []
     for index, turn in enumerate(turns):
         meta = metas.get(index)
         if meta is not None and not meta.is_sent:
-            counts[HistoryRule(meta.status)] += 1
+            edits[Edit.HISTORY_REMOVED] += 1
             continue
         shown = turn if meta is None or meta.status is Status.ACTIVE else _summarized(turn, meta.tl_dr)
-        counts[HistoryRule.SUMMARIZED] += shown is not turn
+        edits[Edit.HISTORY_SUMMARIZED] += shown is not turn
         found.append(entry_of(index, shown))
     return found
 
@@ -115,26 +92,25 @@ def _summarized(turn: Turn, tl_dr: str) -> Turn:
     return Turn.of(join_members(members, {"content": content}))
 
 
-def _in_groups(entries: Sequence[Entry], counts: Counter[HistoryRule]) -> Group:
+def _in_groups(entries: Sequence[Entry], edits: Counter[Edit]) -> Group:
     """The messages with calls and results matched, and neighbouring calls joined."""
     found: Group = []
     for group in grouped(entries):
         if group[0].shape.sort is Sort.PLAIN:  # alone, as most messages are
             found += group
             continue
-        whole = repaired(group)
-        joined, count = merged(whole.group)
-        counts[HistoryRule.ORPHAN_CALL] += whole.calls
-        counts[HistoryRule.ORPHAN_RESULT] += whole.results
-        counts[HistoryRule.MERGED] += count
+        whole, repairs = repaired(group)
+        joined, merges = merged(whole)
+        edits[Edit.HISTORY_REPAIRED] += repairs
+        edits[Edit.CALLS_MERGED] += merges
         found += joined
     return found
 
 
 def _result(
-    system: tuple[Turn, ...], sent: Sequence[Entry], last_user: int | None, rules: Mapping[HistoryRule, int]
+    system: tuple[Turn, ...], sent: Sequence[Entry], last_user: int | None, edits: Mapping[Edit, int]
 ) -> RuledHistory:
     origins = tuple([each.origin for each in sent])
     turns = tuple([each.turn for each in sent])
     cut = 0 if last_user is None else origins.index(last_user)
-    return RuledHistory(Conversation(system, turns[:cut], turns[cut:]), origins, rules)
+    return RuledHistory(Conversation(system, turns[:cut], turns[cut:]), origins, edits)

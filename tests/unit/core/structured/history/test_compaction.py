@@ -5,9 +5,10 @@ from typing import Any
 import orjson
 import pytest
 
+from proxy.core.reasons import Edit
 from proxy.core.structured.history.compaction import Compaction, compacted, place_of
 from proxy.core.structured.history.metas import MessageMeta, Status
-from proxy.core.structured.history.rules import HistoryRule, RuledHistory, ruled
+from proxy.core.structured.history.rules import RuledHistory, ruled
 from proxy.core.structured.messages.conversation import Conversation
 from tests.compactions import TEXTS, compaction_of, messages_of, ruled_of, sent
 
@@ -74,7 +75,7 @@ def test_a_summary_is_a_message_of_the_user_with_a_fixed_answer() -> None:
 
 def test_it_counts_the_messages_and_knows_where_the_others_came_from() -> None:
     found = compacted(ruled_of(TALK), made(), TEXTS)
-    assert found.rules == {HistoryRule.COMPACTED: 6}
+    assert found.edits == {Edit.HISTORY_COMPACTED: 6}
     assert found.origins == (-1, -1, 6, 7, 8)
     assert len(found.conversation.prompt) == 1
 

@@ -8,12 +8,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.history.freezing import FrozenChunk, frozen
+from proxy.core.reasons import Edit
+from proxy.core.structured.history.freezing import frozen
 from proxy.core.structured.history.metas import DetachTerms
-from proxy.core.structured.history.rules import HistoryRule, RuledHistory, ruled
+from proxy.core.structured.history.rules import RuledHistory, ruled
 from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.messages.turn import Turn
-from proxy.core.structured.panels.panel import HISTORY_KIND
+from proxy.core.structured.panels.panel import HISTORY_KIND, Panel
 from tests.talk import Body, assistant, calling, result, said, system, user
 from tests.turn_notation import IMAGE, noted, written
 
@@ -75,7 +76,11 @@ def tokens(turn: Turn) -> int:
     return len(turn.raw) // 16
 
 
-def froze(conversation: Conversation, terms: DetachTerms) -> tuple[RuledHistory, tuple[FrozenChunk, ...]]:
+def count_of(chunk: Panel) -> int:
+    return int(chunk.header.removeprefix("Chat (").removesuffix(")"))
+
+
+def froze(conversation: Conversation, terms: DetachTerms) -> tuple[RuledHistory, tuple[Panel, ...]]:
     return frozen(ruled(conversation, {}), terms, tokens)
 
 
@@ -114,11 +119,11 @@ def test_each_message_is_live_or_in_one_chunk(messages: list[Body], terms: Detac
     before = ruled(numbered(messages), {})
     found, chunks = frozen(before, terms, tokens)
 
-    texts = "".join(chunk.panel.content for chunk in chunks)
+    texts = "".join(chunk.content for chunk in chunks)
     live = Counter(found.conversation)
     gone = [turn for turn in before.conversation if turn not in live]
     assert not live - Counter(before.conversation)
-    assert len(gone) == sum(chunk.count for chunk in chunks) == found.rules.get(HistoryRule.FROZEN, 0)
+    assert len(gone) == sum(map(count_of, chunks)) == found.edits.get(Edit.HISTORY_FROZEN, 0)
     for message in parsed(gone):
         if isinstance(message["content"], str):
             assert texts.count(message["content"]) == 1
@@ -134,9 +139,9 @@ def test_the_minimums_are_kept(messages: list[Body], terms: DetachTerms) -> None
     turns = spoken(before.conversation.turns)
     start = 0
     for chunk in chunks:
-        part = turns[start : start + chunk.count]
-        start += chunk.count
-        assert chunk.count >= terms.chunk_messages
+        part = turns[start : start + count_of(chunk)]
+        start += count_of(chunk)
+        assert count_of(chunk) >= terms.chunk_messages
         assert sum(map(tokens, part)) >= terms.chunk_tokens
     left = spoken(found.conversation.turns)
     if chunks:
@@ -162,7 +167,7 @@ def test_no_tool_group_is_split_and_what_stays_begins_with_a_user_message(
         assert calls.keys() == results.keys()
         # Of two neighbouring calls of one id nobody knows which is answered: both go as they came.
         assert results <= calls
-    assert ruled(found.conversation, {}).rules == {}
+    assert ruled(found.conversation, {}).edits == {}
 
 
 @given(st.one_of(TURNS.map(of), BROKEN), TERMS)
@@ -183,7 +188,7 @@ def test_the_prompt_and_the_system_messages_stay_in_their_order(messages: list[B
 def test_panels_of_the_history_are_numbered_and_of_their_kind() -> None:
     _, chunks = froze(noted("3x{user asst} user"), DetachTerms(1, 1, 1, 1))
 
-    assert [(chunk.panel.id, chunk.panel.kind, chunk.panel.header) for chunk in chunks] == [
+    assert [(chunk.id, chunk.kind, chunk.header) for chunk in chunks] == [
         ("history_1", HISTORY_KIND, "Chat (2)"),
         ("history_2", HISTORY_KIND, "Chat (2)"),
         ("history_3", HISTORY_KIND, "Chat (2)"),
@@ -193,7 +198,7 @@ def test_panels_of_the_history_are_numbered_and_of_their_kind() -> None:
 def test_other_rules_stay_counted() -> None:
     found, _ = froze(noted('user:a asst:b user asst:"" user'), DetachTerms(1, 1, 1, 1))
 
-    assert found.rules == {HistoryRule.EMPTY: 1, HistoryRule.FROZEN: 2}
+    assert found.edits == {Edit.HISTORY_REMOVED: 1, Edit.HISTORY_FROZEN: 2}
 
 
 def test_each_message_is_counted_once_and_none_where_there_are_too_few() -> None:

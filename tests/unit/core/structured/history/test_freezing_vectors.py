@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from proxy.core.reasons import Edit
 from proxy.core.structured.history.freezing import frozen
 from proxy.core.structured.history.metas import DetachTerms, MessageMeta, Status
-from proxy.core.structured.history.rules import HistoryRule, ruled
+from proxy.core.structured.history.rules import ruled
 from proxy.core.structured.messages.conversation import Conversation
 from tests.turn_notation import message, tokens_of, words, written
 
@@ -64,11 +65,10 @@ def test_which_messages_are_frozen_and_how_they_read(vector: Vector) -> None:
         assert len(live) == int(expected)
     else:
         assert live == [message(word) for word in words(expected)]
-    assert [chunk.count for chunk in chunks] == counts
-    assert [chunk.panel.header for chunk in chunks] == [f"Chat ({count})" for count in counts]
-    assert found.rules.get(HistoryRule.FROZEN, 0) == sum(counts)
+    assert [chunk.header for chunk in chunks] == [f"Chat ({count})" for count in counts]
+    assert found.edits.get(Edit.HISTORY_FROZEN, 0) == sum(counts)
     if "text" in vector.lines:
-        assert chunks[0].panel.content.replace("\n", "/") == vector.lines["text"]
+        assert chunks[0].content.replace("\n", "/") == vector.lines["text"]
 
 
 def test_each_vector_says_whose_rule_it_is_and_stands_once() -> None:

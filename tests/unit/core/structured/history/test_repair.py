@@ -15,27 +15,29 @@ def group(*raws: bytes) -> list[Entry]:
 
 
 def test_a_placeholder_is_a_message_of_our_own_with_the_id_as_the_client_wrote_it() -> None:
-    found = repaired(group(CALLS, RESULT))
+    found, repairs = repaired(group(CALLS, RESULT))
 
-    assert [each.origin for each in found.group] == [0, 1, MADE]
-    assert found.group[2].turn.raw == (
+    assert [each.origin for each in found] == [0, 1, MADE]
+    assert found[2].turn.raw == (
         b'{"role":"tool","tool_call_id":"\\u0061\\ud83d","content":"' + PLACEHOLDER.encode() + b'"}'
     )
-    assert (found.calls, found.results) == (1, 0)
+    assert repairs == 1
 
 
 def test_a_placeholder_stands_behind_the_last_result_and_in_front_of_later_system_messages() -> None:
-    assert [each.origin for each in repaired(group(CALLS, SYSTEM, RESULT, SYSTEM)).group] == [0, 1, 2, MADE, 3]
+    found, _ = repaired(group(CALLS, SYSTEM, RESULT, SYSTEM))
+
+    assert [each.origin for each in found] == [0, 1, 2, MADE, 3]
 
 
 def test_a_message_without_its_calls_keeps_all_other_members_as_they_were() -> None:
-    found = repaired(group(CALLS, OTHER))
+    found, repairs = repaired(group(CALLS, OTHER))
 
-    assert [each.turn.raw for each in found.group] == [b'{"role":"assistant","content":"see","x":1.0}']
-    assert (found.calls, found.results) == (1, 1)
+    assert [each.turn.raw for each in found] == [b'{"role":"assistant","content":"see","x":1.0}']
+    assert repairs == 2
 
 
 def test_a_group_that_is_not_known_whole_is_the_same_object() -> None:
     given = group(CALLS, b"5", OTHER)
 
-    assert repaired(given).group is given
+    assert repaired(given)[0] is given

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.core.reasons import Edit
 from proxy.core.structured.history.groups import MADE
 from proxy.core.structured.history.metas import MessageMeta, Status
-from proxy.core.structured.history.rules import HistoryRule, RuledHistory, ruled
+from proxy.core.structured.history.rules import RuledHistory, ruled
+from proxy.core.structured.history.shape import shape_of
 from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.messages.turn import Turn
 from proxy.errors import InvalidRequest
@@ -159,20 +161,21 @@ def test_the_rules_change_nothing_in_what_they_have_made(
     again = ruled(once, {})
 
     assert again.conversation == once
-    assert again.rules == {}
+    assert again.edits == {}
     assert again.origins == tuple(range(len(once.history) + len(once.prompt)))
 
 
 @given(wished())
-def test_a_rule_counts_what_the_client_says_of_messages_exactly(
+def test_each_message_that_the_client_does_not_want_sent_counts_as_removed(
     given_: tuple[Conversation, Mapping[int, MessageMeta]],
 ) -> None:
     before, metas = given_
-    rules = ruled(before, metas).rules
+    edits = ruled(before, metas).edits
 
-    for rule, status in ((HistoryRule.DELETED, Status.DELETED), (HistoryRule.DETACHED, Status.DETACHED)):
-        assert rules.get(rule, 0) == sum(meta.status is status for meta in metas.values())
-    assert all(count > 0 for count in rules.values())
+    unwanted = sum(meta.status in (Status.DELETED, Status.DETACHED) for meta in metas.values())
+    empty = sum(shape_of(turn).is_empty for turn in before)
+    assert unwanted <= edits.get(Edit.HISTORY_REMOVED, 0) <= unwanted + empty
+    assert all(count > 0 for count in edits.values())
 
 
 @given(st.lists(READABLE, max_size=14))

@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
+from proxy.core.reasons import Edit
 from proxy.core.structured.history.freezing import frozen
 from proxy.core.structured.history.metas import DetachTerms, MessageMeta, Status
-from proxy.core.structured.history.rules import HistoryRule, ruled
+from proxy.core.structured.history.rules import ruled
 from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.wire.json_body import MOST_ELEMENTS
 from tests.examples import sampled
@@ -72,7 +73,7 @@ def test_ids_of_a_megabyte_are_matched() -> None:
 
     found = ruled(Conversation.of([written(message) for message in messages]), {})
 
-    assert found.rules == {HistoryRule.ORPHAN_CALL: 1, HistoryRule.ORPHAN_RESULT: 1}
+    assert found.edits == {Edit.HISTORY_REPAIRED: 2}
     assert json.loads(found.conversation.history[3].raw)["tool_call_id"] == long
 
 
@@ -122,7 +123,7 @@ def test_a_hundred_thousand_messages_are_ruled_and_frozen() -> None:
     turns = [written(m) for m in [user("a"), calling("1"), result("1", "r"), assistant("b")] * 25_000]
     whole = ruled(Conversation.of([*turns, b'{"role":"user","content":"q"}']), {})
 
-    found, chunks = frozen(whole, DetachTerms(), lambda turn: 400)
+    found, _ = frozen(whole, DetachTerms(), lambda turn: 400)
 
-    assert whole.rules == {}
-    assert sum(chunk.count for chunk in chunks) + len(found.conversation.history) == 100_000
+    assert whole.edits == {}
+    assert found.edits[Edit.HISTORY_FROZEN] + len(found.conversation.history) == 100_000
