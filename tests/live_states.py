@@ -13,7 +13,7 @@ _TIMES = st.sampled_from([0.0, 1.5, 1_700_000_000.25, 1_800_000_000.0])
 _COUNTS = st.integers(0, 5_000)
 _IDS = st.sampled_from(["todo", "files", "history_1", "A-b_9"])
 _PLACES = st.none() | st.just(Place(0)) | st.builds(Place, st.integers(1, 9_000), _DIGESTS)
-MEMORIES = st.builds(PanelMemory, _DIGESTS, _TIMES, _PLACES, _COUNTS, _TIMES, _COUNTS, _COUNTS, _COUNTS)
+MEMORIES = st.builds(PanelMemory, _IDS, _DIGESTS, _TIMES, _PLACES, _COUNTS, _TIMES, _COUNTS, _COUNTS, _COUNTS)
 _USD = st.sampled_from([0.0, 1e-9, 0.25])
 _COSTS = st.builds(
     PanelCosts,
@@ -23,7 +23,7 @@ _COSTS = st.builds(
 )
 BOARDS = st.builds(
     Board,
-    st.dictionaries(_IDS, MEMORIES),
+    st.lists(MEMORIES).map(lambda memories: {memory.id: memory for memory in memories}),
     st.dictionaries(_COUNTS, st.tuples(_DIGESTS, _TIMES), max_size=3),
     st.just(True),
     _TIMES,

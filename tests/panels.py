@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from proxy.app.panel_texts import load_panel_texts
+from proxy.core.structured.messages.turn import Turn
 from proxy.core.structured.panels.inlay import Inlay, SentTurns
 from tests.talk import assistant, calling, result, user
 
@@ -29,6 +30,11 @@ def message(name: str) -> bytes:
     if made is not None:
         return orjson.dumps(made(name))
     return orjson.dumps(calling(name) if name[0] == "c" else result(f"c{name[1]}", name))
+
+
+def unchanged(turns: Sequence[Turn]) -> SentTurns:
+    """A conversation that is sent as the client has it."""
+    return SentTurns(turns, range(len(turns)))
 
 
 def wire(inlay: Inlay, sent: SentTurns, *, has_talk: bool = True) -> list[bytes]:

@@ -83,7 +83,7 @@ class Arranger:
         settled here."""
         if chat.kind is AssemblyKind.ECONOMIC:
             moves = mode > Mode.OBSERVE and chat.dialogue.board is not None
-            return chat.kind, self._chronological(chat, profile, wants) if moves else chat, mode
+            return chat.kind, self._ordered(chat, profile, wants, is_chronological=True) if moves else chat, mode
         if mode <= Mode.OBSERVE:
             return AssemblyKind.FLAT, chat, mode
         if chat.kind is AssemblyKind.TIERED:
@@ -96,19 +96,16 @@ class Arranger:
                     return AssemblyKind.TIERED, tiered, Mode.OBSERVE
         return AssemblyKind.FLAT, chat, Mode.OBSERVE
 
-    def _chronological(self, chat: AssembledChat, profile: CacheProfile, wants: Wants) -> AssembledChat:
-        """The request with each panel where the conversation stood when the panel last changed."""
-        return self._ordered(chat, profile, wants, is_chronological=True)
-
     def _ordered(
         self, chat: AssembledChat, profile: CacheProfile, wants: Wants, *, is_chronological: bool
     ) -> AssembledChat:
-        """The request with its panels in this order, and with what this upstream needs besides. An error of the proxy's
-        own leaves it as it is, and is logged."""
+        """The request with its panels in this order, and with what this upstream needs besides: each where the
+        conversation stood when the panel last changed, or all in front. An error of the proxy's own leaves it as it is,
+        and is logged."""
 
         def work() -> AssembledChat:
             inlay = self._inlay(chat, profile, wants, is_chronological=is_chronological)
-            assembly = untiered_assembly(chat.front, chat.conversation, inlay, chat.context.images)
+            assembly = untiered_assembly(chat.front, chat.dialogue.conversation, inlay, chat.context.images)
             return _with(chat, assembly, inlay, profile)
 
         return tried(work) or chat
@@ -118,7 +115,7 @@ class Arranger:
         inlay = self._inlay(chat, profile, wants, is_chronological=False)
         assembly = tiered_assembly(
             chat.context,
-            chat.conversation,
+            chat.dialogue.conversation,
             placement,
             self._texts.tiered,
             profile.dialect if slots else Dialect.NONE,
@@ -130,9 +127,9 @@ class Arranger:
     def _inlay(self, chat: AssembledChat, profile: CacheProfile, wants: Wants, *, is_chronological: bool) -> Inlay:
         texts, repeat = self._texts.panels, ""
         if profile.name in self._options.repeats_for:
-            repeat = system_text(chat.conversation)
+            repeat = system_text(chat.dialogue.conversation)
         inlay = chat.dialogue.inlay(texts, is_chronological=is_chronological, repeat=repeat)
-        return fitted(inlay, chat.conversation.turns, wants, texts.ok)
+        return fitted(inlay, chat.dialogue.conversation.turns, wants, texts.ok)
 
 
 def tried(work: Callable[[], T]) -> T | None:

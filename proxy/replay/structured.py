@@ -98,7 +98,7 @@ def lost_items(chat: AssembledChat, body: bytes) -> list[str]:
         (f"file:{file.path}", text_json(file_block(file.path, file.text or ""))[1:-1]) for file in context.selected()
     ]
     items += [(f"symbol:{path}", text_json(context.symbols[path])[1:-1]) for path in context.mapped()]
-    items += [(f"history:{index}", _said(turn.raw)) for index, turn in enumerate(chat.conversation.history)]
+    items += [(f"history:{index}", _said(turn.raw)) for index, turn in enumerate(chat.dialogue.conversation.history)]
     return [f"{key} is not in the request" for key, written in items if written not in body]
 
 

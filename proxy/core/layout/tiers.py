@@ -6,7 +6,7 @@ needs to stay above ``target_tokens`` (anchoring). A change sends it back to act
 assembly that this proxy grew from, merged to one profile.
 """
 
-from collections.abc import Collection, Iterable, KeysView, Sequence
+from collections.abc import Collection, Iterable, KeysView, Mapping, Sequence
 
 from proxy.core.layout.cascade import Cascade
 from proxy.core.layout.tier_history import graduating, groups_of, in_order
@@ -148,11 +148,10 @@ class Classic(TierState):
             found = [key for key, item in items.items() if item.tier is Tier.ACTIVE and key in left]
         return [key for key in found if not key.startswith(HISTORY)]
 
-    def unmarked(self) -> frozenset[Tier]:
-        """Tiers that are too small for a marker of their own."""
+    def unmarked(self, tokens: Mapping[Tier, int]) -> frozenset[Tier]:
+        """Tiers that are too small for a marker of their own, where they have so many tokens."""
         if self.policy.underfill != "unmark":
             return frozenset()
-        tokens = self.tokens()
         return frozenset(tier for tier in CACHED if tokens[tier] < self.policy.target_tokens)
 
     def _underfilled(self) -> list[Change]:

@@ -236,7 +236,7 @@ def _orders(inputs: CandidateInputs, pricing: Pricing, policy: str) -> Iterable[
         weight, *others = (partial(weigh, elements.sizes, ordering) for ordering in orderings)
         if policy == "classic":
             tracker = inputs.session.tracker
-            order = by_tiers(elements, tracker.tier, tracker.entered, weight, tracker.unmarked())
+            order = by_tiers(elements, tracker.tier, tracker.entered, weight, tracker.unmarked(tracker.tokens()))
             yield Layout(inputs.seed, order), Reason.ORDERED
             continue
         prefixes = _prefixes(inputs, elements, pricing)

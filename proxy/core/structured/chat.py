@@ -11,8 +11,6 @@ from proxy.core.structured.assembly.untiered import Front
 from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.dialogue import Dialogue
-from proxy.core.structured.history.rules import RuledHistory
-from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.tool import with_declaration
 from proxy.core.structured.placement.tracking import HistoryItem
@@ -58,16 +56,6 @@ class AssembledChat:
     order: tuple[Panel, ...] = ()
     answers: PanelAnswers | None = None
     reading: ChatReading = ChatReading()
-
-    @property
-    def uncompacted(self) -> RuledHistory | None:
-        """The conversation without a compaction, where the client wants one."""
-        return self.dialogue.uncompacted
-
-    @property
-    def conversation(self) -> Conversation:
-        """The client's messages as far as they are sent."""
-        return self.dialogue.conversation
 
 
 def body_of(sent: ParsedBody, assembly: Assembly, *, declares_tool: bool = False) -> bytes:

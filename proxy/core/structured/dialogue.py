@@ -15,7 +15,7 @@ from proxy.core.structured.history.rules import RuledHistory, ruled
 from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.messages.turn import Turn
 from proxy.core.structured.panels.board import Board, refreshed
-from proxy.core.structured.panels.inlay import NO_INLAY, Inlay, SentTurns, chronological_inlay, original_inlay
+from proxy.core.structured.panels.inlay import NO_INLAY, Inlay, SentTurns, inlay_of
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.progress import Progress
 from proxy.core.structured.panels.texts import PanelTexts
@@ -71,8 +71,7 @@ class Dialogue:
         if self.board is None:
             return NO_INLAY
         sent = SentTurns(self.conversation.turns, self.origins)
-        order = chronological_inlay if is_chronological else original_inlay
-        return order(self.panels, self.board, sent, texts, repeat)
+        return inlay_of(self.panels, self.board, sent, texts, repeat, is_chronological=is_chronological)
 
 
 def has_thinking(members: Members) -> bool:

@@ -11,10 +11,10 @@ import pytest
 
 from proxy.app.context_texts import load_context_texts
 from proxy.aside import Aside
+from proxy.client import review_digest
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.form.form import text_digest
-from proxy.core.structured.form.review import review_digest
 from proxy.core.structured.session.kept_texts import MOST_TEXT_BYTES, blob_name, packed
 from proxy.errors import MissingContent
 from proxy.planning.assembly_options import AssemblyOptions

@@ -128,16 +128,6 @@ class Assembly:
         """The messages in sending order."""
         return tuple(message for block in self.blocks for message in block.messages)
 
-    @property
-    def breakpoints(self) -> tuple[int, ...]:
-        """The indices of the messages that carry a marker of ours."""
-        found: list[int] = []
-        start = 0
-        for block in self.blocks:
-            found += (start + mark for mark in block.marks)
-            start += len(block.messages)
-        return tuple(found)
-
     def body(self) -> bytes:
         """The JSON array of the messages."""
         return b"[" + b",".join(self.messages) + b"]"

@@ -25,22 +25,13 @@ _PLAIN = bytes(byte for byte in range(0x20, 0x7F) if byte != ord("\\"))
 _DRIVE = re.compile(r"[A-Za-z]:(?=/|$)")
 
 
-class UncleanPath(ValueError):
-    """A path that names no file. ``code`` is that of the error which a client sees."""
-
-    def __init__(self, message: str, code: str = "invalid_path") -> None:
-        super().__init__(message)
-        self.message = message
-        self.code = code
-
-
-def clean_path(path: str) -> str:
-    """The path in POSIX form. Raises UncleanPath where it is empty, too long, leaves the root, or holds a control
-    character."""
+def clean_path(path: str, param: str) -> str:
+    """The path in POSIX form. Raises InvalidRequest for a path in ``param`` that is empty or too long, leaves the root,
+    or holds a control character."""
     if len(path) > MOST_PATH_CHARS:
-        raise UncleanPath(f"is longer than {MOST_PATH_CHARS} characters")
+        raise _refused(param, f"is longer than {MOST_PATH_CHARS} characters")
     if _UNPRINTABLE.search(path):
-        raise UncleanPath("holds a control character, a line break or half of a surrogate pair")
+        raise _refused(param, "holds a control character, a line break or half of a surrogate pair")
     path = path.replace("\\", "/")
     drive = _DRIVE.match(path)
     root = "/" if path.startswith("/") else f"{drive[0]}/" if drive else ""
@@ -48,12 +39,12 @@ def clean_path(path: str) -> str:
     for name in path[len(root) :].split("/"):
         if name == "..":
             if not names:
-                raise UncleanPath("leads out of the client's root folder", "path_outside_root")
+                raise _refused(param, "leads out of the client's root folder", "path_outside_root")
             names.pop()
         elif name not in ("", "."):
             names.append(name)
     if not names:
-        raise UncleanPath("names no file")
+        raise _refused(param, "names no file")
     return root + "/".join(names)
 
 
@@ -62,13 +53,12 @@ def clean_paths(paths: Sequence[str], param: str, field: str = "") -> tuple[str,
     is where a path stands within its element."""
     if _are_clean(paths):
         return tuple(paths)
-    found: list[str] = []
-    try:
-        for path in paths:
-            found.append(path if _are_clean((path,)) else clean_path(path))
-    except UncleanPath as error:
-        raise refused_path(error, f"{param}[{len(found)}]{field}") from error
-    return tuple(found)
+    return tuple(
+        [
+            path if _are_clean((path,)) else clean_path(path, f"{param}[{index}]{field}")
+            for index, path in enumerate(paths)
+        ]
+    )
 
 
 def refusal(param: str, why: str, code: str) -> InvalidRequest:
@@ -76,9 +66,9 @@ def refusal(param: str, why: str, code: str) -> InvalidRequest:
     return InvalidRequest(f"'{param}' {why}", param=param, code=code)
 
 
-def refused_path(error: UncleanPath, param: str) -> InvalidRequest:
+def _refused(param: str, why: str, code: str = "invalid_path") -> InvalidRequest:
     """The error that a client sees. It does not quote the path."""
-    return InvalidRequest(f"the path in '{param}' {error.message}", param=param, code=error.code)
+    return InvalidRequest(f"the path in '{param}' {why}", param=param, code=code)
 
 
 def check_distinct(paths: Sequence[str], param: str, field: str = "") -> None:

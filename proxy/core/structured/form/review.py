@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from hashlib import sha256
 
 from proxy.core.structured.context import Review
 
@@ -35,11 +34,6 @@ class NamedReview:
 
 ReviewField = SentReview | NamedReview | ReviewChange
 """The field ``review`` of a request."""
-
-
-def review_digest(fields: Mapping[str, object]) -> str:
-    """The digest of a review: the SHA-256, as lower-case hexadecimal digits, of ``review_json`` in UTF-8."""
-    return sha256(review_json(fields).encode()).hexdigest()
 
 
 def review_json(fields: Mapping[str, object]) -> str:

@@ -23,10 +23,9 @@ def frozen(
 ) -> tuple[RuledHistory, tuple[Panel, ...]]:
     """The conversation without its oldest parts, and these parts as panels in their order. Each message is counted once
     at most, and the time is linear. System messages, and what begins with the last user message, stay where they are.
-    Freezing ends in front of a message that holds more than text, or cannot be read. ``tokens`` has to say the same of a
-    message in each request, whatever markers it carries: otherwise chunks are cut elsewhere, and the provider's cache is
-    lost.
-    """
+    Freezing ends in front of a message that holds more than text, or cannot be read. ``tokens`` has to say the same of
+    a message in each request, whatever markers it carries: otherwise chunks are cut elsewhere, and the provider's cache
+    is lost."""
     history = ruled.conversation.history
     chunks: list[Panel] = []
     end = total = 0

@@ -5,9 +5,12 @@ A board is a value. Each request makes a new one of the one before; the caller k
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from dataclasses import replace as changed
 from math import inf, nextafter
 from sys import getsizeof
+
+from msgspec.structs import replace
 
 from proxy.core.digest import digest as digest_of
 from proxy.core.structured.panels.costs import EmittedPanel, PanelCosts, counted
@@ -50,12 +53,12 @@ class Board:
     def memory(self, panel: Panel) -> PanelMemory:
         """What is remembered of the panel; of one that the board has never seen, that it stands in front, since an
         unknown time."""
-        return self.panels.get(panel.id) or PanelMemory(b"", 0.0)
+        return self.panels.get(panel.id) or PanelMemory(panel.id, b"", 0.0)
 
     def charged(self, emitted: Sequence[EmittedPanel], hit_usd: float, miss_usd: float) -> "Board":
         """The board after a request that was settled, with its panels in sending order. Prices are USD per million
         tokens."""
-        return replace(self, costs=counted(self.costs, emitted, hit_usd, miss_usd))
+        return changed(self, costs=counted(self.costs, emitted, hit_usd, miss_usd))
 
 
 def refreshed(board: Board, panels: Sequence[Panel], progress: Progress, now_s: float) -> Board:
@@ -76,7 +79,7 @@ def refreshed(board: Board, panels: Sequence[Panel], progress: Progress, now_s: 
     last_s = max((board.panels[key].changed_s for key in digests if key in board.panels), default=-inf)
     stamp_s = now_s if now_s > last_s else nextafter(last_s, inf)
     old = {key: known.memory(memory) for key, memory in board.panels.items()}
-    memories = {key: _seen_again(old.get(key), digest, stamp_s) for key, digest in digests.items()}
+    memories = {key: _seen_again(old.get(key), PanelMemory(key, digest, stamp_s)) for key, digest in digests.items()}
     moved, taken = _moved(board, old, shown, digests, progress, now_s)
     memories |= {key: replace(memories[key], taken=memories[key].taken + 1) for key in taken}
     if board.is_begun:
@@ -102,12 +105,12 @@ def _digests(shown: Iterable[Panel]) -> dict[str, bytes]:
     return found
 
 
-def _seen_again(before: PanelMemory | None, digest: bytes, stamp_s: float) -> PanelMemory:
+def _seen_again(before: PanelMemory | None, now: PanelMemory) -> PanelMemory:
     if before is None:
-        return PanelMemory(digest, stamp_s)
-    if before.digest == digest:
+        return now
+    if before.digest == now.digest:
         return replace(before, seen=before.seen + 1)
-    return replace(before, digest=digest, stamp_s=stamp_s, seen=before.seen + 1, changes=before.changes + 1)
+    return replace(before, digest=now.digest, stamp_s=now.stamp_s, seen=before.seen + 1, changes=before.changes + 1)
 
 
 def _moved(

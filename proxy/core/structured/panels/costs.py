@@ -9,7 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from sys import getsizeof
 
+from msgspec import Struct
+
 from proxy.core.structured.panels.panel import CONVERSATION
+from proxy.core.structured.panels.stored import Count, PanelId, Usd
 
 MOST_GONE = 500
 """So many totals are kept of panels that a session no longer shows."""
@@ -32,16 +35,15 @@ class EmittedPanel:
         return f"{self.id}:{self.digest.hex()}"
 
 
-@dataclass(frozen=True, slots=True)
-class PanelCost:
+class PanelCost(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One panel of the last counted request: its tokens, whether it was a hit, what it cost then, and what it has cost
     since the session began, in USD."""
 
-    id: str
-    tokens: int
+    id: PanelId
+    tokens: Count
     is_hit: bool
-    cost_usd: float
-    total_usd: float
+    cost_usd: Usd
+    total_usd: Usd
 
     def value(self) -> dict[str, object]:
         """As a value that can be written as JSON."""
@@ -91,11 +93,7 @@ def counted(costs: PanelCosts, panels: Sequence[EmittedPanel], hit_usd: float, m
         total = totals.pop(panel.id, 0.0) + cost
         totals[panel.id] = total
         last.append(PanelCost(panel.id, panel.tokens, is_hit, cost, total))
-    return PanelCosts(entries, tuple(last), _bounded(totals, len(set(map(_id, shown)))))
-
-
-def _id(panel: EmittedPanel) -> str:
-    return panel.id
+    return PanelCosts(entries, tuple(last), _bounded(totals, len({panel.id for panel in shown})))
 
 
 def _bounded(totals: dict[str, float], current: int) -> Mapping[str, float]:

@@ -6,7 +6,7 @@ the panel nor what stands in front of it is ever rewritten by what changes later
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 
@@ -51,47 +51,28 @@ class SentTurns:
     turns: Sequence[Turn]
     origins: Sequence[int]
 
-    @classmethod
-    def unchanged(cls, turns: Sequence[Turn]) -> "SentTurns":
-        """A conversation that is sent as the client has it."""
-        return cls(turns, range(len(turns)))
 
-
-def original_inlay(
-    panels: Sequence[Panel], board: Board, sent: SentTurns, texts: PanelTexts, repeat: str = ""
-) -> Inlay:
-    """All panels in front of the conversation, sorted by when they last changed; of those that changed at the same time
-    in the client's order. ``repeat`` is the system prompt, where it is to be said once more behind the panels."""
-    order = sorted(_shown(panels), key=lambda panel: board.memory(panel).stamp_s)
-    return _inlay(order, lambda panel: None, board, sent, texts, repeat)
-
-
-def chronological_inlay(
-    panels: Sequence[Panel], board: Board, sent: SentTurns, texts: PanelTexts, repeat: str = ""
-) -> Inlay:
-    """Each panel at the place that the ``board`` has for it. ``repeat`` as above."""
-
-    def key(panel: Panel) -> tuple[float, float]:
-        return board.memory(panel).position
-
-    return _inlay(sorted(_shown(panels), key=key), lambda p: board.memory(p).place, board, sent, texts, repeat)
-
-
-def _shown(panels: Iterable[Panel]) -> list[Panel]:
-    return [panel for panel in panels if panel.is_shown]
-
-
-def _inlay(
-    order: Sequence[Panel],
-    place: Callable[[Panel], Place | None],
+def inlay_of(
+    panels: Sequence[Panel],
     board: Board,
     sent: SentTurns,
     texts: PanelTexts,
-    repeat: str,
+    repeat: str = "",
+    *,
+    is_chronological: bool,
 ) -> Inlay:
+    """The panels in one of the two orders: each at the place that the ``board`` has for it, or all in front of the
+    conversation, sorted by when they last changed; of those that changed at the same time in the client's order.
+    ``repeat`` is the system prompt, where it is to be said once more behind the panels."""
+
+    def key(panel: Panel) -> tuple[float, float]:
+        memory = board.memory(panel)
+        return memory.position if is_chronological else (_FRONT, memory.stamp_s)
+
+    order = sorted([panel for panel in panels if panel.is_shown], key=key)
     places = _Places(sent)
     blocks: dict[int, list[Block]] = {}
-    for at, run in _runs(order, place, board, places):
+    for at, run in _runs(order, board, places, is_chronological=is_chronological):
         is_first = not blocks
         blocks.setdefault(at, []).append(_panels_block(run, board, texts, is_first=is_first))
         if is_first and repeat and places.has_talk_behind(at):
@@ -105,14 +86,15 @@ def _inlay(
 
 
 def _runs(
-    order: Sequence[Panel], place: Callable[[Panel], Place | None], board: Board, places: "_Places"
+    order: Sequence[Panel], board: Board, places: "_Places", *, is_chronological: bool
 ) -> Iterator[tuple[int, list[Panel]]]:
     """Panels that follow one another, with where they stand. In the conversation only those are one run that came there
     in the same request, so that the footer stays where it is when another panel is put behind them later."""
 
     def key(panel: Panel) -> tuple[int, float]:
-        at = places.of(place(panel))
-        return at, 0.0 if at == _FRONT else board.memory(panel).placed_s
+        memory = board.memory(panel)
+        at = places.of(memory.place if is_chronological else None)
+        return at, 0.0 if at == _FRONT else memory.placed_s
 
     for (at, _), run in groupby(order, key):
         yield at, list(run)

@@ -7,10 +7,13 @@ other context.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import inf
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from proxy.core.structured.panels.panel import Panel
+from proxy.core.structured.panels.stored import Count, Digest, DigestOrNone, PanelId, Time
 
 COLD_S = 3_600.0
 """After such a pause no provider is expected to hold the prompt still: the longest life that is sold for a single
@@ -27,30 +30,29 @@ FRAME_BYTES = 300
 _FRONT = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A place in the client's conversation, counted without system messages: so many messages stand in front of it
     (``index``), and ``before`` is the digest of the last of them, by which it is checked; empty for index 0."""
 
-    index: int
-    before: bytes = b""
+    index: Count
+    before: DigestOrNone = b""
 
 
-@dataclass(frozen=True, slots=True)
-class PanelMemory:
-    """What a session remembers of one panel: the digest of what it shows, and when that last changed (``stamp_s``);
-    its place, None in front of the conversation, its ``rank`` among the panels of that place, and since when it stands
-    there; in how many of the ``seen`` requests it changed, and in how many others it was ``taken`` along. Times are
-    seconds since 1970."""
+class PanelMemory(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What a session remembers of one panel, and a store keeps: the digest of what it shows, and when that last changed
+    (``stamp_s``); its place, None in front of the conversation, its ``rank`` among the panels of that place, and since
+    when it stands there; in how many of the ``seen`` requests it changed, and in how many others it was ``taken``
+    along. Times are seconds since 1970. The order of the fields is that of the stored form."""
 
-    digest: bytes
-    stamp_s: float
+    id: PanelId
+    digest: Digest
+    stamp_s: Time
     place: Place | None = None
-    rank: int = 0
-    placed_s: float = 0.0
-    seen: int = 1
-    changes: int = 0
-    taken: int = 0
+    rank: Count = 0
+    placed_s: Time = 0.0
+    seen: Count = 1
+    changes: Count = 0
+    taken: Count = 0
 
     @property
     def changed_s(self) -> float:

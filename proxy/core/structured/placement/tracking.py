@@ -7,11 +7,11 @@ What the client says of a request holds for that request already: an item with o
 client calls modified, stands in active at once, and the tier that it left is written once and not twice.
 """
 
-from collections.abc import Collection, KeysView, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from proxy.core.layout.tiers import CACHED, ENTRY_N, Change, Classic, ClassicPolicy, Tier, Tracked
+from proxy.core.layout.tiers import ENTRY_N, Change, Classic, ClassicPolicy, Tier, Tracked
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.structured.blocks.file_block import block_digest, file_block
 from proxy.core.structured.context import StructuredContext
@@ -41,12 +41,13 @@ class HistoryItem:
     starts_group: bool = True
 
 
-class ContextTracker:
-    """The stability of one conversation's items; it holds digests, counts and paths, never a text."""
+class ContextTracker(Classic):
+    """The stability of one conversation's items, by the keys ``file:PATH``, ``symbol:PATH`` and ``history:INDEX``. It
+    holds digests, counts and paths, never a text."""
 
     def __init__(self, counter: TokenCounter, policy: ClassicPolicy | None = None) -> None:
+        super().__init__(policy)
         self._counter = counter
-        self._classic = Classic(policy)
         self._is_initialised = False
         # What tells that a text is the same is, of a file, the digest of its text, and of a symbol block Python's own
         # hash, which takes a tenth of a digest's time.
@@ -54,39 +55,9 @@ class ContextTracker:
         self._ahead: Blocks = {}
 
     @property
-    def policy(self) -> ClassicPolicy:
-        """The flags of the rules. They may be set at any time and hold from then on."""
-        return self._classic.policy
-
-    @policy.setter
-    def policy(self, policy: ClassicPolicy) -> None:
-        self._classic.policy = policy
-
-    @property
     def size_bytes(self) -> int:
         """An estimate of the memory that the tracker takes."""
-        return sum(_ITEM_BYTES + 2 * len(key) for keys in (self._classic.tracked, self._ahead) for key in keys)
-
-    @property
-    def tracked(self) -> KeysView[str]:
-        """The keys of all tracked items; a view, which changes with the tracker."""
-        return self._classic.tracked
-
-    def tier(self, key: str) -> Tier:
-        """The tier of ``file:PATH``, ``symbol:PATH`` or ``history:INDEX`` since the last answer; untracked: active."""
-        return self._classic.tier(key)
-
-    def n(self, key: str) -> int:
-        """How many answers in a row found the item unchanged; 0 where it is not tracked."""
-        return self._classic.n(key)
-
-    def mark_broken(self, tier: Tier) -> None:
-        """The tier's bytes changed for a reason outside of the items; kept until the next ``settle``."""
-        self._classic.mark_broken(tier)
-
-    def purge_history(self) -> list[Change]:
-        """Forget all turns, as after a compaction."""
-        return self._classic.purge_history()
+        return sum(_ITEM_BYTES + 2 * len(key) for keys in (self.tracked, self._ahead) for key in keys)
 
     def placement(self, context: StructuredContext, history: Sequence[HistoryItem], head_tokens: int = 0) -> Placement:
         """Where each item of a request stands. Files and turns that are not tracked are active; symbols that are not
@@ -107,7 +78,7 @@ class ContextTracker:
             tier: TierItems(_in_order(symbol_rows[tier]), _in_order(file_rows[tier]), tuple(turns[tier]))
             for tier in Tier
         }
-        return Placement(tiers, self._unmarked(sizes), counts, sizes)
+        return Placement(tiers, self.unmarked(sizes), counts, sizes)
 
     def settle(self, context: StructuredContext, history: Sequence[HistoryItem]) -> list[Change]:
         """Take a request into account that was answered and counts: once for each.
@@ -120,7 +91,7 @@ class ContextTracker:
         changes = self._depart(context, files, symbols, self._same_turns(history))
         changes += self._arrive(symbols, newcomers)
         for tier in sorted(context.broken):
-            self._classic.mark_broken(tier)
+            self.mark_broken(tier)
         modified = {kind + path for path in context.modified for kind in (FILE, SYMBOL)}
         listed = [Tracked(one[0], one[2], self._tokens(one)) for one in self._counted([*files, *symbols], modified)]
         listed += [
@@ -128,7 +99,7 @@ class ContextTracker:
             for index, turn in enumerate(history)
         ]
         self._remember(context, files, symbols)
-        return changes + self._classic.update(listed, self._classic.tracked, modified)
+        return changes + self.update(listed, self.tracked, modified)
 
     def unknown_chars(self, context: StructuredContext) -> int:
         """The length of all texts whose blocks have not been read yet."""
@@ -181,7 +152,7 @@ class ContextTracker:
     def _tokens(self, shown: _Shown) -> int:
         """Tokens of the item's block. They are counted only where the block has changed."""
         key, path, digest, text = shown
-        item = self._classic.get(key)
+        item = self.get(key)
         if item is not None and item.digest == digest:
             return item.tokens
         known = self._counter.known(digest)
@@ -192,7 +163,7 @@ class ContextTracker:
     def _newcomers(self, context: StructuredContext, symbols: Sequence[_Shown]) -> dict[str, tuple[int, Tier]]:
         """The symbols that are not tracked, by path: their rank among what enters their tier, and the tier. They stand
         in the order in which they enter."""
-        known, removed = self._classic.tracked, context.removed
+        known, removed = self.tracked, context.removed
         new = [(rank, one) for rank, one in enumerate(symbols) if one[0] not in known or one[1] in removed]
         if self._is_initialised:
             return {one[1]: (rank, self._newcomers_tier(context, one[1])) for rank, one in new}
@@ -204,7 +175,7 @@ class ContextTracker:
 
     def _newcomers_tier(self, context: StructuredContext, path: str) -> Tier:
         """Active for what was selected so far, and for what the client calls modified."""
-        is_deselected = self._classic.get(FILE + path) is not None and path not in context.removed
+        is_deselected = self.get(FILE + path) is not None and path not in context.removed
         return Tier.ACTIVE if is_deselected or path in context.modified else Tier.L3
 
     def _rows(
@@ -219,7 +190,7 @@ class ContextTracker:
         # Lists by the number of the tier: an enumeration as a key would take a third of the time.
         rows: list[list[tuple[int, str]]] = [[] for _ in Tier]
         tokens = [0] * len(rows)
-        items, removed, modified = self._classic.items, context.removed, context.modified
+        items, removed, modified = self.items, context.removed, context.modified
         for index, one in enumerate(shown):
             key, path, digest, _ = one
             item = None if path in removed else items.get(key)
@@ -248,17 +219,17 @@ class ContextTracker:
         found: dict[Tier, list[int]] = {tier: [] for tier in Tier}
         keys = [f"{HISTORY}{index}" for index in range(len(history))]
         for start, end in _groups(history):
-            own = [self._classic.tier(key) for key in keys[start : min(end, same)]]
+            own = [self.tier(key) for key in keys[start : min(end, same)]]
             least = Tier.ACTIVE if end > same else max(least, *own)
             found[least] += range(start, end)
             sizes[least] += sum(turn.tokens for turn in history[start:end])
-        counts |= {key: self._classic.n(key) for key in keys[:same]}
+        counts |= {key: self.n(key) for key in keys[:same]}
         return found
 
     def _same_turns(self, history: Sequence[HistoryItem]) -> int:
         """How many of the oldest turns are tracked with the same bytes."""
         for index, turn in enumerate(history):
-            item = self._classic.get(f"{HISTORY}{index}")
+            item = self.get(f"{HISTORY}{index}")
             if item is None or item.digest != turn.digest:
                 return index
         return len(history)
@@ -271,8 +242,8 @@ class ContextTracker:
         gone = [(kind + path, "removed") for path in sorted(context.removed) for kind in (FILE, SYMBOL)]
         shown = {one[0] for one in (*files, *symbols)}
         selected = {file.path for file in context.files if file.is_selected}
-        missing = [key for key in self._classic.tracked - shown if not key.startswith(HISTORY)]
-        for key in sorted(missing, key=self._classic.entered):
+        missing = [key for key in self.tracked - shown if not key.startswith(HISTORY)]
+        for key in sorted(missing, key=self.entered):
             is_file = key.startswith(FILE)
             if key[len(FILE if is_file else SYMBOL) :] in selected:
                 # A selected file that cannot be read is not sent, and waits where it stands.
@@ -281,8 +252,8 @@ class ContextTracker:
                 gone.append((key, "deselected"))
             elif context.symbols:
                 gone.append((key, "no longer listed"))
-        found = [self._classic.remove(key, reason) for key, reason in gone]
-        purged = self._classic.purge_history(turns) if self._classic.get(f"{HISTORY}{turns}") is not None else []
+        found = [self.remove(key, reason) for key, reason in gone]
+        purged = self.purge_history(turns) if self.get(f"{HISTORY}{turns}") is not None else []
         return [change for change in found if change is not None] + purged
 
     def _arrive(self, symbols: Sequence[_Shown], newcomers: Mapping[str, tuple[int, Tier]]) -> list[Change]:
@@ -294,9 +265,9 @@ class ContextTracker:
             if tier is Tier.ACTIVE:
                 continue
             if self._is_initialised:
-                changes.append(self._classic.place(Tracked(one[0], one[2], self._tokens(one)), tier))
+                changes.append(self.place(Tracked(one[0], one[2], self._tokens(one)), tier))
             else:
-                self._classic.seed(Tracked(one[0], b"", self._tokens(one)), tier)
+                self.seed(Tracked(one[0], b"", self._tokens(one)), tier)
         self._is_initialised = self._is_initialised or bool(symbols)
         return changes
 
@@ -308,7 +279,7 @@ class ContextTracker:
         return [one for one in shown if one[0] in modified or not self._leaves(one)]
 
     def _leaves(self, one: _Shown) -> bool:
-        item = self._classic.get(one[0])
+        item = self.get(one[0])
         return item is not None and item.tier is Tier.ACTIVE and item.n >= ENTRY_N[Tier.L3] and item.digest == one[2]
 
     def _remember(self, context: StructuredContext, files: Sequence[_Shown], symbols: Sequence[_Shown]) -> None:
@@ -320,11 +291,6 @@ class ContextTracker:
         sources = {file.path: file.digest for file in context.selected()}
         self._blocks = kept | {key: (sources[path], digest) for key, path, digest, _ in files}
         self._ahead = {}
-
-    def _unmarked(self, sizes: Mapping[Tier, int]) -> frozenset[Tier]:
-        if self.policy.underfill != "unmark":
-            return frozenset()
-        return frozenset(tier for tier in CACHED if sizes[tier] < self.policy.target_tokens)
 
 
 def _in_order(rows: list[tuple[int, str]]) -> tuple[str, ...]:

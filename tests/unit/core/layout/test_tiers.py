@@ -229,10 +229,11 @@ class TestUnderfill:
         tracker = self.small("unmark")
         assert tracker.update(pieces("a")) == []
         assert tracker.tier("a") is Tier.L1
-        assert tracker.unmarked() == {Tier.L0, Tier.L1, Tier.L2, Tier.L3}
+        assert tracker.unmarked(tracker.tokens()) == {Tier.L0, Tier.L1, Tier.L2, Tier.L3}
         put(tracker, "b", 900, Tier.L1, 9)
-        assert tracker.unmarked() == {Tier.L0, Tier.L2, Tier.L3}
-        assert self.small("demote").unmarked() == frozenset()
+        assert tracker.unmarked(tracker.tokens()) == {Tier.L0, Tier.L2, Tier.L3}
+        demoting = self.small("demote")
+        assert demoting.unmarked(demoting.tokens()) == frozenset()
 
     @pytest.mark.parametrize("tier", [Tier.L3, Tier.L2, Tier.L1])
     @pytest.mark.parametrize("count", ["response", "cascade"])
@@ -255,9 +256,9 @@ class TestSeeds:
     def test_a_piece_is_as_large_as_it_was_last_measured(self) -> None:
         tracker = Classic(ClassicPolicy(target_tokens=500))
         tracker.seed(piece("a", tokens=100), Tier.L1)
-        assert Tier.L1 in tracker.unmarked()
+        assert Tier.L1 in tracker.unmarked(tracker.tokens())
         tracker.update([piece("a", tokens=900)])
-        assert Tier.L1 not in tracker.unmarked()
+        assert Tier.L1 not in tracker.unmarked(tracker.tokens())
 
     def test_the_first_measurement_never_demotes(self) -> None:
         tracker = Classic(FREE)

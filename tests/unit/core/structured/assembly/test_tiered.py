@@ -53,7 +53,6 @@ def test_every_tier_ends_at_a_marker_behind_its_files() -> None:
     context, placement = every_tier()
     found = tiered_assembly(context, talk_of(), placement, TEXTS)
 
-    assert found.breakpoints == (0, 1, 3, 5)
     assert marked_in(found) == [0, 1, 3, 5]
     assert [block.marks for block in found.blocks] == [(0,), (0,), (0,), (0,), ()]
 
@@ -67,14 +66,14 @@ def test_every_tier_with_history_ends_at_a_marker_on_its_last_question() -> None
         *["user", "assistant", "user", "assistant"] * 3,
         "user",
     ]  # fmt: skip
-    assert [texts_in(found)[index] for index in found.breakpoints] == ["q0", "q1", "q2", "q3"]
+    assert [texts_in(found)[index] for index in marked_in(found)] == ["q0", "q1", "q2", "q3"]
     assert sent(found)[0]["content"].endswith(fenced("L0.py"))
 
 
 @pytest.mark.parametrize(("slots", "tiers"), [(4, (0, 1, 3, 5)), (2, (3, 5)), (1, (5,)), (0, ()), (-1, ())])
 def test_where_slots_are_few_the_most_stable_tiers_go_without(slots: int, tiers: tuple[int, ...]) -> None:
     context, placement = every_tier()
-    assert tiered_assembly(context, talk_of(), placement, TEXTS, slots=slots).breakpoints == tiers
+    assert marked_in(tiered_assembly(context, talk_of(), placement, TEXTS, slots=slots)) == list(tiers)
 
 
 def test_a_tier_that_is_too_small_has_no_marker() -> None:
@@ -82,7 +81,6 @@ def test_a_tier_that_is_too_small_has_no_marker() -> None:
     small = Placement(placement.tiers, frozenset({Tier.L1, Tier.L3}))
     found = tiered_assembly(context, talk_of(), small, TEXTS)
 
-    assert found.breakpoints == (0, 3)
     assert marked_in(found) == [0, 3]
     assert len(found.messages) == len(tiered_assembly(context, talk_of(), placement, TEXTS).messages)
 
@@ -92,7 +90,6 @@ def test_without_markers_the_texts_are_the_same() -> None:
     with_marks = tiered_assembly(context, talk_of(4), placement, TEXTS)
     without = tiered_assembly(context, talk_of(4), placement, TEXTS, Dialect.NONE)
 
-    assert without.breakpoints == ()
     assert marked_in(without) == []
     assert texts_in(without) == texts_in(with_marks)
     assert [type(message["content"]) for message in sent(without)] == [str] * len(without.messages)
@@ -113,7 +110,7 @@ def test_a_tier_of_tool_calls_ends_at_a_marker_on_the_result() -> None:
     )
 
     assert sent(found)[3] == {**result("2", "r"), **MARK}
-    assert found.breakpoints == (3,)
+    assert marked_in(found) == [3]
 
 
 def test_where_no_message_of_a_tier_may_carry_a_marker_it_stands_in_front_of_the_tier() -> None:
@@ -121,9 +118,9 @@ def test_where_no_message_of_a_tier_may_carry_a_marker_it_stands_in_front_of_the
     placement = placed(unmarked=(Tier.L0,), L0=TierItems(history=(0,)), L1=TierItems(history=(1, 2, 3)))
     found = tiered_assembly(StructuredContext(), conversation_of(*turns), placement, TEXTS)
 
-    assert found.breakpoints == (1,)
+    assert marked_in(found) == [1]
     both = Placement(placement.tiers)
-    assert tiered_assembly(StructuredContext(), conversation_of(*turns), both, TEXTS).breakpoints == (1,)
+    assert marked_in(tiered_assembly(StructuredContext(), conversation_of(*turns), both, TEXTS)) == [1]
 
 
 def test_the_clients_own_markers_are_taken_out() -> None:
@@ -155,7 +152,7 @@ def test_a_request_without_anything_is_the_clients_own() -> None:
 
     assert found.messages == (question.prompt[0].raw,)
     assert found.empty_tiers == 4
-    assert found.breakpoints == ()
+    assert marked_in(found) == []
 
 
 def test_without_any_turn_the_last_message_is_the_context_and_not_its_acknowledgement() -> None:
@@ -254,10 +251,10 @@ def test_whatever_is_placed_each_content_is_in_one_place_and_markers_are_few(
     assert {name for name in shown(found) if not name.startswith(("<diff", "<l", "<p"))} == expected
     assert set(shown(found).values()) <= {1}
     assert shown(found) == shown(flat_assembly(context, conversation))
-    assert found.breakpoints == tuple(marked_in(found))
-    assert len(found.breakpoints) <= slots
+    assert [len(block.marks) for block in found.blocks] == [len(marked_in(Assembly((one,)))) for one in found.blocks]
+    assert len(marked_in(found)) <= slots
     assert found.body().count(b'"cache_control":') + found.body().count(b'"prompt_cache_breakpoint":') == len(
-        found.breakpoints
+        marked_in(found)
     )
 
 
@@ -318,7 +315,7 @@ def test_no_message_makes_it_fail(
     context = StructuredContext(files=(a_file("a.py"),), legend="c", images=("data:,x",) if has_images else ())
     found = tiered_assembly(context, conversation, placement, TEXTS, dialect)
 
-    assert len(found.breakpoints) <= 4
+    assert len(marked_in(found)) <= 4
     turns = [item for _, item in found.items() if item.kind in (Kind.SYSTEM, Kind.HISTORY, Kind.PROMPT)]
     assert len(turns) == len(raws)
     unread = [raw for raw in raws if raw and not raw.startswith(b"{")]

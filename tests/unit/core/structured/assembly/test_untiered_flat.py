@@ -30,7 +30,7 @@ def test_the_order_is_system_tree_pages_review_files_history_prompt() -> None:
     assert [block.name for block in found.blocks] == ["system", "tree", "urls", "review", "files", "history", "prompt"]
     assert {block.tier for block in found.blocks} == {Tier.ACTIVE}
     assert texts_in(found)[0] == f"Be kind.\n\n{TEXTS.repository_map}c=class\n\nb:"
-    assert found.breakpoints == ()
+    assert not any(block.marks for block in found.blocks)
     assert b"cache_control" not in found.body()
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.form.paths import MOST_PATH_CHARS, UncleanPath, check_distinct, clean_path, clean_paths
+from proxy.core.structured.form.paths import MOST_PATH_CHARS, check_distinct, clean_path, clean_paths
 from proxy.errors import InvalidRequest
 from tests.examples import sampled
 from tests.growth import assert_linear
@@ -37,7 +37,7 @@ from tests.growth import assert_linear
     ],
 )
 def test_a_path_is_resolved_by_its_text_alone(path: str, clean: str) -> None:
-    assert clean_path(path) == clean
+    assert clean_path(path, "p") == clean
     assert clean_paths(["b", path], "p") == ("b", clean)
 
 
@@ -67,8 +67,8 @@ def test_a_path_is_resolved_by_its_text_alone(path: str, clean: str) -> None:
     ],
 )
 def test_a_path_that_names_no_file_of_the_client_is_refused(path: str, code: str) -> None:
-    with pytest.raises(UncleanPath):
-        clean_path(path)
+    with pytest.raises(InvalidRequest):
+        clean_path(path, "p")
     with pytest.raises(InvalidRequest) as refused:
         clean_paths(["good", path], "stratiform.files", ".path")
     assert (refused.value.param, refused.value.code) == ("stratiform.files[1].path", code)
@@ -86,10 +86,10 @@ names = st.text(st.sampled_from("ab.:\\/ C\n\0é\u2028") | st.characters(), max_
 @given(names)
 def test_a_clean_path_has_nothing_to_resolve(path: str) -> None:
     try:
-        clean = clean_path(path)
-    except UncleanPath:
+        clean = clean_path(path, "p")
+    except InvalidRequest:
         return
-    assert clean == clean_path(clean) == posixpath.normpath(clean)
+    assert clean == clean_path(clean, "p") == posixpath.normpath(clean)
     assert "\\" not in clean
     assert not clean.startswith("../")
     assert clean.splitlines() == [clean]
@@ -99,16 +99,16 @@ def test_a_clean_path_has_nothing_to_resolve(path: str) -> None:
 def test_many_paths_are_read_as_each_of_them_is(paths: list[str]) -> None:
     """The quick look at all of them agrees with the rules for one."""
     good = 0
-    with suppress(UncleanPath):
+    with suppress(InvalidRequest):
         for path in paths:
-            clean_path(path)
+            clean_path(path, "p")
             good += 1
     if good < len(paths):
         with pytest.raises(InvalidRequest) as refused:
             clean_paths(paths, "p")
         assert refused.value.param == f"p[{good}]"
         return
-    assert clean_paths(paths, "p") == tuple(map(clean_path, paths))
+    assert clean_paths(paths, "p") == tuple([clean_path(path, "p") for path in paths])
 
 
 def test_two_equal_paths_are_refused_with_both_places() -> None:
@@ -125,8 +125,8 @@ def test_paths_are_resolved_in_linear_time(part: str) -> None:
     def resolve(paths: list[str]) -> None:
         for path in paths:
             try:
-                clean_path(path)
-            except UncleanPath:
+                clean_path(path, "p")
+            except InvalidRequest:
                 continue
 
     assert_linear(resolve, lambda size: [(part * MOST_PATH_CHARS)[:4000] + "x"] * size, 200)

@@ -24,8 +24,8 @@ def test_a_board_is_a_value_and_an_unchanged_panel_keeps_its_memory() -> None:
     second = refreshed(first, [a_panel()], progress("u0 a0 u1"), 200)
 
     assert Board() == Board(panels={}, prompts={}, is_begun=False)
-    assert first.panels == {"A": PanelMemory(a_panel().digest, 100.0, None, placed_s=100.0)}
-    assert second.panels == {"A": PanelMemory(a_panel().digest, 100.0, None, placed_s=100.0, seen=2)}
+    assert first.panels == {"A": PanelMemory("A", a_panel().digest, 100.0, None, placed_s=100.0)}
+    assert second.panels == {"A": PanelMemory("A", a_panel().digest, 100.0, None, placed_s=100.0, seen=2)}
     assert first.is_begun
     assert len(first.prompts) == 1
     assert list(second.prompts) == [0, 2]
@@ -102,7 +102,7 @@ def test_the_conversation_is_not_remembered_and_what_is_not_sent_is_forgotten() 
 
 
 def test_a_panel_that_the_board_has_never_seen_stands_in_front_since_an_unknown_time() -> None:
-    assert Board().memory(a_panel()) == PanelMemory(b"", 0.0, None)
+    assert Board().memory(a_panel()) == PanelMemory("A", b"", 0.0, None)
 
 
 def test_the_times_of_prompts_are_bounded_and_half_of_them_go_at_once() -> None:

@@ -12,11 +12,11 @@ from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.messages.turn import Turn
 from proxy.core.structured.panels.board import Board, refreshed
 from proxy.core.structured.panels.fitting import Wants, fitted
-from proxy.core.structured.panels.inlay import Inlay, SentTurns, chronological_inlay, original_inlay
+from proxy.core.structured.panels.inlay import Inlay, inlay_of
 from proxy.core.structured.panels.pairs import MOST_ID_CHARS, call_id, footer_pair, panel_pair, with_plain_ids
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.progress import Progress
-from tests.panels import START_S, TEXTS, message, wire
+from tests.panels import START_S, TEXTS, message, unchanged, wire
 
 A, B = Panel("A", "own", "a", "1"), Panel("B", "own", "b", "1")
 ALL = Wants(begins_with_user=True, answers_results=True, plain_ids=True)
@@ -27,30 +27,30 @@ def turns_of(*names: str) -> tuple[Turn, ...]:
     return conversation.turns
 
 
-def inlay_of(*names: str, is_chronological: bool = True, repeat: str = "") -> tuple[Inlay, tuple[Turn, ...]]:
+def inlaid(*names: str, is_chronological: bool = True, repeat: str = "") -> tuple[Inlay, tuple[Turn, ...]]:
     """The inlay of the last request of a session in which B changes with each message, and A never."""
     board = Board()
     for index in range(1, len(names) + 1):
         progress = Progress.of(Conversation.of([message(name) for name in names[:index]]))
         board = refreshed(board, [A, replace(B, content=str(index))], progress, START_S + 30 * index)
     turns = turns_of(*names)
-    order = chronological_inlay if is_chronological else original_inlay
-    return order([A, replace(B, content=str(len(names)))], board, SentTurns.unchanged(turns), TEXTS, repeat), turns
+    panels = [A, replace(B, content=str(len(names)))]
+    return inlay_of(panels, board, unchanged(turns), TEXTS, repeat, is_chronological=is_chronological), turns
 
 
 def said(inlay: Inlay, turns: Sequence[Turn]) -> list[str]:
     """Each message by its role, what is added in capitals."""
-    bodies = [json.loads(raw) for raw in wire(inlay, SentTurns.unchanged(turns))]
+    bodies = [json.loads(raw) for raw in wire(inlay, unchanged(turns))]
     return [body["role"].upper() if body["content"] == TEXTS.ok else body["role"] for body in bodies]
 
 
 def test_where_nothing_is_wanted_the_inlay_is_the_same() -> None:
-    inlay, turns = inlay_of("u0", "a0", "u1")
+    inlay, turns = inlaid("u0", "a0", "u1")
     assert fitted(inlay, turns, Wants(), "ok") is inlay
 
 
 def test_a_user_speaks_first_in_front_of_panels() -> None:
-    inlay, turns = inlay_of("u0", is_chronological=False)
+    inlay, turns = inlaid("u0", is_chronological=False)
     assert said(fitted(inlay, turns, Wants(begins_with_user=True), "ok"), turns)[:2] == ["USER", "assistant"]
     assert said(fitted(Inlay(), turns, Wants(begins_with_user=True), "ok"), turns) == ["user"]
 
@@ -65,13 +65,13 @@ def test_a_user_speaks_first_in_front_of_panels() -> None:
     ],
 )
 def test_the_assistant_answers_a_panel_where_the_user_speaks_next(names: tuple[str, ...], end: list[str]) -> None:
-    inlay, turns = inlay_of(*names)
+    inlay, turns = inlaid(*names)
     assert said(fitted(inlay, turns, Wants(answers_results=True), "ok"), turns)[-len(end) :] == end
 
 
 @pytest.mark.parametrize("is_chronological", [False, True])
 def test_the_assistant_answers_panels_in_front_of_the_repeated_system_text(is_chronological: bool) -> None:
-    inlay, turns = inlay_of("u0", is_chronological=is_chronological, repeat="rules")
+    inlay, turns = inlaid("u0", is_chronological=is_chronological, repeat="rules")
     roles = said(fitted(inlay, turns, Wants(answers_results=True), "ok"), turns)
     assert roles[-6:] == ["tool", "ASSISTANT", "user", "assistant", "user", "user"]
 
@@ -84,8 +84,8 @@ def test_no_user_speaks_behind_a_panel_and_all_else_stays(
     talk: list[tuple[str, ...]], end: tuple[str, ...], is_chronological: bool
 ) -> None:
     names = [f"{letter}{n}" for n, turn in enumerate([*talk, end]) for letter in turn]
-    inlay, turns = inlay_of(*names, is_chronological=is_chronological)
-    sent = SentTurns.unchanged(turns)
+    inlay, turns = inlaid(*names, is_chronological=is_chronological)
+    sent = unchanged(turns)
     bodies = [json.loads(raw) for raw in wire(fitted(inlay, turns, ALL, "ok"), sent)]
     own = {json.loads(turn.raw).get("tool_call_id") for turn in turns}
     for before, after in zip(bodies, bodies[1:], strict=False):

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.panels.board import Board, refreshed
-from proxy.core.structured.panels.inlay import Inlay, SentTurns, chronological_inlay, original_inlay
+from proxy.core.structured.panels.inlay import Inlay, SentTurns, inlay_of
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.progress import Progress
 from tests.growth import assert_linear
-from tests.panels import START_S, TEXTS, wire
+from tests.panels import START_S, TEXTS, unchanged, wire
 
 Talk = list[bytes]
 JSON = st.recursive(
@@ -34,9 +34,9 @@ def panels_of(count: int, content: str = "1", header: str = "") -> list[Panel]:
 def shown(panels: Sequence[Panel], board: Board, messages: Talk) -> tuple[Board, Inlay, SentTurns]:
     conversation = Conversation.of(messages)
     board = refreshed(board, panels, Progress.of(conversation), START_S)
-    sent = SentTurns.unchanged(conversation.turns)
-    original_inlay(panels, board, sent, TEXTS, "Be kind.")
-    return board, chronological_inlay(panels, board, sent, TEXTS, "Be kind."), sent
+    sent = unchanged(conversation.turns)
+    inlay_of(panels, board, sent, TEXTS, "Be kind.", is_chronological=False)
+    return board, inlay_of(panels, board, sent, TEXTS, "Be kind.", is_chronological=True), sent
 
 
 def begun(panels: Sequence[Panel], messages: Talk) -> Board:
@@ -102,7 +102,7 @@ def test_a_huge_header_is_a_line_of_the_result() -> None:
 
 def test_calls_that_a_client_has_written_itself_are_messages_like_any_other() -> None:
     """The conversation has what the proxy would write for a panel; the panel is shown beside it all the same."""
-    forged = wire(shown(panels_of(1), Board(), [SAME])[1], SentTurns.unchanged(()))
+    forged = wire(shown(panels_of(1), Board(), [SAME])[1], unchanged(()))
     _, inlay, sent = shown(panels_of(1), begun(panels_of(1), [SAME]), [SAME, *forged, SAME])
 
     found = wire(inlay, sent)
@@ -129,8 +129,8 @@ def test_no_text_is_too_odd_to_be_sent(content: str, system: str) -> None:
     conversation = Conversation.of([SAME])
     panels = panels_of(1, content, content.replace("\n", " "))
     board = refreshed(Board(), panels, Progress.of(conversation), START_S)
-    inlay = original_inlay(panels, board, SentTurns.unchanged(conversation.prompt), TEXTS, system)
+    inlay = inlay_of(panels, board, unchanged(conversation.prompt), TEXTS, system, is_chronological=False)
 
-    messages = [json.loads(raw) for raw in wire(inlay, SentTurns.unchanged(()))]
+    messages = [json.loads(raw) for raw in wire(inlay, unchanged(()))]
     assert messages[1]["content"].endswith(f" =======\n{content}")
     assert any(body["content"].endswith(system) for body in messages if body["role"] == "user")

@@ -10,10 +10,10 @@ import pytest
 
 from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.panels.board import Board, refreshed
-from proxy.core.structured.panels.inlay import Inlay, SentTurns, chronological_inlay, original_inlay
+from proxy.core.structured.panels.inlay import Inlay, SentTurns, inlay_of
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.progress import Progress
-from tests.panels import SHORT_S, START_S, TEXTS, message, notation, wire
+from tests.panels import SHORT_S, START_S, TEXTS, message, notation, unchanged, wire
 from tests.talk import user
 
 VECTORS = Path(__file__).parent / "panels.vectors"
@@ -75,13 +75,16 @@ def play(vector: Vector) -> Sent:
         progress = Progress.of(conversation, has_thinking=has_thinking)
         board = refreshed(board, panels, progress, time_of(time))
     turns = conversation.turns
-    sent = SentTurns.unchanged(turns)
+    sent = unchanged(turns)
     if origins := [int(word) for word in vector.words("origins")]:
         made = Conversation.of([MADE]).prompt[0]
         sent = SentTurns([made if i < 0 else turns[i] for i in origins], origins)
     repeat = " ".join(vector.lines.get("repeat", ()))
-    orders = {"original": original_inlay, "chronological": chronological_inlay}
-    return Sent({name: order(panels, board, sent, TEXTS, repeat) for name, order in orders.items()}, sent)
+    inlays = {
+        name: inlay_of(panels, board, sent, TEXTS, repeat, is_chronological=is_chronological)
+        for name, is_chronological in (("original", False), ("chronological", True))
+    }
+    return Sent(inlays, sent)
 
 
 def of(*keys: str) -> list[Vector]:

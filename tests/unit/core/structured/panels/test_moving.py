@@ -7,11 +7,11 @@ from proxy.core.layout.tiers import Tier
 from proxy.core.structured.blocks.blocks import Block
 from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.panels.board import Board, refreshed
-from proxy.core.structured.panels.inlay import SentTurns, chronological_inlay
+from proxy.core.structured.panels.inlay import inlay_of
 from proxy.core.structured.panels.moving import moving
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.progress import Progress
-from tests.panels import message
+from tests.panels import message, unchanged
 
 PANELS = [Panel("A", "skill", "", "x"), Panel("B", "console", "", "y")]
 HEAD = Block(Tier.ACTIVE, "system", (), (b"{}", b"{}"))
@@ -21,7 +21,7 @@ NOW = 1_771_509_600.0
 def test_panels_footer_and_times_are_named_by_their_place_and_what_changes_often_is_least_likely_to_stay() -> None:
     talk = Conversation.of([message("u0")])
     board = refreshed(Board(), PANELS, Progress.of(talk), NOW)
-    inlay = chronological_inlay(PANELS, board, SentTurns.unchanged(talk.prompt), load_panel_texts(), "Rules.")
+    inlay = inlay_of(PANELS, board, unchanged(talk.prompt), load_panel_texts(), "Rules.", is_chronological=True)
     blocks = [HEAD, *inlay.front, *inlay.within[0], Block(Tier.ACTIVE, "prompt", (), (talk.prompt[0].raw,))]
     messages = [json.loads(raw) for block in blocks for raw in block.messages]
 

@@ -21,7 +21,7 @@ A, B, C = (Panel(name, "file", "", "x" * 100) for name in "ABC")
 
 
 def memory(rank: int, index: int | None = None, **fields: int) -> PanelMemory:
-    return PanelMemory(A.digest, 1.0, None if index is None else Place(index), rank, **fields)
+    return PanelMemory(A.id, A.digest, 1.0, None if index is None else Place(index), rank, **fields)
 
 
 def test_what_is_large_weighs_more_than_what_is_small() -> None:

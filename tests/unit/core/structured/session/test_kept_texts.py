@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.client import review_digest
 from proxy.core.structured.context import Review
 from proxy.core.structured.form.form import StructuredForm, read_form, text_digest
-from proxy.core.structured.form.review import NamedReview, SentReview, review_digest
+from proxy.core.structured.form.review import NamedReview, SentReview
 from proxy.core.structured.session.kept_texts import (
     MOST_TEXT_BYTES,
     MOST_UTF8_BYTES,

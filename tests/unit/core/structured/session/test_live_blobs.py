@@ -21,7 +21,7 @@ D = b"d" * 16
 NOTHING = LiveState()
 STATE = LiveState(
     Board(
-        {"todo": PanelMemory(D, 1.5, Place(3, D), 1, 1.5, 9, 2), "tree": PanelMemory(D, 1.0)},
+        {"todo": PanelMemory("todo", D, 1.5, Place(3, D), 1, 1.5, 9, 2), "tree": PanelMemory("tree", D, 1.0)},
         {0: (D, 1.0), 4: (D, 7.0)},
         is_begun=True,
         last_s=8.0,
@@ -133,7 +133,7 @@ def test_what_is_too_large_is_neither_written_nor_read() -> None:
 
 
 def test_the_longest_board_has_room() -> None:
-    panels = {f"history_{n}": PanelMemory(D, 1e9, Place(n, D), n, 1e9, n, n, n) for n in range(1_000)}
+    panels = {f"history_{n}": PanelMemory(f"history_{n}", D, 1e9, Place(n, D), n, 1e9, n, n, n) for n in range(1_000)}
     board = Board(panels, {n: (D, 1e9) for n in range(MOST_PROMPTS)}, is_begun=True, last_s=1e9)
     assert unpacked({Part.BOARD: packed(LiveState(board), Part.BOARD)}).board == board
 

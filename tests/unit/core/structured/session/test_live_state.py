@@ -47,16 +47,16 @@ def test_nothing_is_made_up(one: LiveState, two: LiveState) -> None:
 
 
 def test_the_later_board_counts_and_what_it_shows_no_longer_is_forgotten() -> None:
-    same, gone = PanelMemory(OLD, 1.0, PLACE), PanelMemory(NEW, 2.0)
+    same, gone = PanelMemory("same", OLD, 1.0, PLACE), PanelMemory("gone", NEW, 2.0)
     later = state(5.0, same=same)
     both = merged(state(4.0, same=same, gone=gone), later)
     assert both == later
 
 
 def test_a_panel_keeps_the_newer_stamp_of_a_request_at_the_same_time() -> None:
-    seen, moved = PanelMemory(NEW, 4.0, PLACE), PanelMemory(OLD, 1.0, PLACE, 0, 4.0)
-    old = PanelMemory(OLD, 1.0)
-    both = merged(state(4.0, seen=seen, moved=moved), state(5.0, seen=old, moved=old))
+    seen, moved = PanelMemory("seen", NEW, 4.0, PLACE), PanelMemory("moved", OLD, 1.0, PLACE, 0, 4.0)
+    old = state(5.0, seen=PanelMemory("seen", OLD, 1.0), moved=PanelMemory("moved", OLD, 1.0))
+    both = merged(state(4.0, seen=seen, moved=moved), old)
     assert both.board.panels == {"seen": seen, "moved": moved}
     assert both.board.prompts == {0: (OLD, 5.0)}
 

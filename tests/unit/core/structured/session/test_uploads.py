@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.client import review_digest
 from proxy.core.structured.context import ContextFile, Review
 from proxy.core.structured.form.form import StructuredForm, read_form, text_digest
-from proxy.core.structured.form.review import ReviewChange, review_digest
+from proxy.core.structured.form.review import ReviewChange
 from proxy.core.structured.session.uploads import ResolvedForm, Uploads, content_bytes
 from proxy.errors import MissingContent
 from tests.examples import sampled
