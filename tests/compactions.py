@@ -11,7 +11,8 @@ import orjson
 
 from proxy.app.context_texts import load_compaction_texts
 from proxy.core.structured.history.compaction import Compaction, digest_of_known
-from proxy.core.structured.history.compaction_proposal import CompactionPrices, CompactionRules
+from proxy.core.structured.history.compaction_gain import CompactionPrices
+from proxy.core.structured.history.compaction_proposal import CompactionRules
 from proxy.core.structured.history.compaction_terms import CompactionTerms
 from proxy.core.structured.history.rules import RuledHistory, ruled
 from proxy.core.structured.messages.conversation import Conversation

@@ -15,8 +15,8 @@ from proxy.core.structured.history.compaction import Compaction, compacted
 from proxy.core.structured.history.compaction_attempts import MOST_FAILURES, CompactionAttempts
 from proxy.core.structured.history.compaction_call import call_body
 from proxy.core.structured.history.compaction_finding import read_finding
+from proxy.core.structured.history.compaction_gain import CompactionPrices
 from proxy.core.structured.history.compaction_proposal import (
-    CompactionPrices,
     CompactionProposal,
     CompactionRules,
     history_tokens,

@@ -82,7 +82,7 @@ class ContextAssembler:
         if chars > most:
             message = f"the selected files have {chars} characters; at most {most} are sent"
             raise PayloadTooLarge(message, param=f"{SECTION}.files")
-        named = request.form.session or hint
+        named = request.form.context.session or hint
         name = named or _name_of(request.conversation)
         session = self.sessions.begun(scope, name)
         return Resolved(request.sent, found, request.conversation, scope, name, session, bool(named), chars)
@@ -92,8 +92,8 @@ class ContextAssembler:
         a file has no map, and needs no legend for it. Any thread may call this."""
         form, session = resolved.found.form, resolved.session
         has_files = bool(resolved.found.files or session.shown)
-        if self._indexer is None or not form.has_repo_map or form.symbols or not has_files:
-            return SymbolMap(form.symbols, form.legend)
+        if self._indexer is None or not form.has_repo_map or form.context.symbols or not has_files:
+            return SymbolMap(form.context.symbols, form.context.legend)
         return self._indexer.index(resolved.found.files, session.aliases)
 
     def give_aliases(self, resolved: Resolved) -> None:

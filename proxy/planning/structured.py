@@ -161,11 +161,11 @@ class StructuredChats:
 
     async def _indexed(self, resolved: Resolved) -> SymbolMap:
         """The symbols; without an index, or where it fails, those that the client has sent."""
-        form = resolved.found.form
+        shown = resolved.found.form.context
         with suppress_and_log("context.index"):
             size = sum(len(file.text or "") + _BYTES_PER_FILE for file in resolved.found.files)
             return await self._indexing.run_large(size, partial(self.assembler.index, resolved))
-        return SymbolMap(form.symbols, form.legend)
+        return SymbolMap(shown.symbols, shown.legend)
 
     async def arrange(self, chat: AssembledChat, deployment: Deployment, mode: Mode) -> Arrangement:
         """How the request is planned for this deployment."""

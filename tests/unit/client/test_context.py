@@ -89,7 +89,7 @@ def test_files_without_text() -> None:
     context.show("b.py")
     context.set_symbols("b.py", "b.py:")
     assert context.body()["files"] == [{"path": "a.bin", "content": None, "selected": True}, {"path": "b.py"}]
-    assert [file.text for file in read(context.body()).files] == [None, None]
+    assert [file.text for file in read(context.body()).context.files] == [None, None]
     with pytest.raises(ValueError, match="surrogate"):
         context.select("c", "\ud800")
 
@@ -333,7 +333,7 @@ class Conversation(RuleBasedStateMachine):
                 continue
             self.context.delivered(body)
             assert {file.path: file.text for file in resolved.files} == self.shown
-            assert not resolved.form.removed & set(self.shown)
+            assert not resolved.form.context.removed & set(self.shown)
             return
         raise AssertionError("the last attempt has all contents")
 

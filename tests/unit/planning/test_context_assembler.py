@@ -163,7 +163,7 @@ def test_an_upstream_whose_cache_is_unknown_gets_no_markers() -> None:
 def test_a_surprise_of_ours_leaves_the_flat_assembly(caplog: pytest.LogCaptureFixture) -> None:
     subject = assembler()
     chat = assembled(subject, {"session": "s", "files": [selected()]})
-    del subject.sessions.session("key", "s").tracker._classic
+    del subject.sessions.session("key", "s").tracker.items
     with caplog.at_level(logging.ERROR, "stratiform"):
         found = arranged(subject, chat)
 

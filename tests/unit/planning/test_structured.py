@@ -117,7 +117,7 @@ def test_more_messages_than_are_read_are_refused_by_their_number() -> None:
     assert (found.value.param, found.value.code) == ("messages", "too_many_items")
     assert str(MOST_ELEMENTS) in str(found.value)
     most = [{"role": "user", "content": "q"}] * MOST_ELEMENTS
-    assert assemble(chats(Watch()), {"panels": []}, messages=most).conversation.prompt
+    assert assemble(chats(Watch()), {"panels": []}, messages=most).dialogue.conversation.prompt
 
 
 def test_large_contents_are_assembled_alike() -> None:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.context import ContextFile, Page, Review
+from proxy.core.structured.context import ContextFile, Page, Review, StructuredContext
 from proxy.core.structured.form.form_json import (
     MOST_FILES,
     MOST_URL_CHARS,
@@ -33,7 +33,7 @@ from proxy.core.structured.form.form_json import (
 )
 from proxy.core.structured.form.live_form import DetachWish, read_detach, read_metas, read_panels
 from proxy.core.structured.form.paths import check_distinct, clean_paths, refusal
-from proxy.core.structured.form.review import NamedReview, ReviewChange, ReviewField, SentReview, review_json
+from proxy.core.structured.form.review import FormReview, review_json
 from proxy.core.structured.history.metas import MessageMeta
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.wire.json_body import Unreadable, text_value
@@ -61,28 +61,20 @@ _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class StructuredForm:
-    """The fields of one request. Paths are clean, and stand once in ``files``, ``symbols`` and ``tree``. ``tree`` is
-    None where no tree is shown; where the client asks for the listed files it has their paths, in their order.
-    ``symbols`` and ``legend`` are empty, too, where the client wants no map of the repository (``has_repo_map`` says
-    so). A file without a text is named by the digest of one that was sent before, or by neither. ``is_flat``: the
-    client wants the flat assembly.
+    """The fields of one request. ``context`` is what it shows, but for the review: its paths are clean, and stand once
+    in ``files``, ``symbols`` and ``tree``. Where the client asks for the listed files as a tree, it has their paths, in
+    their order. ``symbols`` and ``legend`` are empty, too, where the client wants no map of the repository
+    (``has_repo_map`` says so). A file without a text is named by the digest of one that was sent before, or by neither.
+    ``drops_review``: the session's review ends. ``is_flat``: the client wants the flat assembly.
 
     ``metas`` are by the index of the request's message. ``has_history``: the client sends panels or metas, so that the
     rules of the history hold (``proxy.core.structured.history``); ``detach`` and ``compaction`` say which of the
     optional ones."""
 
-    files: tuple[ContextFile, ...] = ()
-    symbols: Mapping[str, str] = field(default_factory=dict)
-    legend: str = ""
-    tree: tuple[str, ...] | None = None
+    context: StructuredContext = StructuredContext()
     has_repo_map: bool = True
-    pages: tuple[Page, ...] = ()
-    review: ReviewField = ReviewChange.KEEP
-    images: tuple[str, ...] = ()
-    session: str = ""
-    removed: frozenset[str] = frozenset()
-    modified: frozenset[str] = frozenset()
-    broken: frozenset[Tier] = frozenset()
+    review: FormReview | None = None
+    drops_review: bool = False
     is_flat: bool = False
     panels: tuple[Panel, ...] = ()
     metas: Mapping[int, MessageMeta] = field(default_factory=dict)
@@ -128,19 +120,23 @@ def _form(form: FormJson) -> StructuredForm:
     removed = frozenset(clean_paths(form.removed or (), f"{NAME}.removed"))
     _check_removed(removed, paths, "files")
     _check_removed(removed, tuple(symbols), "symbols")
-    return StructuredForm(
+    context = StructuredContext(
         files=files,
         symbols=symbols if has_repo_map else {},
         legend=(form.legend or "") if has_repo_map else "",
         tree=tree if has_repo_map else None,
-        has_repo_map=has_repo_map,
         pages=tuple(_page(each, f"{NAME}.urls[{n}]") for n, each in enumerate(form.urls or ())),
-        review=_review(form),
         images=tuple(_url(each, f"{NAME}.images[{n}]") for n, each in enumerate(form.images or ())),
         session=_line(form.session or "", f"{NAME}.session"),
         removed=removed,
         modified=frozenset(clean_paths(form.modified or (), f"{NAME}.modified")),
         broken=frozenset(Tier[name] for name in form.broken or ()),
+    )
+    return StructuredForm(
+        context=context,
+        has_repo_map=has_repo_map,
+        review=_review(form),
+        drops_review=form.review is None,
         is_flat=form.assembly == "flat",
         panels=read_panels(form.panels or (), f"{NAME}.panels"),
         metas=read_metas(form.messages_meta or (), f"{NAME}.messages_meta"),
@@ -264,12 +260,10 @@ def _page(found: UrlJson, param: str) -> Page:
     )
 
 
-def _review(form: FormJson) -> ReviewField:
+def _review(form: FormJson) -> FormReview | None:
     found = form.review
-    if found is None:
-        return ReviewChange.REMOVE
     if not isinstance(found, ReviewJson):
-        return ReviewChange.KEEP
+        return None
     param = f"{NAME}.review"
     sent = {name: getattr(found, name) for name in found.__struct_fields__}
     sent = {name: value for name, value in sent.items() if value is not UNSET}
@@ -277,7 +271,7 @@ def _review(form: FormJson) -> ReviewField:
         if len([value for value in sent.values() if value is not None]) > 1:
             message = f"'{param}' has a 'digest' and other fields beside it: send the digest or the other fields"
             raise InvalidRequest(message, param=f"{param}.digest", code="ambiguous_content")
-        return NamedReview(_digest(found.digest, f"{param}.digest"))
+        return FormReview(_digest(found.digest, f"{param}.digest"))
     diffs = found.reverse_diffs or {}
     paths = clean_paths(tuple(diffs), f"{param}.reverse_diffs")
     check_distinct(paths, f"{param}.reverse_diffs")
@@ -290,7 +284,7 @@ def _review(form: FormJson) -> ReviewField:
         reverse_diffs=dict(zip(paths, diffs.values(), strict=True)),
     )
     text = review_json(sent)
-    return SentReview(review, text_digest(text), text)
+    return FormReview(text_digest(text), review, text)
 
 
 def _url(url: str, param: str) -> str:

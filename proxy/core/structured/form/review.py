@@ -3,37 +3,18 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 
 from proxy.core.structured.context import Review
 
 
-class ReviewChange(Enum):
-    """What a request without a review of its own does to the session's review."""
-
-    KEEP = "keep"
-    REMOVE = "remove"
-
-
 @dataclass(frozen=True, slots=True)
-class SentReview:
-    """A review that stands in the request, and the digest by which later requests may name it. ``text`` is its JSON,
-    whose digest that is."""
-
-    review: Review
-    digest: str
-    text: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class NamedReview:
-    """A review that an earlier request has sent, named by its digest."""
+class FormReview:
+    """The field ``review`` of a request: a review, or the ``digest`` of one that an earlier request has sent, whose
+    ``review`` is then None. ``text`` is the JSON whose digest that is."""
 
     digest: str
-
-
-ReviewField = SentReview | NamedReview | ReviewChange
-"""The field ``review`` of a request."""
+    review: Review | None = None
+    text: str = field(default="", repr=False)
 
 
 def review_json(fields: Mapping[str, object]) -> str:
@@ -44,18 +25,6 @@ def review_json(fields: Mapping[str, object]) -> str:
     ``fields`` hold strings, arrays of strings, objects of strings and None.
     """
     return json.dumps(_ordered(fields), ensure_ascii=False, separators=(",", ":"))
-
-
-def retained(former: Review | None, sent: Review | ReviewChange) -> Review | None:
-    """The review of the session from this request on: one that is sent takes the former one's place, a removal leaves
-    none, and a request that does not speak of it changes nothing."""
-    match sent:
-        case ReviewChange.KEEP:
-            return former
-        case ReviewChange.REMOVE:
-            return None
-        case _:
-            return sent
 
 
 def _ordered(fields: Mapping[str, object]) -> dict[str, object]:

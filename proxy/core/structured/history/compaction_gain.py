@@ -7,43 +7,31 @@ WINDOW_SHARE = 0.85
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionGain:
-    """All amounts are in tokens at the plain input price.
+class CompactionPrices:
+    """What the decision goes by. ``read`` r and ``write`` w are what a token costs that is read from the cache, or
+    written to it, and ``output`` what a token of an answer costs, in input prices (r and w are 1 where nothing is
+    cached). ``requests`` is how many the conversation has had: it is expected to have as many again. ``prompt_tokens``
+    are those of the whole last request, ``max_input_tokens`` the most that the model reads, where that is known."""
 
-    ``dropped_tokens`` D are left out, ``summary_tokens`` s take their place, ``behind_tokens`` R stand behind them.
-    ``read`` r and ``write`` w are what a token costs that is read from the cache, or written to it, in input prices
-    (both are 1 where nothing is cached). ``call_tokens`` is what the call costs that writes the summary. ``requests`` h
-    is how many further requests the conversation is expected to have.
-
-    What stands behind the gap is written again, and so is the summary: (w - r) R + w s, and the call. Each later
-    request reads D - s tokens less, which saves r (D - s). A cached history is nearly free to keep, an uncached one is
-    not: the prices decide.
-    """
-
-    dropped_tokens: int
-    summary_tokens: int
-    behind_tokens: int
     read: float
     write: float
-    call_tokens: float
-    requests: float
+    output: float
+    requests: int
+    prompt_tokens: int = 0
+    max_input_tokens: int | None = None
 
     @property
-    def once(self) -> float:
-        """What it costs, once."""
-        return (self.write - self.read) * self.behind_tokens + self.write * self.summary_tokens + self.call_tokens
+    def is_full(self) -> bool:
+        """Whether the last request fills nearly all that the model reads; False where that is not known."""
+        return bool(self.max_input_tokens) and self.prompt_tokens >= WINDOW_SHARE * (self.max_input_tokens or 0)
 
-    @property
-    def per_request(self) -> float:
-        """What it saves with each later request; negative where the summary is longer than what it stands for."""
-        return self.read * (self.dropped_tokens - self.summary_tokens)
+    def pays(self, *, dropped_tokens: int, summary_tokens: int, behind_tokens: int, call_tokens: float) -> bool:
+        """Whether a compaction saves more than it costs. All amounts are in tokens at the plain input price.
 
-    @property
-    def pays(self) -> bool:
-        """Whether it saves more than it costs."""
-        return self.requests * self.per_request > self.once
-
-
-def is_window_full(prompt_tokens: int, max_input_tokens: int | None) -> bool:
-    """Whether a prompt fills nearly all that its model reads; False where that is not known."""
-    return bool(max_input_tokens) and prompt_tokens >= WINDOW_SHARE * (max_input_tokens or 0)
+        ``dropped_tokens`` D are left out, ``summary_tokens`` s take their place, ``behind_tokens`` R stand behind them,
+        and ``call_tokens`` is what the call costs that writes the summary. What stands behind the gap is written again,
+        and so is the summary: (w - r) R + w s, and the call. Each later request reads D - s tokens less, which saves
+        r (D - s). A cached history is nearly free to keep, an uncached one is not: the prices decide.
+        """
+        once = (self.write - self.read) * behind_tokens + self.write * summary_tokens + call_tokens
+        return self.requests * self.read * (dropped_tokens - summary_tokens) > once

@@ -10,7 +10,7 @@ from itertools import accumulate, takewhile
 
 from proxy.core.structured.history.compaction import Compaction, compacted, digest_of_known
 from proxy.core.structured.history.compaction_finding import CompactionFinding
-from proxy.core.structured.history.compaction_gain import CompactionGain, is_window_full
+from proxy.core.structured.history.compaction_gain import CompactionPrices
 from proxy.core.structured.history.compaction_question import CompactionQuestion, question_of
 from proxy.core.structured.history.compaction_terms import CompactionTerms
 from proxy.core.structured.history.compaction_texts import CompactionTexts
@@ -21,26 +21,6 @@ from proxy.core.structured.messages.turn import Turn
 
 LEAST_CONFIDENCE = 0.5
 """A boundary of less confidence is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionPrices:
-    """What the decision goes by. ``read`` and ``write`` are what a token of the cache costs, and ``output`` what a
-    token of an answer costs, in input prices. ``requests`` is how many the conversation has had: it is expected to have
-    as many again. ``prompt_tokens`` are those of the whole last request, ``max_input_tokens`` the most that the model
-    reads, where that is known."""
-
-    read: float
-    write: float
-    output: float
-    requests: int
-    prompt_tokens: int = 0
-    max_input_tokens: int | None = None
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the model's window is nearly full."""
-        return is_window_full(self.prompt_tokens, self.max_input_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +39,8 @@ class CompactionProposal:
 
     ``known`` and ``digest`` are those of the compaction. ``cuts`` are the places where the conversation may be cut, in
     their order; ``window`` is where the newest tokens begin that stay beside a summary, as an index of the conversation
-    as it is sent now. ``dropped_bytes`` is how long the messages are that a summary would stand for."""
+    as it is sent now. ``dropped_bytes`` is how long the messages are that a summary would stand for, which should have
+    ``summary_tokens``."""
 
     question: CompactionQuestion
     known: int
@@ -67,7 +48,7 @@ class CompactionProposal:
     cuts: tuple[Cut, ...]
     window: int
     dropped_bytes: int
-    gain: CompactionGain
+    summary_tokens: int
 
     def outcome(self, finding: CompactionFinding) -> Compaction | None:
         """What follows from a finding; None where nothing does.
@@ -91,7 +72,7 @@ class CompactionProposal:
     def left_tokens(self, compaction: Compaction) -> int:
         """About how many tokens the conversation has with this compaction."""
         behind = next(cut.behind_tokens for cut in self.cuts if cut.covered == compaction.covered)
-        return behind + (self.gain.summary_tokens if compaction.summary else 0)
+        return behind + (self.summary_tokens if compaction.summary else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +111,15 @@ def proposal_of(
     if at == 0:
         return None
     gone = [index for index in range(at) if not turns[index].is_system]
-    gain = CompactionGain(
-        dropped_tokens=sum(sizes[index] for index in gone),
+    dropped = sum(sizes[index] for index in gone)
+    pays = prices.pays(
+        dropped_tokens=dropped,
         summary_tokens=terms.summary_tokens,
         behind_tokens=sum(sizes[at:]),
-        read=prices.read,
-        write=prices.write,
         call_tokens=question.prompt_tokens + prices.output * terms.summary_tokens,
-        requests=prices.requests,
     )
-    is_needed = prices.is_full and gain.dropped_tokens > gain.summary_tokens
-    if not (gain.pays or is_needed):
+    is_needed = prices.is_full and dropped > terms.summary_tokens
+    if not (pays or is_needed):
         return None
     known = _known(sent, ruled, former, question.end)
     return CompactionProposal(
@@ -150,7 +129,7 @@ def proposal_of(
         cuts=tuple(Cut(place, sent.origins[place], sum(sizes[place:])) for place in places),
         window=window,
         dropped_bytes=sum(len(turns[index].raw) for index in gone),
-        gain=gain,
+        summary_tokens=terms.summary_tokens,
     )
 
 

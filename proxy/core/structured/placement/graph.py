@@ -36,28 +36,20 @@ def first_tiers(tokens: Mapping[str, int], references: References, target: int, 
 def mutual_clusters(paths: Sequence[str], references: References) -> list[list[str]]:
     """The connected components of mutual references: two paths are connected where each refers to the other. A path
     without such a reference is a cluster of its own. Clusters and their members keep the order of ``paths``."""
-    parent = {path: path for path in paths}
-    for path in paths:
-        for other in references.get(path, ()):
-            if other in parent and path < other and path in references.get(other, ()):
-                _join(parent, path, other)
-    clusters: dict[str, list[str]] = {}
-    for path in paths:
-        clusters.setdefault(_root(parent, path), []).append(path)
-    return list(clusters.values())
-
-
-def _root(parent: dict[str, str], path: str) -> str:
-    """The path that stands for the cluster; the way to it is halved for the next search."""
-    while parent[path] != path:
-        parent[path] = parent[parent[path]]
-        path = parent[path]
-    return path
-
-
-def _join(parent: dict[str, str], one: str, other: str) -> None:
-    first, second = sorted((_root(parent, one), _root(parent, other)))
-    parent[second] = first
+    place = {path: index for index, path in enumerate(paths)}
+    left = set(paths)
+    clusters: list[list[str]] = []
+    for first in paths:
+        if first not in left:
+            continue
+        left.remove(first)
+        cluster = [first]
+        for path in cluster:  # it grows on the way
+            found = [other for other in references.get(path, ()) if other in left and path in references.get(other, ())]
+            left.difference_update(found)
+            cluster += found
+        clusters.append(sorted(cluster, key=place.__getitem__))
+    return clusters
 
 
 def _packed(clusters: Sequence[list[str]], tokens: Mapping[str, int], target: int) -> dict[str, Tier]:

@@ -15,7 +15,7 @@ from hashlib import sha256
 
 from proxy.core.structured.context import ContextFile
 from proxy.core.structured.form.form import StructuredForm, read_form
-from proxy.core.structured.form.review import NamedReview, SentReview
+from proxy.core.structured.form.review import FormReview
 from proxy.core.structured.session.uploads import ResolvedForm
 from proxy.errors import InvalidRequest
 
@@ -70,8 +70,9 @@ def texts_of(found: ResolvedForm) -> Iterator[tuple[str, str]]:
     for file in found.files:
         if file.text is not None and file.digest:
             yield file.digest, file.text
-    if isinstance(found.form.review, SentReview):
-        yield found.form.review.digest, found.form.review.text
+    review = found.form.review
+    if review is not None and review.review is not None:
+        yield review.digest, review.text
 
 
 def filled(form: StructuredForm, texts: Mapping[str, str]) -> StructuredForm:
@@ -81,18 +82,18 @@ def filled(form: StructuredForm, texts: Mapping[str, str]) -> StructuredForm:
         ContextFile(file.path, texts[file.digest], file.digest, file.is_selected)
         if file.text is None and file.digest in texts
         else file
-        for file in form.files
+        for file in form.context.files
     )
     review = form.review
-    if isinstance(review, NamedReview) and review.digest in texts:
+    if review is not None and review.review is None and review.digest in texts:
         review = _review(texts[review.digest], review.digest) or review
-    return replace(form, files=files, review=review)
+    return replace(form, context=replace(form.context, files=files), review=review)
 
 
-def _review(text: str, digest: str) -> SentReview | None:
+def _review(text: str, digest: str) -> FormReview | None:
     try:
         form = read_form(b'{"review":%s}' % text.encode())
     except InvalidRequest:
         return None
     review = form.review if form is not None else None
-    return review if isinstance(review, SentReview) and review.digest == digest else None
+    return review if review is not None and review.review is not None and review.digest == digest else None

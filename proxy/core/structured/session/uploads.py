@@ -7,12 +7,11 @@ somebody else has a text. The methods are called by one thread, the event loop's
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from proxy.core.lru import Bounded
 from proxy.core.structured.context import ContextFile, Review, StructuredContext
 from proxy.core.structured.form.form import StructuredForm
-from proxy.core.structured.form.review import NamedReview, ReviewChange, SentReview, retained
 from proxy.errors import MissingContent
 
 UPLOAD_BYTES = 256 << 20
@@ -26,30 +25,18 @@ _Name = tuple[str, type[str] | type[Review], str]
 
 @dataclass(frozen=True, slots=True)
 class ResolvedForm:
-    """A form whose digests have become what they name: its files in the form's order, and what becomes of the session's
-    review."""
+    """A form whose digests have become what they name: its files in the form's order, and its review, None where it
+    speaks of none."""
 
     form: StructuredForm
     files: tuple[ContextFile, ...]
-    review: Review | ReviewChange
+    review: Review | None
 
     def context(self, session_review: Review | None) -> StructuredContext:
         """The context of the request. ``session_review`` is the review that the session has from earlier requests; the
         context's own is what the session has from this request on. ``references`` are left to who reads the files."""
-        form = self.form
-        return StructuredContext(
-            files=self.files,
-            symbols=form.symbols,
-            legend=form.legend,
-            tree=form.tree,
-            pages=form.pages,
-            review=retained(session_review, self.review),
-            images=form.images,
-            session=form.session,
-            removed=form.removed,
-            modified=form.modified,
-            broken=form.broken,
-        )
+        review = None if self.form.drops_review else self.review or session_review
+        return replace(self.form.context, files=self.files, review=review)
 
 
 class Uploads:
@@ -87,13 +74,15 @@ class Uploads:
             file
             if file.text is not None or not file.digest
             else ContextFile(file.path, _text(found((scope, str, file.digest))), file.digest, file.is_selected)
-            for file in form.files
+            for file in form.context.files
         ]
-        review = found((scope, Review, form.review.digest)) if isinstance(form.review, NamedReview) else form.review
+        review = form.review.review if form.review is not None else None
+        if form.review is not None and review is None:
+            review = _review(found((scope, Review, form.review.digest)))
         if missing:
             raise MissingContent(tuple(missing))
         self._keep(held, brought)
-        return ResolvedForm(form, tuple(files), _review(review))
+        return ResolvedForm(form, tuple(files), review)
 
     def _keep(self, held: Iterable[_Name], brought: Mapping[_Name, str | Review]) -> None:
         """Keep what the request has used, as far as all of it has room together: what has no room beside the rest of
@@ -129,10 +118,10 @@ def _parts(content: str | Review) -> Iterator[object]:
 
 def _brought(form: StructuredForm, scope: str) -> Iterator[tuple[_Name, str | Review]]:
     """The contents that stand in the form."""
-    for file in form.files:
+    for file in form.context.files:
         if file.text is not None:
             yield (scope, str, file.digest), file.text
-    if isinstance(form.review, SentReview):
+    if form.review is not None and form.review.review is not None:
         yield (scope, Review, form.review.digest), form.review.review
 
 
@@ -140,7 +129,5 @@ def _text(content: str | Review | None) -> str | None:
     return content if isinstance(content, str) else None
 
 
-def _review(found: str | Review | SentReview | ReviewChange | None) -> Review | ReviewChange:
-    review = found.review if isinstance(found, SentReview) else found
-    assert isinstance(review, (Review, ReviewChange))
-    return review
+def _review(content: str | Review | None) -> Review | None:
+    return content if isinstance(content, Review) else None

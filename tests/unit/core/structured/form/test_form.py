@@ -11,7 +11,7 @@ from proxy.core.layout.tiers import Tier
 from proxy.core.structured.context import ContextFile, Page, Review
 from proxy.core.structured.form.form import StructuredForm, read_form, text_digest
 from proxy.core.structured.form.form_json import UNAVAILABLE, FormJson
-from proxy.core.structured.form.review import NamedReview, ReviewChange, SentReview
+from proxy.core.structured.form.review import FormReview
 from proxy.errors import InvalidRequest
 
 DIGEST = "0123456789abcdef" * 4
@@ -62,20 +62,24 @@ def test_every_field_is_read() -> None:
         broken=["L3", "L0"],
         assembly="flat",
     )
-    assert form.files == (
+    assert form.context.files == (
         ContextFile("src/a.py", "é = 1\n", hashlib.sha256("é = 1\n".encode()).hexdigest(), True),
         ContextFile("b.py", None, DIGEST, False),
         ContextFile("c.bin", None, "", True),
         ContextFile("d.py", None, "", False),
     )
-    assert (form.symbols, form.legend, form.tree) == ({"d.py": "d.py:\n  f"}, "f function", ("z.py", "/etc/hosts"))
-    assert form.pages == (Page("https://a.example", "A", "text", "map"), Page("u", "", ""))
-    assert isinstance(form.review, SentReview)
+    assert (form.context.symbols, form.context.legend, form.context.tree) == (
+        {"d.py": "d.py:\n  f"},
+        "f function",
+        ("z.py", "/etc/hosts"),
+    )
+    assert form.context.pages == (Page("https://a.example", "A", "text", "map"), Page("u", "", ""))
+    assert form.review is not None
     assert form.review.review == Review(branch="b", commits=("c1",), reverse_diffs={"a": "-x"})
-    assert form.images == ("https://a.example/i.png", "data:image/png;base64,AAAA")
-    assert (form.session, form.is_flat) == ("s-1", True)
-    assert (form.removed, form.modified) == ({"old.py"}, {"src/a.py"})
-    assert form.broken == {Tier.L0, Tier.L3}
+    assert form.context.images == ("https://a.example/i.png", "data:image/png;base64,AAAA")
+    assert (form.context.session, form.is_flat) == ("s-1", True)
+    assert (form.context.removed, form.context.modified) == ({"old.py"}, {"src/a.py"})
+    assert form.context.broken == {Tier.L0, Tier.L3}
 
 
 def test_null_counts_as_left_out_in_every_field_but_the_review() -> None:
@@ -83,31 +87,31 @@ def test_null_counts_as_left_out_in_every_field_but_the_review() -> None:
     assert read(**dict.fromkeys(names)) == StructuredForm()
     form = read(files=[{"path": "a", "content": "x", "digest": None, "selected": None}])
     assert form == read(files=[{"path": "a", "content": "x"}])
-    assert form.review is ReviewChange.KEEP
-    assert read(review=None).review is ReviewChange.REMOVE
+    assert (form.review, form.drops_review) == (None, False)
+    assert read(review=None) == StructuredForm(drops_review=True)
 
 
 def test_a_digest_beside_an_empty_content_names_the_text() -> None:
     form = read(files=[{"path": "a", "content": None, "digest": DIGEST, "selected": True}])
-    assert form.files == (ContextFile("a", None, DIGEST, True),)
+    assert form.context.files == (ContextFile("a", None, DIGEST, True),)
 
 
 def test_the_tree_may_be_that_of_the_listed_files() -> None:
     files = [{"path": "./b"}, {"path": "a"}]
-    assert read(files=files, tree=True).tree == ("b", "a")
-    assert read(files=files, tree=False).tree is None
-    assert read(files=files).tree is None
-    assert read(tree=[]).tree == ()
+    assert read(files=files, tree=True).context.tree == ("b", "a")
+    assert read(files=files, tree=False).context.tree is None
+    assert read(files=files).context.tree is None
+    assert read(tree=[]).context.tree == ()
 
 
 def test_without_a_repository_map_there_are_neither_tree_nor_symbols() -> None:
     form = read(tree=["a"], symbols=[{"path": "a", "block": "a:"}], legend="l", use_repo_map=False)
-    assert (form.tree, form.symbols, form.legend, form.has_repo_map) == (None, {}, "", False)
+    assert (form.context.tree, form.context.symbols, form.context.legend, form.has_repo_map) == (None, {}, "", False)
 
 
 def test_a_review_can_be_named_by_its_digest() -> None:
-    assert read(review={"digest": DIGEST}).review == NamedReview(DIGEST)
-    assert read(review={"digest": DIGEST, "branch": None}).review == NamedReview(DIGEST)
+    assert read(review={"digest": DIGEST}).review == FormReview(DIGEST)
+    assert read(review={"digest": DIGEST, "branch": None}).review == FormReview(DIGEST)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +267,7 @@ def test_white_space_and_quotes_in_texts_are_no_second_field() -> None:
     raw = b' { "files" : [ { "path" : "a" , "content" :\n"x \\":\\\\\\": y" , "selected" : true } ] , "tree" : true } '
     form = read_form(raw)
     assert form is not None
-    assert [(file.path, file.text, file.is_selected) for file in form.files] == [("a", 'x ":\\": y', True)]
+    assert [(file.path, file.text, file.is_selected) for file in form.context.files] == [("a", 'x ":\\": y', True)]
 
 
 @pytest.mark.parametrize("text", [":", ":x", '":', '\\":', ',":', ':":":', "a:", '{":'])
@@ -272,7 +276,7 @@ def test_colons_and_quotes_of_texts_are_no_second_field(text: str) -> None:
     for separators in ((",", ":"), (" , ", " : ")):
         form = read_form(json.dumps({**fields, "images": ["data:" + text]}, separators=separators).encode())
         assert form is not None
-        assert form.files[0].text == form.session == form.pages[0].content == text
+        assert form.context.files[0].text == form.context.session == form.context.pages[0].content == text
 
 
 def test_messages_quote_no_content() -> None:

@@ -63,7 +63,7 @@ def test_files_full_of_commas_and_braces_are_read() -> None:
     text = 'f(a, b, {"x": [1, 2]}), ' * 40_000
     form = read_form(json.dumps({"files": [{"path": "a", "content": text}]}).encode())
     assert form is not None
-    assert form.files[0].text == text
+    assert form.context.files[0].text == text
 
 
 def section_of(kind: str, size: int) -> bytes:

@@ -1,20 +1,9 @@
-"""A review is kept for the session until it is removed, and has a digest of its own."""
+"""A review has a digest of its own: that of its canonical JSON."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.context import Review
-from proxy.core.structured.form.review import ReviewChange, retained, review_json
-
-FORMER, LATER = Review(branch="former"), Review(branch="later")
-
-
-def test_the_session_keeps_its_review_until_the_client_says_otherwise() -> None:
-    assert retained(None, ReviewChange.KEEP) is None
-    assert retained(FORMER, ReviewChange.KEEP) is FORMER
-    assert retained(FORMER, ReviewChange.REMOVE) is None
-    assert retained(FORMER, LATER) is LATER
-    assert retained(None, LATER) is LATER
+from proxy.core.structured.form.review import review_json
 
 
 def test_the_digest_is_that_of_the_canonical_json() -> None:

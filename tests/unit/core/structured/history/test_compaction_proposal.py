@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from proxy.core.structured.history.compaction import Compaction, compacted
 from proxy.core.structured.history.compaction_finding import CompactionFinding
+from proxy.core.structured.history.compaction_gain import CompactionPrices
 from proxy.core.structured.history.compaction_proposal import (
-    CompactionPrices,
     CompactionProposal,
     CompactionRules,
     proposal_of,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from proxy.client import review_digest
 from proxy.core.structured.context import Review
 from proxy.core.structured.form.form import StructuredForm, read_form, text_digest
-from proxy.core.structured.form.review import NamedReview, SentReview
+from proxy.core.structured.form.review import FormReview
 from proxy.core.structured.session.kept_texts import (
     MOST_TEXT_BYTES,
     MOST_UTF8_BYTES,
@@ -106,10 +106,10 @@ def test_a_text_that_is_no_review_stands_for_none() -> None:
     hidden = '{"branch":"b"},"files":[]'
     for text in ("", "null", "[]", "{", '{"branch": "b"}', '{"branch":1}', '{"digest":"%s"}' % ("0" * 64), hidden):
         form = form_of(review={"digest": text_digest(text)})
-        assert isinstance(filled(form, {text_digest(text): text}).review, NamedReview), text
+        assert filled(form, {text_digest(text): text}).review == FormReview(text_digest(text)), text
     good = '{"branch":"b"}'
     found = filled(form_of(review={"digest": text_digest(good)}), {text_digest(good): good}).review
-    assert found == SentReview(Review(branch="b"), text_digest(good), good)
+    assert found == FormReview(text_digest(good), Review(branch="b"), good)
 
 
 def test_a_review_that_the_client_only_names_has_no_text() -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from proxy.client import review_digest
 from proxy.core.structured.context import ContextFile, Review
 from proxy.core.structured.form.form import StructuredForm, read_form, text_digest
-from proxy.core.structured.form.review import ReviewChange
 from proxy.core.structured.session.uploads import ResolvedForm, Uploads, content_bytes
 from proxy.errors import MissingContent
 from tests.examples import sampled
@@ -46,7 +45,7 @@ def test_a_text_is_sent_once() -> None:
     first = uploads.resolve(sent("x = 1"), "s")
     assert first.files == (ContextFile("f0", "x = 1", text_digest("x = 1"), False),)
     assert uploads.resolve(named("x = 1"), "s").files == first.files
-    assert first.review is ReviewChange.KEEP
+    assert first.review is None
 
 
 def test_digests_that_nobody_has_sent_are_named_once_and_in_order() -> None:
@@ -95,7 +94,18 @@ def test_a_review_is_sent_once() -> None:
     digest = review_digest(fields)
     assert uploads.resolve(form_of(review={"digest": digest}), "s").review == resolved.review
     assert missing_of(uploads, form_of(review={"digest": digest}), "t") == (digest,)
-    assert uploads.resolve(form_of(review=None), "s").review is ReviewChange.REMOVE
+
+
+def test_the_session_keeps_its_review_until_the_client_says_otherwise() -> None:
+    def of(former: Review | None, **fields: Any) -> Review | None:
+        return Uploads().resolve(form_of(files=[], **fields), "s").context(former).review
+
+    former, later = Review(branch="former"), Review(branch="later")
+    assert of(None) is None
+    assert of(former) is former
+    assert of(former, review=None) is None
+    assert of(former, review={"branch": "later"}) == later
+    assert of(None, review={"branch": "later"}) == later
 
 
 def test_a_file_with_the_text_of_a_review_is_no_review() -> None:
