@@ -8,7 +8,6 @@ from typing import Any
 import orjson
 
 from proxy.app.panel_texts import load_panel_texts
-from proxy.core.structured.messages.turn import Turn
 from proxy.core.structured.panels.inlay import Inlay, SentTurns
 from tests.talk import assistant, calling, result, user
 
@@ -32,7 +31,7 @@ def message(name: str) -> bytes:
     return orjson.dumps(calling(name) if name[0] == "c" else result(f"c{name[1]}", name))
 
 
-def unchanged(turns: Sequence[Turn]) -> SentTurns:
+def unchanged(turns: Sequence[Any]) -> SentTurns:
     """A conversation that is sent as the client has it."""
     return SentTurns(turns, range(len(turns)))
 

@@ -99,7 +99,7 @@ class Compactions:
     async def plan(self, chat: AssembledChat, deployment: Deployment, prompt_tokens: int) -> CompactionWork | None:
         """The call that shall be made for a conversation behind its last answer, whose request had ``prompt_tokens``;
         None where there shall be none."""
-        key, history = (chat.scope, chat.session), chat.dialogue.uncompacted
+        key, history = (chat.scope, chat.session), chat.uncompacted
         session = self._sessions.known(*key)
         if session is None or history is None or session.attempts.failures >= MOST_FAILURES:
             return None

@@ -81,9 +81,7 @@ class Compactor:
         """An exchange was settled: its conversation may be compacted now."""
         planned, call, principal = exchange.planned, exchange.call, exchange.principal
         chat = planned.plan.source if planned.plan is not None else None
-        if call is None or principal is None:
-            return
-        if not isinstance(chat, AssembledChat) or chat.dialogue.uncompacted is None:
+        if call is None or principal is None or not isinstance(chat, AssembledChat) or chat.uncompacted is None:
             return
         # A client that hung up, or whose rewritten request was refused, may not go on.
         is_complete = exchange.answer.is_accepted and exchange.ending is ExchangeOutcome.COMPLETED

@@ -11,6 +11,7 @@ from proxy.core.structured.assembly.untiered import Front
 from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.dialogue import Dialogue
+from proxy.core.structured.history.rules import RuledHistory
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.tool import with_declaration
 from proxy.core.structured.placement.tracking import HistoryItem
@@ -56,6 +57,11 @@ class AssembledChat:
     order: tuple[Panel, ...] = ()
     answers: PanelAnswers | None = None
     reading: ChatReading = ChatReading()
+
+    @property
+    def uncompacted(self) -> RuledHistory | None:
+        """The conversation without a compaction, where the client wants one."""
+        return self.dialogue.uncompacted
 
 
 def body_of(sent: ParsedBody, assembly: Assembly, *, declares_tool: bool = False) -> bytes:
