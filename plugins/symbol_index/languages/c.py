@@ -5,10 +5,11 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from plugins.symbol_index.extract import VALUE, Define, Import, Place, Rules, Source, Symbol
+from plugins.symbol_index.extract import VALUE, Define, Place, Rules, Source, Symbol
 from plugins.symbol_index.languages.signatures import (
     bases,
     first_named,
+    imported_path,
     is_constant,
     last_name,
     named,
@@ -46,7 +47,7 @@ def _declared(node: Node | None, source: Source) -> tuple[str, str, Node | None]
     return "", "", None
 
 
-def _callable(mark: str, node: Node, source: Source) -> Iterator[Symbol]:
+def _function(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
     """A function, where the node declares one. A destructor says nothing."""
     name, stars, function = _declared(node.child_by_field_name("declarator"), source)
     if function is None:
@@ -54,14 +55,12 @@ def _callable(mark: str, node: Node, source: Source) -> Iterator[Symbol]:
     taken = parameters(function.child_by_field_name("parameters"), source, _name, _NONE)
     kind = source.field(node, "type").replace("auto", "")
     given = returned(kind + stars if kind else "")
-    if source.text(node, 7).startswith("static") and mark == "f":
+    is_member = place.container not in ("", "n")
+    if source.text(node, 7).startswith("static") and not is_member:
         yield Symbol("f", name, is_closed=True, is_public=False)
     else:
-        yield Symbol(mark, "" if name.startswith("~") else name, taken + given, is_closed=True)
-
-
-def _function(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
-    yield from _callable("f" if place.container in ("", "n") else "m", node, source)
+        shown = "" if name.startswith("~") else name
+        yield Symbol("m" if is_member else "f", shown, taken + given, is_closed=True)
 
 
 def _declaration(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
@@ -108,10 +107,6 @@ def _hides(node: Node, source: Source, place: Place) -> bool | None:
     return place.container == "c" if is_start else source.text(node).startswith("private")
 
 
-def _include(node: Node, source: Source) -> Iterator[Import]:
-    yield Import(source.field(node, "path", 300).strip('"'))
-
-
 RULES = Rules(
     definitions={
         "function_definition": _function,
@@ -128,7 +123,7 @@ RULES = Rules(
         "preproc_def": _macro,
         "preproc_function_def": _macro,
     },
-    imports={"preproc_include": _include},
+    imports={"preproc_include": imported_path},
     names=frozenset({"identifier", "type_identifier"}),
     switches={"access_specifier": _hides, "field_declaration_list": _hides},
 )

@@ -5,12 +5,11 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from plugins.symbol_index.extract import VALUE, Import, Place, Rules, Source, Symbol
-from plugins.symbol_index.languages.signatures import parameters, returned
+from plugins.symbol_index.extract import VALUE, Place, Rules, Source, Symbol
+from plugins.symbol_index.languages.signatures import imported_path, named, signature
 
 _NAMES = re.compile(r"\A(\w++(?:\s*+,\s*+\w++)*+)\s++\S")
 _MARKS = {"struct_type": "t", "interface_type": "i"}
-_BLANK = frozenset({"_"})
 
 
 def _name(text: str) -> str:
@@ -18,9 +17,7 @@ def _name(text: str) -> str:
     return found[1].replace(" ", "") if found else text
 
 
-def _signature(node: Node, source: Source) -> str:
-    taken = parameters(node.child_by_field_name("parameters"), source, _name, _BLANK)
-    return taken + returned(source.field(node, "result"))
+_signature = signature(_name, frozenset({"_"}), result="result")
 
 
 def _type(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
@@ -32,10 +29,6 @@ def _type(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
 def _field(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
     names = [source.text(name) for name in node.children_by_field_name("name")] if place.container == "t" else []
     yield from (Symbol(VALUE, name) for name in names if name[:1].isupper())
-
-
-def _method_of_interface(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
-    yield Symbol("m", source.field(node, "name"), _signature(node, source), is_closed=True)
 
 
 def _function(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
@@ -55,21 +48,17 @@ def _values(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
     yield from (Symbol(VALUE, name, is_closed=True) for name in names if name[:1].isupper())
 
 
-def _import(node: Node, source: Source) -> Iterator[Import]:
-    yield Import(source.field(node, "path", 300).strip('"`'))
-
-
 RULES = Rules(
     definitions={
         "type_spec": _type,
         "type_alias": _type,
         "field_declaration": _field,
-        "method_elem": _method_of_interface,
+        "method_elem": named("m", _signature),
         "function_declaration": _function,
         "method_declaration": _method,
         "const_spec": _values,
         "var_spec": _values,
     },
-    imports={"import_spec": _import},
+    imports={"import_spec": imported_path},
     names=frozenset({"identifier", "type_identifier", "field_identifier"}),
 )

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from tree_sitter import Node
 
 from plugins.symbol_index.extract import VALUE, Define, Import, Place, Rules, Source, Symbol
-from plugins.symbol_index.languages.signatures import bases, first_named, last_name, named, parameters, returned
+from plugins.symbol_index.languages.signatures import bases, first_named, last_name, named, signature
+
+_signature = signature(last_name, result="type")
 
 
 def _is_private(node: Node) -> bool:
@@ -24,15 +26,9 @@ def _type(mark: str) -> Define:
     return define
 
 
-def _record(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
-    taken = parameters(node.child_by_field_name("parameters"), source, last_name, frozenset())
-    yield Symbol("t", source.field(node, "name"), taken)
-
-
 def _method(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
-    taken = parameters(node.child_by_field_name("parameters"), source, last_name, frozenset())
-    given = returned(source.field(node, "type"))
-    yield Symbol("m", "" if _is_private(node) else source.field(node, "name"), taken + given, is_closed=True)
+    name = "" if _is_private(node) else source.field(node, "name")
+    yield Symbol("m", name, _signature(node, source), is_closed=True)
 
 
 def _field(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
@@ -53,7 +49,7 @@ RULES = Rules(
         "interface_declaration": _type("i"),
         "annotation_type_declaration": _type("i"),
         "enum_declaration": _type("e"),
-        "record_declaration": _record,
+        "record_declaration": named("t", _signature, is_closed=False),
         "method_declaration": _method,
         "constructor_declaration": _method,
         "annotation_type_element_declaration": _method,

@@ -10,19 +10,17 @@ from plugins.symbol_index.languages.signatures import (
     first_named,
     is_constant,
     leading_name,
-    parameters,
-    returned,
+    named,
+    signature,
 )
 
 _FUNCTIONS = frozenset({"arrow_function", "function_expression", "function", "generator_function"})
 _HERITAGE = frozenset({"class_heritage", "extends_type_clause", "extends_clause"})
-_THIS = frozenset({"this"})
+_several = signature(leading_name, frozenset({"this"}))
 
 
 def _type(mark: str, is_closed: bool = False) -> Define:
     def define(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
-        if not node.is_named:
-            return
         heirs = next((source.text(child) for child in node.named_children if child.type in _HERITAGE), "")
         heirs = heirs.replace("extends ", "", 1).replace(" implements ", ", ").replace("implements ", "")
         yield Symbol(mark, source.field(node, "name") or "default", bases(heirs), is_closed)
@@ -34,12 +32,10 @@ def _signature(node: Node, source: Source) -> str:
     single = node.child_by_field_name("parameter")
     if single is not None:
         return f"({source.text(single)})"
-    taken = parameters(node.child_by_field_name("parameters"), source, leading_name, _THIS)
-    return taken + returned(source.field(node, "return_type"))
+    return _several(node, source)
 
 
-def _function(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
-    yield Symbol("f", source.field(node, "name"), _signature(node, source), is_closed=True)
+_function = named("f", _signature)
 
 
 def _method(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
@@ -74,10 +70,6 @@ def _variable(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
         yield Symbol("f", words, _signature(value, source), is_closed=True)
     elif is_constant(words) or place.wrapper:
         yield Symbol(VALUE, words, is_closed=True)
-
-
-def _export(_node: Node, _source: Source) -> str:
-    return "export"
 
 
 def _assigned(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
@@ -147,5 +139,5 @@ RULES = Rules(
     },
     imports={"import_statement": _import, "export_statement": _import, "call_expression": _call},
     names=frozenset({"identifier", "type_identifier", "shorthand_property_identifier"}),
-    wrappers={"export_statement": _export},
+    wrappers={"export_statement": lambda _node, _source: "export"},
 )

@@ -5,23 +5,18 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from plugins.symbol_index.extract import VALUE, Define, Import, Place, Rules, Source, Symbol
+from plugins.symbol_index.extract import VALUE, Import, Place, Rules, Source, Symbol
 from plugins.symbol_index.languages.braces import written_out
-from plugins.symbol_index.languages.signatures import bases, first_named, named, parameters, returned
+from plugins.symbol_index.languages.signatures import bases, first_named, named, signature
 
 _VARIABLE = re.compile(r"(\.\.\.)?+\$(\w++)(\s*+=)?+")
 _QUOTED = re.compile(r"""['"]([^'"]++)['"]""")
 _HERITAGE = frozenset({"base_clause", "class_interface_clause"})
-_NONE: frozenset[str] = frozenset()
 
 
-def _type(mark: str) -> Define:
-    def define(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
-        heirs = [source.text(child) for child in node.named_children if child.type in _HERITAGE]
-        words = ", ".join(one.removeprefix("extends ").removeprefix("implements ") for one in heirs)
-        yield Symbol(mark, source.field(node, "name"), bases(words))
-
-    return define
+def _bases(node: Node, source: Source) -> str:
+    heirs = [source.text(child) for child in node.named_children if child.type in _HERITAGE]
+    return bases(", ".join(one.removeprefix("extends ").removeprefix("implements ") for one in heirs))
 
 
 def _name(text: str) -> str:
@@ -29,19 +24,13 @@ def _name(text: str) -> str:
     return (found[1] or "") + found[2] + ("?" if found[3] else "") if found else ""
 
 
-def _signature(node: Node, source: Source) -> str:
-    taken = parameters(node.child_by_field_name("parameters"), source, _name, _NONE)
-    return taken + returned(source.field(node, "return_type"))
+_signature = signature(_name)
 
 
 def _is_private(node: Node, source: Source) -> bool:
     return any(
         child.type == "visibility_modifier" and source.text(child) == "private" for child in node.named_children[:6]
     )
-
-
-def _function(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
-    yield Symbol("f", source.field(node, "name"), _signature(node, source), is_closed=True)
 
 
 def _method(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
@@ -56,10 +45,6 @@ def _properties(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
                 yield Symbol(VALUE, source.text(first_named(child)).removeprefix("$"), is_closed=True)
             elif child.type == "const_element":
                 yield Symbol(VALUE, source.text(first_named(child)), is_closed=True)
-
-
-def _namespace(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
-    yield Symbol("n", source.field(node, "name"), is_public=False)
 
 
 def _define(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
@@ -84,16 +69,16 @@ def _include(node: Node, source: Source) -> Iterator[Import]:
 
 RULES = Rules(
     definitions={
-        "class_declaration": _type("c"),
-        "interface_declaration": _type("i"),
-        "trait_declaration": _type("i"),
-        "enum_declaration": _type("e"),
+        "class_declaration": named("c", _bases, is_closed=False),
+        "interface_declaration": named("i", _bases, is_closed=False),
+        "trait_declaration": named("i", _bases, is_closed=False),
+        "enum_declaration": named("e", _bases, is_closed=False),
         "enum_case": named(VALUE),
-        "function_definition": _function,
+        "function_definition": named("f", _signature),
         "method_declaration": _method,
         "property_declaration": _properties,
         "const_declaration": _properties,
-        "namespace_definition": _namespace,
+        "namespace_definition": named("n", is_closed=False, is_public=False),
         "function_call_expression": _define,
     },
     imports={

@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from tree_sitter import Node
 
 from plugins.symbol_index.extract import VALUE, Import, Place, Rules, Source, Symbol
-from plugins.symbol_index.languages.signatures import bases, is_constant, leading_name, named, parameters, returned
+from plugins.symbol_index.languages.signatures import bases, is_constant, leading_name, named, signature
 
-_RECEIVERS = frozenset({"self", "cls", "*", "/"})
+_signature = signature(leading_name, left_out=frozenset({"self", "cls", "*", "/"}))
 _SHOWN_DUNDERS = frozenset({"__init__", "__call__", "__enter__", "__aenter__", "__iter__", "__getitem__"})
-
 _PROPERTIES = frozenset({"property", "cached_property", "functools.cached_property", "abstractproperty"})
 
 
@@ -30,9 +29,7 @@ def _function(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
     elif name.startswith("_") and not is_dunder:
         yield Symbol("f", name, is_closed=True, is_public=False)
     else:
-        taken = parameters(node.child_by_field_name("parameters"), source, leading_name, _RECEIVERS)
-        given = returned(source.field(node, "return_type"))
-        yield Symbol("m" if is_method else "f", name, taken + given, is_closed=True)
+        yield Symbol("m" if is_method else "f", name, _signature(node, source), is_closed=True)
 
 
 def _decorators(node: Node, source: Source) -> str:
@@ -70,7 +67,7 @@ RULES = Rules(
         "class_definition": _class,
         "function_definition": _function,
         "assignment": _assignment,
-        "type_alias_statement": named("t", "left"),
+        "type_alias_statement": named("t", field="left"),
     },
     imports={"import_statement": _import, "import_from_statement": _import_from},
     names=frozenset({"identifier"}),

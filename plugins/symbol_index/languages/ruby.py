@@ -4,20 +4,15 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from plugins.symbol_index.extract import VALUE, Define, Import, Place, Rules, Source, Symbol
-from plugins.symbol_index.languages.signatures import bases, first_named, leading_name, parameters
+from plugins.symbol_index.extract import VALUE, Import, Place, Rules, Source, Symbol
+from plugins.symbol_index.languages.signatures import bases, first_named, leading_name, named, parameters
 
 _ATTRIBUTES = frozenset({"attr_reader", "attr_accessor", "attr_writer"})
 _REQUIRES = frozenset({"require", "require_relative", "load"})
-_NONE: frozenset[str] = frozenset()
 
 
-def _type(mark: str) -> Define:
-    def define(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
-        heir = source.field(node, "superclass").removeprefix("<").strip()
-        yield Symbol(mark, source.field(node, "name"), bases(heir))
-
-    return define
+def _bases(node: Node, source: Source) -> str:
+    return bases(source.field(node, "superclass").removeprefix("<").strip())
 
 
 def _method(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
@@ -25,7 +20,7 @@ def _method(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
     owner = source.field(node, "object")
     name = "" if place.wrapper == "private" else source.field(node, "name")
     shown = f"{owner}.{name}" if owner and name else name
-    signature = parameters(taken, source, leading_name, _NONE) if taken is not None else ""
+    signature = parameters(taken, source, leading_name) if taken is not None else ""
     yield Symbol("m" if place.container else "f", shown, signature, is_closed=True)
 
 
@@ -64,8 +59,8 @@ def _hides(node: Node, source: Source, place: Place) -> bool | None:
 
 RULES = Rules(
     definitions={
-        "class": _type("c"),
-        "module": _type("n"),
+        "class": named("c", _bases, is_closed=False),
+        "module": named("n", _bases, is_closed=False),
         "method": _method,
         "singleton_method": _method,
         "assignment": _assignment,

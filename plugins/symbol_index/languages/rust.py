@@ -4,17 +4,13 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from plugins.symbol_index.extract import VALUE, Define, Import, Place, Rules, Source, Symbol
+from plugins.symbol_index.extract import VALUE, Import, Place, Rules, Source, Symbol
 from plugins.symbol_index.languages.braces import written_out
-from plugins.symbol_index.languages.signatures import bases, named, parameters, returned
+from plugins.symbol_index.languages.signatures import bases, named, signature
 
 
-def _type(mark: str, is_closed: bool = False) -> Define:
-    def define(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
-        bounds = source.field(node, "bounds").removeprefix(":").strip()
-        yield Symbol(mark, source.field(node, "name"), bases(bounds), is_closed)
-
-    return define
+def _bounds(node: Node, source: Source) -> str:
+    return bases(source.field(node, "bounds").removeprefix(":").strip())
 
 
 def _implementation(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
@@ -40,23 +36,21 @@ def _name(text: str) -> str:
     return "()" if name.startswith("(") else "" if "self" in name else name
 
 
+_signature = signature(_name)
+
+
 def _function(node: Node, source: Source, place: Place) -> Iterator[Symbol]:
     name, is_public = source.field(node, "name"), _is_public(node, source)
-    taken = parameters(node.child_by_field_name("parameters"), source, _name, frozenset())
-    signature = taken + returned(source.field(node, "return_type"))
+    shown = _signature(node, source)
     if place.container in ("", "n"):
-        yield Symbol("f", name, signature if is_public else "", is_closed=True, is_public=is_public)
+        yield Symbol("f", name, shown if is_public else "", is_closed=True, is_public=is_public)
     else:
-        yield Symbol("m", name if is_public or place.container == "i" else "", signature, is_closed=True)
+        yield Symbol("m", name if is_public or place.container == "i" else "", shown, is_closed=True)
 
 
 def _field(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
     if _is_public(node, source):
         yield Symbol(VALUE, source.field(node, "name"), is_closed=True)
-
-
-def _macro(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
-    yield Symbol("f", source.field(node, "name"), "!", is_closed=True)
 
 
 def _use(node: Node, source: Source) -> Iterator[Import]:
@@ -72,11 +66,11 @@ def _submodule(node: Node, source: Source) -> Iterator[Import]:
 
 RULES = Rules(
     definitions={
-        "struct_item": _type("t"),
-        "union_item": _type("t"),
-        "enum_item": _type("e"),
-        "trait_item": _type("i"),
-        "type_item": _type("t", is_closed=True),
+        "struct_item": named("t", _bounds, is_closed=False),
+        "union_item": named("t", _bounds, is_closed=False),
+        "enum_item": named("e", _bounds, is_closed=False),
+        "trait_item": named("i", _bounds, is_closed=False),
+        "type_item": named("t", _bounds),
         "impl_item": _implementation,
         "mod_item": _module,
         "function_item": _function,
@@ -85,7 +79,7 @@ RULES = Rules(
         "enum_variant": named(VALUE),
         "const_item": named(VALUE),
         "static_item": named(VALUE),
-        "macro_definition": _macro,
+        "macro_definition": named("f", lambda _node, _source: "!"),
     },
     imports={"use_declaration": _use, "mod_item": _submodule},
     names=frozenset({"identifier", "type_identifier"}),

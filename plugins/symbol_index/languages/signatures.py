@@ -1,19 +1,27 @@
-"""The names of parameters, in brackets: types and defaults are left out, as the block is a map and not the source."""
+"""What the rules of several languages share: how a definition is shown, and how its parameters and its result are.
+
+Types and defaults of parameters are left out, because a block is a map and not the source.
+"""
 
 import re
 from collections.abc import Callable, Iterator
 
 from tree_sitter import Node
 
-from plugins.symbol_index.extract import Define, Place, Source, Symbol
+from plugins.symbol_index.extract import Define, Import, Place, Source, Symbol
 
 _MOST_PARAMETERS = 12
 _MOST_TYPE_CHARS = 24
 _LEADING_NAME = re.compile(r"(?:(?:public|private|protected|readonly|override)\s++)*+((?:\.\.\.|\*{1,2}|&)?+[\w$]++)")
 _LAST_NAME = re.compile(r"(?<![\w$])(\$?+[^\W\d]\w*+)(?=[\s\[\])(]*+(?:=|\Z))")
 
+Detail = Callable[[Node, Source], str]
+"""What is shown of a definition behind its name."""
 
-def parameters(node: Node | None, source: Source, name_of: Callable[[str], str], left_out: frozenset[str]) -> str:
+
+def parameters(
+    node: Node | None, source: Source, name_of: Callable[[str], str], left_out: frozenset[str] = frozenset()
+) -> str:
     """The parameters' names in brackets, an optional one with a question mark. Those in ``left_out`` are not shown."""
     if node is None:
         return "()"
@@ -30,13 +38,33 @@ def parameters(node: Node | None, source: Source, name_of: Callable[[str], str],
     return f"({','.join(names)})"
 
 
-def named(mark: str, field: str = "name", *, is_closed: bool = True) -> Define:
-    """The rule for a definition that is shown by its name, and by nothing else."""
+def signature(
+    name_of: Callable[[str], str], left_out: frozenset[str] = frozenset(), result: str = "return_type"
+) -> Detail:
+    """The rule that shows the parameters of a function and what it returns, which is the field ``result``."""
+
+    def detail(node: Node, source: Source) -> str:
+        taken = parameters(node.child_by_field_name("parameters"), source, name_of, left_out)
+        return taken + returned(source.field(node, result))
+
+    return detail
+
+
+def named(
+    mark: str, detail: Detail | None = None, field: str = "name", *, is_closed: bool = True, is_public: bool = True
+) -> Define:
+    """The rule for a definition that is shown by its name, and by its ``detail`` where it has one."""
 
     def define(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
-        yield Symbol(mark, source.field(node, field), is_closed=is_closed)
+        behind = detail(node, source) if detail is not None else ""
+        yield Symbol(mark, source.field(node, field), behind, is_closed, is_public)
 
     return define
+
+
+def imported_path(node: Node, source: Source) -> Iterator[Import]:
+    """The import of a path in quotes."""
+    yield Import(source.field(node, "path", 300).strip('"`'))
 
 
 def leading_name(text: str) -> str:
