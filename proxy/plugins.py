@@ -31,15 +31,12 @@ class Watch(Protocol):
 
     def plugin_failed(self, plugin: str, hook: str) -> None:
         """A recogniser raised an exception in this hook, and was passed over."""
-        ...
 
     def plugin_reached(self, plugin: str, bound: str) -> None:
         """A recogniser reached one of its bounds, and the text stayed whole."""
-        ...
 
     def plugin_switched_off(self, plugin: str) -> None:
         """A recogniser was too slow too often, and is not asked again."""
-        ...
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from proxy.app.context_texts import load_compaction_texts
+from proxy.app.fixed_texts import load_compaction_texts
 from proxy.core.structured.history.compaction import Compaction, digest_of_known
 from proxy.core.structured.history.compaction_gain import CompactionPrices
 from proxy.core.structured.history.compaction_proposal import CompactionRules

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from proxy.app.context_texts import load_assembly_texts
+from proxy.app.fixed_texts import load_assembly_texts
 from proxy.core.layout.tiers import Tier
 from proxy.core.structured.assembly.untiered import front_of, untiered_assembly
 from proxy.core.structured.blocks.blocks import Assembly

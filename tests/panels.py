@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from proxy.app.panel_texts import load_panel_texts
+from proxy.app.fixed_texts import load_panel_texts
 from proxy.core.structured.panels.inlay import Inlay, SentTurns
 from tests.talk import assistant, calling, result, user
 

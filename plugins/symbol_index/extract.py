@@ -50,13 +50,11 @@ class Symbol:
     is_public: bool = True
 
 
+@dataclass(frozen=True, slots=True)
 class Source:
     """The bytes of a text, and the words of its nodes."""
 
-    __slots__ = ("data",)
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
+    data: bytes
 
     def text(self, node: Node | None, most_bytes: int = _MOST_NAME_BYTES) -> str:
         """A node's text with blanks joined, cut off behind ``most_bytes``; empty without a node."""

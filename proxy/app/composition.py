@@ -12,10 +12,9 @@ from proxy.access.authentication import Identity
 from proxy.access.directory import DEFAULT_TEAM, Directory
 from proxy.admin import AdminService
 from proxy.app import declared, factories, prompting
-from proxy.app.context_texts import load_context_texts
+from proxy.app.fixed_texts import load_context_texts, load_window_texts
 from proxy.app.prompt_registry import LazyRegistry
 from proxy.app.reload import Reload
-from proxy.app.window_texts import load_window_texts
 from proxy.aside import Aside
 from proxy.clock import Readings, SteadyClock
 from proxy.core.money.prices import PriceMap

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from proxy.app.prompt_files import prompt_text, prompts_folder
+from proxy.app.fixed_texts import PROMPTS, prompt_text
 from proxy.core.layout.tiers import ClassicPolicy
 from proxy.core.model_patterns import matches
 from proxy.core.modes import Mode
@@ -330,6 +330,6 @@ def _reminder(wanted: bool | str, folder: Path, path: str, problems: list[str]) 
 def _prompt_file(wanted: Literal[True] | str, folder: Path) -> Path:
     """The file of a prompt: the reminder that comes along, one of ``prompts/`` by its id, or any file by its path."""
     if wanted is True:
-        return prompts_folder() / "system_reminder.md"
-    named = prompts_folder() / f"{wanted}.md"
+        return PROMPTS / "system_reminder.md"
+    named = PROMPTS / f"{wanted}.md"
     return named if _PROMPT_ID.fullmatch(wanted) and named.is_file() else folder / Path(wanted).expanduser()

@@ -17,12 +17,11 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import aiohttp
-from rich.table import Table
 
 from proxy.access.directory import Directory
 from proxy.admin import AdminService
 from proxy.app import declared, factories
-from proxy.cli.output import Output, fail, plain_failures, print_json
+from proxy.cli.output import Output, fail, plain_failures, plain_table, print_json
 from proxy.clock import SteadyClock
 from proxy.errors import ProxyError
 from proxy.settings import ConfigError, Environment, Settings, Stratiform, load
@@ -144,7 +143,7 @@ def run_with(arguments: argparse.Namespace, work: Callable[[Ask], Awaitable[None
     """Run a command's work with a way to ask; the exit status. Raises ConfigError."""
 
     async def main() -> None:
-        async with asking(arguments) as ask:
+        async with _asking(arguments) as ask:
             await work(ask)
 
     with plain_failures():
@@ -155,10 +154,23 @@ def run_with(arguments: argparse.Namespace, work: Callable[[Ask], Awaitable[None
     return 0
 
 
+async def ledger_entries(ask: Ask, query: Mapping[str, str]) -> AsyncIterator[dict[str, Any]]:
+    """The entries of the ledger that the query asks for. They are asked for page by page."""
+    page = dict(query)
+    while True:
+        content = await ask("GET", "entries", page)
+        for entry in content["data"]:
+            yield entry
+        if not content["has_more"]:
+            return
+        last = content["data"][-1]
+        page.update(since=repr(last["at"]), until=repr(content["until"]), after=str(last["exchange_id"]))
+
+
 @asynccontextmanager
-async def asking(arguments: argparse.Namespace, environment: Environment | None = None) -> AsyncIterator[Ask]:
+async def _asking(arguments: argparse.Namespace) -> AsyncIterator[Ask]:
     """A way to ask the admin service: that of the store itself, or that of a running proxy. Raises ConfigError."""
-    environment = environment or Environment.of_process()
+    environment = Environment.of_process()
     if arguments.url:
         headers = {"authorization": f"Bearer {_master_key(environment)}"}
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
@@ -251,9 +263,7 @@ def show(arguments: argparse.Namespace, content: Any, columns: Mapping[str, str]
         print_json(content)
         return
     rows = content["data"] if content.get("object") == "list" else [content]
-    table = Table(box=None, pad_edge=False)
-    for heading, field in columns.items():
-        table.add_column(heading, overflow="fold", justify="right" if _is_number(rows, field) else "left")
+    table = plain_table(columns, [heading for heading, field in columns.items() if _is_number(rows, field)])
     for row in rows:
         table.add_row(*(_text(field, row.get(field)) for field in columns.values()))
     Output().print(table)

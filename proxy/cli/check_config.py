@@ -6,12 +6,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from rich.console import Console
-from rich.table import Table
 
 from proxy.app import declared, factories
 from proxy.cli.budget_checks import tight_budgets
 from proxy.cli.exposure import provider_keys
-from proxy.cli.output import print_json
+from proxy.cli.output import plain_table, print_json
 from proxy.cli.prompt_checks import prompt_lines, prompt_warnings, prompts_of, registered, window_of
 from proxy.cli.unhonoured import IGNORE_HELP, expired_keys, not_honoured, refuse_unsupported
 from proxy.clock import SystemClock
@@ -196,9 +195,7 @@ def _about_http(deployment: Deployment, path: str, *, has_keys: bool, is_named: 
 
 
 def _print_table(report: dict[str, object]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("name", "model", "transport", "profile", "host", "mode", "price"):
-        table.add_column(heading, overflow="fold")
+    table = plain_table(("name", "model", "transport", "profile", "host", "mode", "price"))
     rows = report["models"]
     assert isinstance(rows, list)
     for row in rows:

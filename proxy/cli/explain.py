@@ -4,10 +4,9 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.table import Table
 from rich.text import Text
 
-from proxy.cli.output import Output, fail, plain_failures, print_json
+from proxy.cli.output import Output, fail, plain_failures, plain_table, print_json
 from proxy.cli.traces import add_options, replayable, setting
 from proxy.core.caches.prompt import Bill
 from proxy.core.reasons import Reason
@@ -45,12 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _print(explanation: Explanation) -> None:
     output = Output()
     output.print(f"{explanation.trace}, request {explanation.request} of {explanation.requests}")
-    table = Table(box=None, pad_edge=False)
-    for heading in ("at", "segment", "tier", "what", "tokens"):
-        table.add_column(heading, justify="right" if heading in ("at", "tokens") else "left")
-    table.add_column("marker")
-    table.add_column("read again", justify="right")
-    table.add_column("why")
+    headings = ("at", "segment", "tier", "what", "tokens", "marker", "read again", "why")
+    table = plain_table(headings, numbers=("at", "tokens", "read again"))
     for row in explanation.rows:
         table.add_row(
             str(row.position),

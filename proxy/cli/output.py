@@ -2,12 +2,13 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
 import orjson
 from rich.console import Console
+from rich.table import Table
 
 from proxy.replay.trace import TraceError
 
@@ -32,6 +33,14 @@ class Output(Console):
 def visible(text: str) -> str:
     """A text that others wrote, with its control characters as escapes: no terminal takes them for commands."""
     return text.translate(_CONTROLS)
+
+
+def plain_table(headings: Iterable[str], numbers: Collection[str] = ()) -> Table:
+    """A table without lines and without rows. The headings in ``numbers`` are those of columns of numbers."""
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold", justify="right" if heading in numbers else "left")
+    return table
 
 
 def print_json(value: object) -> None:

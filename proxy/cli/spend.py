@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from proxy.admin.spend import cell
-from proxy.cli.admin_client import Ask, add_where, run_with, show
+from proxy.cli.admin_client import Ask, add_where, ledger_entries, run_with, show
 
 _PARAMETERS = ("since", "until", "team", "key", "user", "model", "timezone")
 _SUMS = {
@@ -59,22 +59,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _export(query: dict[str, str], ask: Ask, *, as_csv: bool) -> None:
-    """Write the ledger out, page by page."""
-    page, writer = dict(query), None
-    while True:
-        content = await ask("GET", "entries", page)
-        for entry in content["data"]:
-            if not as_csv:
-                sys.stdout.write(orjson.dumps(entry).decode() + "\n")
-                continue
-            if writer is None:
-                writer = csv.DictWriter(sys.stdout, list(entry))
-                writer.writeheader()
-            writer.writerow({name: cell(value) for name, value in entry.items()})
-        if not content["has_more"]:
-            return
-        last = content["data"][-1]
-        page.update(since=repr(last["at"]), until=repr(content["until"]), after=str(last["exchange_id"]))
+    """Write the ledger out."""
+    writer = None
+    async for entry in ledger_entries(ask, query):
+        if not as_csv:
+            sys.stdout.write(orjson.dumps(entry).decode() + "\n")
+            continue
+        if writer is None:
+            writer = csv.DictWriter(sys.stdout, list(entry))
+            writer.writeheader()
+        writer.writerow({name: cell(value) for name, value in entry.items()})
 
 
 def _with_total(content: dict[str, Any]) -> dict[str, Any]:

@@ -53,15 +53,12 @@ class ComposeWatch(Protocol):
 
     def composed(self, outcome: str) -> None:
         """A request was composed: ``composed``, ``failed`` (and sent without prompts) or ``refused``."""
-        ...
 
     def prompt_skipped(self, reason: str) -> None:
         """A prompt was left out of a composition for a mistake: ``bad_condition`` or ``render_error``."""
-        ...
 
     def prompt_changed(self, prompt: str) -> None:
         """A prompt in the system text is another one than in the conversation's request before."""
-        ...
 
 
 class Composer:

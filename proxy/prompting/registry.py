@@ -33,11 +33,9 @@ class Watch(Protocol):
 
     def prompt_set(self, version: str) -> None:
         """The prompts in force have this version."""
-        ...
 
     def prompts_reloaded(self, outcome: str) -> None:
         """Files have changed (``Reloaded``)."""
-        ...
 
 
 class Registry:

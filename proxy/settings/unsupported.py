@@ -42,6 +42,12 @@ class Effect(StrEnum):
 
 
 _CONSEQUENCES = (Effect.RESTRICTS, Effect.CHANGES)
+_TOLD = {
+    Effect.HARMLESS: "is not used by Stratiform",
+    Effect.UNKNOWN: "is not known, and not used by Stratiform",
+    Effect.CHANGES: "is not honoured by Stratiform",
+    Effect.RESTRICTS: "restricts what clients may do, and Stratiform does not honour it",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +59,8 @@ class Unused:
     note: str = ""
 
     def __str__(self) -> str:
-        match self.effect:
-            case Effect.HARMLESS:
-                return f"{self.path}: is not used by Stratiform{self.note and f'; {self.note}'}"
-            case Effect.UNKNOWN:
-                return f"{self.path}: is not known, and not used by Stratiform{self.note and f'; {self.note}'}"
-            case Effect.CHANGES:
-                return f"{self.path}: is not honoured by Stratiform: {self.note}"
-            case Effect.RESTRICTS:
-                return f"{self.path}: restricts what clients may do, and Stratiform does not honour it: {self.note}"
+        sign = ":" if self.effect in _CONSEQUENCES else ";"
+        return f"{self.path}: {_TOLD[self.effect]}" + (f"{sign} {self.note}" if self.note else "")
 
 
 def effect_of(section: str, key: str) -> tuple[Effect, str]:

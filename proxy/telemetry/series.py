@@ -74,7 +74,6 @@ class Source(Protocol):
 
     def collect(self) -> Iterable[Metric]:
         """Every family with its samples."""
-        ...
 
 
 class WithoutCreated:

@@ -9,7 +9,7 @@ import statistics
 
 import orjson
 
-from proxy.app.context_texts import load_context_texts
+from proxy.app.fixed_texts import load_context_texts
 from proxy.core.modes import Mode
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC

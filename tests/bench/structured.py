@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from proxy.app.context_texts import load_context_texts
+from proxy.app.fixed_texts import load_context_texts
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
 from proxy.core.planner.planner import TierPlanner

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from proxy.app.window_texts import load_window_texts
+from proxy.app.fixed_texts import load_window_texts
 from proxy.aside import Aside
 from proxy.core.providers import OPENAI
 from proxy.core.request.reader import RequestReader

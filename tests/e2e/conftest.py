@@ -9,7 +9,7 @@ import openai
 import pytest
 from starlette.types import ASGIApp
 
-from proxy.app.context_texts import load_context_texts
+from proxy.app.fixed_texts import load_context_texts
 from proxy.aside import Aside
 from proxy.clock import SystemClock
 from proxy.core.planner.planner import TierPlanner

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.app.context_texts import load_context_texts
+from proxy.app.fixed_texts import load_context_texts
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
 from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile

@@ -13,7 +13,7 @@ import openai
 import orjson
 import pytest
 
-from proxy.app.context_texts import load_context_texts
+from proxy.app.fixed_texts import load_context_texts
 from proxy.client import Context, chat
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four

@@ -8,11 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from proxy.app import factories
-from proxy.cli.output import Output, print_json, visible
+from proxy.cli.output import Output, plain_table, print_json, visible
 from proxy.cli.prompts.bill import BillChange, estimated
 from proxy.cli.prompts.contexts import GivenContext, add_contexts, read_context
 from proxy.cli.prompts.difference import Difference, difference, differences
@@ -194,13 +193,10 @@ def _prefix(one: Difference) -> str:
 
 
 def _print_bill(output: Output, bill: BillChange) -> None:
-    table = Table(box=None, pad_edge=False)
-    headings = (
-        "model", "team", "key", "requests", "sessions", "spent usd", "tokens a request", "requests usd", "session usd",
-        "once usd",
+    numbers = (
+        "requests", "sessions", "spent usd", "tokens a request", "requests usd", "session usd", "once usd",
     )  # fmt: skip
-    for index, heading in enumerate(headings):
-        table.add_column(heading, overflow="fold", justify="left" if index < 3 else "right")
+    table = plain_table(("model", "team", "key", *numbers), numbers)
     for line in bill.lines:
         table.add_row(
             line.whose.model, line.whose.team, line.whose.key_id or "-", f"{line.traffic.requests:,}",

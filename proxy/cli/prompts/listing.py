@@ -3,9 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from rich.table import Table
-
-from proxy.cli.output import Output, print_json
+from proxy.cli.output import Output, plain_table, print_json
 from proxy.cli.prompts.reach import Reach, reach
 from proxy.cli.prompts.setup import add_setup, setup_of
 from proxy.core.prompts.prompt import Condition, Prompt
@@ -61,10 +59,8 @@ def _row(prompt: Prompt, found: Reach, encode: Encode) -> dict[str, object]:
 
 
 def _print(snapshot: Snapshot, rows: Sequence[dict[str, object]]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("position", "priority", "id", "profile", "conditions", "tokens", "used", "origin"):
-        justify = "right" if heading in ("priority", "tokens") else "left"
-        table.add_column(heading, overflow="fold", justify=justify)  # type: ignore[arg-type]
+    headings = ("position", "priority", "id", "profile", "conditions", "tokens", "used", "origin")
+    table = plain_table(headings, numbers=("priority", "tokens"))
     for row in rows:
         conditions = row["conditions"]
         assert isinstance(conditions, list)

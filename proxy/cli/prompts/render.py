@@ -4,10 +4,9 @@ import argparse
 import sys
 from dataclasses import asdict
 
-from rich.table import Table
 from rich.text import Text
 
-from proxy.cli.output import Output, fail, print_json, visible
+from proxy.cli.output import Output, fail, plain_table, print_json, visible
 from proxy.cli.prompts.contexts import add_contexts, read_context
 from proxy.cli.prompts.setup import ANY, add_setup, setup_of
 from proxy.cli.prompts.variants import Variant, terms_of
@@ -91,9 +90,7 @@ def _print(composition: Composition, report: dict[str, object]) -> None:
             output.print(Text(visible(text)), soft_wrap=True)
     if composition.is_empty:
         output.print("nothing is composed", style="bold")
-    table = Table(box=None, pad_edge=False)
-    for heading in ("prompt", "position", "tokens", "outcome"):
-        table.add_column(heading, overflow="fold", justify="right" if heading == "tokens" else "left")
+    table = plain_table(("prompt", "position", "tokens", "outcome"), numbers=("tokens",))
     parts, skipped = report["prompts"], report["skipped"]
     assert isinstance(parts, list)
     assert isinstance(skipped, dict)

@@ -4,15 +4,12 @@ The ledger knows no sessions. A session is estimated to begin with a request of 
 more than an hour after the one before, or that finds nothing in the cache.
 """
 
-import asyncio
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.cli.admin_client import Ask, asking
-from proxy.cli.output import fail, plain_failures
-from proxy.errors import ProxyError
+from proxy.cli.admin_client import Ask, ledger_entries, run_with
 from proxy.prompting.rules import Whose
 
 DAYS = 30
@@ -79,25 +76,9 @@ def read_traffic(where: Namespace) -> LedgerTraffic:
     """The requests in the ledger of a store, or of a running proxy. Raises ConfigError."""
     traffic = LedgerTraffic()
 
-    async def read() -> None:
-        async with asking(where) as ask:
-            await _pages(ask, traffic)
-
-    with plain_failures():
-        try:
-            asyncio.run(read())
-        except ProxyError as error:
-            fail(error.message)
-    return traffic
-
-
-async def _pages(ask: Ask, traffic: LedgerTraffic) -> None:
-    query = {"since": f"{DAYS}d", "limit": _PAGE}
-    while True:
-        page = await ask("GET", "entries", query)
-        for entry in page["data"]:
+    async def read(ask: Ask) -> None:
+        async for entry in ledger_entries(ask, {"since": f"{DAYS}d", "limit": _PAGE}):
             traffic.add(entry)
-        if not page["has_more"]:
-            return
-        last = page["data"][-1]
-        query.update(since=repr(last["at"]), until=repr(page["until"]), after=str(last["exchange_id"]))
+
+    run_with(where, read)
+    return traffic

@@ -17,6 +17,3 @@ class Inset:
     def followed_by(self, text: str) -> "Inset":
         """The same with a further text at the very end."""
         return Inset(self.before, "\n\n".join(part for part in (self.after, text) if part))
-
-
-NO_INSET = Inset()

@@ -116,7 +116,6 @@ class Recogniser(Protocol):
 
     def recognise(self, role: str, text: str) -> Recognition | None:
         """The pieces, or None: not mine. Raises TooMuch where the text is more than it looks through."""
-        ...
 
 
 def recognise_text(recognisers: Iterable[Recogniser], role: str, text: str) -> Recognition | None:

@@ -4,7 +4,7 @@ The planner's reader estimates, which is enough to compare layouts and far cheap
 many tokens again as it says. What is held against a window is counted here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Raw
 
@@ -54,40 +54,34 @@ class ExactTokens:
 
     def of_message(self, message: Message) -> int:
         """Tokens of a message that was read."""
-        tokens = self._known(message.digest)
-        return self._kept(message.digest, self._read(message.raw)) if tokens is None else tokens
+        return self._counted(message.digest, lambda: self._read(message.raw))
 
     def of_written(self, raw: bytes) -> int:
         """Tokens of a message that the proxy has written. Raises Unreadable."""
-        key = _WRITTEN + digest(raw)
-        tokens = self._known(key)
-        return self._kept(key, self._read(raw)) if tokens is None else tokens
+        return self._counted(_WRITTEN + digest(raw), lambda: self._read(raw))
 
     def of_tools(self, raw: Raw | bytes | None, read: Sequence[Element]) -> int:
         """Tokens of the tools, which the planner has ``read``. Raises Unreadable."""
         if not read:
             return 0
         key = _TOOLS + digest(*(element.digest for element in read))
-        tokens = self._known(key)
-        if tokens is not None:
-            return tokens
-        return self._kept(key, sum(element.tokens for element in self._tools.read(raw)))
+        return self._counted(key, lambda: sum(element.tokens for element in self._tools.read(raw)))
 
     def of_text(self, text: str) -> int:
         """Tokens of a text."""
         if len(text) <= _SHORT_CHARS:
             return self._encode(text)
-        key = _TEXT + digest(utf8(text))
-        tokens = self._known(key)
-        return self._kept(key, self._encode(text)) if tokens is None else tokens
+        return self._counted(_TEXT + digest(utf8(text)), lambda: self._encode(text))
 
     def _read(self, raw: bytes) -> int:
         return self._messages.read(Raw(raw)).tokens
 
-    def _known(self, key: bytes) -> int | None:
+    def _counted(self, key: bytes, count: Callable[[], int]) -> int:
+        """The tokens that are known under this key, or else those that are counted now."""
         tokens = self._counts.find(key)
-        return self._base._counts.get(key) if tokens is None and self._base is not None else tokens
-
-    def _kept(self, key: bytes, tokens: int) -> int:
-        self._counts.put(key, tokens)
+        if tokens is None and self._base is not None:
+            tokens = self._base._counts.get(key)
+        if tokens is None:
+            tokens = count()
+            self._counts.put(key, tokens)
         return tokens

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from plugins.tiered import TieredRecogniser
-from proxy.app.context_texts import load_assembly_texts
-from proxy.app.prompt_files import prompts_folder
+from proxy.app.fixed_texts import PROMPTS, load_assembly_texts
 from proxy.core.layout.tiers import Tier
 from proxy.core.recognition import FileClaim
 from proxy.core.recognition.tiered_files import REFERENCE_HEADERS, WORKING_HEADER
@@ -16,7 +15,7 @@ from proxy.core.structured.assembly.texts import AssemblyTexts
 from tests import assemblies
 from tests.contexts import fenced
 
-FOLDER = prompts_folder() / "tiered_assembly"
+FOLDER = PROMPTS / "tiered_assembly"
 
 
 def test_the_constants_are_those_of_tiered_assemblies() -> None:

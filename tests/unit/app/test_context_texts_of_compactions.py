@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.app.context_texts import load_compaction_texts
+from proxy.app.fixed_texts import load_compaction_texts
 
 NAMES = ("compaction", "history_summary", "history_summary_ok")
 

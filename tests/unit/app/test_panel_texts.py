@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.app.panel_texts import load_panel_texts
-from proxy.app.prompt_files import prompts_folder
+from proxy.app.fixed_texts import PROMPTS, load_panel_texts
 
-FILE = prompts_folder() / "panels.md"
+FILE = PROMPTS / "panels.md"
 
 
 def test_each_text_is_that_of_the_original() -> None:

@@ -1,6 +1,6 @@
 """The words around the parts of a request come from the files of ``prompts/``."""
 
-from proxy.app.window_texts import load_window_texts
+from proxy.app.fixed_texts import load_window_texts
 from proxy.core.window.shortening import PartName
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.app.context_texts import load_context_texts
+from proxy.app.fixed_texts import load_context_texts
 from proxy.core.providers import NONE
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.context import StructuredContext

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.app.context_texts import load_context_texts
+from proxy.app.fixed_texts import load_context_texts
 from proxy.core.modes import Mode
 from proxy.core.money.prices import PriceMap
 from proxy.core.planner.plan import Plan

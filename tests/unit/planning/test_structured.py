@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.app.context_texts import load_context_texts
+from proxy.app.fixed_texts import load_context_texts
 from proxy.aside import Aside
 from proxy.core.modes import Mode
 from proxy.core.providers import ANTHROPIC

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.app.context_texts import load_context_texts
+from proxy.app.fixed_texts import load_context_texts
 from proxy.aside import Aside
 from proxy.client import review_digest
 from proxy.core.request.parsed_body import parse_body

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from proxy.aside import Aside
-from proxy.core.prompts.inset import NO_INSET, Inset
+from proxy.core.prompts.inset import Inset
 from proxy.core.providers import OPENAI
 from proxy.core.reasons import Edit
 from proxy.core.recognition.pieces import Recogniser
@@ -30,6 +30,7 @@ from tests.windows import CHAT, TEXTS, Body, text_of
 
 DEPLOYMENT = Deployment("m", "m", Transport.EMBEDDED, OPENAI)
 T = TypeVar("T")
+NO_INSET = Inset()
 WINDOW = replace(CHAT, window_tokens=10_000, output_tokens=1_000, margin_tokens=0)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.app.context_texts import load_context_texts
+from proxy.app.fixed_texts import load_context_texts
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.chat import AssembledChat
 from proxy.planning.assembly_options import AssemblyOptions

@@ -56,4 +56,3 @@ class SymbolIndexer(Protocol):
         """The symbols of these files. ``aliases`` are those of the session (see ``path_aliases.legend_for``). The
         digests of the files must be those of their texts: whoever calls has computed them. Raises nothing because of
         what the files contain."""
-        ...

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.app.context_texts import load_context_texts
+from proxy.app.fixed_texts import load_context_texts
 from proxy.core.reasons import Edit
 from proxy.core.structured.dialogue import Before, Dialogue, DialogueRules, Moment, dialogue_of
 from proxy.core.structured.form.form import StructuredForm, read_form

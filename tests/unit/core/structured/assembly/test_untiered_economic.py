@@ -2,7 +2,7 @@
 
 import orjson
 
-from proxy.app.context_texts import load_assembly_texts
+from proxy.app.fixed_texts import load_assembly_texts
 from proxy.core.layout.tiers import Tier
 from proxy.core.structured.assembly.untiered import front_of, in_tiers, untiered_assembly
 from proxy.core.structured.blocks.blocks import Assembly

@@ -2,7 +2,7 @@
 
 import json
 
-from proxy.app.panel_texts import load_panel_texts
+from proxy.app.fixed_texts import load_panel_texts
 from proxy.core.layout.tiers import Tier
 from proxy.core.structured.blocks.blocks import Block
 from proxy.core.structured.messages.conversation import Conversation

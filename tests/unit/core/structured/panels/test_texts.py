@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.app.panel_texts import load_panel_texts
+from proxy.app.fixed_texts import load_panel_texts
 from proxy.core.structured.panels.texts import is_known, iso_time
 
 TEXTS = load_panel_texts()
