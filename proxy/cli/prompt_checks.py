@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from proxy.access.directory import CLIENT_KEYS_TEAM, DEFAULT_TEAM
 from proxy.app import declared
-from proxy.app.prompting import levels_of, missing_prompts, rules_of
+from proxy.app.prompting import levels_of, missing_prompts, named_prompts, rules_of
 from proxy.core.model_patterns import matches, matches_any
 from proxy.core.window.profile import CapabilityProfile
 from proxy.deployments import ModelTable
@@ -24,8 +24,8 @@ _LATER = "; one that is made while the proxy runs will have it"
 
 
 def registered(settings: Settings) -> Snapshot | None:
-    """The prompts that requests may be composed of; None where no prompt is composed. Raises ConfigError."""
-    if not rules_of(settings).may_compose:
+    """The prompts that requests may be composed of; None where the configuration names none. Raises ConfigError."""
+    if not (rules_of(settings).may_compose or any(named_prompts(settings))):
         return None
     is_shipped = settings.stratiform.prompts.shipped
     try:
@@ -37,7 +37,7 @@ def registered(settings: Settings) -> Snapshot | None:
 def prompts_of(settings: Settings, snapshot: Snapshot | None) -> dict[str, object] | None:
     """The section ``stratiform.prompts`` as JSON values; None where no request gets a prompt."""
     given = settings.stratiform.prompts
-    if snapshot is None:
+    if snapshot is None or not rules_of(settings).may_compose:
         return None
     return {
         "version": snapshot.version,

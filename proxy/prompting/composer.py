@@ -103,9 +103,14 @@ class Composer:
         who = request.principal
         wish = read_wish(request.prompts) if request.prompts is not None else ClientWish()
         parts = read_parts(request.window) if request.window is not None else None
-        wanted = (parts.profile if parts is not None else "") or request.profile
         persona = checked_persona(request.persona, "x-stratiform-persona") if request.persona else ""
-        asked = replace(wish, persona=wish.persona or persona, profile=wanted)
+        by_body = {"persona": wish.persona, "profile": parts.profile if parts is not None else ""}
+        asked = replace(
+            wish,
+            persona=by_body["persona"] or persona,
+            profile=by_body["profile"] or request.profile,
+            by_header=frozenset(name for name, said in by_body.items() if not said),
+        )
         terms, profile = self.rules.terms_for(Whose(request.model, who.team, who.key_id), asked)
         if parts is not None and parts.has_any and profile is None:
             message = "the request names parts of its context window and has no capability profile: name one"

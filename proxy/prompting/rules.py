@@ -43,7 +43,8 @@ class Rules:
         is_prompts_own = wanted not in self.windows.profiles and (
             wanted == terms.profile or matches_any(terms.allowed.profiles, wanted)
         )
-        profile = self.windows.profile_for(*whose, "" if is_prompts_own else wanted)
+        param = "x-stratiform-profile" if "profile" in wish.by_header else "stratiform.window.profile"
+        profile = self.windows.profile_for(*whose, "" if is_prompts_own else wanted, param)
         asked = client_terms(terms, replace(wish, profile=wanted if is_prompts_own else ""))
         return _with_profile(asked, profile), profile
 

@@ -8,6 +8,7 @@ price, and so does a write. All functions are pure.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import chain
 
 from proxy.core.caches.prompt import Bill, Parts
@@ -182,7 +183,13 @@ def _whole(entry: Entry, service: str, usual: Price | None) -> Price:
 
 def needed(entry: Entry) -> dict[str, object]:
     """The fields of an entry that ``price_of`` reads."""
-    return {key: entry[key] for key in entry if _NEEDED.match(key) or is_extra(key)}
+    return {key: entry[key] for key in entry if _is_needed(key)}
+
+
+@lru_cache(maxsize=1024)
+def _is_needed(key: str) -> bool:
+    # The same few hundred keys stand in thousands of entries.
+    return _NEEDED.match(key) is not None or is_extra(key)
 
 
 def _rates(entry: Entry, suffix: str, base: Price | None) -> Price:

@@ -33,12 +33,12 @@ def client_terms(terms: PromptTerms, wish: ClientWish) -> PromptTerms:
     asked = {name: value for name in _ASKED if (value := getattr(wish, name)) not in ("", None, getattr(terms, name))}
     for name, value in asked.items():
         if not _is_allowed(terms, name, value):
-            raise _refusal(name)
+            raise _refusal(name, wish)
     if wish.extras and not terms.allowed.extras:
-        raise _refusal("extra")
+        raise _refusal("extra", wish)
     for root in wish.context:
         if root not in terms.allowed.context:
-            raise _refusal(f"context.{root}")
+            raise _refusal(f"context.{root}", wish)
     if wish.context:
         terms = replace(terms, context=added(terms.context, wish.context), own_context=terms.context)
     return replace(terms, **asked, extras=(*terms.extras, *wish.extras))
@@ -53,7 +53,8 @@ def _is_allowed(terms: PromptTerms, name: str, value: str) -> bool:
     return allowed.flags if name in _FLAGS else allowed.override
 
 
-def _refusal(field: str) -> Forbidden:
+def _refusal(field: str, wish: ClientWish) -> Forbidden:
     header = f" and the header x-stratiform-{field}" if field in _HEADERS else ""
     message = f"the configuration of this key does not allow '{_PARAM}.{field}'{header}: leave it out"
-    return Forbidden(message, param=f"{_PARAM}.{field}", code="prompts_not_allowed")
+    param = f"x-stratiform-{field}" if field in wish.by_header else f"{_PARAM}.{field}"
+    return Forbidden(message, param=param, code="prompts_not_allowed")

@@ -9,7 +9,7 @@ from proxy.core.prompts.prompt import Json, Prompt
 @dataclass(frozen=True, slots=True)
 class ClientWish:
     """What a request says; "" and None say nothing. ``extras`` are literal, and ``context`` has roots of the context
-    only."""
+    only. ``by_header`` are those of ``persona`` and ``profile`` that a header says."""
 
     persona: str = ""
     profile: str = ""
@@ -19,3 +19,4 @@ class ClientWish:
     agents: bool | None = None
     context: Mapping[str, Mapping[str, Json]] = field(default_factory=dict, repr=False)
     extras: tuple[Prompt, ...] = ()
+    by_header: frozenset[str] = frozenset()

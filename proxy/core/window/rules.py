@@ -31,9 +31,12 @@ class WindowRules:
         """Whether no request has a profile, whatever it says."""
         return not (self.profile or self.models or self.teams or self.keys or self.allowed)
 
-    def profile_for(self, model: str, team: str, key_id: str, wished: str = "") -> CapabilityProfile | None:
-        """The profile of a request; None: it has no budget. ``wished`` is the name that the client chose, or "".
-        Raises Forbidden for a name that is not this client's to choose: whether there is such a profile is not told."""
+    def profile_for(
+        self, model: str, team: str, key_id: str, wished: str = "", param: str = "stratiform.window.profile"
+    ) -> CapabilityProfile | None:
+        """The profile of a request; None: it has no budget. ``wished`` is the name that the client chose, or "", and
+        ``param`` is where the request says it. Raises Forbidden for a name that is not this client's to choose:
+        whether there is such a profile is not told."""
         given = self._given(model, team, key_id)
         if not wished or wished == given:
             return self.profiles.get(given)
@@ -42,7 +45,7 @@ class WindowRules:
         if not is_allowed or wished not in self.profiles:
             shown = wished.encode("utf-8", "replace").decode()[:_SHOWN_CHARS]
             message = f"This key may not choose the profile '{shown}'."
-            raise Forbidden(message, param="stratiform.window.profile", code="profile_not_allowed")
+            raise Forbidden(message, param=param, code="profile_not_allowed")
         return self.profiles[wished]
 
     def _given(self, model: str, team: str, key_id: str) -> str:

@@ -196,3 +196,16 @@ def test_a_reminder_that_would_be_sent_twice_is_warned_of(
     assert main(["check-config", str(path), "--json"]) == 0
     warnings = orjson.loads(capsys.readouterr().out)["warnings"]
     assert any("it would be sent twice" in line for line in warnings) is is_twice
+
+
+def test_a_misspelt_template_of_a_profile_that_nobody_has_is_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"{MODELS}stratiform: {{window: {{profiles: {{chat: {{template: sytem}}}}}}}}\n")
+
+    assert main(["check-config", str(path), "--json"]) == 0
+    report = orjson.loads(capsys.readouterr().out)
+    warning = "stratiform.window.profiles.chat.template: there is no prompt `sytem`; did you mean `system`?"
+    assert warning in report["warnings"]
+    assert report["prompts"] is None

@@ -289,3 +289,20 @@ def test_the_prompt_of_a_capability_profile_must_not_be_gone_around_either() -> 
     world = World(terms=PromptTerms(), windows=WindowRules(profiles, profile="chat"))
     assert world.composer.requires("m", Principal("scope"))
     assert messages(world.ask())[0]["content"] == "Rules."
+
+
+@pytest.mark.parametrize(
+    ("asked", "param"),
+    [
+        ({"profile": "edit"}, "x-stratiform-profile"),
+        ({"window": wish(profile="edit")}, "stratiform.window.profile"),
+        ({"profile": "chat", "window": wish(profile="edit")}, "stratiform.window.profile"),
+        ({"persona": "admin"}, "x-stratiform-persona"),
+        ({"prompts": wish(persona="admin")}, "stratiform.prompts.persona"),
+    ],
+)
+def test_a_refusal_names_the_header_or_the_field_that_asked(asked: dict[str, Any], param: str) -> None:
+    world = World(windows=WindowRules(BUILT_IN, allowed=("chat",)))
+    with pytest.raises(Forbidden) as found:
+        world.ask(**asked)
+    assert found.value.param == param
