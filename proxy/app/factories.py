@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from proxy.app.fixed_texts import PROMPTS, prompt_text
+from proxy.app.fixed_texts import prompt_text
 from proxy.core.layout.tiers import ClassicPolicy
 from proxy.core.model_patterns import matches
 from proxy.core.modes import Mode
@@ -29,6 +29,7 @@ from proxy.planning.assembly_options import AssemblyOptions
 from proxy.planning.caps import DailyTerms
 from proxy.planning.keep_alive import RefreshTerms
 from proxy.ports import Deployment, StoreError, Transport
+from proxy.prompting.files import SHIPPED
 from proxy.settings import ConfigError, Freezing, LiteLLMParams, ModelEntry, Settings, weights_of
 from proxy.spend.estimates import PriceOf
 from proxy.storage.database import SERVING_WAIT_S
@@ -330,6 +331,6 @@ def _reminder(wanted: bool | str, folder: Path, path: str, problems: list[str]) 
 def _prompt_file(wanted: Literal[True] | str, folder: Path) -> Path:
     """The file of a prompt: the reminder that comes along, one of ``prompts/`` by its id, or any file by its path."""
     if wanted is True:
-        return PROMPTS / "system_reminder.md"
-    named = PROMPTS / f"{wanted}.md"
+        return SHIPPED / "system_reminder.md"
+    named = SHIPPED / f"{wanted}.md"
     return named if _PROMPT_ID.fullmatch(wanted) and named.is_file() else folder / Path(wanted).expanduser()

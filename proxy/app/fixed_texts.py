@@ -8,15 +8,13 @@ from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 
-import proxy
 from proxy.core.structured.assembly.texts import AssemblyTexts, ContextTexts
 from proxy.core.structured.history.compaction_texts import CompactionTexts
 from proxy.core.structured.panels.texts import ISO_TIME, SYSTEM, PanelTexts
 from proxy.core.window.shortening import PartName
 from proxy.core.window.texts import WindowTexts
+from proxy.prompting.files import SHIPPED
 
-PROMPTS = Path(proxy.__file__).parent.parent / "prompts"
-"""The folder of the prompts that come along, beside the package."""
 _FRONT_MATTER = re.compile(r"---[ \t\r]*\n.*?^---[ \t\r]*$\n?", re.DOTALL | re.MULTILINE)
 _ACKNOWLEDGEMENTS = frozenset({"ok", "urls_ok", "review_ok"})
 _HEADING = "## "
@@ -43,14 +41,14 @@ def load_context_texts() -> ContextTexts:
     return ContextTexts(load_assembly_texts(), load_panel_texts(), load_compaction_texts())
 
 
-def load_assembly_texts(folder: Path = PROMPTS / "tiered_assembly") -> AssemblyTexts:
+def load_assembly_texts(folder: Path = SHIPPED / "tiered_assembly") -> AssemblyTexts:
     """The texts of the files in ``folder``, one for each field. A header gets a blank line behind it. Raises
     ValueError."""
     texts = {field.name: prompt_text(folder / f"{field.name}.md") for field in fields(AssemblyTexts)}
     return AssemblyTexts(**{name: text if name in _ACKNOWLEDGEMENTS else f"{text}\n\n" for name, text in texts.items()})
 
 
-def load_compaction_texts(folder: Path = PROMPTS) -> CompactionTexts:
+def load_compaction_texts(folder: Path = SHIPPED) -> CompactionTexts:
     """The texts of the files in ``folder``. Raises ValueError."""
     return CompactionTexts(
         prompt=prompt_text(folder / "compaction.md"),
@@ -59,7 +57,7 @@ def load_compaction_texts(folder: Path = PROMPTS) -> CompactionTexts:
     )
 
 
-def load_panel_texts(file: Path = PROMPTS / "panels.md") -> PanelTexts:
+def load_panel_texts(file: Path = SHIPPED / "panels.md") -> PanelTexts:
     """The texts of ``file``, one under a heading of its name for each field. Raises ValueError, too, for a text that is
     missing, empty, there twice, unknown, or without its placeholder."""
     named = _named(prompt_text(file))
@@ -82,7 +80,7 @@ def load_window_texts() -> WindowTexts:
     """The words around the parts of a request. A summary has the words that stand around one of a compaction. Raises
     ValueError."""
     summary = load_compaction_texts()
-    above = {name: prompt_text(PROMPTS / "window" / f"{name}.md") for name in _IN_MESSAGE}
+    above = {name: prompt_text(SHIPPED / "window" / f"{name}.md") for name in _IN_MESSAGE}
     return WindowTexts({**above, PartName.SUMMARY: summary.header}, summary.ok)
 
 

@@ -63,7 +63,7 @@ class LazyRegistry:
 
         folders, is_shipped = self._settings.prompt_folders, self._settings.stratiform.prompts.shipped
         try:
-            return Registry.open(Sources.of(folders, is_shipped=is_shipped, manager=self._manager), self._metrics)
+            return Registry(Sources.of(folders, is_shipped=is_shipped, manager=self._manager), self._metrics)
         except PromptFileError as error:
             raise ConfigError([f"stratiform.prompts: {error}"]) from error
 

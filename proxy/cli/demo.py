@@ -8,18 +8,18 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from time import perf_counter
 
 import aiohttp
 import openai
 from rich.console import Group
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from proxy.app import factories
 from proxy.cli import demo_panels, demo_structured
-from proxy.cli.demo_scene import Scene
+from proxy.cli.demo_sessions import Scene, watched
 from proxy.cli.in_thread import Running, running
 from proxy.cli.output import Output, fail, plain_failures, print_json
 from proxy.core.money.prices import Price
@@ -38,7 +38,6 @@ from proxy.replay.totals import OURS
 from proxy.settings import ModelEntry, Settings, Stratiform
 
 _PROFILE = "anthropic"
-_REFRESH_HZ = 8
 _WORTH_A_LOOK = (
     "requests_total", "tokens_total", "input_cost_usd_total", "uncached_input_cost_usd_total", "saved_usd_total",
     "lost_usd_total", "hit_ratio_sum", "hit_ratio_count", "tier_tokens_total",
@@ -120,13 +119,8 @@ def _price(settings: Settings) -> Price:
 
 async def _watched(proxy: Running, tallies: Sequence[Tally], *, quiet: bool) -> list[str]:
     """Send all sessions side by side, with a live table; the metrics worth a look."""
-    if quiet:
-        await send_all(proxy, tallies)
-        return await _metrics(proxy.url)
-    output = Output()
-    output.print(f"The proxy is at {proxy.url}/v1; {len(tallies)} clients send their sessions there.", style="dim")
-    with Live(console=output, refresh_per_second=_REFRESH_HZ, get_renderable=lambda: _table(tallies)):
-        await send_all(proxy, tallies)
+    notice = f"The proxy is at {proxy.url}/v1; {len(tallies)} clients send their sessions there."
+    await watched(send_all(proxy, tallies), notice, partial(_table, tallies), quiet=quiet)
     return await _metrics(proxy.url)
 
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 
-from proxy.cli.demo_scene import Scene
-from proxy.cli.demo_sessions import View, run_sessions, shown_table
+from proxy.cli.demo_sessions import Scene, View, run_sessions, shown_table
 from proxy.demo.panels.figures import SCENARIOS, Comparison, FormTally, Goal, comparison
 
 NAME = "panels"

@@ -3,25 +3,29 @@ of a session is a client of its own."""
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
 import aiohttp
 import openai
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from proxy.cli.demo_scene import Scene
 from proxy.cli.in_thread import Running, running
 from proxy.cli.output import Output, fail, print_json
+from proxy.core.money.prices import Price
+from proxy.core.request.tokens import Encode
 from proxy.demo.client import SampleClient
 from proxy.demo.panels import figures as panels
 from proxy.demo.sample import MODEL
 from proxy.demo.structured import figures as structured
+from proxy.replay.runner import Setting
+from proxy.settings import Settings
 
 _REFRESH_HZ = 4
 
@@ -30,9 +34,21 @@ C = TypeVar("C", bound=panels.Comparison | structured.Comparison)
 
 
 @dataclass(frozen=True, slots=True)
+class Scene:
+    """What sessions are sent through, and what they are judged by. ``settings`` and ``encode`` are the proxy's;
+    ``setting`` are the rules of the provider behind it, whose prices are ``price``."""
+
+    settings: Settings
+    encode: Encode
+    setting: Setting
+    price: Price
+
+
+@dataclass(frozen=True, slots=True)
 class View(Generic[C]):
     """How sessions are shown: each as a ``table`` while it is sent, in the lines of the ``summary`` when all are sent,
-    and as a ``report`` in JSON. ``missed`` tells which goals were not reached. ``notice`` is said at the beginning."""
+    and as a ``report`` in JSON. ``missed`` tells which goals were not reached. ``notice`` is said at the beginning,
+    behind the address of the proxy."""
 
     table: Callable[[C], Table]
     summary: Callable[[Sequence[C]], Iterator[str]]
@@ -46,7 +62,9 @@ def run_sessions(scene: Scene, compared: Sequence[C], view: View[C], *, as_json:
     began = perf_counter()
     try:
         with running(scene.settings, scene.encode) as proxy:
-            asyncio.run(_watched(proxy, compared, view, quiet=as_json))
+            notice = f"The proxy is at {proxy.url}/v1; every form of a session is a client of its own.{view.notice}"
+            tables = partial(_tables, compared, view)
+            asyncio.run(watched(_send_all(proxy, compared), notice, tables, quiet=as_json))
     except (openai.OpenAIError, aiohttp.ClientError, ValueError) as error:
         fail(f"the demo failed: {type(error).__name__}: {error}")
     seconds = perf_counter() - began
@@ -70,20 +88,19 @@ def shown_table(title: str, columns: Sequence[str]) -> Table:
     return table
 
 
-async def _watched(proxy: Running, compared: Sequence[C], view: View[C], *, quiet: bool) -> None:
+async def watched(sending: Awaitable[None], notice: str, shown: Callable[[], RenderableType], *, quiet: bool) -> None:
+    """Send, below the notice and what is ``shown``, which is drawn again and again. ``quiet``: nothing is shown."""
     if quiet:
-        await _send_all(proxy, compared)
+        await sending
         return
     output = Output()
-    output.print(f"The proxy is at {proxy.url}/v1; every form of a session is a client of its own.", style="dim")
-    if view.notice:
-        output.print(view.notice, style="dim")
+    output.print(notice, style="dim")
+    with Live(console=output, refresh_per_second=_REFRESH_HZ, get_renderable=shown):
+        await sending
 
-    def tables() -> Group:
-        return Group(*(view.table(one) for one in compared))
 
-    with Live(console=output, refresh_per_second=_REFRESH_HZ, get_renderable=tables):
-        await _send_all(proxy, compared)
+def _tables(compared: Sequence[C], view: View[C]) -> Group:
+    return Group(*(view.table(one) for one in compared))
 
 
 async def _send_all(proxy: Running, compared: Sequence[C]) -> None:

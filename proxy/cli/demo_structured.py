@@ -9,8 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from plugins import symbol_index
-from proxy.cli.demo_scene import Scene
-from proxy.cli.demo_sessions import View, run_sessions, shown_table
+from proxy.cli.demo_sessions import Scene, View, run_sessions, shown_table
 from proxy.cli.output import fail
 from proxy.demo.structured.figures import Comparison, FormTally, comparison
 from proxy.demo.structured.forms import GOALS, Form
@@ -41,7 +40,7 @@ def run(arguments: argparse.Namespace, scene: Scene) -> int:
     except (GitError, OSError, ValueError) as error:
         fail(str(error))
     compared = [comparison(history, scene.setting, scene.price) for history in found]
-    view = View(_table, _summary, _report, notice="" if has_git() else _NO_GIT)
+    view = View(_table, _summary, _report, notice="" if has_git() else f"\n{_NO_GIT}")
     return run_sessions(scene, compared, view, as_json=arguments.json)
 
 

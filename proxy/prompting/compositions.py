@@ -61,7 +61,7 @@ class Compositions:
         if known is not None:
             self._known.used(name)
             return known
-        work = partial(assemble, snapshot.prompts, terms, merged(terms.context), snapshot.render)
+        work = partial(assemble, snapshot.prompts, terms, merged(terms.context), snapshot.templates.render)
         composition = await self.aside.run_large(_effort(terms, snapshot.prompts), work)
         if sum(len(part.text) for part in composition.parts) > MOST_CHARS:
             longest = max(composition.parts, key=lambda part: len(part.text))

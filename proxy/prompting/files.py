@@ -15,12 +15,15 @@ from typing import cast
 
 import yaml
 
+import proxy
 from proxy.core.prompts.conditions import checked
 from proxy.core.prompts.context import is_json
 from proxy.core.prompts.failures import ConditionError
 from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import ID_PATTERN, ID_RULE, MOST_PRIORITY, ROOTS, Condition, Json, Prompt, Variable
 
+SHIPPED = Path(proxy.__file__).parent.parent / "prompts"
+"""The folder of the prompts that come along, beside the package."""
 MOST_BYTES = 256 << 10
 """The largest file that is read."""
 MOST_FRONT_CHARS = 32 << 10
@@ -100,7 +103,7 @@ def _walk(root: Path, folder: Path, depth: int) -> Iterator[FileState]:
                 raise PromptFileError(f"{root}: the folder holds more than {MOST_FILES} prompts")
 
 
-def read_file(path: Path, *, is_shipped: bool = False) -> Prompt | None:
+def read_file(path: Path) -> Prompt | None:
     """The prompt of a file; None where it holds a fixed text. What is no file (a link to a pipe, which nobody may ever
     write into) is not waited for. Raises PromptFileError."""
     try:
@@ -115,7 +118,7 @@ def read_file(path: Path, *, is_shipped: bool = False) -> Prompt | None:
         raise PromptFileError(f"{path}: the file is not UTF-8") from error
     if len(raw) > MOST_BYTES:
         raise PromptFileError(f"{path}: the file is larger than {MOST_BYTES} bytes")
-    return read_prompt(path, text, is_shipped=is_shipped)
+    return read_prompt(path, text, is_shipped=SHIPPED in path.parents)
 
 
 def _opened(path: str, flags: int) -> int:

@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Protocol
 
-from proxy.core.prompts.prompt import Prompt
-from proxy.prompting.files import FileState, PromptFileError
+from proxy.prompting.files import PromptFileError
 from proxy.prompting.snapshot import Snapshot
 from proxy.prompting.sources import Sources
 
@@ -39,32 +38,16 @@ class Watch(Protocol):
 
 
 class Registry:
-    """Prompts in force."""
+    """The prompts in force, which are its ``snapshot``."""
 
-    def __init__(
-        self,
-        sources: Sources,
-        snapshot: Snapshot,
-        held: dict[FileState, Prompt | None],
-        watch: Watch,
-    ) -> None:
+    def __init__(self, sources: Sources, watch: Watch) -> None:
+        """Reads what the sources hold now. Raises PromptFileError."""
         self._sources = sources
-        self._snapshot = snapshot
-        self._held = held
+        self._held = sources.read(sources.states(), {})
         self._mistake = ""
         self._watch = watch
-        watch.prompt_set(snapshot.version)
-
-    @classmethod
-    def open(cls, sources: Sources, watch: Watch) -> "Registry":
-        """A registry of what the sources hold now. Raises PromptFileError."""
-        held = sources.read(sources.states(), {})
-        return cls(sources, sources.composed(held), held, watch)
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The prompts in force."""
-        return self._snapshot
+        self.snapshot = sources.composed(self._held)
+        watch.prompt_set(self.snapshot.version)
 
     async def watch(self, look_s: float, wait: Callable[[float], Awaitable[None]]) -> None:
         """Look again and again, with a pause of so many seconds before each time. It ends with its task."""
@@ -83,7 +66,7 @@ class Registry:
             held = self._sources.read(states, self._held)
             if self._sources.states() != states:
                 return  # Somebody is writing. The next look reads what is there then.
-            snapshot = self._sources.composed(held, self._snapshot)
+            snapshot = self._sources.composed(held, self.snapshot)
         except PromptFileError as error:
             self._is_broken(error)
             return
@@ -95,11 +78,11 @@ class Registry:
         if str(error) == self._mistake:
             return
         self._mistake = str(error)
-        _log.error("the prompts are not reloaded, version %s stays in force: %s", self._snapshot.version, error)
+        _log.error("the prompts are not reloaded, version %s stays in force: %s", self.snapshot.version, error)
         self._watch.prompts_reloaded(Reloaded.BROKEN)
 
     def _take_over(self, snapshot: Snapshot) -> None:
-        before, self._snapshot = self._snapshot, snapshot
+        before, self.snapshot = self.snapshot, snapshot
         if before.version == snapshot.version:
             _log.info("the prompts were read again, and say what they said (version %s)", snapshot.version)
             self._watch.prompts_reloaded(Reloaded.UNCHANGED)

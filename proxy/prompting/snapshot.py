@@ -7,7 +7,7 @@ import orjson
 
 from proxy.core.digest import digest
 from proxy.core.prompts.failures import RenderError
-from proxy.core.prompts.prompt import Json, Prompt, PromptContext
+from proxy.core.prompts.prompt import Prompt
 from proxy.prompting.files import PromptFileError
 from proxy.prompting.templates import Templates
 
@@ -46,10 +46,6 @@ class Snapshot:
         except RenderError as error:
             raise PromptFileError(error.why) from error
         return cls(registered, templates, _version(registered, templates.fragments))
-
-    def render(self, prompt: Prompt, context: PromptContext, variables: Mapping[str, Json]) -> str:
-        """The text of a prompt. Raises RenderError."""
-        return self.templates.render(prompt, context, variables)
 
 
 def _version(prompts: tuple[Prompt, ...], fragments: Mapping[str, str]) -> str:

@@ -6,14 +6,10 @@ from pathlib import Path
 
 import pluggy
 
-import proxy
 from proxy.core.prompts.prompt import Prompt
-from proxy.prompting.files import FileState, PromptFileError, checked_prompt, markdown_files, read_file
+from proxy.prompting.files import SHIPPED, FileState, PromptFileError, checked_prompt, markdown_files, read_file
 from proxy.prompting.fragments import Fragment, registered_fragments, texts_of
 from proxy.prompting.snapshot import Snapshot
-
-SHIPPED = Path(proxy.__file__).parent.parent / "prompts"
-"""The prompts that come along."""
 
 States = tuple[FileState, ...]
 """The files of all folders, in the order in which they are registered."""
@@ -47,10 +43,7 @@ class Sources:
 
     def read(self, states: States, known: Known) -> dict[FileState, Prompt | None]:
         """What the files hold; those that are known are not read again. Raises PromptFileError."""
-        return {
-            state: known[state] if state in known else read_file(state.path, is_shipped=SHIPPED in state.path.parents)
-            for state in states
-        }
+        return {state: known[state] if state in known else read_file(state.path) for state in states}
 
     def composed(self, held: Known, earlier: Snapshot | None = None) -> Snapshot:
         """The snapshot of what the files hold and the plugins add. Raises PromptFileError."""

@@ -53,6 +53,15 @@ def _filled(instead: str) -> Callable[[SecretStr], SecretStr]:
     return check
 
 
+def _known_profile(name: str) -> str:
+    if name not in PROFILES:
+        raise ValueError(f"must be one of {', '.join(PROFILES)}")
+    return name
+
+
+CacheProfileName = Annotated[str, AfterValidator(_known_profile)]
+
+
 class _Loose(BaseModel):
     model_config = ConfigDict(
         extra="allow",
@@ -90,18 +99,11 @@ class ModelInfo(_Loose):
     ``max_input_tokens`` is the most that it reads; None: what the price map says."""
 
     transport: TransportName | None = None
-    cache_profile: str | None = None
+    cache_profile: CacheProfileName | None = None
     system_reminder: bool | str = False
     mode: str | None = None
     base_model: str | None = None
     max_input_tokens: int | None = Field(default=None, gt=0)
-
-    @field_validator("cache_profile")
-    @classmethod
-    def _known_profile(cls, name: str | None) -> str | None:
-        if name is not None and name not in PROFILES:
-            raise ValueError(f"must be one of {', '.join(PROFILES)}")
-        return name
 
     @field_validator("mode")
     @classmethod
@@ -307,17 +309,9 @@ class Freezing(Strict):
 class LivePanels(Strict):
     """How live panels are shown."""
 
-    repeat_system_for: list[str] = Field(
+    repeat_system_for: list[CacheProfileName] = Field(
         default=[], description="cache profiles of the upstreams that read the system text again behind the panels"
     )
-
-    @field_validator("repeat_system_for")
-    @classmethod
-    def _known_profiles(cls, names: list[str]) -> list[str]:
-        unknown = [name for name in names if name not in PROFILES]
-        if unknown:
-            raise ValueError(f"'{unknown[0]}' is none of {', '.join(PROFILES)}")
-        return names
 
 
 class Compaction(Strict):

@@ -19,8 +19,7 @@ from proxy.core.prompts.selection import chosen
 from proxy.core.prompts.terms import PromptTerms
 from proxy.core.prompts.variables import resolved
 from proxy.core.prompts.volatile_content import Volatile, volatile_in, volatile_name, volatile_values
-from proxy.prompting.snapshot import Snapshot
-from proxy.prompting.templates import Uses, unknown_names, uses_of
+from proxy.prompting.templates import Templates, Uses, unknown_names, uses_of
 
 Severity = Literal["error", "warning"]
 
@@ -183,7 +182,7 @@ def _outcomes(
     """What fails where it is rendered, and what is never composed because of what the configuration sets."""
     by_id = {one.prompt.id: one for one in read}
     prompts = [one.prompt for one in read]
-    snapshot = Snapshot.of(prompts, readable.fragments)
+    templates = Templates(prompts, readable.fragments)
     tried: set[tuple[str, str]] = set()
     chosen_by: dict[str, list[PromptTerms]] = {}
     for _, terms in known.all_terms:
@@ -193,7 +192,7 @@ def _outcomes(
             chosen_by.setdefault(prompt.id, []).append(terms)
             if (prompt.id, key) not in tried:
                 tried.add((prompt.id, key))
-                yield from (each for context in asked for each in _outcome(by_id[prompt.id], snapshot, terms, context))
+                yield from (each for context in asked for each in _outcome(by_id[prompt.id], templates, terms, context))
     for name, all_terms in chosen_by.items():
         for condition in by_id[name].prompt.conditions:
             if all(_is_out_of_reach(condition, terms) for terms in all_terms):
@@ -211,11 +210,11 @@ def _is_out_of_reach(condition: Condition, terms: PromptTerms) -> bool:
         return False
 
 
-def _outcome(one: _Read, snapshot: Snapshot, terms: PromptTerms, context: PromptContext) -> Iterator[Finding]:
+def _outcome(one: _Read, templates: Templates, terms: PromptTerms, context: PromptContext) -> Iterator[Finding]:
     prompt = one.prompt
     try:
         if all(holds(condition, context) for condition in prompt.conditions) and not prompt.is_literal:
-            snapshot.render(prompt, context, resolved(prompt.variables, context))
+            templates.render(prompt, context, resolved(prompt.variables, context))
     except ConditionError as error:
         yield one.finding("error", "bad-condition", error.why)
     except RenderError as error:

@@ -14,11 +14,11 @@ from proxy.core.prompts.prompt import ROOTS, Prompt
 from proxy.core.prompts.rules import PromptRules
 from proxy.core.prompts.terms import Allowed, PromptTerms
 from proxy.plugins import build_plugin_manager
-from proxy.prompting.files import FileState, PromptFileError, markdown_files, read_file
+from proxy.prompting.files import SHIPPED, FileState, PromptFileError, markdown_files, read_file
 from proxy.prompting.fragments import texts_of
 from proxy.prompting.rules import Rules
 from proxy.prompting.snapshot import Snapshot
-from proxy.prompting.sources import SHIPPED, Sources
+from proxy.prompting.sources import Sources
 from proxy.settings import ConfigError, Settings, load
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ class PromptSetup:
         """Every prompt that can be read. Raises ConfigError where a plugin registers what is no prompt."""
         sources, problems = self._sources(), list[str]()
         folders = [_read(partial(markdown_files, folder), list[FileState](), problems) for folder in sources.folders]
-        found = [_read(partial(_prompt, state.path), None, problems) for states in folders for state in states]
+        found = [_read(partial(read_file, state.path), None, problems) for states in folders for state in states]
         fragments = _read(partial(texts_of, sources.fragments or {}), dict[str, str](), problems)
         return Readable((*filter(None, found), *sources.prompts), tuple(problems), fragments)
 
@@ -89,10 +89,6 @@ class PromptSetup:
             return Sources.of(self.folders, is_shipped=self.has_shipped, manager=build_plugin_manager())
         except PromptFileError as error:
             raise ConfigError([str(error)]) from error
-
-
-def _prompt(file: Path) -> Prompt | None:
-    return read_file(file, is_shipped=SHIPPED in file.parents)
 
 
 def _read(read: Callable[[], T], instead: T, problems: list[str]) -> T:

@@ -57,7 +57,7 @@ class PromptVersion:
         Raises Forbidden and PromptFailure."""
         terms = terms_of(self.setup, variant)
         terms = replace(terms, strict=terms.strict or is_strict)
-        return assemble(self.snapshot.prompts, terms, merged(terms.context, context), self.snapshot.render)
+        return assemble(self.snapshot.prompts, terms, merged(terms.context, context), self.snapshot.templates.render)
 
     def mistake(self, variant: Variant, context: GivenContext) -> str:
         """What is wrong with the first prompt that is left out by mistake, in words; "" where none is. Raises

@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 
 from plugins.tiered import TieredRecogniser
-from proxy.app.fixed_texts import PROMPTS, load_assembly_texts
+from proxy.app.fixed_texts import load_assembly_texts
 from proxy.core.layout.tiers import Tier
 from proxy.core.recognition import FileClaim
 from proxy.core.recognition.tiered_files import REFERENCE_HEADERS, WORKING_HEADER
 from proxy.core.structured.assembly.texts import AssemblyTexts
+from proxy.prompting.files import SHIPPED
 from tests import assemblies
 from tests.contexts import fenced
 
-FOLDER = PROMPTS / "tiered_assembly"
+FOLDER = SHIPPED / "tiered_assembly"
 
 
 def test_the_constants_are_those_of_tiered_assemblies() -> None:

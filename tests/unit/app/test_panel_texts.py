@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.app.fixed_texts import PROMPTS, load_panel_texts
+from proxy.app.fixed_texts import load_panel_texts
+from proxy.prompting.files import SHIPPED
 
-FILE = PROMPTS / "panels.md"
+FILE = SHIPPED / "panels.md"
 
 
 def test_each_text_is_that_of_the_original() -> None:

@@ -30,7 +30,7 @@ class Desk:
         self.told: list[str] = []
         self.versions: list[str] = []
         self.threads: set[int] = set()
-        self.registry = Registry.open(Sources.of([folder], is_shipped=False), self)
+        self.registry = Registry(Sources.of([folder], is_shipped=False), self)
 
     def prompts_reloaded(self, outcome: str) -> None:
         self.told.append(outcome)
@@ -47,7 +47,9 @@ class Desk:
 
     def texts(self) -> dict[str, str]:
         snapshot = self.registry.snapshot
-        return {prompt.id: snapshot.render(prompt, dict.fromkeys(ROOTS, {}), {}) for prompt in snapshot.prompts}
+        return {
+            prompt.id: snapshot.templates.render(prompt, dict.fromkeys(ROOTS, {}), {}) for prompt in snapshot.prompts
+        }
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def test_a_registry_opens_with_what_its_folders_hold(desk: Desk) -> None:
 def test_a_registry_does_not_open_where_a_file_is_broken(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("text")
     with pytest.raises(PromptFileError, match=r"a\.md: there is no front matter"):
-        Registry.open(Sources.of([tmp_path], is_shipped=False), Metrics())
+        Registry(Sources.of([tmp_path], is_shipped=False), Metrics())
 
 
 def test_a_changed_file_is_in_force_after_the_next_look(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
@@ -99,7 +101,7 @@ def test_a_request_keeps_the_snapshot_that_it_began_with(desk: Desk) -> None:
     held = desk.registry.snapshot
     desk.write("a", "three")
     desk.registry.look()
-    assert held.render(held.prompts[0], dict.fromkeys(ROOTS, {}), {}) == "one"
+    assert held.templates.render(held.prompts[0], dict.fromkeys(ROOTS, {}), {}) == "one"
 
 
 def write_bytes(file: Path) -> None:
@@ -172,7 +174,7 @@ class BusyFolder(Sources):
 def test_a_file_that_is_being_written_is_taken_over_when_it_stands_still(tmp_path: Path) -> None:
     file = tmp_path / "a.md"
     file.write_text(f"{FRONT}one\n")
-    registry = Registry.open(BusyFolder((tmp_path,)), Metrics())
+    registry = Registry(BusyFolder((tmp_path,)), Metrics())
     BusyFolder.writes[:] = ["one, two, three and four", "one, two"]
     file.write_text(f"{FRONT}one, \n")
     seen = []
@@ -220,11 +222,11 @@ def test_a_fragment_is_asked_once_for_each_snapshot(tmp_path: Path) -> None:
         return f"{len(asked)}"
 
     (tmp_path / "a.md").write_text(f"{FRONT}{{{{ fragment('count') }}}}{{{{ fragment('count') }}}}\n")
-    registry = Registry.open(Sources((tmp_path,), fragments={"count": count}), Metrics())
+    registry = Registry(Sources((tmp_path,), fragments={"count": count}), Metrics())
     prompt = registry.snapshot.prompts[0]
     for _ in range(3):
         registry.look()
-        assert registry.snapshot.render(prompt, dict.fromkeys(ROOTS, {}), {}) == "11"
+        assert registry.snapshot.templates.render(prompt, dict.fromkeys(ROOTS, {}), {}) == "11"
     (tmp_path / "b.md").write_text(f"{FRONT}text\n")
     registry.look()
-    assert registry.snapshot.render(prompt, dict.fromkeys(ROOTS, {}), {}) == "22"
+    assert registry.snapshot.templates.render(prompt, dict.fromkeys(ROOTS, {}), {}) == "22"

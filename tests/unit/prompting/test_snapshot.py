@@ -25,7 +25,7 @@ CHANGES = {
 
 def test_a_snapshot_renders_its_prompts() -> None:
     context = {root: {} for root in ROOTS}
-    assert Snapshot.of([GREETING]).render(GREETING, context, {"who": "Ada"}) == "Hello Ada"
+    assert Snapshot.of([GREETING]).templates.render(GREETING, context, {"who": "Ada"}) == "Hello Ada"
 
 
 @pytest.mark.parametrize("field", CHANGES)
@@ -73,16 +73,16 @@ def test_a_changed_text_under_the_same_id_is_rendered_as_it_is_now() -> None:
     before = Snapshot.of([GREETING])
     changed = replace(GREETING, text="Bye {{ who }}")
     after = Snapshot.of([changed], earlier=before)
-    assert after.render(changed, context, {"who": "Ada"}) == "Bye Ada"
-    assert before.render(GREETING, context, {"who": "Ada"}) == "Hello Ada"
+    assert after.templates.render(changed, context, {"who": "Ada"}) == "Bye Ada"
+    assert before.templates.render(GREETING, context, {"who": "Ada"}) == "Hello Ada"
 
 
 def test_a_literal_text_is_never_a_template() -> None:
     literal = replace(GREETING, text="{{ nobody }} {% broken", is_literal=True)
-    assert Snapshot.of([literal]).render(literal, {}, {}) == "{{ nobody }} {% broken"
+    assert Snapshot.of([literal]).templates.render(literal, {}, {}) == "{{ nobody }} {% broken"
 
 
 def test_a_text_that_no_template_of_the_snapshot_has_is_rendered_within_the_same_language() -> None:
     foreign = replace(GREETING, text="{{ who }}{{ ''.__class__ }}")
     with pytest.raises(RenderError, match="'__class__' is asked of something that is no object"):
-        Snapshot.of().render(foreign, {}, {"who": "Ada"})
+        Snapshot.of().templates.render(foreign, {}, {"who": "Ada"})
