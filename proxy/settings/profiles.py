@@ -11,7 +11,7 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from proxy.core.window.built_in import BUILT_IN
-from proxy.core.window.profile import CapabilityProfile
+from proxy.core.window.profile import Capability, CapabilityProfile
 from proxy.settings.environment import Environment
 from proxy.settings.messages import explain, nearest
 from proxy.settings.window import Caps, Profile, Window
@@ -45,7 +45,7 @@ def profiles_of(window: Window, environment: Environment, problems: list[str]) -
             if capability is None:
                 problems.append(f"{path}.capability: is required for a profile of your own")
                 continue
-            base = CapabilityProfile(name, capability)
+            base = CapabilityProfile(name, Capability(capability))
         for level in levels:
             base = _over(base, level)
         found[name] = base
@@ -58,6 +58,8 @@ def profiles_of(window: Window, environment: Environment, problems: list[str]) -
 def _over(base: CapabilityProfile, level: Profile) -> CapabilityProfile:
     given = {name: getattr(level, name) for name in level.model_fields_set - {"caps"}}
     said = {name: value for name, value in given.items() if value is not None or name in _NULLABLE}
+    if "capability" in said:
+        said["capability"] = Capability(said["capability"])
     caps = {name: getattr(level.caps, name) for name in level.caps.model_fields_set}
     return replace(base, **said, caps=replace(base.caps, **caps))
 

@@ -1,15 +1,16 @@
 """The section ``stratiform.window`` as pydantic models: capability profiles, and whose requests have which."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from proxy.core.window.profile import Capability, OverBudget
+from proxy.core.window.profile import OverBudget
 from proxy.settings.prompts import KeyIds, ModelPattern, OptionalName, Patterns, TeamName
 from proxy.settings.teams import Strict
 
 _MOST_TOKENS = 1_000_000_000
 Tokens = Annotated[int, Field(ge=0, le=_MOST_TOKENS)]
+CapabilityName = Literal["completion", "edit", "chat", "chat_ops"]
 
 
 class Caps(Strict):
@@ -27,7 +28,7 @@ class Profile(Strict):
     """What a configuration says about one profile. What it does not say is the built-in profile's of that name; of a
     profile of its own it is the default, never another profile's value."""
 
-    capability: Capability | None = Field(default=None, description="what its requests are")
+    capability: CapabilityName | None = Field(default=None, description="what its requests are")
     window_tokens: Annotated[int, Field(ge=1, le=_MOST_TOKENS)] | None = Field(
         default=None, description="the context window; null: the model's own"
     )
