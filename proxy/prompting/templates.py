@@ -24,9 +24,9 @@ class Uses:
     """What a template refers to: ``names`` that it does not set itself, the dotted ``paths`` below them that it spells
     out, and the ``fragments`` that it names."""
 
-    names: frozenset[str]
-    paths: frozenset[str]
-    fragments: frozenset[str]
+    names: frozenset[str] = frozenset()
+    paths: frozenset[str] = frozenset()
+    fragments: frozenset[str] = frozenset()
 
 
 def uses_of(text: str) -> Uses:

@@ -4,6 +4,10 @@ A few lines of YAML can stand for more values than there is memory: an alias rep
 hold further aliases (https://en.wikipedia.org/wiki/Billion_laughs_attack), or itself. So the tree of nodes is checked
 before any value is built from it. The check counts the values that it would expand to, with every alias and every merge
 key (``<<``). Ordinary anchors, aliases and merge keys work as YAML defines them.
+
+A key that stands twice in a mapping is refused, too. YAML forbids it, but PyYAML takes the last one without an error:
+a second ``stratiform`` section would undo the first one, with its teams and their keys, and leave the proxy open to
+everybody.
 """
 
 from collections.abc import Iterator
@@ -11,8 +15,8 @@ from pathlib import Path
 
 import yaml
 
+from proxy.settings.environment import join
 from proxy.settings.messages import ConfigError
-from proxy.settings.repeated import repeated_keys
 
 MOST_BYTES = 1 << 20
 MOST_NODES = 100_000
@@ -32,8 +36,7 @@ def read_yaml(path: Path) -> object:
         root = loader.get_single_node()
         if root is None:
             return None
-        _check(root, path)
-        twice = list(repeated_keys(root, path))
+        twice = _check(root, path)
         if twice:
             raise ConfigError(twice)
         return loader.construct_document(root)
@@ -62,44 +65,61 @@ def _text(path: Path) -> str:
         raise ConfigError([f"{path}: is not UTF-8 text"]) from error
 
 
-def _check(root: yaml.Node, path: Path) -> None:
-    """Refuse what contains itself, is too deep, or expands to too much. Raises ConfigError. Each node is checked once,
-    however often it is used."""
+def _check(root: yaml.Node, path: Path) -> list[str]:
+    """Refuse what contains itself, is too deep, or expands to too much; returns a message for each repeated key. Raises
+    ConfigError. Each node is checked once, at the first place where it is used."""
     sizes: dict[int, int] = {}
     above: set[int] = set()
-    waiting: list[tuple[yaml.Node, Iterator[yaml.Node]]] = []
+    waiting: list[tuple[yaml.Node, Iterator[tuple[yaml.Node, str]]]] = []
+    twice: list[str] = []
 
-    def enter(node: yaml.Node) -> None:
+    def enter(node: yaml.Node, place: str) -> None:
         _check_node(node, path)
+        twice.extend(_repeated_in(node, place, path))
         if len(waiting) >= _MOST_DEPTH:
             raise _refused(node, path, f"is nested more than {_MOST_DEPTH} levels deep")
         above.add(id(node))
-        waiting.append((node, _inside(node)))
+        waiting.append((node, _inside(node, place)))
 
-    enter(root)
+    enter(root, "")
     while waiting:
         node, rest = waiting[-1]
         following = next(rest, None)
         if following is not None:
-            if id(following) in above:
-                raise _refused(following, path, "contains itself: an alias stands inside of what its anchor names")
-            if id(following) not in sizes:
-                enter(following)
+            inner, place = following
+            if id(inner) in above:
+                raise _refused(inner, path, "contains itself: an alias stands inside of what its anchor names")
+            if id(inner) not in sizes:
+                enter(inner, place)
             continue
         waiting.pop()
         above.remove(id(node))
-        sizes[id(node)] = 1 + sum(sizes[id(each)] for each in _inside(node))
+        sizes[id(node)] = 1 + sum(sizes[id(inner)] for inner, _ in _inside(node, ""))
         if sizes[id(node)] > MOST_NODES:
             raise _refused(node, path, f"stands for more than {MOST_NODES} values, its aliases resolved")
+    return twice
 
 
-def _inside(node: yaml.Node) -> Iterator[yaml.Node]:
+def _inside(node: yaml.Node, place: str) -> Iterator[tuple[yaml.Node, str]]:
+    """The nodes in a node, each with its place. A mapping or a list as a key is refused when the values are built."""
     if isinstance(node, yaml.SequenceNode):
-        yield from node.value
+        yield from ((item, join(place, index)) for index, item in enumerate(node.value))
     elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
-            yield key
-            yield value
+            yield key, place
+            yield value, join(place, key.value) if isinstance(key, yaml.ScalarNode) else place
+
+
+def _repeated_in(node: yaml.Node, place: str, path: Path) -> Iterator[str]:
+    """A message for each key that stands twice in a mapping."""
+    lines: dict[tuple[str, str], list[int]] = {}
+    for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+        if isinstance(key, yaml.ScalarNode):
+            lines.setdefault((key.tag, key.value), []).append(key.start_mark.line + 1)
+    for (_, name), found in lines.items():
+        if len(found) > 1:
+            where = " and ".join(map(str, found))
+            yield f"{join(place, name)}: stands {len(found)} times (lines {where} of {path}); keep one"
 
 
 def _check_node(node: yaml.Node, path: Path) -> None:

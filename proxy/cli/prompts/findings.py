@@ -66,7 +66,7 @@ def findings(setup: PromptSetup, contexts: Sequence[GivenContext] = ()) -> list[
     read: list[_Read] = []
     for prompt in readable.prompts:
         try:
-            read.append(_Read(prompt, _uses(prompt)))
+            read.append(_Read(prompt, Uses() if prompt.is_literal else uses_of(prompt.text)))
         except RenderError as error:
             found.append(Finding("error", "bad-template", error.why, prompt.id, prompt.origin))
     found += _repeated(read)
@@ -80,10 +80,6 @@ def findings(setup: PromptSetup, contexts: Sequence[GivenContext] = ()) -> list[
     found += _volatile_contexts(sound, known, contexts)
     found += _outcomes(sound, known, readable, contexts)
     return sorted(dict.fromkeys(found), key=lambda one: (one.severity, one.place, one.prompt, one.code, one.message))
-
-
-def _uses(prompt: Prompt) -> Uses:
-    return Uses(frozenset(), frozenset(), frozenset()) if prompt.is_literal else uses_of(prompt.text)
 
 
 def _has_error(one: _Read, found: Iterable[Finding]) -> bool:

@@ -22,7 +22,6 @@ MOST_FILES = 1_000
 _MOST_ID_CHARS = 512
 _MOST_PROFILE_CHARS = 64
 _MOST_COMMAS = 4 * MOST_FILES + 64
-_NULL = b"null"
 _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
@@ -46,16 +45,17 @@ class _PartsJson(Struct, forbid_unknown_fields=True):
     virtual_files: Annotated[list[_FileJson], Meta(max_length=MOST_FILES)] | None | UnsetType = UNSET
 
 
-_DECODER = msgspec.json.Decoder(_PartsJson)
+_DECODER: msgspec.json.Decoder[_PartsJson | None] = msgspec.json.Decoder(_PartsJson | None)
 
 
 def read_parts(raw: Raw | bytes) -> WindowParts:
-    """The parts that a request names. Raises InvalidRequest. The time is that of decoding the texts; a large section
-    is read beside the event loop."""
+    """The parts that a request names; a section of null names none. Raises InvalidRequest. The time is that of decoding
+    the texts; a large section is read beside the event loop."""
     text = bytes(raw)
-    if text.strip() == _NULL:
-        return WindowParts()
-    found = _decoded(text)
+    if has_more_commas(text, _MOST_COMMAS):
+        message = f"'{NAME}' has too many values: it may list at most {MOST_FILES} files"
+        raise InvalidRequest(message, param=NAME, code="too_many_items")
+    found = decoded(_DECODER, text, NAME, _CHOICES) or _PartsJson()
     check_fields(text, fields_in(found) + sum(map(fields_in, found.virtual_files or ())), NAME)
     return WindowParts(
         profile=found.profile or "",
@@ -66,13 +66,6 @@ def read_parts(raw: Raw | bytes) -> WindowParts:
         summary=_text(found.summary),
         virtual_files=_files(found.virtual_files or ()),
     )
-
-
-def _decoded(text: bytes) -> _PartsJson:
-    if has_more_commas(text, _MOST_COMMAS):
-        message = f"'{NAME}' has too many values: it may list at most {MOST_FILES} files"
-        raise InvalidRequest(message, param=NAME, code="too_many_items")
-    return decoded(_DECODER, text, NAME, _CHOICES)
 
 
 def _text(found: str | None | UnsetType) -> str | None:
