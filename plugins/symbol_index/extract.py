@@ -1,4 +1,4 @@
-"""What one text says by itself: its block without the path, its definitions, its imports and the names that it uses."""
+"""What is read from one text alone: its block without the path, its definitions, its imports and the names it uses."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +20,7 @@ IMPORTS, VALUE = "<", "v"
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """What a text asks for: ``target`` as it is written, and the names that it takes from there."""
+    """One import of a text: the ``target`` as it is written, and the names that are taken from there."""
 
     target: str
     names: tuple[str, ...] = ()

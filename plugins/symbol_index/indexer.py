@@ -23,11 +23,11 @@ from proxy.core.structured.symbols.path_aliases import shorten
 from proxy.core.structured.symbols.symbol_index import SymbolMap, Unindexed
 
 MOST_TEXT_BYTES = 96 << 20
-"""What is kept of texts: a repository of 2,000 files takes about a tenth of it."""
+"""The most memory for what was learnt of texts. A repository of 2,000 files takes about a tenth of it."""
 MOST_REPOSITORY_BYTES = 32 << 20
-"""What is kept of whole repositories, so that a request in which nothing changed costs a comparison."""
+"""The most memory for answers about whole repositories. A request in which nothing has changed costs a comparison."""
 MOST_CALL_CHARS = 32 << 20
-"""Of one request so much text is read; the files behind it have no symbols."""
+"""The most text of one request that is read. Files behind it have no symbols."""
 
 Found = Extract | Unindexed
 T = TypeVar("T")
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Repository:
-    """The last answer for a list of paths, and what it was made of. ``digests`` are empty for texts that are absent;
+    """The last answer for a list of paths, and what it was made of. The digest of a file without a text is empty.
     ``weight`` is about how many bytes the answer and the tables hold."""
 
     digests: tuple[str, ...]
@@ -128,7 +128,8 @@ def _repository(
     aliases: dict[str, str],
     before: _Repository | None,
 ) -> _Repository:
-    """The answer for all paths: ``found`` has what the texts say that are not as they were ``before``."""
+    """The answer for all paths. ``found`` says what is in the texts that have changed since ``before``, or in all texts
+    where there is nothing before."""
     entries, unindexed, blocks = _said(found, aliases)
     if before is None:
         tables = references(list(entries.values()))

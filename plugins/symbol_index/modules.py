@@ -1,4 +1,5 @@
-"""How each family of languages writes down which module it means, as ends of paths to look for.
+"""Where the modules that an import names may be: the ends of paths to look for, by the rules of each family of
+languages.
 
 An end is a path without its suffix, or the last parts of one: ``b/c`` finds ``a/b/c.py``. Nothing here looks at files.
 """
@@ -12,8 +13,9 @@ from plugins.symbol_index.extract import Import
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Ends of paths, of which the first that finds something counts. Where it ``is_whole``, an end must be the whole
-    path. Where it ``is_folder``, ends are directories, and those of their files count that define a used name."""
+    """Ends of paths. The first of them that finds something counts. Where the lookup ``is_whole``, an end must be the
+    whole path. Where it ``is_folder``, the ends are of directories, and it finds those of their files that define a
+    name which the text uses."""
 
     ends: tuple[str, ...]
     is_whole: bool = False

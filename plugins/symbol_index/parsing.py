@@ -1,7 +1,8 @@
-"""Parses one text within a bound of work that is counted and never timed, so that a text always gets the same answer.
+"""Parses one text within a bound of work. The work is counted and never timed, so that a text always gets the same
+answer.
 
-The parser asks after each hundred steps whether it shall go on. The answer counts the steps, and lets other threads of
-the process run meanwhile: without it the parser would hold the interpreter until it is done.
+After each hundred steps the parser calls a function that counts these steps and says whether it goes on. Other threads
+of the process can run during this call: without it the parser would hold the interpreter until it is done.
 """
 
 import threading

@@ -34,8 +34,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """The files of one family by the ends of their paths, the directories by theirs, and who defines which name. A list
-    of paths that is too long to tell files apart is kept at one above its bound, and not used."""
+    """The files of one family by the ends of their paths, the directories by the ends of theirs, and the files that
+    define each name. A list of paths that share an end stops at one more than its bound, and is not used then."""
 
     whole: Table
     ends: Table
@@ -45,7 +45,7 @@ class _Files:
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """Finds the files that one file refers to, among the files that it was made of."""
+    """Finds the files to which one file refers, among all files of a repository."""
 
     families: Mapping[str, _Files]
 
@@ -179,7 +179,8 @@ def _used(extract: Extract, files: _Files) -> Table:
 
 
 def _named(path: str, name: str, files: _Files) -> list[str]:
-    """The file that defines a name: the only one for a name that is not any word, or the only one beside."""
+    """The file that defines a name: the only one in the same directory, or the only one at all for a name that is no
+    ordinary word."""
     definers = files.definers.get(name)
     if definers is None or len(definers) > MOST_DEFINERS or len(name) < _FEWEST_CHARS:
         return []

@@ -19,8 +19,7 @@ from proxy.core.prompts.failures import PromptFailure
 from proxy.core.prompts.form import checked_persona, read_wish
 from proxy.core.prompts.inset import Inset
 from proxy.core.prompts.steadiness import VOLATILE_SHARE, Seen, Steadiness
-from proxy.core.prompts.terms import OnFailure, PromptTerms
-from proxy.core.prompts.wish import ClientWish
+from proxy.core.prompts.terms import ClientWish, OnFailure, PromptTerms
 from proxy.core.request.insets import takes_inset
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.system_text import check_spelling, with_system

@@ -6,8 +6,7 @@ from typing import NamedTuple
 from proxy.core.model_patterns import matches_any
 from proxy.core.prompts.layers import client_terms
 from proxy.core.prompts.rules import PromptRules
-from proxy.core.prompts.terms import OnFailure, PromptTerms
-from proxy.core.prompts.wish import ClientWish
+from proxy.core.prompts.terms import ClientWish, OnFailure, PromptTerms
 from proxy.core.window.profile import CapabilityProfile
 from proxy.core.window.rules import WindowRules
 

@@ -9,8 +9,7 @@ from proxy.core.model_patterns import fitting, matches_any
 from proxy.core.prompts.prompt import Prompt
 from proxy.core.prompts.rules import PromptRules
 from proxy.core.prompts.selection import PERSONA_PREFIX
-from proxy.core.prompts.terms import PromptTerms
-from proxy.core.prompts.wish import ClientWish
+from proxy.core.prompts.terms import ClientWish, PromptTerms
 from proxy.core.window.rules import WindowRules
 from proxy.prompting.rules import Whose
 from proxy.settings import ConfigError

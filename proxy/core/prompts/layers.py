@@ -6,8 +6,7 @@ from dataclasses import fields, replace
 
 from proxy.core.model_patterns import matches_any
 from proxy.core.prompts.context import added
-from proxy.core.prompts.terms import PromptLayer, PromptTerms
-from proxy.core.prompts.wish import ClientWish
+from proxy.core.prompts.terms import ClientWish, PromptLayer, PromptTerms
 from proxy.errors import Forbidden
 
 _REPLACED = tuple(field.name for field in fields(PromptLayer) if field.name != "context")

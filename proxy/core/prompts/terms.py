@@ -1,4 +1,4 @@
-"""What a configuration says about composing, and what a client may add to it."""
+"""What a configuration says about composing, what a client may add to it, and what a client asks for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -74,3 +74,20 @@ class PromptLayer:
     strict: bool | None = None
     on_failure: OnFailure | None = None
     allowed: Allowed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientWish:
+    """What a request says; "" and None say nothing. ``extras`` are literal, and ``context`` has roots of the context
+    only. ``by_header`` are those of ``persona`` and ``profile`` that a header says. Whether the client may ask for it
+    is decided in ``proxy.core.prompts.layers``."""
+
+    persona: str = ""
+    profile: str = ""
+    override: str = field(default="", repr=False)
+    tools: bool | None = None
+    plugins: bool | None = None
+    agents: bool | None = None
+    context: Mapping[str, Mapping[str, Json]] = field(default_factory=dict, repr=False)
+    extras: tuple[Prompt, ...] = ()
+    by_header: frozenset[str] = frozenset()

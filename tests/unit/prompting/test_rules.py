@@ -3,8 +3,7 @@
 import pytest
 
 from proxy.core.prompts.rules import PromptRules
-from proxy.core.prompts.terms import Allowed, PromptLayer, PromptTerms
-from proxy.core.prompts.wish import ClientWish
+from proxy.core.prompts.terms import Allowed, ClientWish, PromptLayer, PromptTerms
 from proxy.core.window.profile import Capability, CapabilityProfile
 from proxy.core.window.rules import WindowRules
 from proxy.errors import Forbidden

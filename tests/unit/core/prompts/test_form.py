@@ -17,7 +17,7 @@ from proxy.core.prompts.form import (
 )
 from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import Condition, Prompt
-from proxy.core.prompts.wish import ClientWish
+from proxy.core.prompts.terms import ClientWish
 from proxy.errors import InvalidRequest
 
 json_values = st.recursive(

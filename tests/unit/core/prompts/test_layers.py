@@ -7,8 +7,7 @@ import pytest
 from proxy.core.prompts.layers import client_terms, layered
 from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import Prompt
-from proxy.core.prompts.terms import Allowed, OnFailure, PromptLayer, PromptTerms
-from proxy.core.prompts.wish import ClientWish
+from proxy.core.prompts.terms import Allowed, ClientWish, OnFailure, PromptLayer, PromptTerms
 from proxy.errors import Forbidden
 
 
