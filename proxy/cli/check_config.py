@@ -1,8 +1,9 @@
 """``stratiform check-config``: whether a configuration is right, and what it means. It never shows a secret."""
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from rich.console import Console
@@ -46,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, object]:
+def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, Any]:
     """What a configuration means, as JSON values. Raises ConfigError."""
     settings = load(path)
     if not ignores_unsupported:
@@ -194,11 +195,9 @@ def _about_http(deployment: Deployment, path: str, *, has_keys: bool, is_named: 
         )
 
 
-def _print_table(report: dict[str, object]) -> None:
+def _print_table(report: Mapping[str, Any]) -> None:
     table = plain_table(("name", "model", "transport", "profile", "host", "mode", "price"))
-    rows = report["models"]
-    assert isinstance(rows, list)
-    for row in rows:
+    for row in report["models"]:
         price = {True: "known", False: "unknown", None: "by name"}[row["price_known"]]
         shown = (row[key] or "by name" for key in ("name", "model", "transport", "profile"))
         table.add_row(*shown, row["host"], row["mode"], price)
@@ -215,17 +214,14 @@ def _print_table(report: dict[str, object]) -> None:
             console.print(f"{heading}: {line}", soft_wrap=True)
 
 
-def _fallback_lines(report: Mapping[str, object]) -> Iterator[str]:
+def _fallback_lines(report: Mapping[str, Any]) -> Iterator[str]:
     for key, heading in (("fallbacks", "fallbacks"), ("context_window_fallbacks", "context window fallbacks")):
-        named = report[key]
-        assert isinstance(named, dict)
-        yield from (f"{heading} of {name}: {', '.join(others)}" for name, others in named.items())
+        yield from (f"{heading} of {name}: {', '.join(others)}" for name, others in report[key].items())
     if report["pre_call_checks"]:
         yield "pre-call checks: yes"
 
 
-def _listed(items: object) -> Iterator[str]:
-    assert isinstance(items, list)
+def _listed(items: Sequence[object]) -> Iterator[str]:
     for item in items:
         if isinstance(item, dict):
             shown = {key: "; ".join(value) if isinstance(value, list) else value for key, value in item.items()}

@@ -168,6 +168,5 @@ def _word(value: object) -> str:
     return _joined(value) if isinstance(value, list) else shown(value) or "none"
 
 
-def _joined(values: object) -> str:
-    assert isinstance(values, Iterable)
+def _joined(values: Iterable[object]) -> str:
     return " ".join(shown(value) for value in values) or "none"

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from typing import Any
 
 from proxy.cli.output import Output, plain_table, print_json
 from proxy.cli.prompts.reach import Reach, reach
@@ -43,7 +44,7 @@ def _value(value: object) -> str:
     return names[value] if value is None or isinstance(value, bool) else repr(value)
 
 
-def _row(prompt: Prompt, found: Reach, encode: Encode) -> dict[str, object]:
+def _row(prompt: Prompt, found: Reach, encode: Encode) -> dict[str, Any]:
     return {
         "id": prompt.id,
         "position": prompt.position.value,
@@ -58,15 +59,13 @@ def _row(prompt: Prompt, found: Reach, encode: Encode) -> dict[str, object]:
     }
 
 
-def _print(snapshot: Snapshot, rows: Sequence[dict[str, object]]) -> None:
+def _print(snapshot: Snapshot, rows: Sequence[dict[str, Any]]) -> None:
     headings = ("position", "priority", "id", "profile", "conditions", "tokens", "used", "origin")
     table = plain_table(headings, numbers=("priority", "tokens"))
     for row in rows:
-        conditions = row["conditions"]
-        assert isinstance(conditions, list)
         table.add_row(
             str(row["position"]), str(row["priority"]), str(row["id"]), str(row["profile"] or "-"),
-            ", ".join(conditions) or "-", f"{row['template_tokens']:,}", "yes" if row["used"] else "no",
+            ", ".join(row["conditions"]) or "-", f"{row['template_tokens']:,}", "yes" if row["used"] else "no",
             str(row["origin"]),
         )  # fmt: skip
     output = Output()

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from rich.text import Text
@@ -14,7 +15,6 @@ from proxy.cli.prompts.version import WHY, PromptVersion, Sizes, mistakes
 from proxy.core.prompts.composition import Composition
 from proxy.core.prompts.context import merged
 from proxy.core.prompts.failures import PromptFailure
-from proxy.core.prompts.terms import PromptTerms
 from proxy.errors import ProxyError
 from proxy.planning.tokenizers import local_encode
 
@@ -43,12 +43,28 @@ def run(arguments: argparse.Namespace) -> int:
         fail(error.message)
     except PromptFailure as error:
         fail(f"the request would be refused: {error}")
-    report = _report(version.snapshot.version, variant, terms, composition)
+    encode = local_encode()
+    sizes = Sizes.of(composition, encode)
+    rows = [(part.id, part.position.value, encode(part.text)) for part in composition.parts]
     wrong = version.mistake(variant, context) if any(mistakes(composition)) else ""
     if arguments.json:
-        print_json({**report, "mistake": wrong or None})
+        report = {
+            "version": version.snapshot.version,
+            "variant": variant.view(),
+            "persona": terms.persona or None,
+            "profile": terms.profile or None,
+            "system": composition.system,
+            "before_user": composition.inset.before,
+            "after_user": composition.inset.after,
+            "tokens": asdict(sizes),
+            "prompts": [{"id": name, "position": position, "tokens": tokens} for name, position, tokens in rows],
+            "skipped": {name: {"reason": reason, "why": WHY[reason]} for name, reason in composition.skipped.items()},
+            "mistake": wrong or None,
+        }
+        print_json(report)
     else:
-        _print(composition, report)
+        _print(composition, sizes, rows)
+        Output().print(f"version {version.snapshot.version}", style="dim")
     for root in sorted(root for root, values in context.items() if values and root not in terms.allowed.context):
         print(
             f"note: a request may not bring '{root}' by this configuration; it is taken as configured", file=sys.stderr
@@ -58,47 +74,24 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
-def _report(version: str, variant: Variant, terms: PromptTerms, composition: Composition) -> dict[str, object]:
-    encode = local_encode()
-    return {
-        "version": version,
-        "variant": variant.view(),
-        "persona": terms.persona or None,
-        "profile": terms.profile or None,
-        "system": composition.system,
-        "before_user": composition.inset.before,
-        "after_user": composition.inset.after,
-        "tokens": asdict(Sizes.of(composition, encode)),
-        "prompts": [
-            {"id": part.id, "position": part.position.value, "tokens": encode(part.text)} for part in composition.parts
-        ],
-        "skipped": {name: {"reason": reason, "why": WHY[reason]} for name, reason in composition.skipped.items()},
-    }
-
-
-def _print(composition: Composition, report: dict[str, object]) -> None:
-    output, tokens = Output(), report["tokens"]
-    assert isinstance(tokens, dict)
+def _print(composition: Composition, sizes: Sizes, rows: Sequence[tuple[str, str, int]]) -> None:
+    output = Output()
     texts = (
-        ("system", "in front of the client's system text", composition.system),
-        ("before_user", "in front of the newest user message", composition.inset.before),
-        ("after_user", "behind the newest user message", composition.inset.after),
+        (sizes.system, "in front of the client's system text", composition.system),
+        (sizes.before_user, "in front of the newest user message", composition.inset.before),
+        (sizes.after_user, "behind the newest user message", composition.inset.after),
     )
-    for name, place, text in texts:
+    for tokens, place, text in texts:
         if text:
-            output.print(f"--- {place} ({tokens[name]:,} tokens)", style="bold")
+            output.print(f"--- {place} ({tokens:,} tokens)", style="bold")
             output.print(Text(visible(text)), soft_wrap=True)
     if composition.is_empty:
         output.print("nothing is composed", style="bold")
     table = plain_table(("prompt", "position", "tokens", "outcome"), numbers=("tokens",))
-    parts, skipped = report["prompts"], report["skipped"]
-    assert isinstance(parts, list)
-    assert isinstance(skipped, dict)
-    for part in parts:
-        table.add_row(part["id"], part["position"], f"{part['tokens']:,}", "composed")
-    for name, told in skipped.items():
-        table.add_row(name, "", "", f"left out: {told['why']}")
+    for name, position, tokens in rows:
+        table.add_row(name, position, f"{tokens:,}", "composed")
+    for name, reason in composition.skipped.items():
+        table.add_row(name, "", "", f"left out: {WHY[reason]}")
     if table.row_count:
         output.print()
         output.print(table)
-    output.print(f"version {report['version']}", style="dim")

@@ -124,7 +124,8 @@ class TurnTexts:
             is_kept = sent.is_kept
             if is_kept is None:
                 behind = max(0, tokens_from(index) - max(latest.stored.loose_tokens, latest.lost_tokens))
-                is_kept = self._applies_again(sent.tokens, behind, prices, latest.number, chance)
+                is_cheaper = applies_again(sent.tokens, behind, prices, latest.number, chance)
+                is_kept = is_cheaper if self._again is Again.BY_PRICE else self._again is Again.ALWAYS
                 decided[key] = is_kept
                 if not is_kept:
                     chance = 0.0  # what stands behind it is written again in any case
@@ -132,11 +133,6 @@ class TurnTexts:
                 texts[index] = sent.inset
                 kept.append(key)
         return AppliedTexts(texts, kept, decided, newest, head, latest)
-
-    def _applies_again(self, tokens: int, behind: int, prices: TextPrices, requests: int, chance: float) -> bool:
-        if self._again is Again.BY_PRICE:
-            return applies_again(tokens, behind, prices, requests, chance)
-        return self._again is Again.ALWAYS
 
     def commit(self, applied: AppliedTexts, inset: Inset, tokens: int, stored: StoredPrompt, now: float) -> None:
         """The exchange counts: with the newest turn ``inset`` was sent, which added ``tokens``. A conversation that has
