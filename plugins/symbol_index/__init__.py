@@ -9,8 +9,8 @@ optional extra ``symbols``. Without that extra it registers no indexer.
 import importlib
 import importlib.util
 import logging
-import threading
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from proxy.core.structured.context import ContextFile
 from proxy.core.structured.symbols.symbol_index import SymbolIndexer, SymbolMap
@@ -39,14 +39,12 @@ class LazyIndexer:
     name = "tree-sitter"
     priority = 100
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._made: SymbolIndexer | None = None
+    @cached_property
+    def _loaded(self) -> SymbolIndexer:
+        # Where two threads ask first, each makes one, and one of the two stays: both give the same answers.
+        indexer: SymbolIndexer = importlib.import_module("plugins.symbol_index.indexer").TreeSitterIndexer()
+        return indexer
 
     def index(self, files: Sequence[ContextFile], aliases: Mapping[str, str]) -> SymbolMap:
         """The symbols of these files. Several threads may call this at once."""
-        with self._lock:
-            if self._made is None:
-                self._made = importlib.import_module("plugins.symbol_index.indexer").TreeSitterIndexer()
-            made = self._made
-        return made.index(files, aliases)
+        return self._loaded.index(files, aliases)

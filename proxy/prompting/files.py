@@ -176,7 +176,7 @@ def checked_prompt(prompt: Prompt) -> Prompt:
         try:
             checked(condition)
         except ConditionError as error:
-            raise PromptFileError(f"{prompt.origin}: conditions[{index}]: {error.why}") from error
+            raise PromptFileError(f"{prompt.origin}: conditions[{index}]: {error}") from error
     return prompt
 
 

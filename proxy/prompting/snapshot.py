@@ -44,7 +44,7 @@ class Snapshot:
         try:
             templates = Templates(registered, fragments, earlier.templates if earlier is not None else None)
         except RenderError as error:
-            raise PromptFileError(error.why) from error
+            raise PromptFileError(str(error)) from error
         return cls(registered, templates, _version(registered, templates.fragments))
 
 

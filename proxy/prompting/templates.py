@@ -29,11 +29,6 @@ class Uses:
     fragments: frozenset[str] = frozenset()
 
 
-def uses_of(text: str) -> Uses:
-    """What a template refers to. Raises RenderError where it cannot be read."""
-    return _compiled(text).uses
-
-
 def _paths(tree: nodes.Template) -> list[list[str]]:
     """Every path that a template spells out, also below names of its own."""
     inner: set[int] = set()
@@ -77,8 +72,8 @@ def _read(text: str) -> nodes.Template:
 
 
 @dataclass(frozen=True, slots=True)
-class _Compiled:
-    """A template that can be rendered."""
+class Compiled:
+    """A template that can be rendered, and what it refers to."""
 
     template: Template
     uses: Uses
@@ -98,8 +93,8 @@ class _Generator(CodeGenerator):
         self.names.update(name for action, name in loads if action == VAR_LOAD_RESOLVE and name is not None)
 
 
-def _compiled(text: str) -> _Compiled:
-    """Raises RenderError where the template cannot be read."""
+def compiled(text: str) -> Compiled:
+    """The template of a text. Raises RenderError where it cannot be read."""
     tree = _read(text)
     paths, fragments = _paths(tree), frozenset(_fragments(tree))
     generator = _Generator()
@@ -113,7 +108,7 @@ def _compiled(text: str) -> _Compiled:
     template = Template.from_code(_ENVIRONMENT, code, {**_ENVIRONMENT.globals}, None)
     names = frozenset(generator.names) - GLOBALS
     uses = Uses(names, frozenset(".".join(path) for path in paths if path[0] in names), fragments)
-    return _Compiled(template, uses)
+    return Compiled(template, uses)
 
 
 class Templates:
@@ -130,30 +125,30 @@ class Templates:
         there. Raises RenderError, which begins with the prompt's origin or its id."""
         self.fragments: Mapping[str, str] = dict(fragments or {})
         known = earlier._compiled if earlier is not None else {}
-        self._compiled: dict[str, _Compiled] = {}
+        self._compiled: dict[str, Compiled] = {}
         for prompt in prompts:
             if prompt.is_literal:
                 continue
             try:
-                found = known.get(prompt.text) or _compiled(prompt.text)
+                found = known.get(prompt.text) or compiled(prompt.text)
                 for _, why in unknown_names(prompt, found.uses, self.fragments):
                     raise RenderError(why)
                 self._compiled[prompt.text] = found
             except RenderError as error:
-                raise RenderError(f"{prompt.origin or prompt.id}: {error.why}") from error
+                raise RenderError(f"{prompt.origin or prompt.id}: {error}") from error
 
     def render(self, prompt: Prompt, context: PromptContext, variables: Mapping[str, Json]) -> str:
         """The text of a prompt. The values of the context and of the prompt's own variables are texts and never
         templates. Raises RenderError."""
         if prompt.is_literal:
             return prompt.text
-        template = (self._compiled.get(prompt.text) or _compiled(prompt.text)).template
+        template = (self._compiled.get(prompt.text) or compiled(prompt.text)).template
         work = Work(self.fragments)
         try:
             rendered = template.new_context({**variables, **context, WORK: work})
             return _joined(template, rendered)
         except RenderError as error:
-            raise RenderError(f"{_line(template, error.__traceback__)}{error.why}") from error
+            raise RenderError(f"{_line(template, error.__traceback__)}{error}") from error
         except _FAILURES as error:
             # A message of Python's own may quote a value.
             why = error.message if isinstance(error, TemplateError) else None

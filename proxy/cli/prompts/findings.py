@@ -19,7 +19,7 @@ from proxy.core.prompts.selection import chosen
 from proxy.core.prompts.terms import PromptTerms
 from proxy.core.prompts.variables import resolved
 from proxy.core.prompts.volatile_content import Volatile, volatile_in, volatile_name, volatile_values
-from proxy.prompting.templates import Templates, Uses, unknown_names, uses_of
+from proxy.prompting.templates import Templates, Uses, compiled, unknown_names
 
 Severity = Literal["error", "warning"]
 
@@ -66,9 +66,9 @@ def findings(setup: PromptSetup, contexts: Sequence[GivenContext] = ()) -> list[
     read: list[_Read] = []
     for prompt in readable.prompts:
         try:
-            read.append(_Read(prompt, Uses() if prompt.is_literal else uses_of(prompt.text)))
+            read.append(_Read(prompt, Uses() if prompt.is_literal else compiled(prompt.text).uses))
         except RenderError as error:
-            found.append(Finding("error", "bad-template", error.why, prompt.id, prompt.origin))
+            found.append(Finding("error", "bad-template", str(error), prompt.id, prompt.origin))
     found += _repeated(read)
     for one in read:
         found += [*_names(one, readable), *_conditions(one), *_volatile(one)]
@@ -212,12 +212,12 @@ def _outcome(one: _Read, templates: Templates, terms: PromptTerms, context: Prom
         if all(holds(condition, context) for condition in prompt.conditions) and not prompt.is_literal:
             templates.render(prompt, context, resolved(prompt.variables, context))
     except ConditionError as error:
-        yield one.finding("error", "bad-condition", error.why)
+        yield one.finding("error", "bad-condition", str(error))
     except RenderError as error:
         missing = sorted(path for path in one.paths if not value_at(context, path)[0])
         if missing and all(path.partition(".")[0] in terms.allowed.context for path in missing):
             told = ", ".join(f"`{path}`" for path in missing)
-            why = f"the prompt fails for a request that does not bring {told} ({error.why})"
+            why = f"the prompt fails for a request that does not bring {told} ({error})"
             yield one.finding("warning", "needs-context", why)
         else:
-            yield one.finding("error", "render-error", error.why)
+            yield one.finding("error", "render-error", str(error))

@@ -31,7 +31,7 @@ def assemble(prompts: Sequence[Prompt], terms: PromptTerms, context: PromptConte
             is_extra = any(prompt is extra for extra in terms.extras)
             is_broken = not is_extra and _is_broken(prompt, terms, render)
             if terms.strict or is_broken:
-                raise PromptFailure(prompt.id, is_client=is_extra or is_broken, why=error.why) from error
+                raise PromptFailure(prompt.id, is_client=is_extra or is_broken, why=str(error)) from error
             text, reason = "", "bad_condition" if isinstance(error, ConditionError) else "render_error"
         if text:
             parts.append(ComposedPart(prompt.id, prompt.position, text))

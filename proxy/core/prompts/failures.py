@@ -3,20 +3,16 @@
 
 class ConditionError(Exception):
     """A condition cannot be evaluated. ``code`` is one of ``invalid_operator``, ``invalid_path``, ``invalid_pattern``,
-    ``invalid_type`` and ``too_long``."""
+    ``invalid_type`` and ``too_long``. The error's text says why."""
 
     def __init__(self, code: str, why: str) -> None:
         super().__init__(why)
         self.code = code
-        self.why = why
 
 
 class RenderError(Exception):
-    """A template cannot be rendered with this context, or a variable that the prompt requires has no value in it."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
+    """A template cannot be rendered with this context, or a variable that the prompt requires has no value in it. The
+    error's text says why."""
 
 
 class PromptFailure(Exception):

@@ -167,7 +167,7 @@ def _condition(found: _ConditionJson, param: str) -> Condition:
         if condition.operator == "matches" and isinstance(condition.value, str):
             compiled(condition.value, MOST_CLIENT_PROGRAM_SIZE)
     except ConditionError as error:
-        raise InvalidRequest(f"'{param}': {error.why}", param=param, code=error.code) from error
+        raise InvalidRequest(f"'{param}': {error}", param=param, code=error.code) from error
     return condition
 
 

@@ -5,7 +5,7 @@ import pytest
 from proxy.core.prompts.failures import RenderError
 from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import ROOTS, Json, Prompt, Variable
-from proxy.prompting.templates import Templates, Uses, uses_of
+from proxy.prompting.templates import Templates, Uses, compiled
 
 CONTEXT: dict[str, dict[str, Json]] = {
     **{root: {} for root in ROOTS},
@@ -96,8 +96,8 @@ def test_a_fragment_is_included_by_its_name_as_it_stands() -> None:
 def test_a_failure_is_told_with_its_line_and_without_a_value_of_the_context(template: str, why: str) -> None:
     with pytest.raises(RenderError) as raised:
         rendered(template)
-    assert raised.value.why.startswith(why)
-    assert "Fix" not in raised.value.why
+    assert str(raised.value).startswith(why)
+    assert "Fix" not in str(raised.value)
 
 
 def test_two_templates_do_not_see_what_the_other_one_sets() -> None:
@@ -113,7 +113,7 @@ def test_the_uses_of_a_template_are_the_names_paths_and_fragments_that_it_does_n
         "{{ mission.a.b }}{{ who['k'][0].z }}{% set y = target.q %}{{ y.r }}"
         "{% for i in agent.list %}{{ i.name }}{% endfor %}{{ fragment('rules') }}{{ memory }}"
     )
-    assert uses_of(text) == Uses(
+    assert compiled(text).uses == Uses(
         names=frozenset({"mission", "who", "target", "agent", "memory"}),
         paths=frozenset({"mission.a.b", "who.k", "target.q", "agent.list", "memory"}),
         fragments=frozenset({"rules"}),

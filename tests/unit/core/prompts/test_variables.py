@@ -31,4 +31,4 @@ def test_a_required_variable_without_a_value_is_missing_whatever_its_default() -
     with pytest.raises(RenderError, match="goal") as error:
         resolved((Variable("goal", source="mission.goal", required=True, default="x"),), merged())
 
-    assert "'goal'" in error.value.why
+    assert "'goal'" in str(error.value)
