@@ -60,9 +60,11 @@ class Upkeeper(Protocol):
 
     def refresh_plan(self, plan: Plan, now: float) -> RefreshPlan | None:
         """How to keep alive what a request that was sent at ``now`` has cached."""
+        ...
 
     def kept(self, work: RefreshPlan, now: float) -> None:
         """The upstream accepted a refresh."""
+        ...
 
 
 @dataclass(slots=True)

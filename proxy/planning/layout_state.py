@@ -44,12 +44,15 @@ class Wanted(Protocol):
 
     def names(self) -> Sequence[str]:
         """Under what names something may be known, as far as can be told by now."""
+        ...
 
     def adopt(self, blobs: Mapping[str, bytes]) -> None:
         """Take over what is known."""
+        ...
 
     def is_known(self) -> bool:
         """Whether this process knows the request's session."""
+        ...
 
 
 class SharedLayoutStore:

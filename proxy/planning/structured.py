@@ -39,18 +39,23 @@ class AssemblyWatch(Protocol):
 
     def assembled(self, assembly: str) -> None:
         """A request was assembled: ``tiered``, ``economic`` or ``flat``."""
+        ...
 
     def empty_tiers(self, *, by: int) -> None:
         """In so many of the tiers L0 to L3 nothing stands."""
+        ...
 
     def item_skipped(self, reason: str, *, by: int) -> None:
         """Items of a request are not shown."""
+        ...
 
     def panels(self, kind: str, state: str, *, by: int) -> None:
         """So many panels of a kind were shown, whose content is ``new``, or the ``same`` as in the request before."""
+        ...
 
     def compacted(self, outcome: str) -> None:
         """What became of a compaction that a client asked for."""
+        ...
 
 
 class StructuredChats:
