@@ -56,7 +56,9 @@ class TreeSitterIndexer:
         self._lock = threading.Lock()
         self._parsers = Parsers()
         self._texts: Bounded[tuple[str, str], Found] = Bounded(text_bytes, _text_bytes)
-        self._repositories: Bounded[tuple[str, ...], _Repository] = Bounded(repository_bytes, _repository_bytes)
+        self._repositories: Bounded[tuple[str, ...], _Repository] = Bounded(
+            repository_bytes, lambda repository: repository.weight
+        )
 
     @property
     def kept_bytes(self) -> int:
@@ -78,8 +80,7 @@ class TreeSitterIndexer:
             before, found = None, dict(self._found_all(files))
         repository = _repository(found, paths, digests, dict(aliases), before)
         with self._lock:
-            self._repositories[paths] = repository
-            self._repositories.used(paths)
+            self._repositories.put(paths, repository)
         return repository.answer
 
     def _found_all(self, files: Sequence[ContextFile]) -> Iterator[tuple[str, tuple[str, Found]]]:
@@ -103,8 +104,7 @@ class TreeSitterIndexer:
                 return grammar, known
         found = self._read(grammar, file.text)
         with self._lock:
-            self._texts[key] = found
-            self._texts.used(key)
+            self._texts.put(key, found)
         return grammar, found
 
     def _read(self, grammar: str, text: str) -> Found:
@@ -197,10 +197,6 @@ def _text_bytes(one: Found) -> int:
     names = sum(len(name) + 57 for name in (*one.definitions, *one.uses))
     imports = sum(len(one.target) + 160 + sum(len(name) + 57 for name in one.names) for one in one.imports)
     return 1_000 + len(one.body) + names + imports
-
-
-def _repository_bytes(one: _Repository) -> int:
-    return one.weight
 
 
 def _weight(answer: SymbolMap, entries: Mapping[str, Entry], paths: tuple[str, ...]) -> int:
