@@ -15,9 +15,9 @@ _CONFLICT = 409
 
 
 def chat(client: Any, context: Context, **arguments: Any) -> Any:
-    """What ``client.chat.completions.create(**arguments)`` returns, a stream included, with the context in
-    ``extra_body``. Where the proxy lacks contents, the request is sent again with these, and once more with all of
-    them. Raises what the client raises."""
+    """Calls ``client.chat.completions.create(**arguments)`` with the context in ``extra_body``, and returns what that
+    returns, which may be a stream. Where the proxy lacks contents, the request is sent again with these, and once more
+    with all of them. Raises what the client raises."""
     for attempt in _attempts(context, arguments):
         with attempt as complete:
             return client.chat.completions.create(**complete)
@@ -45,8 +45,8 @@ def missing_digests(error: BaseException | None) -> list[str] | None:
 
 
 class _Attempt:
-    """One request. The context learns what became of it; the error of missing contents ends here, but in the last
-    attempt."""
+    """One request. It tells the context whether the request was answered or lacked contents. It suppresses the error of
+    missing contents, except in the last attempt."""
 
     def __init__(self, context: Context, arguments: Mapping[str, Any], *, is_last: bool) -> None:
         self._context = context

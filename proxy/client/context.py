@@ -14,7 +14,7 @@ TierName = Literal["L0", "L1", "L2", "L3"]
 Minimum = Literal["chunk_messages", "chunk_tokens", "keep_messages", "keep_tokens"]
 """When the oldest messages are frozen: so many of them, with so many tokens, and so much stays behind them."""
 MOST_DELIVERED = 50_000
-"""Digests that are remembered; the oldest are forgotten first, and their contents are sent again."""
+"""So many digests are remembered. The oldest are forgotten first, and their contents are sent again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,9 @@ class Context:
         detach: bool | Mapping[Minimum, int] | None = None,
         compaction: bool = False,
     ) -> None:
-        self._settings = {"session": session, "assembly": assembly, "use_repo_map": use_repo_map}
+        self._session = session
+        self._assembly = assembly
+        self._use_repo_map = use_repo_map
         self._files: dict[str, _File] = {}
         self._symbols: dict[str, str] = {}
         self._legend = ""
@@ -81,12 +83,12 @@ class Context:
         self._list(path, text, is_selected=False, has_content=text is not None)
 
     def hide(self, path: Path) -> None:
-        """Show a file no longer; it still exists."""
+        """Stop showing a file that still exists."""
         self._files.pop(_key(path), None)
         self._symbols.pop(_key(path), None)
 
     def remove(self, path: Path) -> None:
-        """The file no longer exists. The next request that arrives says so."""
+        """Tell the proxy that the file no longer exists, with the next request that arrives."""
         self.hide(path)
         self._removed[_key(path)] = None
 
@@ -99,25 +101,24 @@ class Context:
         self._broken |= dict.fromkeys(tiers)
 
     def set_symbols(self, path: Path, block: str) -> None:
-        """A file's symbols, from an index of the client's own."""
+        """Set a file's symbols, which come from an index of the client's own."""
         self._symbols[_key(path)] = block
         self._removed.pop(_key(path), None)
 
     def set_legend(self, text: str) -> None:
-        """What explains the notation of the client's own symbols."""
+        """Set the text that explains the notation of the client's own symbols."""
         self._legend = text
 
     def tree(self, paths: Iterable[Path] | bool) -> None:
-        """The paths of the repository's tree; True for those of the listed files, False for no tree."""
+        """Set the paths of the repository's tree: True shows those of the listed files, False shows no tree."""
         self._tree = paths if isinstance(paths, bool) else list(dict.fromkeys(_key(path) for path in paths))
 
     def add_url(self, url: str, content: str, *, title: str = "", symbols: str = "") -> None:
-        """The content of a page, which the client has fetched. A request takes three pages at most."""
-        optional = {"title": title, "symbols": symbols}
-        self._urls[url] = {"url": url, "content": content} | {name: text for name, text in optional.items() if text}
+        """Show a page that the client has fetched. A request takes three pages at most."""
+        self._urls[url] = {"url": url, "content": content} | _said(title=title, symbols=symbols)
 
     def drop_url(self, url: str) -> None:
-        """Show a page no longer."""
+        """Stop showing a page."""
         self._urls.pop(url, None)
 
     def set_review(
@@ -130,8 +131,8 @@ class Context:
         pre_change_symbols: str = "",
         reverse_diffs: Mapping[str, str] | None = None,
     ) -> None:
-        """The code review that the conversation is about, until ``drop_review``. ``reverse_diffs`` lead from the new
-        text of a path back to the old one."""
+        """Set the code review that the conversation is about, until ``drop_review``. ``reverse_diffs`` lead from the
+        new text of a path back to the old one."""
         review = {
             "branch": branch,
             "commits": list(commits),
@@ -143,11 +144,11 @@ class Context:
         self._review, self._drops_review = review, False
 
     def drop_review(self) -> None:
-        """The conversation is about no review any longer."""
+        """End the review: the conversation is no longer about it."""
         self._review, self._drops_review = None, True
 
     def add_image(self, url: str) -> None:
-        """An image of the next prompt: a URL or a data URL."""
+        """Add an image to the next prompt, by its URL or as a data URL."""
         self._images.append(url)
 
     def set_panel(self, id: str, content: str, *, kind: str = "", header: str = "") -> None:
@@ -158,12 +159,11 @@ class Context:
             (header + content).encode()
         except UnicodeEncodeError as error:
             raise ValueError(f"the panel {id!r} holds half of a surrogate pair") from error
-        optional = {name: text for name, text in (("kind", kind), ("header", header)) if text}
-        self._panels[id] = {"id": id, **optional, "content": content}
+        self._panels[id] = {"id": id, **_said(kind=kind, header=header), "content": content}
         self._has_history = True
 
     def drop_panel(self, id: str) -> None:
-        """Show a panel no longer."""
+        """Stop showing a panel."""
         self._panels.pop(id, None)
 
     @property
@@ -182,8 +182,8 @@ class Context:
         context: Mapping[str, Mapping[str, Any]] | None = None,
         extra: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """What each request from now on asks of the operator's prompts, in the place of what was asked before. Without
-        an argument nothing is asked."""
+        """Set what each request from now on asks of the operator's prompts, in place of what was asked before. Without
+        an argument the requests ask for nothing."""
         self._prompts = _said(
             persona=persona,
             override=override,
@@ -205,8 +205,8 @@ class Context:
         summary: str = "",
         virtual_files: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """The capability profile of each request from now on, and the parts that are fitted to its context window, in
-        the place of what was set before. The proxy takes parts from a context that shows nothing else."""
+        """Set the capability profile of each request from now on, and the parts that are fitted to its context window,
+        in place of what was set before. The proxy takes parts only from a context that shows nothing else."""
         self._window = _said(
             profile=profile,
             instruction=instruction,
@@ -224,11 +224,11 @@ class Context:
         self._describe(index, {"status": "summarized", "tl_dr": tl_dr})
 
     def delete(self, index: int) -> None:
-        """Send this message no longer."""
+        """Stop sending this message."""
         self._describe(index, {"status": "deleted"})
 
     def detach(self, index: int) -> None:
-        """Send this message no longer, because it is shown elsewhere, as in a panel."""
+        """Stop sending this message, because it is shown elsewhere, as in a panel."""
         self._describe(index, {"status": "detached"})
 
     def forget(self, index: int) -> None:
@@ -242,39 +242,44 @@ class Context:
     def body(self, *, whole: bool = False) -> dict[str, Any]:
         """The value of ``stratiform``. Contents that were delivered stand in it as digests, unless it shall be
         ``whole``."""
-        optional: dict[str, Any] = {
-            "symbols": [{"path": path, "block": block} for path, block in self._symbols.items()],
-            "legend": self._legend,
-            "urls": list(self._urls.values()),
-            "images": list(self._images),
-            "removed": list(self._removed),
-            "modified": list(self._modified),
-            "broken": list(self._broken),
-            "session": self._settings["session"],
-        }
-        body: dict[str, Any] = {"files": [self._file(path, file, whole) for path, file in self._files.items()]}
-        body |= {name: value for name, value in optional.items() if value}
+        files = [self._file(path, file, whole) for path, file in self._files.items()]
+        body: dict[str, Any] = {"files": files} | _said(
+            symbols=[{"path": path, "block": block} for path, block in self._symbols.items()],
+            legend=self._legend,
+            urls=list(self._urls.values()),
+            images=list(self._images),
+            removed=list(self._removed),
+            modified=list(self._modified),
+            broken=list(self._broken),
+            session=self._session,
+        )
         if self._tree is not False:
             body["tree"] = self._tree if self._tree is True else list(self._tree)
-        if not self._settings["use_repo_map"]:
+        if not self._use_repo_map:
             body["use_repo_map"] = False
-        if self._settings["assembly"] != "tiered":
-            body["assembly"] = self._settings["assembly"]
+        if self._assembly != "tiered":
+            body["assembly"] = self._assembly
         if self._review is not None:
             digest = review_digest(self._review)
             is_named = digest in self._delivered and not whole
             body["review"] = {"digest": digest} if is_named else dict(self._review)
         elif self._drops_review:
             body["review"] = None
-        body |= self._history()
-        asked = {name: dict(said) for name, said in (("prompts", self._prompts), ("window", self._window)) if said}
+        if self._has_history:
+            # The rules of the history hold where panels are sent, and if there are none.
+            body["panels"] = [dict(panel) for panel in self._panels.values()]
+        if self._detach is not None:
+            body["detach"] = dict(self._detach) if isinstance(self._detach, dict) else self._detach
+        metas = [dict(self._metas[index]) for index in sorted(self._metas)]
+        body |= _said(messages_meta=metas, compaction=self._allows_compaction or None)
+        asked = _said(prompts=dict(self._prompts), window=dict(self._window))
         if asked and body == {"files": []}:
             return asked  # Parts of a window go with no structured context, not even with an empty one.
         return body | asked
 
     def delivered(self, body: Mapping[str, Any]) -> None:
-        """A request with this body has been answered: its contents need not be sent again, and what it said of the next
-        request has been said."""
+        """Note that a request with this body has been answered. Its contents need not be sent again, and what holds for
+        one request only ends with it."""
         for file in body.get("files", ()):
             if isinstance(file.get("content"), str):
                 self._remember(text_digest(file["content"]))
@@ -289,7 +294,7 @@ class Context:
         del self._images[: len(body.get("images", ()))]
 
     def missing(self, digests: Iterable[str]) -> None:
-        """The proxy does not have these contents: the next body has them again."""
+        """Note that the proxy lacks these contents: the next body has them again."""
         for digest in digests:
             self._delivered.pop(digest, None)
 
@@ -306,20 +311,6 @@ class Context:
             raise ValueError("a message is named by its index from the beginning, which stays when others follow")
         self._metas[index] = {"index": index, **meta}
         self._has_history = True
-
-    def _history(self) -> dict[str, Any]:
-        """What is said of panels and of messages. Once there was any, ``panels`` is sent even if it is empty, because
-        the rules of the history hold where it is sent."""
-        said: dict[str, Any] = {}
-        if self._has_history:
-            said["panels"] = [dict(panel) for panel in self._panels.values()]
-        if self._metas:
-            said["messages_meta"] = [dict(self._metas[index]) for index in sorted(self._metas)]
-        if self._detach is not None:
-            said["detach"] = dict(self._detach) if isinstance(self._detach, dict) else self._detach
-        if self._allows_compaction:
-            said["compaction"] = True
-        return said
 
     def _file(self, path: str, file: _File, whole: bool) -> dict[str, Any]:
         found: dict[str, Any] = {"path": path}
@@ -339,11 +330,11 @@ class Context:
 
 
 def _said(**fields: Any) -> dict[str, Any]:
-    """The fields that say something: false says something, and what is empty does not."""
+    """The fields that are set. False is a value; an empty text, list or mapping is none."""
     return {name: value for name, value in fields.items() if value or value is False}
 
 
 def _key(path: Path) -> str:
-    """The path in one spelling. What is wrong with it, the proxy says."""
+    """The path in one spelling. The proxy reports what is wrong with a path."""
     text = os.fspath(path).replace("\\", "/")
     return posixpath.normpath(text) if text else text

@@ -1,4 +1,4 @@
-"""What a session came to: as the provider reported it, and beside it the same requests under other policies."""
+"""What a session has cost: as the provider reported it, and beside it the same requests under other policies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -70,7 +70,7 @@ class Sum:
     violations: int
 
     def saved_usd(self, policy: str) -> float:
-        """What we cost less than another policy."""
+        """How much less we cost than another policy."""
         return self.usd[policy] - self.usd[OURS]
 
     def saved_share(self, policy: str) -> float:

@@ -220,8 +220,8 @@ def shown(files: Sequence[SourceFile]) -> str:
 
 
 def repository_map(turn: int) -> str:
-    """The map with the signatures of other files. It shows those that were spoken of, so it changes
-    from turn to turn."""
+    """The map with the signatures of other files. It shows the ones that the chat has mentioned, so it changes from
+    turn to turn."""
     entries, shift = [_MAP], turn - (turn % 3 == 2)
     for number in range(14):
         file = source_file(f"shop/area_{number}/service.py", "", (number, number + 3))

@@ -175,7 +175,7 @@ def read(file: SourceFile) -> Round:
 
 
 def edited(file: SourceFile) -> Round:
-    """An edit, and a look at what else says the same."""
+    """An edit of a file."""
     old = file.functions[0].signature
     arguments = {"path": file.path, "old": old, "new": f"# The carrier's limit.\nHEAVIEST_KG = 30\n\n\n{old}"}
     return Round("I make the change.", (("edit_file", arguments),), (f"{file.path}: 1 replacement",))

@@ -14,8 +14,8 @@ from proxy.core.reasons import Edit, Reason
 from proxy.core.request.insets import inset_body
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.routing_fields import RequestFields, head_of, untouched
-from proxy.core.structured.chat import SECTION, AssembledChat, section_of
-from proxy.core.structured.form.section import PROMPTS, WINDOW, Section, split
+from proxy.core.structured.chat import AssembledChat
+from proxy.core.structured.form.section import PROMPTS, SECTION, WINDOW, Section, section_of, split
 from proxy.core.wire.json_body import Unreadable, splice
 from proxy.engine.answers.further_calls import PanelService
 from proxy.engine.answers.relay import AnswerRelay, AttemptResult, own_headers

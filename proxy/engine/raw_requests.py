@@ -5,7 +5,7 @@ from proxy.core.access.reach import is_body_path
 from proxy.core.access.unambiguous import unambiguous
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.text_calls import asks_for_text
-from proxy.core.structured.chat import SECTION, section_of
+from proxy.core.structured.form.section import SECTION, section_of
 from proxy.engine.answers.relay import AnswerRelay, AttemptResult
 from proxy.engine.attempts.retry_body import OurEdit
 from proxy.engine.bodies.addressed import addressed

@@ -111,11 +111,14 @@ class Compactions:
         tokens = partial(Turn.tokens, counter=self._sessions.counter.fork())
         work = partial(_looked, history, former, session.attempts, tokens, self._rules, prices)
         look = await self._aside.run_large(size, work)
-        if look.proposal is None:
-            session.attempts = session.attempts.declined(look.tokens) if look.was_due else session.attempts
+        if look is None:
             return None
-        body = call_body(chat.sent.members, deployment.model, look.proposal.question, deployment.profile.name)
-        return CompactionWork(key, former, look.proposal, look.tokens, body)
+        length, proposal = look
+        if proposal is None:
+            session.attempts = session.attempts.declined(length)
+            return None
+        body = call_body(chat.sent.members, deployment.model, proposal.question, deployment.profile.name)
+        return CompactionWork(key, former, proposal, length, body)
 
     def answered(self, work: CompactionWork, answer: str) -> CompactionOutcome:
         """A model has answered: the conversation is compacted from now on, or nothing has changed."""
@@ -156,15 +159,6 @@ class Compactions:
         return CompactionPrices(profile.read, profile.write, output, requests, prompt_tokens, most)
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """``was_due``: the conversation was long enough, and had grown enough since it was last looked at."""
-
-    tokens: int
-    was_due: bool
-    proposal: CompactionProposal | None = None
-
-
 def _looked(
     history: RuledHistory,
     former: Compaction | None,
@@ -172,9 +166,11 @@ def _looked(
     tokens: Tokens,
     rules: CompactionRules,
     prices: CompactionPrices,
-) -> _Look:
+) -> tuple[int, CompactionProposal | None] | None:
+    """How many tokens the conversation has, and the proposal for it, where one pays; None where it is too short, or has
+    grown too little since it was last looked at."""
     terms = rules.terms
     total = history_tokens(compacted(history, former, rules.texts, terms.keep_exchanges), tokens)
     if total < terms.min_history_tokens or not attempts.allow(total, is_full=prices.is_full):
-        return _Look(total, was_due=False)
-    return _Look(total, was_due=True, proposal=proposal_of(history, former, tokens, rules, prices))
+        return None
+    return total, proposal_of(history, former, tokens, rules, prices)

@@ -15,10 +15,11 @@ from proxy.core.response.panel_calls import PANEL_TOOL
 from proxy.core.structured.assembly.texts import ContextTexts
 from proxy.core.structured.assembly.untiered import front_of, untiered_assembly
 from proxy.core.structured.blocks.blocks import AssemblyKind
-from proxy.core.structured.chat import SECTION, AssembledChat, ChatReading, body_of
+from proxy.core.structured.chat import AssembledChat, ChatReading, body_of
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.dialogue import Before, Dialogue, DialogueRules, Moment, dialogue_of, has_thinking
 from proxy.core.structured.form.form import StructuredForm, read_form
+from proxy.core.structured.form.section import SECTION
 from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.messages.turn import Turn
 from proxy.core.structured.panels.tool import names_tool, panel_answer
@@ -177,20 +178,16 @@ class ContextAssembler:
         return resolved.session.map.with_paths({path: len(context.symbols[path]) for path in context.mapped()})
 
 
-def _head_tokens(context: StructuredContext, conversation: Conversation, counter: TokenCounter) -> int:
-    head = b"".join(turn.raw for turn in conversation.system) + context.legend.encode("utf-8", "surrogatepass")
-    return counter.count(digest(head), head.decode("utf-8", "replace"))
-
-
 def _reading(context: StructuredContext, dialogue: Dialogue, counter: TokenCounter) -> ChatReading:
     conversation = dialogue.conversation
+    head = b"".join(turn.raw for turn in conversation.system) + context.legend.encode("utf-8", "surrogatepass")
     history = [
         HistoryItem(turn.digest, turn.tokens(counter), starts_group=not turn.is_result) for turn in conversation.history
     ]
     return ChatReading(
         digest=digest(*(turn.digest for turn in conversation)),
         history=history,
-        head_tokens=_head_tokens(context, conversation, counter),
+        head_tokens=counter.count(digest(head), head.decode("utf-8", "replace")),
         panel_tokens={panel.id: panel_tokens(panel, counter) for panel in dialogue.panels if panel.is_shown},
     )
 

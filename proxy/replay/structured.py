@@ -15,7 +15,8 @@ from proxy.core.request.route import Route
 from proxy.core.structured.assembly.untiered import in_tiers
 from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind
 from proxy.core.structured.blocks.file_block import file_block
-from proxy.core.structured.chat import AssembledChat, section_of
+from proxy.core.structured.chat import AssembledChat
+from proxy.core.structured.form.section import section_of
 from proxy.core.structured.panels.inlay import NAME, PANEL
 from proxy.core.wire.json_body import Unreadable, members_of
 from proxy.core.wire.surrogates import text_json

@@ -7,8 +7,7 @@ the moment. A recorded session knows neither.
 from dataclasses import replace
 
 from proxy.core.request.parsed_body import parse_body
-from proxy.core.structured.chat import SECTION, section_of
-from proxy.core.structured.form.section import split
+from proxy.core.structured.form.section import SECTION, section_of, split
 from proxy.core.wire.json_body import Unreadable, splice
 from proxy.errors import InvalidRequest
 from proxy.replay.trace import Step, Trace

@@ -214,7 +214,10 @@ def _count(raw: Raw | bytes) -> int | None:
     """The largest count that a server could read; None where none could read any."""
     found = small_value(raw, _MOST_NUMBER_BYTES)
     if isinstance(found, str):
-        found = _number(found)
+        try:
+            found = float(found.strip().replace("_", ""))
+        except ValueError:
+            return None
     if found is None:
         return 1 if _is_null(raw) else None
     if isinstance(found, bool):
@@ -222,13 +225,6 @@ def _count(raw: Raw | bytes) -> int | None:
     if isinstance(found, int | float) and math.isfinite(found):
         return max(1, min(math.ceil(found), _LARGEST))
     return None
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text.strip().replace("_", ""))
-    except ValueError:
-        return None
 
 
 def _prompts(raw: Raw | bytes) -> int | None:

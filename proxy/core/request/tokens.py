@@ -26,22 +26,14 @@ _EDGE_TOKENS = 1.0
 
 
 def quick(encode: Encode) -> Encode:
-    """Counts as the request path does it: ordinary text is estimated, any other sampled."""
-    other = sampled(encode)
+    """Counts as the request path does it: ordinary text is estimated. Any other long text is counted by evenly spaced
+    slices: on recorded prompts within 3 % at the median, 9 % at the 95th percentile of texts, at a tenth of the work.
+    The provider's own tokeniser differs by more than that."""
 
     def count(text: str) -> int:
-        found = estimate(text)
-        return other(text) if found is None else found
-
-    return count
-
-
-def sampled(encode: Encode) -> Encode:
-    """Counts long texts by evenly spaced slices: on recorded prompts within 3 % at the median, 9 % at the 95th
-    percentile of texts, at a tenth of the work. The provider's own tokeniser differs by more than that."""
-
-    def count(text: str) -> int:
-        length = len(text)
+        found, length = estimate(text), len(text)
+        if found is not None:
+            return found
         if length <= _WHOLE_CHARS:
             return encode(text)
         slices = even_slices(text, _SLICE_CHARS)

@@ -3,24 +3,19 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from msgspec import Raw
-
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.panel_calls import PanelAnswers
 from proxy.core.structured.assembly.untiered import Front
 from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.dialogue import Dialogue
+from proxy.core.structured.form.section import SECTION
 from proxy.core.structured.history.rules import RuledHistory
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.tool import with_declaration
 from proxy.core.structured.placement.tracking import HistoryItem
 from proxy.core.structured.symbols.map_chunks import MapChunks
 from proxy.core.wire.json_body import splice
-
-SECTION = "stratiform"
-"""The member of the body in which a client says what its context consists of."""
-_SHORT_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +67,3 @@ def body_of(sent: ParsedBody, assembly: Assembly, *, declares_tool: bool = False
         tools = with_declaration(sent.members.get("tools"))
         changes |= {"tools": tools} if tools is not None else {}
     return splice(sent.body, sent.members, changes, sent.span)
-
-
-def section_of(members: Mapping[str, Raw | bytes] | None) -> Raw | bytes | None:
-    """The section, where it says anything."""
-    raw = (members or {}).get(SECTION)
-    if raw is None or (len(raw) < _SHORT_BYTES and b"".join(bytes(raw).split()) in (b"null", b"{}")):
-        return None
-    return raw

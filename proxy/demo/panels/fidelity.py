@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 
 from proxy.core.structured.panels.panel import Panel
+from proxy.demo.order import in_order
 from proxy.demo.panels.forms import Form, Sending
 from proxy.demo.sample import Message
 
@@ -20,7 +21,7 @@ def losses(sending: Sending, sent: bytes) -> list[str]:
     wanted = [_said(message) for message in sending.turn.conversation]
     if sending.form is Form.FREEZING:
         return [*found, *_frozen(wanted, messages)]
-    return [*found, *_in_order(wanted, [_said(message) for message in messages])]
+    return [*found, *in_order(wanted, [_said(message) for message in messages])]
 
 
 def live_messages(sending: Sending, sent: bytes) -> int:
@@ -44,15 +45,6 @@ def _parted(messages: Sequence[Message]) -> Iterator[str]:
             behind = messages[at + 1] if at + 1 < len(messages) else {}
             if behind.get("tool_call_id") != wanted:
                 yield f"{wanted} and its result are parted"
-
-
-def _in_order(wanted: Sequence[str], said: Sequence[str]) -> Iterator[str]:
-    at = 0
-    for number, one in enumerate(wanted, 1):
-        if one not in said[at:]:
-            yield f"message {number} of the conversation is missing, or out of order"
-            return
-        at = said.index(one, at) + 1
 
 
 def _frozen(wanted: Sequence[str], messages: Sequence[Message]) -> Iterator[str]:

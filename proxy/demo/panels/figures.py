@@ -1,4 +1,4 @@
-"""What each form of a session came to, as the provider reported it, and what it may cost."""
+"""What each form of a session has cost, as the provider reported it, and what it may cost."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -102,7 +102,8 @@ class FormTally:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One thing that was asked, and what came of it. ``bound`` says on which side of ``wanted`` it shall be."""
+    """One goal, and what the session has reached. ``bound`` says whether ``found`` must be at most or at least
+    ``wanted``."""
 
     words: str
     found: float
@@ -111,7 +112,7 @@ class Goal:
 
     @property
     def is_reached(self) -> bool:
-        """Whether it came out as was asked."""
+        """Whether the goal is reached."""
         return self.found <= self.wanted if self.bound == "at most" else self.found >= self.wanted
 
 
@@ -128,7 +129,7 @@ class Comparison:
         return [f"{tally.key}: {text}" for tally in self.tallies.values() for text in tally.losses]
 
     def goals(self) -> Iterator[Goal]:
-        """What was asked of live panels, once all was sent."""
+        """The goals of live panels, once everything was sent."""
         scenario = self.scenario
         ours = next(tally for form, tally in self.tallies.items() if form.has_panels)
         if scenario.most_share:

@@ -1,12 +1,11 @@
 """The forms in which a session with panels can be sent. System prompt, conversation and prompt are the same in all."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from proxy.core.structured.panels.panel import Panel
 from proxy.demo.panels.session import RULES, Turn
 from proxy.demo.sample import Message, Request, assistant, chat, system, user
 
@@ -14,7 +13,7 @@ SEEN = "Thank you. I know the state of the project now."
 
 
 class Form(StrEnum):
-    """How a session is sent, and by what the proxy then does."""
+    """How a session is sent, and what the proxy then does with it."""
 
     UNTOUCHED = "context messages, as they come"
     """The panels as messages in front of the conversation, in the client's order; the proxy forwards them untouched."""
@@ -55,14 +54,9 @@ def _body(form: Form, turn: Turn, session: str) -> dict[str, Any]:
     if not form.has_panels:
         return chat([system(RULES), *_shown(turn), *turn.conversation], stream=False, temperature=0)
     body = chat([system(RULES), *turn.conversation], stream=False, temperature=0)
-    panels = [_panel(panel) for panel in turn.panels]
-    section = {"session": session, "panels": panels, "detach": form is Form.FREEZING}
+    section = {"session": session, "panels": list(map(asdict, turn.panels)), "detach": form is Form.FREEZING}
     body["extra_body"] = {"stratiform": section}
     return body
-
-
-def _panel(panel: Panel) -> dict[str, str]:
-    return {"id": panel.id, "kind": panel.kind, "header": panel.header, "content": panel.content}
 
 
 def _shown(turn: Turn) -> list[Message]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import orjson
 
+from proxy.demo.order import in_order
 from proxy.demo.structured.forms import Sending
 
 Said = tuple[str, str]
@@ -45,11 +46,7 @@ def _times_in(sending: Sending, text: str) -> int:
 
 
 def _turns(wanted: list[Said], said: list[Said]) -> Iterator[str]:
-    at = 0
-    for number, one in enumerate(wanted, 1):
-        if one not in said[at:]:
-            yield f"message {number} of the conversation is missing, or out of order"
-            return
-        at = said.index(one, at) + 1
-    if at != len(said):
+    lost = list(in_order(wanted, said))
+    yield from lost
+    if not lost and said[-1] != wanted[-1]:
         yield "something stands behind the prompt"

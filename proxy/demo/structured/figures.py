@@ -1,4 +1,4 @@
-"""What each form of a session came to, as the provider reported it."""
+"""What each form of a session has cost, as the provider reported it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -10,7 +10,6 @@ by a hash of its name, so that nobody has chosen it, and the same package always
 import importlib.metadata
 import importlib.util
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -26,26 +25,19 @@ _FEWEST_UNITS = 14
 _MOST_USERS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A commit to be made: it changes the first ``most`` of these paths that still have a part to take away."""
-
-    paths: Sequence[str]
-    most: int
-
-
-def package_files(folder: Path) -> dict[str, str]:
-    """The Python files of a package by path, in the order of the paths. Raises OSError, UnicodeDecodeError."""
-    found = sorted(path for path in folder.rglob("*.py") if path.is_file())
-    return {path.relative_to(folder.parent).as_posix(): path.read_text("utf-8") for path in found}
+_Step = tuple[Sequence[str], int]
+"""A commit to be made: it changes the first so many of these paths that still have a part to take away."""
 
 
 def installed_files(name: str) -> dict[str, str]:
-    """The Python files of an installed package. Raises OSError, ValueError where there is no such package."""
+    """The Python files of an installed package by path, in the order of the paths. Raises OSError, UnicodeDecodeError,
+    and ValueError where there is no such package."""
     spec = importlib.util.find_spec(name)
     if spec is None or not spec.submodule_search_locations:
         raise ValueError(f"the package {name} is not installed")
-    return package_files(Path(spec.submodule_search_locations[0]))
+    folder = Path(spec.submodule_search_locations[0])
+    found = sorted(path for path in folder.rglob("*.py") if path.is_file())
+    return {path.relative_to(folder.parent).as_posix(): path.read_text("utf-8") for path in found}
 
 
 def package_source(name: str) -> str:
@@ -65,7 +57,7 @@ def quiet(source: str, files: Mapping[str, str], turns: int = TURNS) -> History:
     if not rich:
         raise ValueError(f"the files of {source} are too small to make a history of them")
     order = sorted(rich, key=_chance)
-    plan = [_Step([order[number // _STRETCH % len(order)]], 1) for number in range(turns)]
+    plan = [([order[number // _STRETCH % len(order)]], 1) for number in range(turns)]
     return _history("quiet", source, files, plan)
 
 
@@ -75,21 +67,21 @@ def busy(source: str, files: Mapping[str, str], turns: int = TURNS) -> History:
     order = [path for path in sorted(files, key=_chance) if units_of(files[path]) and near[path]]
     if not order:
         raise ValueError(f"the files of {source} are too small to make a history of them")
-    plan = []
+    plan: list[_Step] = []
     for number in range(turns):
         first = order[number % len(order)]
         others = sorted(near[first], key=lambda path: _chance(f"{number} {path}"))
-        plan.append(_Step([first, *others], 2 + number % _MOST_USERS))
+        plan.append(([first, *others], 2 + number % _MOST_USERS))
     return _history("busy", source, files, plan)
 
 
-def _history(name: str, source: str, files: Mapping[str, str], plan: Sequence["_Step"]) -> History:
+def _history(name: str, source: str, files: Mapping[str, str], plan: Sequence[_Step]) -> History:
     """Take parts away from the last commit of the plan to the first one, then turn the order round."""
     state, commits = dict(files), list[Commit]()
-    for step in reversed(plan):
+    for paths, most in reversed(plan):
         after, units = dict[str, str](), list[Unit]()
-        for path in step.paths:
-            unit = _next_unit(state[path], units) if len(after) < step.most else None
+        for path in paths:
+            unit = _next_unit(state[path], units) if len(after) < most else None
             if unit is not None:
                 after[path], state[path] = state[path], without(state[path], unit)
                 units.append(unit)

@@ -91,7 +91,7 @@ def test_a_request_without_the_section_is_left_alone() -> None:
     ("section", "why"),
     [
         ({"files": [{"path": "a.py", "digest": "0" * 64}]}, "names contents by digest"),
-        ({"prompts": {}}, "'stratiform.prompts' is not available yet"),
+        ({"prompts": {}}, "'stratiform' has no field 'prompts'"),
     ],
 )
 def test_a_request_that_the_proxy_would_refuse_is_named(section: dict[str, Any], why: str) -> None:

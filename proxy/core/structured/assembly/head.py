@@ -12,11 +12,6 @@ from proxy.core.wire.json_body import Unreadable, elements, join_members, member
 from proxy.core.wire.surrogates import text_json
 
 
-def system_section(turns: Sequence[Turn]) -> Section | None:
-    """The client's own system messages."""
-    return section(Kind.SYSTEM, "", [Item(Kind.SYSTEM, f"system:{i}", raw=turn.raw) for i, turn in enumerate(turns)])
-
-
 def map_sections(
     legend: str, symbols: Sequence[Item], files: Sequence[Item], texts: AssemblyTexts
 ) -> tuple[Section, ...]:

@@ -7,6 +7,7 @@ from proxy.core.structured.assembly.texts import AssemblyTexts
 from proxy.core.structured.blocks.blocks import Item, Kind, Section, Skip, Skipped
 from proxy.core.structured.blocks.file_block import file_block
 from proxy.core.structured.context import ContextFile, Page, Review, StructuredContext
+from proxy.core.structured.messages.turn import Turn
 from proxy.core.structured.placement.placement import FILE, SYMBOL
 
 SYMBOL_JOINT = "\n"
@@ -29,6 +30,11 @@ def file_items(files: Iterable[ContextFile]) -> tuple[Item, ...]:
 def section(kind: Kind, header: str, items: Sequence[Item], joint: str = "", ok: str = "") -> Section | None:
     """A header and the items below it; None without items: a header never stands alone."""
     return Section(kind, tuple(items), header, joint, ok) if items else None
+
+
+def turns_section(kind: Kind, turns: Sequence[Turn], indices: Iterable[int]) -> Section | None:
+    """Messages of the client's, as they came, named by their kind and their indices."""
+    return section(kind, "", [Item(kind, f"{kind}:{index}", raw=turns[index].raw) for index in indices])
 
 
 def one_text(sections: Iterable[Section | None]) -> tuple[Section, ...]:

@@ -1,12 +1,19 @@
 """The active part of an assembly, which no breakpoint covers: the list of files, fetched pages, what is under review,
 the working files, the rest of the history, and the prompt with its images."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.assembly.sections import FILE_JOINT, pages_section, review_section, section, tree_section
+from proxy.core.structured.assembly.sections import (
+    FILE_JOINT,
+    pages_section,
+    review_section,
+    section,
+    tree_section,
+    turns_section,
+)
 from proxy.core.structured.assembly.texts import AssemblyTexts
 from proxy.core.structured.blocks.blocks import Block, Item, Kind, Section, Skip, Skipped
 from proxy.core.structured.context import StructuredContext
@@ -14,7 +21,6 @@ from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.messages.turn import Turn
 from proxy.core.structured.messages.written import pair
 from proxy.core.structured.panels.inlay import Inlay
-from proxy.core.structured.placement.placement import HISTORY
 from proxy.core.wire.json_body import Unreadable, elements, join_members, members_of
 from proxy.core.wire.surrogates import text_json
 
@@ -39,12 +45,6 @@ def pair_block(tier: Tier, name: str, one: Section) -> Block:
     return Block(tier, name, (one,), pair(one.text, one.ok))
 
 
-def history_section(turns: Sequence[Turn], indices: Iterable[int]) -> Section | None:
-    """Messages of the history, as they came."""
-    items = [Item(Kind.HISTORY, f"{HISTORY}{index}", raw=turns[index].raw) for index in indices]
-    return section(Kind.HISTORY, "", items)
-
-
 def raw_block(name: str, one: Section | None) -> Iterator[Block]:
     """Active messages of the client's, one after another; nothing where there are none."""
     if one is not None:
@@ -61,28 +61,21 @@ def conversation_blocks(
     for start, end in pairwise([*starts, len(history) + len(prompt)]):
         yield from inlay.within.get(start, ())
         if start < len(history):
-            yield from raw_block("history", history_section(history, range(start, end)))
+            yield from raw_block("history", turns_section(Kind.HISTORY, history, range(start, end)))
         elif start == len(history):
             yield from prompt_block(prompt[: end - start], images, skipped)
         else:
-            yield from raw_block("prompt", _prompt_section(prompt, start - len(history), end - len(history)))
-
-
-def _prompt_section(turns: Sequence[Turn], start: int, end: int) -> Section | None:
-    items = [Item(Kind.PROMPT, f"prompt:{index}", raw=turns[index].raw) for index in range(start, end)]
-    return section(Kind.PROMPT, "", items)
+            yield from raw_block(
+                "prompt", turns_section(Kind.PROMPT, prompt, range(start - len(history), end - len(history)))
+            )
 
 
 def prompt_block(turns: Sequence[Turn], images: Sequence[str], skipped: Skipped) -> Iterator[Block]:
     """The last user message with the images behind its own content, and all that follows it."""
-    prompt = _prompt_section(turns, 0, len(turns))
-    if prompt is None or not images:
+    prompt = turns_section(Kind.PROMPT, turns, range(len(turns)))
+    shown = _with_images(turns[0].raw, images) if images and turns and turns[0].role == "user" else None
+    if prompt is None or shown is None:
         skipped.update({Skip.NO_PROMPT: len(images)} if images else {})
-        yield from raw_block("prompt", prompt)
-        return
-    shown = _with_images(turns[0].raw, images) if turns[0].role == "user" else None
-    if shown is None:
-        skipped[Skip.NO_PROMPT] += len(images)
         yield from raw_block("prompt", prompt)
         return
     items = tuple(Item(Kind.IMAGES, f"image:{i}", url) for i, url in enumerate(images))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from proxy.core.layout.tiers import Tier
 from proxy.core.providers import Dialect
-from proxy.core.structured.assembly.head import map_sections, system_messages, system_section
+from proxy.core.structured.assembly.head import map_sections, system_messages
 from proxy.core.structured.assembly.sections import (
     FILE_JOINT,
     SYMBOL_JOINT,
@@ -20,10 +20,10 @@ from proxy.core.structured.assembly.sections import (
     one_text,
     section,
     symbol_items,
+    turns_section,
 )
 from proxy.core.structured.assembly.tail import (
     active_blocks,
-    history_section,
     pair_block,
     prompt_block,
     raw_block,
@@ -91,7 +91,8 @@ class _Source:
         files = file_items(self.files[path] for path in items.files)
         added = map_sections(self.context.legend, symbols, files, self.texts)
         messages, written = system_messages(self.own.system, added)
-        return self._tier(Tier.L0, (system_section(self.own.system), *written), messages, items)
+        system = turns_section(Kind.SYSTEM, self.own.system, range(len(self.own.system)))
+        return self._tier(Tier.L0, (system, *written), messages, items)
 
     def further(self, tier: Tier, items: TierItems) -> Block:
         """L1 to L3: a message of symbols and files with its acknowledgement, where there are any, and the history."""
@@ -111,7 +112,7 @@ class _Source:
     def _tier(
         self, tier: Tier, sections: Sequence[Section | None], messages: Sequence[bytes], items: TierItems
     ) -> Block:
-        history = history_section(self.own.history, items.history)
+        history = turns_section(Kind.HISTORY, self.own.history, items.history)
         raws = () if history is None else tuple(item.raw for item in history.items)
         shown = tuple(one for one in (*sections, history) if one is not None)
         return Block(tier, tier.name, shown, (*messages, *raws))
@@ -125,7 +126,7 @@ class _Source:
         files = file_items(self.files[path] for path in items.files)
         yield from active_blocks(self.context, files, self.texts, skipped)
         yield from inlay.front
-        yield from raw_block("history", history_section(self.own.history, items.history))
+        yield from raw_block("history", turns_section(Kind.HISTORY, self.own.history, items.history))
         yield from inlay.within.get(len(self.own.history), ())
         yield from prompt_block(self.own.prompt, self.context.images, skipped)
 

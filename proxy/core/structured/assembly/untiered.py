@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.assembly.head import map_sections, system_messages, system_section
-from proxy.core.structured.assembly.sections import SYMBOL_JOINT, file_items, section, symbol_items
+from proxy.core.structured.assembly.head import map_sections, system_messages
+from proxy.core.structured.assembly.sections import SYMBOL_JOINT, file_items, section, symbol_items, turns_section
 from proxy.core.structured.assembly.tail import active_blocks, conversation_blocks, pair_block, without_last_answer
 from proxy.core.structured.assembly.texts import AssemblyTexts
 from proxy.core.structured.blocks.blocks import Assembly, Block, Kind, Skip, Skipped
@@ -42,7 +42,7 @@ def front_of(
     message behind the legend; without them the symbols stand in the system message."""
     skipped = Skipped(not_shown(context))
     symbols = symbol_items(context.mapped(), context.symbols) if chunks is None else ()
-    own = system_section(system)
+    own = turns_section(Kind.SYSTEM, system, range(len(system)))
     messages, added = system_messages(system, map_sections(context.legend, symbols, (), texts))
     sections = (*(() if own is None else (own,)), *added)
     tier = Tier.ACTIVE if chunks is None else Tier.L0

@@ -20,7 +20,6 @@ from proxy.core.structured.form.form_json import (
     MOST_FILES,
     MOST_URL_CHARS,
     NO_CONTENT,
-    UNAVAILABLE,
     AssemblyName,
     FileJson,
     FormJson,
@@ -32,8 +31,9 @@ from proxy.core.structured.form.form_json import (
     members_in,
 )
 from proxy.core.structured.form.live_form import DetachWish, read_detach, read_metas, read_panels
-from proxy.core.structured.form.paths import check_distinct, clean_paths, refusal
+from proxy.core.structured.form.paths import clean_paths, distinct_paths, refusal
 from proxy.core.structured.form.review import FormReview, review_json
+from proxy.core.structured.form.section import SECTION
 from proxy.core.structured.history.metas import MessageMeta
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.wire.json_body import Unreadable, text_value
@@ -43,7 +43,6 @@ from proxy.core.wire.separators import has_more_commas
 from proxy.core.wire.typed_json import decoded
 from proxy.errors import InvalidRequest
 
-NAME = "stratiform"
 _NULL = b"null"
 _MOST_COMMAS = 250_000
 """More than all fields together may have. Each comma may become an object of a hundred bytes."""
@@ -92,23 +91,18 @@ def read_form(raw: Raw | bytes | None) -> StructuredForm | None:
     form = _decoded(text)
     if form == FormJson():
         return None
-    for name in UNAVAILABLE:
-        if getattr(form, name) is not NO_CONTENT:
-            raise InvalidRequest(
-                f"'{NAME}.{name}' is not available yet: leave it out",
-                param=f"{NAME}.{name}",
-                code="structured_field_unavailable",
-            )
-    check_fields(text, members_in(form), NAME)
+    check_fields(text, members_in(form), SECTION)
     return _form(form)
 
 
 def _decoded(text: bytes) -> FormJson:
     if has_more_commas(text, _MOST_COMMAS):
         raise InvalidRequest(
-            f"'{NAME}' has too many values: it may list at most {MOST_FILES} files", param=NAME, code="too_many_items"
+            f"'{SECTION}' has too many values: it may list at most {MOST_FILES} files",
+            param=SECTION,
+            code="too_many_items",
         )
-    return decoded(_DECODER, text, NAME, _CHOICES)
+    return decoded(_DECODER, text, SECTION, _CHOICES)
 
 
 def _form(form: FormJson) -> StructuredForm:
@@ -117,7 +111,7 @@ def _form(form: FormJson) -> StructuredForm:
     has_repo_map = form.use_repo_map is not False
     symbols = _symbols(form.symbols or ())
     tree = _tree(form, paths)
-    removed = frozenset(clean_paths(form.removed or (), f"{NAME}.removed"))
+    removed = frozenset(clean_paths(form.removed or (), f"{SECTION}.removed"))
     _check_removed(removed, paths, "files")
     _check_removed(removed, tuple(symbols), "symbols")
     context = StructuredContext(
@@ -125,11 +119,11 @@ def _form(form: FormJson) -> StructuredForm:
         symbols=symbols if has_repo_map else {},
         legend=(form.legend or "") if has_repo_map else "",
         tree=tree if has_repo_map else None,
-        pages=tuple(_page(each, f"{NAME}.urls[{n}]") for n, each in enumerate(form.urls or ())),
-        images=tuple(_url(each, f"{NAME}.images[{n}]") for n, each in enumerate(form.images or ())),
-        session=_line(form.session or "", f"{NAME}.session"),
+        pages=tuple(_page(each, f"{SECTION}.urls[{n}]") for n, each in enumerate(form.urls or ())),
+        images=tuple(_url(each, f"{SECTION}.images[{n}]") for n, each in enumerate(form.images or ())),
+        session=_line(form.session or "", f"{SECTION}.session"),
         removed=removed,
-        modified=frozenset(clean_paths(form.modified or (), f"{NAME}.modified")),
+        modified=frozenset(clean_paths(form.modified or (), f"{SECTION}.modified")),
         broken=frozenset(Tier[name] for name in form.broken or ()),
     )
     return StructuredForm(
@@ -138,17 +132,17 @@ def _form(form: FormJson) -> StructuredForm:
         review=_review(form),
         drops_review=form.review is None,
         is_flat=form.assembly == "flat",
-        panels=read_panels(form.panels or (), f"{NAME}.panels"),
-        metas=read_metas(form.messages_meta or (), f"{NAME}.messages_meta"),
+        panels=read_panels(form.panels or (), f"{SECTION}.panels"),
+        metas=read_metas(form.messages_meta or (), f"{SECTION}.messages_meta"),
         has_history=isinstance(form.panels, list) or isinstance(form.messages_meta, list),
-        detach=read_detach(form.detach, f"{NAME}.detach"),
+        detach=read_detach(form.detach, f"{SECTION}.detach"),
         compaction=form.compaction is True,
     )
 
 
 def _files(found: Sequence[FileJson]) -> tuple[ContextFile, ...]:
-    param = f"{NAME}.files"
-    paths = _field_paths([file.path for file in found], param)
+    param = f"{SECTION}.files"
+    paths = distinct_paths([file.path for file in found], param, ".path")
     files: list[ContextFile] = []
     are_digests = _are_digests([file.digest for file in found if isinstance(file.digest, str)])
     for path, file in zip(paths, found, strict=True):
@@ -221,15 +215,8 @@ def _digest(digest: str, param: str) -> str:
     return digest
 
 
-def _field_paths(paths: Sequence[str], param: str) -> tuple[str, ...]:
-    """The clean paths of an array's elements, each once."""
-    found = clean_paths(paths, param, ".path")
-    check_distinct(found, param, ".path")
-    return found
-
-
 def _symbols(found: Sequence[SymbolJson]) -> dict[str, str]:
-    paths = _field_paths([each.path for each in found], f"{NAME}.symbols")
+    paths = distinct_paths([each.path for each in found], f"{SECTION}.symbols", ".path")
     return dict(zip(paths, (each.block for each in found), strict=True))
 
 
@@ -238,16 +225,14 @@ def _tree(form: FormJson, listed: Sequence[str]) -> tuple[str, ...] | None:
         return tuple(listed)
     if not isinstance(form.tree, list):
         return None
-    paths = clean_paths(form.tree, f"{NAME}.tree")
-    check_distinct(paths, f"{NAME}.tree")
-    return paths
+    return distinct_paths(form.tree, f"{SECTION}.tree")
 
 
 def _check_removed(removed: frozenset[str], paths: Sequence[str], name: str) -> None:
     for index, path in enumerate(paths if removed else ()):
         if path in removed:
-            param = f"{NAME}.{name}[{index}].path"
-            message = f"the path in '{param}' is also listed in '{NAME}.removed': list it in one of them only"
+            param = f"{SECTION}.{name}[{index}].path"
+            message = f"the path in '{param}' is also listed in '{SECTION}.removed': list it in one of them only"
             raise InvalidRequest(message, param=param, code="conflicting_path")
 
 
@@ -264,7 +249,7 @@ def _review(form: FormJson) -> FormReview | None:
     found = form.review
     if not isinstance(found, ReviewJson):
         return None
-    param = f"{NAME}.review"
+    param = f"{SECTION}.review"
     sent = {name: getattr(found, name) for name in found.__struct_fields__}
     sent = {name: value for name, value in sent.items() if value is not UNSET}
     if isinstance(found.digest, str):
@@ -273,8 +258,7 @@ def _review(form: FormJson) -> FormReview | None:
             raise InvalidRequest(message, param=f"{param}.digest", code="ambiguous_content")
         return FormReview(_digest(found.digest, f"{param}.digest"))
     diffs = found.reverse_diffs or {}
-    paths = clean_paths(tuple(diffs), f"{param}.reverse_diffs")
-    check_distinct(paths, f"{param}.reverse_diffs")
+    paths = distinct_paths(tuple(diffs), f"{param}.reverse_diffs")
     review = Review(
         branch=found.branch or "",
         commits=tuple(found.commits or ()),

@@ -94,7 +94,7 @@ class DetachJson(Struct, forbid_unknown_fields=True):
 
 
 class FormJson(Struct, forbid_unknown_fields=True):
-    """The whole section."""
+    """The whole section, but for what it says of prompts and of the context window (``Section``)."""
 
     files: Annotated[list[FileJson], Meta(max_length=MOST_FILES)] | None | UnsetType = UNSET
     symbols: Annotated[list[SymbolJson], Meta(max_length=MOST_PATHS)] | None | UnsetType = UNSET
@@ -113,12 +113,6 @@ class FormJson(Struct, forbid_unknown_fields=True):
     messages_meta: Annotated[list[MessageMetaJson], Meta(max_length=MOST_METAS)] | None | UnsetType = UNSET
     detach: DetachJson | bool | None | UnsetType = UNSET
     compaction: bool | None | UnsetType = UNSET
-    prompts: Raw = NO_CONTENT
-    window: Raw = NO_CONTENT
-
-
-UNAVAILABLE = ("prompts", "window")
-"""Fields that a later version reads."""
 
 
 def members_in(form: FormJson) -> int:

@@ -71,13 +71,14 @@ def _refused(param: str, why: str, code: str = "invalid_path") -> InvalidRequest
     return InvalidRequest(f"the path in '{param}' {why}", param=param, code=code)
 
 
-def check_distinct(paths: Sequence[str], param: str, field: str = "") -> None:
-    """Raises InvalidRequest where two of the clean paths are the same. ``field`` is where a path stands within its
-    element."""
-    if len(set(paths)) == len(paths):
-        return
+def distinct_paths(paths: Sequence[str], param: str, field: str = "") -> tuple[str, ...]:
+    """The paths in POSIX form, as ``clean_paths`` has them. Raises InvalidRequest, too, where two of them are the
+    same."""
+    found = clean_paths(paths, param, field)
+    if len(set(found)) == len(found):
+        return found
     seen: dict[str, int] = {}
-    for index, path in enumerate(paths):
+    for index, path in enumerate(found):
         if path in seen:
             raise InvalidRequest(
                 f"'{param}[{index}]' has the same path as '{param}[{seen[path]}]', once both are resolved",
@@ -85,6 +86,7 @@ def check_distinct(paths: Sequence[str], param: str, field: str = "") -> None:
                 code="duplicate_path",
             )
         seen[path] = index
+    return found
 
 
 def _are_clean(paths: Sequence[str]) -> bool:

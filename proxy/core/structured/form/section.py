@@ -9,10 +9,12 @@ from proxy.core.wire.json_body import join_members, members_of
 from proxy.core.wire.repeated_fields import check_fields
 from proxy.core.wire.separators import names_in
 
-NAME = "stratiform"
+SECTION = "stratiform"
+"""The member of the body in which a client says what its context consists of."""
 PROMPTS = "prompts"
 WINDOW = "window"
 _NULL = b"null"
+_SHORT_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ def split(raw: Raw | bytes) -> Section:
     members = members_of(raw)
     if PROMPTS not in members and WINDOW not in members:
         return Section(rest=bytes(raw))
-    check_fields(bytes(raw), len(members) + sum(names_in(bytes(value)) for value in members.values()), NAME)
+    check_fields(bytes(raw), len(members) + sum(names_in(bytes(value)) for value in members.values()), SECTION)
     others = any(name not in (PROMPTS, WINDOW) for name in members)
     rest = join_members(members, {PROMPTS: None, WINDOW: None}) if others else None
     return Section(_said(members, PROMPTS), _said(members, WINDOW), rest)
@@ -47,3 +49,11 @@ def split(raw: Raw | bytes) -> Section:
 def _said(members: Mapping[str, Raw | bytes], name: str) -> bytes | None:
     raw = bytes(members.get(name, _NULL))
     return None if raw == _NULL else raw
+
+
+def section_of(members: Mapping[str, Raw | bytes] | None) -> Raw | bytes | None:
+    """The section, where it says anything."""
+    raw = (members or {}).get(SECTION)
+    if raw is None or (len(raw) < _SHORT_BYTES and b"".join(bytes(raw).split()) in (b"null", b"{}")):
+        return None
+    return raw

@@ -49,7 +49,9 @@ class Conversation:
     def bare(self) -> "Conversation":
         """The conversation without markers of the client's."""
         parts = (self.system, self.history, self.prompt)
-        return Conversation(*(tuple([turn.without_marks() for turn in turns]) for turns in parts))
+        return Conversation(
+            *(tuple([one if one.bare is one.raw else Turn.of(one.bare) for one in turns]) for turns in parts)
+        )
 
 
 def system_text(conversation: Conversation) -> str:

@@ -63,7 +63,3 @@ class Turn(Struct, frozen=True, gc=False):
     def tokens(self, counter: TokenCounter) -> int:
         """The tokens of the message without markers: what is frozen goes by it."""
         return counter.count(self.digest, self.bare.decode("utf-8", "replace"))
-
-    def without_marks(self) -> "Turn":
-        """The message without markers, as a turn."""
-        return self if self.bare is self.raw else Turn.of(self.bare)

@@ -96,8 +96,7 @@ class Uploads:
             weight = content_bytes(content)
             if own + weight <= self._most:
                 own += weight
-                self._held[name] = content
-                self._held.used(name)
+                self._held.put(name, content)
 
 
 def content_bytes(content: str | Review) -> int:

@@ -1,20 +1,26 @@
-"""The section ``stratiform`` counts where it says anything."""
+"""The request that is sent has the assembled messages, and nothing of the section."""
 
-import pytest
+import orjson
 
-from proxy.core.structured.chat import section_of
+from proxy.core.layout.tiers import Tier
+from proxy.core.request.parsed_body import parse_body
+from proxy.core.structured.blocks.blocks import Assembly, Block
+from proxy.core.structured.chat import body_of
+from proxy.core.structured.panels.tool import DECLARATION
 
-
-@pytest.mark.parametrize("raw", [b"null", b" null", b"{}", b"{ \n}"])
-def test_a_section_that_says_nothing_is_none(raw: bytes) -> None:
-    assert section_of({"stratiform": raw}) is None
-
-
-def test_a_body_without_members_or_without_the_section_has_none() -> None:
-    assert section_of({"model": b'"m"'}) is None
-    assert section_of(None) is None
+SENT = parse_body(b'{"model":"m","stratiform":{"a":1},"messages":[1], "tools":[{"x":1.0}]}')
+ASSEMBLY = Assembly((Block(Tier.ACTIVE, "prompt", (), (b'{"n":0}', b'{"n":1.0}')),))
 
 
-@pytest.mark.parametrize("raw", [b'{"files":[]}', b"[]", b'""', b"0", b"false", b" " * 100 + b"{}", b'{"a":1}' * 20])
-def test_a_section_that_says_anything_is_found(raw: bytes) -> None:
-    assert section_of({"stratiform": raw}) == raw
+def test_the_messages_are_those_of_the_assembly_and_the_section_is_left_out() -> None:
+    assert body_of(SENT, ASSEMBLY) == b'{"model":"m","messages":[{"n":0},{"n":1.0}],"tools":[{"x":1.0}]}'
+
+
+def test_the_tool_of_the_panels_stands_in_front_of_the_clients_own() -> None:
+    tools = orjson.loads(body_of(SENT, ASSEMBLY, declares_tool=True))["tools"]
+    assert tools == [orjson.loads(DECLARATION), {"x": 1.0}]
+
+
+def test_tools_that_are_no_list_stay_as_they_are() -> None:
+    odd = parse_body(b'{"stratiform":{"a":1},"messages":[1],"tools":7}')
+    assert orjson.loads(body_of(odd, ASSEMBLY, declares_tool=True))["tools"] == 7

@@ -3,9 +3,9 @@
 import orjson
 import pytest
 
-from proxy.core.structured.assembly.head import map_sections, system_messages, system_section
-from proxy.core.structured.assembly.sections import file_items, symbol_items
-from proxy.core.structured.blocks.blocks import Section
+from proxy.core.structured.assembly.head import map_sections, system_messages
+from proxy.core.structured.assembly.sections import file_items, symbol_items, turns_section
+from proxy.core.structured.blocks.blocks import Kind, Section
 from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.messages.turn import Turn
 from tests.contexts import MAP, TEXTS, a_file, conversation_of, fenced
@@ -77,11 +77,11 @@ def test_what_is_no_message_stays_as_it_is(raw: bytes) -> None:
 
 
 def test_the_system_section_holds_the_clients_messages() -> None:
-    found = system_section(conversation_of(system("a"), system("b")).system)
+    found = turns_section(Kind.SYSTEM, conversation_of(system("a"), system("b")).system, range(2))
 
     assert found is not None
     assert [(item.key, orjson.loads(item.raw)) for item in found.items] == [
         ("system:0", system("a")),
         ("system:1", system("b")),
     ]
-    assert system_section(()) is None
+    assert turns_section(Kind.SYSTEM, (), ()) is None

@@ -3,10 +3,9 @@
 import orjson
 import pytest
 
-from proxy.core.structured.assembly.sections import file_items
+from proxy.core.structured.assembly.sections import file_items, turns_section
 from proxy.core.structured.assembly.tail import (
     active_blocks,
-    history_section,
     prompt_block,
     raw_block,
     without_last_answer,
@@ -92,11 +91,11 @@ def test_images_are_items_of_their_own() -> None:
 
 def test_history_keeps_its_numbers_and_its_bytes() -> None:
     turns = conversation_of(*exchanges(2), user("now?")).history
-    (block,) = raw_block("history", history_section(turns, (1, 3)))
+    (block,) = raw_block("history", turns_section(Kind.HISTORY, turns, (1, 3)))
 
     assert [item.key for item in block.sections[0].items] == ["history:1", "history:3"]
     assert block.messages == (turns[1].raw, turns[3].raw)
-    assert list(raw_block("history", history_section(turns, ()))) == []
+    assert list(raw_block("history", turns_section(Kind.HISTORY, turns, ()))) == []
 
 
 def test_an_acknowledgement_is_never_the_last_message() -> None:

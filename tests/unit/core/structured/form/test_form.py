@@ -10,7 +10,7 @@ import pytest
 from proxy.core.layout.tiers import Tier
 from proxy.core.structured.context import ContextFile, Page, Review
 from proxy.core.structured.form.form import StructuredForm, read_form, text_digest
-from proxy.core.structured.form.form_json import UNAVAILABLE, FormJson
+from proxy.core.structured.form.form_json import FormJson
 from proxy.core.structured.form.review import FormReview
 from proxy.errors import InvalidRequest
 
@@ -83,7 +83,7 @@ def test_every_field_is_read() -> None:
 
 
 def test_null_counts_as_left_out_in_every_field_but_the_review() -> None:
-    names = {field.name for field in msgspec.structs.fields(FormJson)} - {"review", *UNAVAILABLE}
+    names = {field.name for field in msgspec.structs.fields(FormJson)} - {"review"}
     assert read(**dict.fromkeys(names)) == StructuredForm()
     form = read(files=[{"path": "a", "content": "x", "digest": None, "selected": None}])
     assert form == read(files=[{"path": "a", "content": "x"}])
@@ -117,8 +117,6 @@ def test_a_review_can_be_named_by_its_digest() -> None:
 @pytest.mark.parametrize(
     ("fields", "param", "code"),
     [
-        ({"prompts": {}}, "prompts", "structured_field_unavailable"),
-        ({"window": 1}, "window", "structured_field_unavailable"),
         ({"file": []}, "file", "unknown_field"),
         ({"files": [{"path": "a", "text": ""}]}, "files[0].text", "unknown_field"),
         ({"urls": [{"url": "u", "content": "", "body": ""}]}, "urls[0].body", "unknown_field"),

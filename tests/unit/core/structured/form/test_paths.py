@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.form.paths import MOST_PATH_CHARS, check_distinct, clean_path, clean_paths
+from proxy.core.structured.form.paths import MOST_PATH_CHARS, clean_path, clean_paths, distinct_paths
 from proxy.errors import InvalidRequest
 from tests.examples import sampled
 from tests.growth import assert_linear
@@ -112,9 +112,9 @@ def test_many_paths_are_read_as_each_of_them_is(paths: list[str]) -> None:
 
 
 def test_two_equal_paths_are_refused_with_both_places() -> None:
-    check_distinct(["a", "b", "A"], "stratiform.tree")
+    distinct_paths(["a", "b", "A"], "stratiform.tree")
     with pytest.raises(InvalidRequest) as refused:
-        check_distinct(["a", "b", "a"], "stratiform.files", ".path")
+        distinct_paths(["a", "b", "a"], "stratiform.files", ".path")
     assert (refused.value.param, refused.value.code) == ("stratiform.files[2].path", "duplicate_path")
     assert "'stratiform.files[0]'" in refused.value.message
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.core.structured.form.section import Section, split
+from proxy.core.structured.form.section import Section, section_of, split
 from proxy.errors import InvalidRequest
 
 
@@ -45,3 +45,18 @@ def test_a_field_that_stands_twice_is_refused(raw: bytes) -> None:
 def test_a_field_that_stands_twice_within_a_part_is_left_to_its_reader() -> None:
     raw = b'{"window":{"prefix":"\\":1","prefix":"b"},"session":"\\"a\\":"}'
     assert split(raw).window == b'{"prefix":"\\":1","prefix":"b"}'
+
+
+@pytest.mark.parametrize("raw", [b"null", b" null", b"{}", b"{ \n}"])
+def test_a_section_that_says_nothing_is_none(raw: bytes) -> None:
+    assert section_of({"stratiform": raw}) is None
+
+
+def test_a_body_without_members_or_without_the_section_has_none() -> None:
+    assert section_of({"model": b'"m"'}) is None
+    assert section_of(None) is None
+
+
+@pytest.mark.parametrize("raw", [b'{"files":[]}', b"[]", b'""', b"0", b"false", b" " * 100 + b"{}", b'{"a":1}' * 20])
+def test_a_section_that_says_anything_is_found(raw: bytes) -> None:
+    assert section_of({"stratiform": raw}) == raw

@@ -3,6 +3,7 @@
 import orjson
 import pytest
 
+from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.messages.turn import Turn
 from proxy.core.wire.json_body import Unreadable
 from tests.talk import MARK, text_part, user
@@ -14,14 +15,14 @@ def test_a_marker_changes_neither_the_bare_message_nor_its_digest() -> None:
 
     assert marked != plain
     assert (marked.bare, marked.digest) == (plain.bare, plain.digest)
-    assert marked.without_marks() == plain
+    assert Conversation.of([marked.raw]).bare() == Conversation.of([plain.raw])
 
 
 def test_a_message_without_markers_is_not_written_again() -> None:
     turn = Turn.of(b'{ "role": "user", "content": "a" }')
 
     assert turn.bare is turn.raw
-    assert turn.without_marks() is turn
+    assert Conversation((turn,)).bare().system[0] is turn
 
 
 def test_what_is_read_once_is_kept() -> None:
