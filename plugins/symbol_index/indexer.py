@@ -20,7 +20,7 @@ from plugins.symbol_index.references import Entry, References, mentions, referen
 from proxy.core.lru import Bounded
 from proxy.core.structured.context import ContextFile
 from proxy.core.structured.symbols.path_aliases import shorten
-from proxy.core.structured.symbols.symbol_index import SymbolMap, Unindexed
+from proxy.core.structured.symbols.symbol_index import SymbolMap
 
 MOST_TEXT_BYTES = 96 << 20
 """The most memory for what was learnt of texts. A repository of 2,000 files takes about a tenth of it."""
@@ -29,7 +29,8 @@ MOST_REPOSITORY_BYTES = 32 << 20
 MOST_CALL_CHARS = 32 << 20
 """The most text of one request that is read. Files behind it have no symbols."""
 
-Found = Extract | Unindexed
+Found = Extract | None
+"""What a text says. None: it is no text, it is in no language that is known, it is too long, or the parser gave up."""
 T = TypeVar("T")
 
 
@@ -87,21 +88,20 @@ class TreeSitterIndexer:
         left = MOST_CALL_CHARS
         for file in files:
             left -= _chars(file)
-            yield file.path, self._found(file) if left >= 0 else ("", Unindexed.SIZE)
+            yield file.path, self._found(file) if left >= 0 else ("", None)
 
     def _found(self, file: ContextFile) -> tuple[str, Found]:
-        """The file's grammar, and what its text says or why it says nothing."""
+        """The file's grammar, and what its text says."""
         if file.text is None:
-            return "", Unindexed.UNREADABLE
+            return "", None
         grammar = grammar_of(file.path, file.text)
         if grammar is None:
-            return "", Unindexed.LANGUAGE
+            return "", None
         key = (grammar, file.digest)
         with self._lock:
-            known = self._texts.get(key)
-            if known is not None:
+            if key in self._texts:
                 self._texts.move_to_end(key)
-                return grammar, known
+                return grammar, self._texts[key]
         found = self._read(grammar, file.text)
         with self._lock:
             self._texts.put(key, found)
@@ -109,12 +109,12 @@ class TreeSitterIndexer:
 
     def _read(self, grammar: str, text: str) -> Found:
         if len(text) > MOST_BYTES:
-            return Unindexed.SIZE
+            return None
         data = text.encode("utf-8", "replace")
         if len(data) > MOST_BYTES:
-            return Unindexed.SIZE
+            return None
         tree = self._parsers.parse(grammar, data)
-        return extract(tree, data, RULES[grammar]) if tree is not None else Unindexed.WORK
+        return extract(tree, data, RULES[grammar]) if tree is not None else None
 
 
 def _chars(file: ContextFile) -> int:
@@ -130,11 +130,11 @@ def _repository(
 ) -> _Repository:
     """The answer for all paths. ``found`` says what is in the texts that have changed since ``before``, or in all texts
     where there is nothing before."""
-    entries, unindexed, blocks = _said(found, aliases)
+    entries, blocks = _said(found, aliases)
     if before is None:
         tables = references(list(entries.values()))
         edges = {path: tables.of(entry) for path, entry in entries.items()}
-        answer = SymbolMap(blocks, legend(aliases), _some(edges), unindexed)
+        answer = SymbolMap(blocks, legend(aliases), _some(edges))
         return _Repository(digests, aliases, entries, tables, answer, _weight(answer, entries, paths))
     merged = _merged(paths, found, before.entries, entries)
     if merged.keys() == before.entries.keys() and all(
@@ -149,7 +149,6 @@ def _repository(
         _merged(paths, found, before.answer.blocks, blocks),
         before.answer.legend,
         _some({path: edges[path] for path in merged if path in edges}),
-        _merged(paths, found, before.answer.unindexed, unindexed),
     )
     weight = (
         _weight(answer, merged, paths) if len(again) > len(entries) else before.weight + _growth(before, answer, found)
@@ -164,19 +163,15 @@ def _growth(before: _Repository, now: SymbolMap, changed: Iterable[str]) -> int:
 
 def _said(
     found: Mapping[str, tuple[str, Found]], aliases: Mapping[str, str]
-) -> tuple[dict[str, Entry], dict[str, Unindexed], dict[str, str]]:
-    """The files that could be read, why the others have no block, and the blocks."""
-    entries, unindexed, blocks = {}, {}, {}
+) -> tuple[dict[str, Entry], dict[str, str]]:
+    """The files that could be read, and the blocks of those that have symbols."""
+    entries, blocks = {}, {}
     for path, (grammar, one) in found.items():
-        if isinstance(one, Unindexed):
-            unindexed[path] = one
-            continue
-        entries[path] = Entry(path, FAMILIES[grammar], one)
-        if one.body:
-            blocks[path] = f"{shorten(path, aliases)}\n{one.body}"
-        else:
-            unindexed[path] = Unindexed.EMPTY
-    return entries, unindexed, blocks
+        if one is not None:
+            entries[path] = Entry(path, FAMILIES[grammar], one)
+            if one.body:
+                blocks[path] = f"{shorten(path, aliases)}\n{one.body}"
+    return entries, blocks
 
 
 def _merged(paths: tuple[str, ...], found: Container[str], old: Mapping[str, T], new: Mapping[str, T]) -> dict[str, T]:
@@ -192,7 +187,7 @@ def _some(edges: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
 
 
 def _text_bytes(one: Found) -> int:
-    if isinstance(one, Unindexed):
+    if one is None:
         return 400
     names = sum(len(name) + 57 for name in (*one.definitions, *one.uses))
     imports = sum(len(one.target) + 160 + sum(len(name) + 57 for name in one.names) for one in one.imports)

@@ -47,14 +47,12 @@ class Scene:
 @dataclass(frozen=True, slots=True)
 class View(Generic[C]):
     """How sessions are shown: each as a ``table`` while it is sent, in the lines of the ``summary`` when all are sent,
-    and as a ``report`` in JSON. ``missed`` tells which goals were not reached. ``notice`` is said at the beginning,
-    behind the address of the proxy."""
+    and as a ``report`` in JSON. ``missed`` tells which goals were not reached."""
 
     table: Callable[[C], Table]
     summary: Callable[[Sequence[C]], Iterator[str]]
     report: Callable[[C], dict[str, object]]
     missed: Callable[[Sequence[C]], Iterator[str]] = lambda compared: iter(())
-    notice: str = ""
 
 
 def run_sessions(scene: Scene, compared: Sequence[C], view: View[C], *, as_json: bool) -> int:
@@ -62,7 +60,7 @@ def run_sessions(scene: Scene, compared: Sequence[C], view: View[C], *, as_json:
     began = perf_counter()
     try:
         with running(scene.settings, scene.encode) as proxy:
-            notice = f"The proxy is at {proxy.url}/v1; every form of a session is a client of its own.{view.notice}"
+            notice = f"The proxy is at {proxy.url}/v1; every form of a session is a client of its own."
             tables = partial(_tables, compared, view)
             asyncio.run(watched(_send_all(proxy, compared), notice, tables, quiet=as_json))
     except (openai.OpenAIError, aiohttp.ClientError, ValueError) as error:

@@ -15,12 +15,11 @@ from proxy.demo.structured.figures import Comparison, FormTally, comparison
 from proxy.demo.structured.forms import GOALS, Form
 from proxy.demo.structured.history import History
 from proxy.demo.structured.package import PACKAGE, TURNS, installed_files, package_source, quiet_and_busy
-from proxy.demo.structured.repository import GitError, has_git, read_history, through_git
+from proxy.demo.structured.repository import GitError, read_history
 from proxy.replay.baselines import SYSTEM_LAST
 
 NAME = "structured"
 WORDS = "structured: coding sessions that follow a git history, as editor chats and as structured context"
-_NO_GIT = "git is not installed: the same steps are taken without it."
 _NO_INDEX = "no symbol index: install the extra `symbols` (pip install 'stratiform[symbols]')"
 
 
@@ -40,8 +39,7 @@ def run(arguments: argparse.Namespace, scene: Scene) -> int:
     except (GitError, OSError, ValueError) as error:
         fail(str(error))
     compared = [comparison(history, scene.setting, scene.price) for history in found]
-    view = View(_table, _summary, _report, notice="" if has_git() else f"\n{_NO_GIT}")
-    return run_sessions(scene, compared, view, as_json=arguments.json)
+    return run_sessions(scene, compared, View(_table, _summary, _report), as_json=arguments.json)
 
 
 def histories(repository: Path | None, commits: int) -> list[History]:
@@ -49,8 +47,7 @@ def histories(repository: Path | None, commits: int) -> list[History]:
     OSError, ValueError."""
     if repository is not None:
         return [read_history(repository, "repository", commits)]
-    made = quiet_and_busy(package_source(PACKAGE), installed_files(PACKAGE))
-    return [through_git(history) for history in made] if has_git() else made
+    return quiet_and_busy(package_source(PACKAGE), installed_files(PACKAGE))
 
 
 def _table(one: Comparison) -> Table:

@@ -1,22 +1,17 @@
-"""Histories in git: one that was made here is written as commits, and the last commits of any repository are read."""
+"""Histories in git: the last commits of any repository."""
 
 import os
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from proxy.demo.structured.history import Commit, History
 
 _TIMEOUT_S = 60
 _MOST_BYTES = 300_000
-_BEGIN = 1_795_251_600
-_IDENTITY = {
-    "GIT_AUTHOR_NAME": "Demo", "GIT_AUTHOR_EMAIL": "demo@example.org",
-    "GIT_COMMITTER_NAME": "Demo", "GIT_COMMITTER_EMAIL": "demo@example.org",
-    # The settings of whoever runs the demo change nothing: no signing, no hooks, no other line ends.
+_SETTINGS = {
+    # The settings of whoever runs the demo change nothing.
     "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0",
 }  # fmt: skip
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
@@ -24,27 +19,6 @@ _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 class GitError(Exception):
     """git is not there, or has refused; the message says what it was asked for and what it said."""
-
-
-def has_git() -> bool:
-    """Whether the command ``git`` can be run."""
-    return shutil.which("git") is not None
-
-
-def through_git(history: History) -> History:
-    """The history as it is read from a repository that was made of it. Raises GitError."""
-    with TemporaryDirectory(prefix="stratiform-demo-") as folder:
-        write_repository(history, Path(folder))
-        read = read_history(Path(folder), history.name, len(history.commits))
-    return replace(read, source=history.source)
-
-
-def write_repository(history: History, folder: Path) -> None:
-    """Make a repository in an empty folder: the files before the first commit, then each commit. Raises GitError."""
-    _git(folder, "init", "--quiet", "--initial-branch=main")
-    _commit(folder, "Import the files", dict(history.files), 0)
-    for number, commit in enumerate(history.commits, 1):
-        _commit(folder, commit.message, commit.changes, number)
 
 
 def read_history(folder: Path, name: str, most: int) -> History:
@@ -66,21 +40,6 @@ def read_history(folder: Path, name: str, most: int) -> History:
     if not commits:
         raise GitError(f"{folder}: the last {most} commits change no text file")
     return History(name, f"the last {len(commits)} commits of {folder}", files, tuple(commits))
-
-
-def _commit(folder: Path, message: str, changes: Mapping[str, str | None], number: int) -> None:
-    for path, text in changes.items():
-        place = folder / path
-        if text is None:
-            place.unlink(missing_ok=True)
-            continue
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text, "utf-8", newline="")
-    when = f"{_BEGIN + 600 * number} +0000"
-    _git(folder, "add", "--all", "--force")
-    dates = {"GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when}
-    allowed = ("--allow-empty", "--allow-empty-message")
-    _git(folder, "commit", "--quiet", *allowed, f"--message={message}", more=dates)
 
 
 def _changes(folder: Path, before: str, after: str) -> dict[str, str | None]:
@@ -141,7 +100,7 @@ def _path(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
-def _git(folder: Path, *arguments: str, given: bytes = b"", more: Mapping[str, str] | None = None) -> bytes:
+def _git(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
     program = shutil.which("git")
     if program is None:
         raise GitError("git is not installed")
@@ -151,7 +110,7 @@ def _git(folder: Path, *arguments: str, given: bytes = b"", more: Mapping[str, s
     try:
         done = subprocess.run(
             [program, *settings, *arguments], cwd=folder, input=given, capture_output=True, timeout=_TIMEOUT_S,
-            check=False, env={"PATH": path, "LC_ALL": "C", **_IDENTITY, **(more or {})},
+            check=False, env={"PATH": path, "LC_ALL": "C", **_SETTINGS},
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise GitError(f"git {arguments[0]} in {folder}: {error}") from error

@@ -8,25 +8,9 @@ the blocks and never inside them.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Protocol
 
 from proxy.core.structured.context import ContextFile
-
-
-class Unindexed(StrEnum):
-    """Why a file has no symbols."""
-
-    UNREADABLE = "unreadable"
-    """The client sent no text."""
-    LANGUAGE = "language"
-    """No grammar knows the file by its name."""
-    SIZE = "size"
-    """The file is larger than the index reads."""
-    WORK = "work"
-    """The parser gave up: the text took more steps than a text of its length may take."""
-    EMPTY = "empty"
-    """The text has no symbols."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +19,12 @@ class SymbolMap:
 
     ``blocks`` has the text of each file that has symbols, by path, in the order of the files; a block does not end with
     a line break. ``legend`` explains the notation and lists the aliases of directories. ``references`` has, for each
-    path, the other paths that it refers to; a path without references may be absent. ``unindexed`` says why the other
-    files have no block.
+    path, the other paths that it refers to; a path without references may be absent.
     """
 
     blocks: Mapping[str, str] = field(default_factory=dict)
     legend: str = ""
     references: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    unindexed: Mapping[str, Unindexed] = field(default_factory=dict)
 
 
 class SymbolIndexer(Protocol):

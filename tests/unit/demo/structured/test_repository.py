@@ -1,14 +1,14 @@
 """Histories in real git repositories."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from proxy.demo.structured.history import Commit, History
-from proxy.demo.structured.repository import GitError, has_git, read_history, through_git, write_repository
+from proxy.demo.structured.repository import GitError, read_history
+from tests.git_repositories import git, needs_git, write_repository
 
-pytestmark = pytest.mark.skipif(not has_git(), reason="git is not installed")
+pytestmark = needs_git
 
 ODD = History(
     "odd",
@@ -22,28 +22,13 @@ ODD = History(
 )
 
 
-def git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-c", "user.name=Test", "-c", "user.email=test@example.org", *arguments]
-    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
-
-
-def test_what_is_written_is_read_back_to_the_letter() -> None:
-    read = through_git(ODD)
+def test_the_files_and_commits_of_a_repository_are_read_to_the_letter(tmp_path: Path) -> None:
+    write_repository(ODD, tmp_path)
+    read = read_history(tmp_path, ODD.name, len(ODD.commits))
     assert dict(read.files) == dict(ODD.files)
     assert [(one.message, dict(one.changes)) for one in read.commits] == [
         (one.message, dict(one.changes)) for one in ODD.commits
     ]
-    assert (read.name, read.source) == (ODD.name, ODD.source)
-
-
-def test_the_same_history_has_the_same_commit_ids(tmp_path: Path) -> None:
-    ids = []
-    for name in ("one", "two"):
-        folder = tmp_path / name
-        folder.mkdir()
-        write_repository(ODD, folder)
-        ids.append(git(folder, "rev-parse", "HEAD"))
-    assert ids[0] == ids[1]
 
 
 def test_only_the_last_commits_are_read_and_the_first_one_may_be_among_them(tmp_path: Path) -> None:
@@ -96,6 +81,5 @@ def test_a_folder_that_is_no_repository_says_so(tmp_path: Path) -> None:
 
 def test_without_git_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert not has_git()
     with pytest.raises(GitError, match="git is not installed"):
-        write_repository(ODD, tmp_path)
+        read_history(tmp_path, "none", 3)

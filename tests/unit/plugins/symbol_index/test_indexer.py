@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.structured.symbols.symbol_index import SymbolIndexer, Unindexed
+from plugins.symbol_index.indexer import TreeSitterIndexer
+from proxy.core.structured.symbols.symbol_index import SymbolIndexer
 from proxy.plugins import build_plugin_manager, symbol_indexer
 from tests.examples import sampled
 from tests.growth import assert_linear
@@ -60,17 +61,10 @@ def test_a_block_begins_with_the_alias_of_its_path(indexer: SymbolIndexer) -> No
     assert found.legend.endswith("\n@1=src/app")
 
 
-def test_what_has_no_symbols_says_why() -> None:
+def test_what_has_no_symbols_has_no_block() -> None:
     files = {"a.py": "x = 1", "b.txt": "text", "c.py": "x = 1\n" * 100_000, "Makefile": "all:", "d.js": '"' * 60_001}
-    found = symbols(files)
-    assert found.unindexed == {
-        "a.py": Unindexed.EMPTY,
-        "b.txt": Unindexed.LANGUAGE,
-        "c.py": Unindexed.SIZE,
-        "Makefile": Unindexed.LANGUAGE,
-        "d.js": Unindexed.WORK,
-    }
-    assert make_indexer().index([source("e.py", None)], {}).unindexed == {"e.py": Unindexed.UNREADABLE}
+    assert symbols(files).blocks == {}
+    assert make_indexer().index([source("e.py", None)], {}).blocks == {}
 
 
 def test_an_edit_inside_a_function_leaves_the_block_as_it_is(indexer: SymbolIndexer) -> None:
@@ -179,3 +173,11 @@ def test_no_text_breaks_the_indexer_or_takes_more_than_linear_time(name: str, su
     found = symbols({f"a.{suffix}": hostile(name, 10 * chars)})
     assert all(len(block) < 10 * chars for block in found.blocks.values())
     assert sys.getrecursionlimit() == recursion
+
+
+def test_a_text_that_has_no_symbols_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    indexer, reads = TreeSitterIndexer(), []
+    monkeypatch.setattr(indexer, "_read", lambda grammar, text: reads.append(text))
+    for path in ("a.py", "b.py"):
+        assert indexer.index([source(path, "x = 1")], {}).blocks == {}
+    assert reads == ["x = 1"]
