@@ -23,18 +23,17 @@ from proxy.engine.attempts.retry import Attempts
 from proxy.engine.attempts.retry_body import OurEdit, Outgoing
 from proxy.engine.attempts.usage_optout import UsageOptOut
 from proxy.engine.bodies.addressed import addressed
-from proxy.engine.bodies.raw import Raw
+from proxy.engine.bodies.raw import Raw, call_to
 from proxy.engine.client import Client
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Planned
-from proxy.engine.headers import for_upstream, get
+from proxy.engine.headers import get
 from proxy.engine.intake import Intake
 from proxy.engine.oversized import Oversized
 from proxy.engine.ports import ComposedRequest, ComposeRequest, Follower, Ports
 from proxy.engine.suppress import suppress_and_log
-from proxy.engine.target import sent_query
 from proxy.errors import InvalidRequest, PayloadTooLarge
-from proxy.ports import Call, Deployment, Headers, Plan, PlanRequest, Principal
+from proxy.ports import Deployment, Plan, PlanRequest, Principal
 
 MODE_HEADER = "x-stratiform-mode"
 PERSONA_HEADER = "x-stratiform-persona"
@@ -180,7 +179,10 @@ class ChatRequests:
         oversized = Oversized(exchange, chat.client, self._conclusion, partial(self._outgoing, exchange, chat))
         while True:
             deployment, plan = attempts.deployment, outgoing.plan
-            call = chat.call(exchange, deployment, outgoing, () if outgoing.is_original else plan.headers)
+            # Of the plan's headers those are left out that the client sends.
+            planned = () if outgoing.is_original else plan.headers
+            added = [(name, value) for name, value in planned if get(chat.client.headers, name) is None]
+            call = call_to(deployment, exchange, chat.client, chat.client.path, outgoing.body, added)
             upstream = self._ports.upstreams[deployment.transport]
             match await relay.attempt(upstream, call, attempts, outgoing.suspects):
                 case AttemptResult.DONE:
@@ -328,24 +330,6 @@ class _Chat:
     def has_panels(self) -> bool:
         """Whether live panels are shown: some upstreams take them only with a declared tool."""
         return self.assembled is not None and self.assembled.dialogue.has_panels
-
-    def call(self, exchange: Exchange, deployment: Deployment, outgoing: Outgoing, added: Headers) -> Call:
-        """The call to a deployment. Of the ``added`` headers those are left out that the client sends."""
-        client, principal = self.client, self.principal
-        headers = for_upstream(
-            client.headers, deployment, is_virtual=principal.virtual, forwards_key=principal.forwards_key
-        )
-        return Call(
-            deployment=deployment,
-            method="POST",
-            path=client.path,
-            query=sent_query(client, deployment, principal),
-            headers=[*headers, *((name, value) for name, value in added if get(client.headers, name) is None)],
-            body=outgoing.body,
-            stream=self.head.stream,
-            now=exchange.arrival.now,
-            forwards_key=principal.forwards_key,
-        )
 
 
 def _mode(client: Client, deployment: Deployment, principal: Principal) -> Mode:

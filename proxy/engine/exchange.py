@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from time import perf_counter
 
+from proxy.core.account.asking import asks_model
 from proxy.core.account.objects import Act, Operation
 from proxy.core.account.paths import Path, read_path
 from proxy.core.modes import Mode
@@ -225,18 +226,3 @@ class Exchange:
     def time(self) -> float:
         """Unix seconds now, in the exchange's own time."""
         return self.arrival.now + self.elapsed_s()
-
-
-_GENERATING = (
-    "/completions", "/responses", "/responses/compact", "/messages", "/embeddings", ":generatecontent",
-    ":streamgeneratecontent", ":embedcontent",
-)  # fmt: skip
-
-
-def asks_model(method: str, path: Path) -> bool:
-    """Whether a request asks a model (``Exchange.asks_model``), however its path is written."""
-    if method != "POST":
-        return False
-    plain = path.text
-    # A thread's messages are not asked but stored.
-    return plain.endswith(_GENERATING) and "/threads/" not in plain

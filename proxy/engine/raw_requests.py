@@ -1,8 +1,8 @@
 """Requests on all other paths: read as far as is needed to know whose model they ask for, and passed through."""
 
 from proxy.aside import Aside
-from proxy.core.access.reach import is_body_path
 from proxy.core.access.unambiguous import unambiguous
+from proxy.core.account.asking import is_body_path
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.text_calls import asks_for_text
 from proxy.core.structured.form.section import SECTION, section_of
@@ -58,12 +58,12 @@ class RawRequests:
         exchange.overhead_s = exchange.elapsed_s()
         if exchange.objects.is_filtered and self._custody is not None:
             attempts = route.attempts
-            call = raw_call(exchange, client, attempts.deployment, raw, principal, client.path)
+            call = raw_call(exchange, client, attempts.deployment, raw, client.path)
             listing = Listing(exchange, client, self._custody, self._conclusion)
             await listing.serve(self._ports.upstreams[attempts.deployment.transport], call, attempts)
             return
         try:
-            await self._forward(exchange, client, raw, principal, route)
+            await self._forward(exchange, client, raw, route)
         except UpstreamError as error:
             # Seen from the upstream's side, an upload that the client or the proxy breaks off is a broken connection.
             if client.failure is not None:
@@ -82,13 +82,13 @@ class RawRequests:
                 code="prompts_unavailable",
             )
 
-    async def _forward(self, exchange: Exchange, client: Client, raw: Raw, principal: Principal, route: Route) -> None:
+    async def _forward(self, exchange: Exchange, client: Client, raw: Raw, route: Route) -> None:
         attempts = route.attempts
         relay = AnswerRelay(exchange, client, self._ports.planner, self._conclusion)
         while True:
             deployment = attempts.deployment
             path = path_for(client.path, route.reach.place, exchange.requested.model, deployment.model)
-            call = await self._aside.run_large(raw.size, raw_call, exchange, client, deployment, raw, principal, path)
+            call = await self._aside.run_large(raw.size, raw_call, exchange, client, deployment, raw, path)
             upstream = self._ports.upstreams[deployment.transport]
             if await relay.attempt(upstream, call, attempts, OurEdit.NONE) is AttemptResult.DONE:
                 return

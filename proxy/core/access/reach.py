@@ -25,6 +25,7 @@ from proxy.core.access.named import (
     parsed,
     speaks_of_models,
 )
+from proxy.core.account.asking import VERBS, asking_path, is_body_path
 from proxy.core.account.paths import Path
 from proxy.core.wire.json_body import Unreadable, elements
 from proxy.core.wire.names import folded
@@ -33,26 +34,6 @@ Headers = Sequence[tuple[str, str]]
 Values = Mapping[str, Raw | bytes]
 
 _READS = ("GET", "HEAD")
-# Paths whose body says the model, and no other thing does.
-_BODY_PATHS = frozenset(
-    {
-        "/chat/completions", "/completions", "/responses", "/responses/compact", "/responses/input_tokens", "/messages",
-        "/messages/count_tokens", "/complete", "/fim/completions", "/embeddings", "/moderations", "/rerank", "/score",
-        "/classify", "/pooling", "/tokenize", "/detokenize", "/ocr", "/edits", "/images/generations", "/images/edits",
-        "/images/variations", "/audio/speech", "/audio/transcriptions", "/audio/translations", "/videos",
-        "/realtime/sessions", "/realtime/client_secrets", "/realtime/transcription_sessions", "/assistants",
-        "/threads/runs",
-    }
-)  # fmt: skip
-_RUNS = re.compile(r"/threads/[^/]+/runs")
-# Behind these the body may leave the model out, and what is asked then costs nothing.
-_FREE_PATHS = frozenset({"/moderations"})
-# What comes behind an engine's or a deployment's name.
-_BEHIND_NAME = re.compile(
-    r"/(?:chat/completions|completions|embeddings|responses|images/(?:generations|edits|variations)|rerank"
-    r"|audio/(?:speech|transcriptions|translations))"
-)
-_VERBS = frozenset({"generatecontent", "streamgeneratecontent", "counttokens", "embedcontent"})
 # Members that hold what a model reads or fills in, and never say which model that is.
 _CONTENT = frozenset(
     {
@@ -158,7 +139,8 @@ def reach_of(asked: Asked) -> Reach:
     if asked.method in _READS and path.words[:1] == ("models",) and not asked.has_body and not chosen:
         return Reach(is_listing=True)
     place = place_of(path)
-    by_body = asked.method == "POST" and is_body_path(path.text)
+    by_body, row = asked.method == "POST" and is_body_path(path.text), asking_path(path.text)
+    needs_model = by_body and not (row is not None and row.is_free)
     found = _Found()
     if asked.members is not None:
         _read_members(asked.members, found)
@@ -170,20 +152,15 @@ def reach_of(asked: Asked) -> Reach:
         found.add([place.name])
     _read_query(asked.query, found)
     _read_headers(asked.headers, found)
-    if not found.models and by_body and path.text not in _FREE_PATHS:
+    if not found.models and needs_model:
         found.unread.append("it names no model")
     if asked.has_body and asked.method != "POST" and (place is not None or is_body_path(path.text)):
         found.unread.append("only POST is understood there")
     is_foreign = not by_body and (place is None or asked.method != "POST")
-    if found.models or place is not None or (by_body and path.text not in _FREE_PATHS):
+    if found.models or place is not None or needs_model:
         chosen = ""
     unread, beyond = next(iter(found.unread), ""), next(iter(found.beyond), "")
     return Reach(tuple(found.models), unread, beyond, is_foreign, place=place, chosen=chosen)
-
-
-def is_body_path(text: str) -> bool:
-    """Whether the body of a POST on this path (``Path.text``) says the model, and nothing else does."""
-    return text in _BODY_PATHS or _RUNS.fullmatch(text) is not None
 
 
 def place_of(path: Path) -> ModelPlace | None:
@@ -191,11 +168,11 @@ def place_of(path: Path) -> ModelPlace | None:
     /models/X:generateContent."""
     segments, words = path.segments, path.words
     if len(words) > 2 and words[0] in ("engines", "deployments"):
-        behind = "/" + "/".join(words[2:])
-        return ModelPlace(segments[1], path.skipped + 1) if _BEHIND_NAME.fullmatch(behind) else None
+        behind = asking_path("/" + "/".join(words[2:]))
+        return ModelPlace(segments[1], path.skipped + 1) if behind is not None and behind.behind_name else None
     if len(words) == 2 and words[0] == "models":
         name, colon, verb = segments[1].rpartition(":")
-        return ModelPlace(name, path.skipped + 1, colon + verb) if name and verb.lower() in _VERBS else None
+        return ModelPlace(name, path.skipped + 1, colon + verb) if name and verb.lower() in VERBS else None
     return None
 
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from proxy.core.account.asking import UNKEPT, VERBS
+
 Segments = Sequence[str]
 """A path behind ``/v1``, decoded once and cut at its slashes, without empty parts."""
 
@@ -88,17 +90,8 @@ FAMILIES = (
     Family(("videos",), {"content": _GET, "remix": _POST}, makes=frozenset({"remix"})),
 )  # fmt: skip
 
-# What asks and makes nothing that is kept. A model's name may follow in ``_NAMED``, also one with slashes.
-_ASKING = frozenset(
-    {
-        ("completions",), ("embeddings",), ("moderations",), ("messages",), ("messages", "count_tokens"), ("edits",),
-        ("images", "generations"), ("images", "edits"), ("images", "variations"), ("audio", "speech"),
-        ("audio", "transcriptions"), ("audio", "translations"), ("rerank",), ("score",), ("classify",), ("pooling",),
-        ("tokenize",), ("detokenize",), ("ocr",), ("fim", "completions"), ("responses", "compact"),
-        ("responses", "input_tokens"),
-    }
-)  # fmt: skip
-_GENERATING = (":generatecontent", ":streamgeneratecontent", ":counttokens", ":embedcontent", ":predict")
+# What asks a model behind its name.
+_ASKING_VERBS = tuple(f":{verb}" for verb in (*VERBS, "predict"))
 # A deployment's name in front of what is asked of it, as Azure and the first version of OpenAI's API have it.
 _PREFIXES = (("openai", "deployments"), ("deployments",), ("engines",))
 
@@ -110,7 +103,7 @@ def operation_of(method: str, segments: Segments) -> Operation:
         if words[: len(prefix)] == prefix and len(words) > len(prefix) + 1:
             inner = operation_of(method, segments[len(prefix) + 1 :])
             return inner if inner.act in (Act.ASK, Act.CREATE) else Operation(Act.UNKNOWN, bills=method == "POST")
-    if method == "POST" and words in _ASKING:
+    if method == "POST" and words in UNKEPT:
         return Operation(Act.ASK, words[0])
     if words[:1] in (("models",), ("engines",)):
         return _of_models(method, words)
@@ -135,7 +128,7 @@ def is_allowed(paths: Sequence[str], segments: Segments) -> bool:
 def _of_models(method: str, words: tuple[str, ...]) -> Operation:
     if method in _READING:
         return Operation(Act.ASK, bills=False)
-    is_asking = method == "POST" and len(words) > 1 and words[-1].endswith(_GENERATING)
+    is_asking = method == "POST" and len(words) > 1 and words[-1].endswith(_ASKING_VERBS)
     return Operation(Act.ASK if is_asking else Act.UNKNOWN, bills=method == "POST")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 
 from proxy.core.money.cancelling import runs_on
-from proxy.core.resilience.retry import Failure, is_quota
+from proxy.core.resilience.retry import Failure
 from proxy.core.response.body_fold import MAX_BODY_BYTES, BodyFold, RawFold
 from proxy.core.response.context_refusal import ContextRefusalOutcome, is_context_refusal
 from proxy.core.response.outcome import Outcome
@@ -116,7 +116,8 @@ class AnswerRelay:
                     raise UpstreamUnavailable(f"the upstream answered with status {answer.status}, which is none")
                 exchange.answer.status = answer.status
                 answer, said = await with_refusal_read(answer, reads_size=self._reads_size(attempts))
-                found = self._instead(answer, said, attempts, suspects)
+                failure = failure_answered(answer.status, answer.headers, said)
+                found = self._instead(answer.status, said, failure, attempts, suspects)
                 if found is not None:
                     return found
                 answer = self._over(answer, upstream, call, attempts)
@@ -130,43 +131,41 @@ class AnswerRelay:
             finally:
                 await answer.aclose()
         except ProxyError as error:
-            result_of_error = self._failed(error, attempts, suspects)
-            if result_of_error is None:
+            found = self._failed(error, attempts, suspects)
+            if found is None:
                 raise
-            return result_of_error
+            return found
         finally:
             attempts.abandoned()
 
-    def _instead(self, answer: Answer, said: Refusal, attempts: Attempts, suspects: OurEdit) -> AttemptResult | None:
-        """What takes the place of an answer that is not passed on; None: it is."""
-        if (found := self._too_large(answer.status, said, attempts)) is not None:
+    def _instead(
+        self, status: int, said: Refusal, failure: Failure | None, attempts: Attempts, suspects: OurEdit
+    ) -> AttemptResult | None:
+        """What takes the place of an answer, or of an error, that is not passed on; None: it is passed on."""
+        if (found := self._too_large(status, said, attempts)) is not None:
             return found
-        has_no_quota = is_quota(answer.status, said.code, said.type, message=said.message)
-        if not has_no_quota and (refused := suspects.in_refusal(answer.status, said)):
+        if self._exchange.answer.is_accepted and not self._client.is_started:
+            self._lose_answer()
+        has_no_quota = failure is not None and failure.kind == "quota"
+        if not has_no_quota and (refused := suspects.in_refusal(status, said)):
             attempts.refused()
             return self._refused(refused, said)
-        failure = Failure("quota") if has_no_quota else failure_answered(answer.status, answer.headers)
-        return self._nothing() if failure is not None and attempts.failed(failure) else None
+        may_follow = failure is not None and not self._client.is_started and attempts.failed(failure)
+        return self._nothing() if may_follow else None
 
     def _failed(self, error: ProxyError, attempts: Attempts, suspects: OurEdit) -> AttemptResult | None:
         """What follows an error of the upstream's; None: the client is told."""
         # Seen from the upstream's side an upload that the client broke off is a broken connection.
         failure = failure_of(error) if self._client.failure is None else None
-        said = refusal_of(error) if isinstance(error, UpstreamRejected) else NO_WORDS
-        if (found := self._too_large(error.status, said, attempts)) is not None:
-            return found
-        if self._exchange.answer.is_accepted and not self._client.is_started:
-            self._lose_answer()
-        may_be_ours = isinstance(error, UpstreamRejected) and (failure is None or failure.kind != "quota")
-        if may_be_ours and (refused := suspects.in_refusal(error.status, said)):
-            attempts.refused()
-            return self._refused(refused, said)
-        if failure is not None and not self._client.is_started and attempts.failed(failure):
-            return self._nothing()
-        self._count_passed(error.status, said)
-        if attempts.is_spent:
-            error.headers.update([_NOT_AGAIN])
-        return None
+        said, suspected = NO_WORDS, OurEdit.NONE
+        if isinstance(error, UpstreamRejected):
+            said, suspected = refusal_of(error), suspects
+        found = self._instead(error.status, said, failure, attempts, suspected)
+        if found is None:
+            self._count_passed(error.status, said)
+            if attempts.is_spent:
+                error.headers.update([_NOT_AGAIN])
+        return found
 
     def _reads_size(self, attempts: Attempts) -> bool:
         """Whether anything follows a request that is too large."""

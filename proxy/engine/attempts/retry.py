@@ -13,7 +13,7 @@ from email.utils import parsedate_to_datetime
 from proxy.core.resilience.client_retries import RETRY_COUNT, USER_AGENT, beside_client
 from proxy.core.resilience.load_balancing import ordered
 from proxy.core.resilience.retry import Failure, Kind, Option, RetryPolicy, is_quota, kind_of, next_step
-from proxy.core.response.refusal import Refusal
+from proxy.core.response.refusal import NO_WORDS, Refusal
 from proxy.engine.attempts.breaker import Breakers
 from proxy.engine.headers import get
 from proxy.errors import CircuitOpen, ProxyError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
@@ -230,10 +230,8 @@ def failure_of(error: ProxyError) -> Failure | None:
             return Failure("timeout")
         case UpstreamUnavailable():
             return Failure("unavailable")
-        case UpstreamRejected() if is_quota(error.status, error.code, error.error_type, message=error.message):
-            return Failure("quota")
         case UpstreamRejected():
-            return failure_answered(error.status, list(error.headers.items()))
+            return failure_answered(error.status, list(error.headers.items()), refusal_of(error))
         case _:
             return None
 
@@ -244,8 +242,10 @@ def refusal_of(error: UpstreamRejected) -> Refusal:
     return Refusal(error.message, error.message, error.code, error.error_type, params)
 
 
-def failure_answered(status: int, headers: Headers) -> Failure | None:
+def failure_answered(status: int, headers: Headers, said: Refusal = NO_WORDS) -> Failure | None:
     """The failure that an answer is; None where it is none, or another attempt would get the same."""
+    if is_quota(status, said.code, said.type, message=said.message):
+        return Failure("quota")
     kind = kind_of(status)
     if kind is None:
         return None

@@ -13,7 +13,7 @@ from proxy.engine.exchange import Exchange
 from proxy.engine.headers import content_length, for_upstream, get
 from proxy.engine.target import sent_query
 from proxy.errors import InvalidRequest
-from proxy.ports import Call, Deployment, Principal
+from proxy.ports import Call, Deployment, Headers
 
 # What lies below an object and is as long as it may be: it says nothing of objects.
 _CONTENT = frozenset({"content", "results", "files"})
@@ -66,9 +66,7 @@ def refuse_compressed() -> NoReturn:
     )
 
 
-def raw_call(
-    exchange: Exchange, client: Client, deployment: Deployment, raw: Raw, principal: Principal, path: str
-) -> Call:
+def raw_call(exchange: Exchange, client: Client, deployment: Deployment, raw: Raw, path: str) -> Call:
     """A call on a path that is passed through; the model goes by the deployment's name for it."""
     body, head = raw.body, raw.head
     length = None if isinstance(body, bytes) else get(client.headers, "content-length")
@@ -85,22 +83,35 @@ def raw_call(
     )
     reads = shows_objects or ((head is not None or raw.is_unread) and isinstance(body, bytes))
     accept = "identity" if reads else get(client.headers, "accept-encoding")
+    further = [] if length is None else [("content-length", length)]
+    return call_to(deployment, exchange, client, path, sent, further, accept)
+
+
+def call_to(
+    deployment: Deployment,
+    exchange: Exchange,
+    client: Client,
+    path: str,
+    body: bytes | AsyncIterator[bytes],
+    further: Headers = (),
+    accept_encoding: str | None = "identity",
+) -> Call:
+    """A call to a deployment: the client's own headers, as far as they pass, and ``further`` ones."""
+    principal = exchange.admitted
     headers = for_upstream(
         client.headers,
         deployment,
         is_virtual=principal.virtual,
         forwards_key=principal.forwards_key,
-        accept_encoding=accept,
+        accept_encoding=accept_encoding,
     )
-    if length is not None:
-        headers.append(("content-length", length))
     return Call(
         deployment=deployment,
         method=client.method,
         path=path,
         query=sent_query(client, deployment, principal),
-        headers=headers,
-        body=sent,
+        headers=[*headers, *further],
+        body=body,
         stream=exchange.requested.stream,
         now=exchange.arrival.now,
         forwards_key=principal.forwards_key,

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from proxy.errors import UpstreamUnavailable
@@ -17,31 +17,22 @@ class AnswerEnd(StrEnum):
     CANCELLED = "cancelled"
 
 
-@dataclass(frozen=True, slots=True)
-class Production:
-    """What is sent, and when. ``began`` is called at the first chunk; ``ended`` once, with the chunks sent so far.
+@dataclass(slots=True)
+class EmbeddedAnswer:
+    """``proxy.ports.Answer``, and the iterator over its own body: what is sent, and when. ``began`` is called at the
+    first chunk; ``ended`` once, with the chunks sent so far. ``breaks`` cuts the line behind the last chunk."""
 
-    ``breaks`` cuts the line behind the last chunk.
-    """
-
-    chunks: Sequence[bytes]
+    status: int
+    headers: Headers
+    body: Sequence[bytes]
     first_byte_s: float = 0.0
     pace_s: float = 0.0
     breaks: bool = False
     began: Callable[[], object] = lambda: None
     ended: Callable[[AnswerEnd, int], object] = lambda ending, produced: None
-
-
-class EmbeddedAnswer:
-    """``proxy.ports.Answer``, and the iterator over its own body."""
-
-    def __init__(self, status: int, headers: Headers, production: Production) -> None:
-        self.status = status
-        self.headers = headers
-        self._production = production
-        self._produced = 0
-        self._is_over = False
-        self._given_up = asyncio.Event()
+    _produced: int = 0
+    _is_over: bool = False
+    _given_up: asyncio.Event = field(default_factory=asyncio.Event)
 
     def chunks(self) -> AsyncIterator[bytes]:
         """The body as it is produced."""
@@ -51,25 +42,24 @@ class EmbeddedAnswer:
         return self
 
     async def __anext__(self) -> bytes:
-        production = self._production
-        if self._produced == len(production.chunks) and not self._given_up.is_set():
-            self._end(AnswerEnd.BROKEN if production.breaks else AnswerEnd.COMPLETE)
-            if production.breaks:
+        if self._produced == len(self.body) and not self._given_up.is_set():
+            self._end(AnswerEnd.BROKEN if self.breaks else AnswerEnd.COMPLETE)
+            if self.breaks:
                 raise UpstreamUnavailable("the connection to the upstream broke in mid-answer")
             raise StopAsyncIteration
         if not self._given_up.is_set():
-            await self._pause(production.pace_s if self._produced else production.first_byte_s)
+            await self._pause(self.pace_s if self._produced else self.first_byte_s)
         if self._given_up.is_set():
             raise UpstreamUnavailable("the call was given up")
         if self._produced == 0:
-            production.began()
+            self.began()
         self._produced += 1
-        return production.chunks[self._produced - 1]
+        return self.body[self._produced - 1]
 
     async def aclose(self) -> None:
         """Stop producing; a reader that waits is woken."""
         self._given_up.set()
-        is_whole = self._produced == len(self._production.chunks) and not self._production.breaks
+        is_whole = self._produced == len(self.body) and not self.breaks
         self._end(AnswerEnd.COMPLETE if is_whole else AnswerEnd.CANCELLED)
 
     async def _pause(self, seconds: float) -> None:
@@ -84,4 +74,4 @@ class EmbeddedAnswer:
     def _end(self, ending: AnswerEnd) -> None:
         if not self._is_over:
             self._is_over = True
-            self._production.ended(ending, self._produced)
+            self.ended(ending, self._produced)

@@ -12,7 +12,7 @@ from proxy.core.providers import CacheProfile
 from proxy.core.request.tokens import Encode
 from proxy.errors import UpstreamError, UpstreamRejected, UpstreamUnavailable, error_body
 from proxy.ports import Call, Deployment, Headers
-from proxy.upstream.embedded.answer import AnswerEnd, EmbeddedAnswer, Production
+from proxy.upstream.embedded.answer import AnswerEnd, EmbeddedAnswer
 from proxy.upstream.embedded.blocks import refuse
 from proxy.upstream.embedded.completion import DEFAULT_OUTPUT_TOKENS
 from proxy.upstream.embedded.faults import FAULT_HEADER, Fault, FaultKind, parse_fault, parse_faults, rejection
@@ -68,7 +68,7 @@ class EmbeddedUpstream:
         except UpstreamRejected as error:
             ledger.errors[error.status] += 1
             headers = (*_JSON, *error.headers.items())
-            return EmbeddedAnswer(error.status, headers, Production(chunks=[error_body(error)]))
+            return EmbeddedAnswer(error.status, headers, [error_body(error)])
 
     async def aclose(self) -> None:
         """Refuse further calls."""
@@ -92,7 +92,7 @@ class EmbeddedUpstream:
                 code="method_not_supported",
             )
         if call.path == "/models":
-            return EmbeddedAnswer(200, _JSON, Production(chunks=[self._model_list(call)]))
+            return EmbeddedAnswer(200, _JSON, [self._model_list(call)])
         ledger.requests += 1
         shapes = self._struck_by(call, body)
         reply = self._reply(call, body)
@@ -122,7 +122,7 @@ class EmbeddedUpstream:
         headers = (*(_SSE if reply.is_stream else _JSON), *_request_headers(call, ledger))
         if FaultKind.EMPTY_STREAM in shapes or FaultKind.NO_BYTES in shapes:
             nothing = [DONE] if reply.is_stream and FaultKind.EMPTY_STREAM in shapes else []
-            return EmbeddedAnswer(200, headers, Production(chunks=nothing, ended=partial(_count_empty, ledger)))
+            return EmbeddedAnswer(200, headers, nothing, ended=partial(_count_empty, ledger))
         slow = shapes.get(FaultKind.SLOW_FIRST_BYTE)
         first_byte_s = slow.seconds if slow is not None else _number(call.deployment, "first_byte_s", 0.0)
         chunks, cut = reply.chunks, shapes.get(FaultKind.CUT)
@@ -146,15 +146,7 @@ class EmbeddedUpstream:
             ledger.cancelled += ending is AnswerEnd.CANCELLED
             ledger.broken += ending is AnswerEnd.BROKEN
 
-        production = Production(
-            chunks=chunks,
-            first_byte_s=first_byte_s,
-            pace_s=pace_s,
-            breaks=cut is not None,
-            began=began,
-            ended=ended,
-        )
-        return EmbeddedAnswer(200, headers, production)
+        return EmbeddedAnswer(200, headers, chunks, first_byte_s, pace_s, cut is not None, began, ended)
 
     async def _wait_for_headers(self, seconds: float, ledger: Ledger) -> None:
         try:

@@ -1,9 +1,6 @@
 """Exchanges."""
 
-import pytest
-
-from proxy.core.account.paths import read_path
-from proxy.engine.exchange import asks_model, new_id
+from proxy.engine.exchange import new_id
 from tests.exchanges import make_exchange
 
 
@@ -32,17 +29,3 @@ def test_accepted_means_2xx_and_a_first_byte() -> None:
     assert exchange.answer.is_accepted
     exchange.answer.status = 429
     assert not exchange.answer.is_accepted
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["/responses", "/x/messages", "/completions/", "/%65mbeddings", "/Chat/Completions", "/models/x:generateContent"],
-)
-def test_paths_that_ask_a_model(path: str) -> None:
-    assert asks_model("POST", read_path(path))
-    assert not asks_model("GET", read_path(path))
-
-
-@pytest.mark.parametrize("path", ["/threads/1/messages", "/files", "/responses/1/cancel", "/fine_tuning/jobs"])
-def test_paths_that_do_something(path: str) -> None:
-    assert not asks_model("POST", read_path(path))
