@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from proxy.aside import Aside
+from proxy.core.account.paths import Path, read_path
 from proxy.core.reasons import Reason
 from proxy.engine.answers.relay import own_headers
 from proxy.engine.attempts.breaker import Breakers
@@ -21,6 +22,7 @@ from proxy.engine.target import keys_of
 from proxy.errors import InternalError, ProxyError, UpstreamError, UpstreamRejected
 from proxy.ports import Principal
 
+CHAT = "/chat/completions"
 Serve = Callable[[Exchange, Client], Awaitable[None]]
 
 _ENDINGS: tuple[tuple[type[ProxyError], ExchangeOutcome], ...] = (
@@ -67,12 +69,13 @@ class Engine:
             await self._run(self._opened(client, model, is_chat=True), client, self._chats.serve)
 
     async def breakdown(self, client: Client) -> None:
-        """Answer what a chat request with structured context would consist of, without sending it."""
-        await self._run(self._opened(client, ""), client, self._chats.breakdown)
+        """Answer what a chat request with structured context would consist of, without sending it. It is held to the
+        rights of that request."""
+        await self._run(self._opened(client, read_as=read_path(CHAT)), client, self._chats.breakdown)
 
-    async def relay(self, client: Client, model: str = "") -> None:
-        """Serve any other path: passed through in both directions."""
-        await self._run(self._opened(client, model), client, self._others.serve)
+    async def relay(self, client: Client, model: str = "", path: Path | None = None) -> None:
+        """Serve any other path: passed through in both directions. ``path`` is its reading, where that is known."""
+        await self._run(self._opened(client, model, read_as=path), client, self._others.serve)
 
     def principal(self, client: Client) -> Principal:
         """Who the client is, for answers that are the proxy's own. Raises Unauthorized."""
@@ -119,9 +122,12 @@ class Engine:
                     with suppress_and_log("follower.ended"):
                         self._follower.ended(exchange)
 
-    def _opened(self, client: Client, model: str, *, is_chat: bool = False) -> Exchange:
+    def _opened(
+        self, client: Client, model: str = "", *, is_chat: bool = False, read_as: Path | None = None
+    ) -> Exchange:
         now, keys = self._ports.clock.now(), keys_of(client)
-        return Exchange(Arrival(client.method, client.path, now, is_chat=is_chat, keys=keys, addressed=model))
+        arrival = Arrival(client.method, client.path, now, is_chat=is_chat, keys=keys, addressed=model)
+        return Exchange(arrival, read_as=read_as)
 
 
 def _note_refusal(exchange: Exchange, error: ProxyError) -> None:

@@ -178,7 +178,8 @@ class Exchange:
     answer took their place."""
     settlement: Settlement | None = None
     """Set once, by ``proxy.engine.conclusion``: from then on the exchange is, or is about to be, in the ledger."""
-    _path: Path | None = field(default=None, repr=False)
+    read_as: Path | None = field(default=None, repr=False)
+    """The path's reading, once somebody has read it; of a breakdown, that of the chat request that it is about."""
 
     @property
     def admitted(self) -> Principal:
@@ -189,9 +190,9 @@ class Exchange:
     @property
     def parsed(self) -> Path:
         """The path's reading, which every check shares. Raises NotFound for a path that can be read in several ways."""
-        if self._path is None:
-            self._path = read_path(self.arrival.path)
-        return self._path
+        if self.read_as is None:
+            self.read_as = read_path(self.arrival.path)
+        return self.read_as
 
     @property
     def asks_model(self) -> bool:

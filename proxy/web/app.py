@@ -13,7 +13,7 @@ from proxy.engine import Engine
 from proxy.ports import Fault, Models
 from proxy.telemetry.metrics import Metrics
 from proxy.web.azure import AzureEndpoint
-from proxy.web.chat import BreakdownEndpoint, ChatEndpoint
+from proxy.web.chat import ChatEndpoint
 from proxy.web.errors import on_http_exception, on_surprise
 from proxy.web.health import Health
 from proxy.web.models import ModelsEndpoint
@@ -43,7 +43,7 @@ def create_app(parts: Parts) -> Starlette:
         routes=[
             Route("/v1/chat/completions", chat, methods=["POST"]),
             Route("/v1/chat/completions/", chat, methods=["POST"]),
-            Route("/v1/stratiform/breakdown", BreakdownEndpoint(parts.engine), methods=["POST"]),
+            Route("/v1/stratiform/breakdown", ChatEndpoint(parts.engine, is_breakdown=True), methods=["POST"]),
             Route("/v1/models", models, methods=["GET"]),
             Route("/v1/models/{name:path}", models, methods=["GET"]),
             Route("/v1/{path:path}", passthrough),

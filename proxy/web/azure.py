@@ -13,9 +13,10 @@ from starlette.types import Receive, Scope, Send
 from proxy.core.account.paths import read_path
 from proxy.core.secrets.credentials import bare
 from proxy.engine import Engine
+from proxy.engine.engine import CHAT
 from proxy.engine.target import decoded
 from proxy.errors import NotFound, ProxyError
-from proxy.web.chat import CHAT, ChatEndpoint
+from proxy.web.chat import ChatEndpoint
 from proxy.web.connection import Connection
 from proxy.web.models import ModelsEndpoint
 from proxy.web.passthrough import PassthroughEndpoint, check_request_line, raw_path

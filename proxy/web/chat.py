@@ -5,30 +5,23 @@ from dataclasses import dataclass
 from starlette.types import Receive, Scope, Send
 
 from proxy.engine import Engine
+from proxy.engine.engine import CHAT
 from proxy.web.connection import Connection
 
-CHAT = "/chat/completions"
+_BREAKDOWN = "/stratiform/breakdown"
 
 
 @dataclass(frozen=True, slots=True)
 class ChatEndpoint:
-    """Chat requests, JSON and SSE: the engine plans, forwards and streams back."""
+    """Chat requests, JSON and SSE: the engine plans, forwards and streams back. ``is_breakdown``: it only tells what a
+    request with structured context would consist of."""
 
     engine: Engine
+    is_breakdown: bool = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, model: str = "") -> None:
         """Serve one request; ``model`` is the one that its address names."""
-        connection = Connection(scope, receive, send, CHAT, receive_s=self.engine.limits.receive_s)
-        await connection.serve(self.engine.chat(connection, model))
-
-
-@dataclass(frozen=True, slots=True)
-class BreakdownEndpoint:
-    """What a chat request with structured context would consist of. The body is that of the chat request."""
-
-    engine: Engine
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        connection = Connection(scope, receive, send, CHAT, receive_s=self.engine.limits.receive_s)
-        await connection.serve(self.engine.breakdown(connection))
+        path = _BREAKDOWN if self.is_breakdown else CHAT
+        connection = Connection(scope, receive, send, path, receive_s=self.engine.limits.receive_s)
+        served = self.engine.breakdown(connection) if self.is_breakdown else self.engine.chat(connection, model)
+        await connection.serve(served)

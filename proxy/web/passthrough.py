@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from starlette.types import Receive, Scope, Send
 
-from proxy.core.account.paths import INVALID_PATH, read_path
+from proxy.core.account.paths import INVALID_PATH, Path, read_path
 from proxy.engine import Engine
 from proxy.errors import MethodNotAllowed, NotFound, ProxyError
 from proxy.web.connection import Connection
@@ -24,22 +24,22 @@ class PassthroughEndpoint:
         """Serve one request; ``model`` is the one that its address names."""
         connection = Connection(scope, receive, send, sent_path(scope), receive_s=self.engine.limits.receive_s)
         try:
-            check_request_line(scope)
+            path = check_request_line(scope)
         except ProxyError as error:
             await connection.refuse(self.engine.first_refusal(connection, error))
             return
-        await connection.serve(self.engine.relay(connection, model))
+        await connection.serve(self.engine.relay(connection, model, path))
 
 
-def check_request_line(scope: Scope) -> None:
-    """Raises NotFound for a path that servers read differently, and MethodNotAllowed for a method that is not passed
-    on. The deployment's key must open nothing that was not checked."""
+def check_request_line(scope: Scope) -> Path:
+    """The reading of the path. Raises NotFound for a path that servers read differently, and MethodNotAllowed for a
+    method that is not passed on. The deployment's key must open nothing that was not checked."""
     if scope["method"] not in _METHODS:
         allowed = ", ".join(_METHODS)
         raise MethodNotAllowed(f"this method is not passed on; use one of {allowed}", headers={"allow": allowed})
     if scope["path"].startswith(f"{_FRONT}/") and not raw_path(scope).startswith(f"{_FRONT}/"):
         raise NotFound("the path begins with /v1/, which must not be percent-encoded", code=INVALID_PATH)
-    read_path(sent_path(scope))
+    return read_path(sent_path(scope))
 
 
 def sent_path(scope: Scope) -> str:

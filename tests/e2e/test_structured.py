@@ -146,6 +146,7 @@ def test_a_breakdown_shows_the_request_and_sends_nothing(start: Start) -> None:
     assert keys == ["system:0", "tree", "file:a.py", "prompt:0"]
     assert found["total_tokens"] == sum(block["tokens"] for block in found["blocks"])
     assert provider.seen == []
+    assert proxy.ledger.wait()[0].arrival.path == "/stratiform/breakdown"
 
 
 def test_a_breakdown_keeps_no_review(start: Start) -> None:
