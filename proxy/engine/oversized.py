@@ -4,6 +4,7 @@ Nothing of any answer has reached the client. All attempts share one reservation
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 from proxy.core.response.context_refusal import ContextRefusalOutcome
 from proxy.core.response.empty_completion import EmptyCompletion
@@ -18,22 +19,20 @@ from proxy.errors import ContextTooLong, UpstreamRejected
 Resize = Callable[[float], Awaitable[Outgoing]]
 """Fits the request to that share of its budget, and plans it. Raises ContextTooLong."""
 
-_SCALES = (0.75, 0.5)
 
-
+@dataclass(slots=True)
 class Oversized:
-    """The refusals of one exchange."""
+    """The refusals of one exchange. ``scales`` are the shares of the budget that are still to be tried."""
 
-    def __init__(self, exchange: Exchange, client: Client, conclusion: Conclusion, resize: Resize) -> None:
-        self._exchange = exchange
-        self._client = client
-        self._conclusion = conclusion
-        self._resize = resize
-        self._scales = list(_SCALES)
+    exchange: Exchange
+    client: Client
+    conclusion: Conclusion
+    resize: Resize
+    scales: list[float] = field(default_factory=lambda: [0.75, 0.5])
 
     async def smaller(self, refused: Outgoing) -> Outgoing | None:
         """What is sent in place of what was refused; None: the client has its answer. Raises UpstreamRejected."""
-        exchange, profile = self._exchange, self._exchange.window
+        exchange, profile = self.exchange, self.exchange.window
         assert profile is not None
         sizes = exchange.fitted.sizes if exchange.fitted is not None else {}
         if profile.over_budget is OverBudget.EMPTY:
@@ -55,9 +54,9 @@ class Oversized:
 
     async def _next(self, refused: Outgoing) -> Outgoing | None:
         """The next smaller request. One that is as large as the one that was refused would be refused, too."""
-        while self._scales:
+        while self.scales:
             try:
-                outgoing = await self._resize(self._scales.pop(0))
+                outgoing = await self.resize(self.scales.pop(0))
             except ContextTooLong:
                 return None
             if len(outgoing.body) < len(refused.body):
@@ -66,13 +65,13 @@ class Oversized:
 
     async def _answer_empty(self) -> None:
         """Send an empty completion, in the form in which the client has asked for one."""
-        exchange, client, asked = self._exchange, self._client, self._exchange.requested
+        exchange, client, asked = self.exchange, self.client, self.exchange.requested
         made = EmptyCompletion(exchange.arrival.id, asked.model, int(exchange.arrival.now), asked.demand.answers)
         body = made.events(has_usage=asked.wants_usage) if asked.stream else made.body()
         kind = "text/event-stream" if asked.stream else "application/json"
         exchange.answer.status = 200
         exchange.ending = ExchangeOutcome.HUNG_UP if client.has_left else ExchangeOutcome.COMPLETED
-        await self._conclusion.book(exchange)
+        await self.conclusion.book(exchange)
         await client.start(200, [("content-type", kind), *own_headers(exchange)])
         exchange.answer.sent_bytes += len(body)
         await client.send(body)

@@ -1,5 +1,7 @@
 """Requests on all other paths: read as far as is needed to know whose model they ask for, and passed through."""
 
+from dataclasses import dataclass
+
 from proxy.aside import Aside
 from proxy.core.access.unambiguous import unambiguous
 from proxy.core.account.asking import is_body_path
@@ -33,34 +35,31 @@ from proxy.errors import InvalidRequest, UpstreamError
 from proxy.ports import Principal
 
 
+@dataclass(frozen=True, slots=True)
 class RawRequests:
     """Serves requests that are passed through in both directions."""
 
-    def __init__(
-        self, ports: Ports, intake: Intake, conclusion: Conclusion, aside: Aside, custody: Custody | None
-    ) -> None:
-        self._ports = ports
-        self._intake = intake
-        self._limits = intake.rules.limits
-        self._conclusion = conclusion
-        self._aside = aside
-        self._custody = custody
+    ports: Ports
+    intake: Intake
+    conclusion: Conclusion
+    aside: Aside
+    custody: Custody | None
 
     async def serve(self, exchange: Exchange, client: Client) -> None:
         """Serve one request. Raises ProxyError."""
-        principal = await self._intake.enter(exchange, client)
+        principal = await self.intake.enter(exchange, client)
         raw = await self._read(exchange, client, principal)
-        await self._intake.check_objects(exchange, raw)
-        self._intake.arrived(exchange, client, raw.size or json_length(client))
-        route = await self._intake.route(exchange, client, raw, may_repeat=raw.may_repeat(exchange))
+        await self.intake.check_objects(exchange, raw)
+        self.intake.arrived(exchange, client, raw.size or json_length(client))
+        route = await self.intake.route(exchange, client, raw, may_repeat=raw.may_repeat(exchange))
         self._refuse_without_prompts(exchange, route)
-        await self._intake.reserve(exchange, route, raw, raw.size or content_length(client.headers))
+        await self.intake.reserve(exchange, route, raw, raw.size or content_length(client.headers))
         exchange.overhead_s = exchange.elapsed_s()
-        if exchange.objects.is_filtered and self._custody is not None:
+        if exchange.objects.is_filtered and self.custody is not None:
             attempts = route.attempts
             call = raw_call(exchange, client, attempts.deployment, raw, client.path)
-            listing = Listing(exchange, client, self._custody, self._conclusion)
-            await listing.serve(self._ports.upstreams[attempts.deployment.transport], call, attempts)
+            listing = Listing(exchange, client, self.custody, self.conclusion)
+            await listing.serve(self.ports.upstreams[attempts.deployment.transport], call, attempts)
             return
         try:
             await self._forward(exchange, client, raw, route)
@@ -72,7 +71,7 @@ class RawRequests:
 
     def _refuse_without_prompts(self, exchange: Exchange, route: Route) -> None:
         """A client must not go around the operator's prompts by another path. Raises InvalidRequest."""
-        composer, path = self._ports.composer, exchange.parsed.text
+        composer, path = self.ports.composer, exchange.parsed.text
         if composer is None or not asks_for_text(exchange.arrival.method, path):
             return
         models = (exchange.requested.model, *route.reach.models)
@@ -84,12 +83,12 @@ class RawRequests:
 
     async def _forward(self, exchange: Exchange, client: Client, raw: Raw, route: Route) -> None:
         attempts = route.attempts
-        relay = AnswerRelay(exchange, client, self._ports.planner, self._conclusion)
+        relay = AnswerRelay(exchange, client, self.ports.planner, self.conclusion)
         while True:
             deployment = attempts.deployment
             path = path_for(client.path, route.reach.place, exchange.requested.model, deployment.model)
-            call = await self._aside.run_large(raw.size, raw_call, exchange, client, deployment, raw, path)
-            upstream = self._ports.upstreams[deployment.transport]
+            call = await self.aside.run_large(raw.size, raw_call, exchange, client, deployment, raw, path)
+            upstream = self.ports.upstreams[deployment.transport]
             if await relay.attempt(upstream, call, attempts, OurEdit.NONE) is AttemptResult.DONE:
                 return
             await attempts.pause()
@@ -98,10 +97,10 @@ class RawRequests:
     async def _read(self, exchange: Exchange, client: Client, principal: Principal) -> Raw:
         """The request, read as far as is needed to know whose model it asks for. Raises ProxyError."""
         body: bytes | None = None
-        asks, path, limits = exchange.asks_model, exchange.parsed, self._limits
+        asks, path, limits = exchange.asks_model, exchange.parsed, self.intake.rules.limits
         if is_compressed(client) and (asks or is_form(client, path) or principal.is_confined):
             # A request that can go to one place only, and that no right is checked against, need not be understood.
-            if principal.models or principal.is_confined or self._ports.models.sole() is None:
+            if principal.models or principal.is_confined or self.ports.models.sole() is None:
                 refuse_compressed()
             return Raw(await client.read(limits.body_bytes), is_unread=True)
         if asks:
@@ -118,12 +117,12 @@ class RawRequests:
             body = await client.read(limits.peek_bytes)
         if body is None:
             return Raw(client.stream(limits.upload_bytes))
-        return await self._aside.run_large(len(body), _peeked, body, exchange.arrival.addressed)
+        return await self.aside.run_large(len(body), _peeked, body, exchange.arrival.addressed)
 
     async def _form(self, client: Client, principal: Principal) -> Raw:
-        limit = self._limits.body_bytes
-        upload = await read_form(client, limit, self._limits.upload_bytes, refused_fields(principal))
-        if upload.model is None and (principal.models or self._ports.models.sole() is None):
+        limit = self.intake.rules.limits.body_bytes
+        upload = await read_form(client, limit, self.intake.rules.limits.upload_bytes, refused_fields(principal))
+        if upload.model is None and (principal.models or self.ports.models.sole() is None):
             what = f"its first {limit} bytes do not name the model: send the field 'model' in front of the file"
             raise InvalidRequest(f"the form is too long: {what}", param="model", code="missing_model")
         return Raw(upload, upload.head)

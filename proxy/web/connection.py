@@ -115,8 +115,9 @@ class Connection:
     async def stream(self, limit: int) -> AsyncIterator[bytes]:
         """The request body as it arrives. Raises PayloadTooLarge, RequestTimeout, ClientDisconnected."""
         try:
-            self._check_length(limit)
             size = 0
+            if (content_length(self.headers) or 0) > limit:
+                raise _too_large(limit)
             while self._buffered:
                 chunk = self._buffered.pop(0)
                 size += len(chunk)
@@ -192,10 +193,6 @@ class Connection:
             self.has_left = True
             if not self.is_awaited:
                 self._served_by.cancel()
-
-    def _check_length(self, limit: int) -> None:
-        if (content_length(self.headers) or 0) > limit:
-            raise _too_large(limit)
 
 
 def _text(value: bytes) -> str:

@@ -24,47 +24,38 @@ def usage_fields(bill: Bill, output_tokens: int, profile: CacheProfile) -> dict[
 
 def _cached(bill: Bill, form: UsageForm) -> dict[str, Any]:
     """What the cache adds."""
+    read_and_written = {"cached_tokens": bill.read, "cache_write_tokens": bill.write}
     match form:
         case UsageForm.ANTHROPIC:
-            return _anthropic(bill)
+            lives = {"ephemeral_5m_input_tokens": bill.write_5m, "ephemeral_1h_input_tokens": bill.write_1h}
+            return {
+                "prompt_tokens_details": {
+                    "cached_tokens": bill.read,
+                    "cache_creation_tokens": bill.write,
+                    "cache_creation_token_details": lives,
+                },
+                "cache_read_input_tokens": bill.read,
+                "cache_creation_input_tokens": bill.write,
+                "cache_creation": lives,
+            }
         case UsageForm.OPENAI:
             return {"prompt_tokens_details": {"cached_tokens": bill.read, "audio_tokens": 0}}
         case UsageForm.OPENAI_WRITES:
-            return {"prompt_tokens_details": _read_and_written(bill)}
+            return {"prompt_tokens_details": read_and_written}
         case UsageForm.KIMI:
-            return {"cached_tokens": bill.read, "prompt_tokens_details": _read_and_written(bill)}
+            return {"cached_tokens": bill.read, "prompt_tokens_details": read_and_written}
         case UsageForm.DASHSCOPE:
-            return {"prompt_tokens_details": _dashscope(bill)}
+            return {
+                "prompt_tokens_details": {
+                    "cached_tokens": bill.read,
+                    "cache_creation_input_tokens": bill.write,
+                    "cache_creation": {"ephemeral_5m_input_tokens": bill.write},
+                    "cache_type": "ephemeral",
+                }
+            }
         case UsageForm.DEEPSEEK:
             return {"prompt_cache_hit_tokens": bill.read, "prompt_cache_miss_tokens": bill.total - bill.read}
         case UsageForm.NONE:
             return {}
         case _:
             assert_never(form)
-
-
-def _read_and_written(bill: Bill) -> dict[str, Any]:
-    return {"cached_tokens": bill.read, "cache_write_tokens": bill.write}
-
-
-def _dashscope(bill: Bill) -> dict[str, Any]:
-    return {
-        "cached_tokens": bill.read,
-        "cache_creation_input_tokens": bill.write,
-        "cache_creation": {"ephemeral_5m_input_tokens": bill.write},
-        "cache_type": "ephemeral",
-    }
-
-
-def _anthropic(bill: Bill) -> dict[str, Any]:
-    lives = {"ephemeral_5m_input_tokens": bill.write_5m, "ephemeral_1h_input_tokens": bill.write_1h}
-    return {
-        "prompt_tokens_details": {
-            "cached_tokens": bill.read,
-            "cache_creation_tokens": bill.write,
-            "cache_creation_token_details": lives,
-        },
-        "cache_read_input_tokens": bill.read,
-        "cache_creation_input_tokens": bill.write,
-        "cache_creation": lives,
-    }
