@@ -8,10 +8,11 @@ import warnings
 from collections.abc import Iterator
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 from proxy.upstream.litellm_ import LitellmUpstream
-from tests import read_once
+from tests import read_once, rewriting
 from tests.brisk_servers import BriskAsyncio
 from tests.examples import examples
 from tests.log_setup import logging_restored
@@ -50,6 +51,11 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        rewriting.rewrite_share(session.config)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Those that call litellm run first: they stand side by side, so that one worker imports it for all of them."""
@@ -60,6 +66,20 @@ def pytest_collection_finish() -> None:
     """What was collected stays until the end, so the collector of garbage need not look through it again and again."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """A worker tells how a test ended, and of what stands around the test it tells failures only: to tell six things
+    of each test takes more time than most tests do."""
+    options = item.config.option
+    if "PYTEST_XDIST_WORKER" not in os.environ or options.durations is not None or options.xmlpath:
+        return None
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            report.keywords = {}  # nobody reads them on the other side
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,13 +1,15 @@
 """How much is tried: everything in ``make test-all``, a sample in ``make test``."""
 
 import os
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from inspect import signature
+from typing import Any, cast
 
 import pytest
 from _pytest.mark import ParameterSet
 
 _ALL_VARIABLE = "STRATIFORM_EXAMPLES"
+_MOST_ROW_CHARS = 500
 
 
 def examples(full: int) -> int:
@@ -27,6 +29,32 @@ def chosen(values: Iterable[object], *fast: object) -> list[Any]:
     missing = [value for value in fast if value not in given]
     assert not missing, f"no such parameters: {missing}"
     return [value if value in fast else _slow(value) for value in given]
+
+
+def for_every(rows: Iterable[object]) -> Callable[[Callable[..., None]], Callable[[], None]]:
+    """One test that takes all rows of a table, one after the other. The rows are many, alike and cheap: where each is a
+    test of its own, pytest takes longer than the test does. A failure names its row. Where the test has several
+    arguments, a row is a tuple."""
+    given = list(rows)
+    assert given, "a table without rows"
+    assert not any(isinstance(row, ParameterSet) for row in given), "a row with marks is a test of its own"
+
+    def decorate(test: Callable[..., None]) -> Callable[[], None]:
+        has_several = len(signature(test).parameters) > 1
+
+        def all_rows() -> None:
+            for row in given:
+                try:
+                    test(*(cast(tuple[object, ...], row) if has_several else (row,)))
+                except BaseException as error:
+                    error.add_note(f"This is the row: {repr(row)[:_MOST_ROW_CHARS]}")
+                    raise
+
+        all_rows.__name__, all_rows.__doc__ = test.__name__, test.__doc__
+        all_rows.__qualname__, all_rows.__module__ = test.__qualname__, test.__module__
+        return all_rows
+
+    return decorate
 
 
 def _slow(value: Any) -> Any:

@@ -16,6 +16,9 @@ from tests.e2e.provider import Scripted, replies
 if TYPE_CHECKING:
     import anthropic
 
+# The import of the SDK takes longer than a thousand fast tests; test_passthrough.py asks the same path without it.
+pytestmark = pytest.mark.slow
+
 MESSAGE = {
     "id": "msg_1",
     "type": "message",

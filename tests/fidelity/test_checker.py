@@ -1,18 +1,25 @@
 """Fields, tools, turns and tool calls: what passes, and what is caught."""
 
 import copy
+from itertools import product
 from typing import Any
 
 import pytest
+
+from tests.examples import for_every
 
 from .cases import SHORT, SYSTEM, Body, agent, aider, edited, parts, rules, run, split, with_messages
 from .chats import said
 from .checker import Rule, check, replay_check
 
 
-@pytest.mark.parametrize("mode", ["passthrough", "observe", "mark", "tier"])
-@pytest.mark.parametrize("profile", ["anthropic", "openai", "openai-explicit", "deepseek", "none"])
-@pytest.mark.parametrize("make", [aider, agent])
+@for_every(
+    product(
+        [aider, agent],
+        ["passthrough", "observe", "mark", "tier"],
+        ["anthropic", "openai", "openai-explicit", "deepseek", "none"],
+    )
+)
 def test_the_same_body_is_faithful(make: Any, mode: str, profile: str) -> None:
     assert check(make(), make(), mode=mode, profile=profile) == []
 
@@ -51,14 +58,20 @@ def test_violations_quote_no_prompt_text() -> None:
     assert all("0451" not in line and len(line) < 200 for line in told)
 
 
-@pytest.mark.parametrize(
-    "change",
+@for_every(
     [
-        {"temperature": 1}, {"temperature": True}, {"temperature": "1.0"}, {"top_p": 1.0}, {"logit_bias": None},
-        {"stream_options": {"include_usage": True}}, {"prompt_cache_key": "k"}, {"stratiform": {}},
-        {"cache_control": SHORT}, {"model": 7},
-    ],
-)  # fmt: skip
+        {"temperature": 1},
+        {"temperature": True},
+        {"temperature": "1.0"},
+        {"top_p": 1.0},
+        {"logit_bias": None},
+        {"stream_options": {"include_usage": True}},
+        {"prompt_cache_key": "k"},
+        {"stratiform": {}},
+        {"cache_control": SHORT},
+        {"model": 7},
+    ]
+)
 def test_fields_must_stay(change: Body) -> None:
     assert Rule.FIELD in rules(agent(), {**agent(), **change})
 
@@ -103,8 +116,7 @@ def test_routing_keys_of_ours_may_be_added() -> None:
     assert rules(sent, {**sent, "prompt_cache_key": "other"}, profile="openai") == {Rule.FIELD}
 
 
-@pytest.mark.parametrize(
-    ("added", "profile"),
+@for_every(
     [
         ({"prompt_cache_key": "team-7"}, "openai"),
         ({"prompt_cache_key": "st-" + "0F" * 16}, "openai"),
@@ -115,7 +127,7 @@ def test_routing_keys_of_ours_may_be_added() -> None:
         ({"prompt_cache_options": {"mode": "implicit"}}, "openai-explicit"),
         ({"prompt_cache_options": {"mode": "explicit", "ttl": "12h"}}, "openai-explicit"),
         ({"prompt_cache_options": {"mode": "explicit"}}, "openai"),
-    ],
+    ]
 )
 def test_no_other_key_is_added(added: dict[str, object], profile: str) -> None:
     assert rules(aider(), {**aider(), **added}, profile=profile) == {Rule.FIELD}

@@ -1,8 +1,11 @@
 """The operator's system text in front of the client's, and conversations without their oldest messages."""
 
+from itertools import product
 from typing import Any
 
 import pytest
+
+from tests.examples import for_every
 
 from .cases import Body, aider, edited, parts, rules, run, with_messages
 from .chats import said
@@ -53,11 +56,7 @@ def test_the_operators_system_text_stands_in_front_of_the_clients(mode: str, own
     assert rules(original, sent, mode=mode), "only where the operator asks for it"
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    "system",
-    ["S", f"S\n\n{TEXT}", f"{TEXT}\nS", f"{TEXT}\n\n{TEXT}\n\nS", TEXT, "Follow no rules.\n\nS"],
-)
+@for_every(product(MODES, ["S", f"S\n\n{TEXT}", f"{TEXT}\nS", f"{TEXT}\n\n{TEXT}\n\nS", TEXT, "Follow no rules.\n\nS"]))
 def test_it_is_neither_lost_nor_moved_nor_doubled_nor_changed(mode: str, system: str) -> None:
     original = {"model": "m", "messages": [said("system", "S"), said("user", "hi")]}
     assert rules(original, edited(original, 0, content=system), system=TEXT, mode=mode)
@@ -72,24 +71,37 @@ def test_a_composed_request_may_be_laid_out_as_any_other() -> None:
     assert rules(aider(), moved, system=TEXT)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    "gone",
-    [(), (1, 2), (1, 2, 4, 5), (1, 2, 3, 4, 5, 6), (1, 2, 3, 4, 5, 6, 8, 9)],
-    ids=["nothing", "a turn", "a group of the next turn, too", "both turns", "a group of the newest turn, too"],
-)
+@for_every(product(MODES, [(), (1, 2), (1, 2, 4, 5), (1, 2, 3, 4, 5, 6), (1, 2, 3, 4, 5, 6, 8, 9)]))
 def test_whole_turns_and_groups_may_be_gone_from_the_oldest_on(mode: str, gone: tuple[int, ...]) -> None:
     assert run(talk(), without(talk(), *gone), is_trimmed=True, mode=mode) == []
     assert bool(rules(talk(), without(talk(), *gone), mode=mode)) == bool(gone)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    "gone",
-    [(0,), (1,), (2,), (3, 4, 5, 6), (1, 2, 3), (1, 2, 4), (1, 2, 5), (1, 2, 3, 4, 5), (1, 2, 3, 4, 5, 6, 7),
-     (1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 3, 4, 5, 6, 8), (1, 2, 3, 4, 5, 6, 9), (1, 2, 3, 4, 5, 6, 8, 9, 10, 11),
-     (8, 9), (11,), (0, 1, 2), (1, 2, 6), (6,)],
-)  # fmt: skip
+@for_every(
+    product(
+        MODES,
+        [
+            (0,),
+            (1,),
+            (2,),
+            (3, 4, 5, 6),
+            (1, 2, 3),
+            (1, 2, 4),
+            (1, 2, 5),
+            (1, 2, 3, 4, 5),
+            (1, 2, 3, 4, 5, 6, 7),
+            (1, 2, 3, 4, 5, 6, 7, 8, 9),
+            (1, 2, 3, 4, 5, 6, 8),
+            (1, 2, 3, 4, 5, 6, 9),
+            (1, 2, 3, 4, 5, 6, 8, 9, 10, 11),
+            (8, 9),
+            (11,),
+            (0, 1, 2),
+            (1, 2, 6),
+            (6,),
+        ],
+    )
+)
 def test_nothing_else_may_be_gone(mode: str, gone: tuple[int, ...]) -> None:
     assert rules(talk(), without(talk(), *gone), is_trimmed=True, mode=mode)
 

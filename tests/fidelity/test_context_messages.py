@@ -4,6 +4,8 @@ import copy
 
 import pytest
 
+from tests.examples import for_every
+
 from . import words
 from .cases import TAG, A, B, Body, C, aider, edited, files_message, parts, rules, run, split, with_messages
 from .chats import EDITABLE_ACK, EDITABLE_OPENING, READ_ONLY_ACK, READ_ONLY_OPENING, SHOWN_ACK, SHOWN_OPENING, said
@@ -170,14 +172,18 @@ def test_other_clients_files_may_move_and_be_taken_apart_where_the_opening_claim
         assert rules(original, split_generic(original, opening, header)) == expected
 
 
-@pytest.mark.parametrize(
-    "opening",
+@for_every(
     [
-        "These are read-only files:", "You may edit these files (reply with full new contents):",
-        "These are OLD, OUTDATED versions of the files. Do NOT trust them:", "The first of these files is wrong:",
-        "Don't look at these files:", "Files, sorted by relevance:", "Use these files.", "2 files:",
-    ],
-)  # fmt: skip
+        "These are read-only files:",
+        "You may edit these files (reply with full new contents):",
+        "These are OLD, OUTDATED versions of the files. Do NOT trust them:",
+        "The first of these files is wrong:",
+        "Don't look at these files:",
+        "Files, sorted by relevance:",
+        "Use these files.",
+        "2 files:",
+    ]
+)
 def test_what_an_opening_claims_is_said_of_all_files_or_of_none(opening: str) -> None:
     original = generic(opening)
     hi, hello, context, answer, prompt = original["messages"]
@@ -283,8 +289,7 @@ def two_groups() -> Body:
 OTHER = A.replace("'a'", "'another a'")
 
 
-@pytest.mark.parametrize(
-    ("order", "is_whole"),
+@for_every(
     [
         ("b c b c A| O|", True),
         ("b c b c O| A|", True),
@@ -299,7 +304,7 @@ OTHER = A.replace("'a'", "'another a'")
         ("b c b c c A| O|", False),
         ("b c A| b c A|", False),
         ("A b c| A b c|", False),
-    ],
+    ]
 )
 def test_files_that_two_messages_hold_belong_to_either(order: str, is_whole: bool) -> None:
     original, sent = two_groups(), []

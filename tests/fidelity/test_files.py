@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 
-from tests.examples import examples, sampled
+from tests.examples import examples, for_every, sampled
 from tests.growth import assert_linear
 
 from .chats import EDITABLE_OPENING, AiderChat
@@ -17,8 +17,7 @@ def message(*entries: str, opening: str = EDITABLE_OPENING) -> str:
     return opening + "".join(f"\n{entry}\n" for entry in entries)
 
 
-@pytest.mark.parametrize(
-    "entries",
+@for_every(
     [
         ["a.py\n```\nx\n```"],
         ["a.py\n```\n```", "b.py\n```\n```"],
@@ -29,7 +28,7 @@ def message(*entries: str, opening: str = EDITABLE_OPENING) -> str:
         ["a.py\n```\n    ```\n\nlast line\n```", "b.py\n```\nx\n```"],
         ["a.py\n```\nx\r\ny\r\n```", "b.py\n```\n\r\n```"],
         ["a.py\n```\nb.py\n```", "c.py\n```\nx\n```"],
-    ],
+    ]
 )
 def test_files_under_a_free_fence_are_found_exactly(entries: list[str]) -> None:
     found = fenced(message(*entries))

@@ -1,6 +1,10 @@
 """The operator's texts around user messages."""
 
+from itertools import product
+
 import pytest
+
+from tests.examples import for_every
 
 from .cases import aider, edited, parts, rules, run
 from .violations import Rule
@@ -16,17 +20,18 @@ def test_the_operators_texts_may_stand_around_the_last_user_message(mode: str) -
     assert run(aider(), aider(), inset=TEXTS, mode=mode) == []
 
 
-@pytest.mark.parametrize("mode", ["passthrough", "observe", "mark", "tier"])
-@pytest.mark.parametrize(
-    "content",
-    [
-        "Read this.\nThe block did not match.\n\nBe kind.",
-        "The block did not match.\n\nBe kind.\n\nRead this.",
-        "Read this.\n\nRead this.\n\nThe block did not match.\n\nBe kind.",
-        "Read this.\n\nThe block did match.\n\nBe kind.",
-        "Read this.\n\nBe kind.",
-        "Read that.\n\nThe block did not match.\n\nBe kind.",
-    ],
+@for_every(
+    product(
+        ["passthrough", "observe", "mark", "tier"],
+        [
+            "Read this.\nThe block did not match.\n\nBe kind.",
+            "The block did not match.\n\nBe kind.\n\nRead this.",
+            "Read this.\n\nRead this.\n\nThe block did not match.\n\nBe kind.",
+            "Read this.\n\nThe block did match.\n\nBe kind.",
+            "Read this.\n\nBe kind.",
+            "Read that.\n\nThe block did not match.\n\nBe kind.",
+        ],
+    )
 )
 def test_nothing_else_may(mode: str, content: str) -> None:
     assert rules(aider(), edited(aider(), 9, content=content), inset=TEXTS, mode=mode)

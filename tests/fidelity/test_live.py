@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.examples import for_every
+
 from . import live_words as words
 from .live import LiveSession, LiveTerms, check_live
 from .live_chats import NOW_S, Body, LiveChat, LivePanel, Stretch, footer_pair, panel_pair, summary_pair
@@ -225,7 +227,7 @@ SPOILT: list[tuple[str, Callable[[Body], None], Rule]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("spoil", "rule"), [case[1:] for case in SPOILT], ids=[case[0] for case in SPOILT])
+@for_every([case[1:] for case in SPOILT])
 def test_what_is_spoilt_is_called_by_its_rule(spoil: Callable[[Body], None], rule: Rule) -> None:
     chat = live()
     sent = copy.deepcopy(chat.sent())
@@ -305,7 +307,7 @@ FROZEN = [
 ]
 
 
-@pytest.mark.parametrize(("spoil", "rule"), [case[1:] for case in FROZEN], ids=[case[0] for case in FROZEN])
+@for_every([case[1:] for case in FROZEN])
 def test_what_is_spoilt_of_a_frozen_part_is_caught(spoil: Callable[[Body], None], rule: Rule) -> None:
     chat = frozen()
     sent = copy.deepcopy(chat.sent())

@@ -32,7 +32,7 @@ def test_a_valid_form_that_is_frozen_or_compacted_is_faithful(chat: LiveChat) ->
     assert check_live(chat.original(), chat.sent(), TERMS) == []
 
 
-@pytest.mark.parametrize("mutation", sampled([*GENERAL, *OWN], 6), ids=lambda mutation: mutation.__name__)
+@pytest.mark.parametrize("mutation", sampled([*GENERAL, *OWN], 12), ids=lambda mutation: mutation.__name__)
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=SLOW_DRAWS)
 @given(st.data())
 def test_what_is_spoilt_is_caught(mutation: Mutation, data: st.DataObject) -> None:

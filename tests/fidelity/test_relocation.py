@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.examples import for_every
+
 from . import words
 from .cases import SYSTEM, TAG, Body, agent, aider, edited, parts, rules, run, with_messages
 from .chats import said
@@ -238,8 +240,7 @@ def document(name: str, **attributes: object) -> str:
 ONE, TWO = document("one", id=1), document("two", id=2)
 
 
-@pytest.mark.parametrize(
-    ("text", "moved"),
+@for_every(
     [
         (f"Help.\n```xml\n{ONE}{TWO}```\nBe exact.\n", [ONE, TWO]),
         (f"Help.\n<form>\n{ONE}</form>\nBe exact.\n", [ONE]),
@@ -249,7 +250,7 @@ ONE, TWO = document("one", id=1), document("two", id=2)
         (f"Help.\n{ONE}This was the first.\n{TWO}Be exact.\n", [TWO]),
         (f'Help.\n<source id="0">\n{ONE}</source>\nBe exact.\n', [ONE]),
         ('Help.\n<document id="0">\n' + ONE + "more\n</document>\nBe exact.\n", ['<document id="0">\n' + ONE]),
-    ],
+    ]
 )
 def test_documents_are_not_torn_out_of_what_they_stand_in(text: str, moved: list[str]) -> None:
     original = with_messages(aider(), said("system", text), said("user", "q"))

@@ -17,6 +17,7 @@ from proxy.core.recognition.fixed_texts import TAG_CLOSE, TAG_OPEN
 from proxy.core.recognition.pieces import PieceKind
 from proxy.core.request.element import Element, ElementKind
 from proxy.replay.explain import first_words
+from tests.examples import for_every
 from tests.fidelity.checker import check
 from tests.golden.scenario import parse_scenario
 from tests.talk import MARK_KEYS, Body, Talk, sent
@@ -38,7 +39,7 @@ def test_layout(path: Path, request: pytest.FixtureRequest) -> None:
     assert got == expected, "\n".join([path.name, *diff])
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.layouttest")), ids=lambda path: path.stem)
+@for_every(sorted(FOLDER.glob("*.layouttest")))
 def test_expected_layouts_are_faithful(path: Path) -> None:
     """What is expected here is never what the rules forbid, and the rates add up to the whole prompt."""
     text = path.read_text().partition(RULE)[0]

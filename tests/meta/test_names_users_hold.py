@@ -30,6 +30,7 @@ from proxy.plugins import DEFAULT_PLUGINS
 from proxy.settings.schema import ConfigFile
 from proxy.storage.port import LedgerEntry
 from proxy.telemetry.metrics import Metrics
+from tests.examples import for_every
 
 PROXY = Path(__file__).resolve().parents[2] / "proxy"
 HELD = tuple(Path(__file__).with_name("names_users_hold.txt").read_text("utf-8").splitlines())
@@ -88,16 +89,20 @@ def admin_fields() -> Iterator[str]:
 
 def texts(folder: Path) -> set[str]:
     """Every string that the code holds, and every name of a field: what a JSON key or a header is made from."""
+    return {text for path in folder.rglob("*.py") for text in texts_of(path)}
+
+
+@cache
+def texts_of(path: Path) -> frozenset[str]:
     found = set()
-    for path in folder.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found.add(node.value)
-            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                found.add(node.target.id)
-            elif isinstance(node, ast.keyword) and node.arg:
-                found.add(node.arg)
-    return found
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
+        elif isinstance(node, ast.keyword) and node.arg:
+            found.add(node.arg)
+    return frozenset(found)
 
 
 def hooks() -> Iterator[str]:
@@ -138,7 +143,7 @@ def test_no_name_that_users_hold_is_lost() -> None:
     assert [name for name in HELD if not name.startswith("import ") and name not in today] == []
 
 
-@pytest.mark.parametrize("name", [line.removeprefix("import ") for line in HELD if line.startswith("import ")])
+@for_every([line.removeprefix("import ") for line in HELD if line.startswith("import ")])
 def test_what_plugins_import_is_where_it_was(name: str) -> None:
     assert importable(name)
 

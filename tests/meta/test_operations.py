@@ -12,6 +12,7 @@ import yaml
 
 from proxy.cli import COMMANDS
 from tests.drill.drills import DRILLS
+from tests.examples import for_every
 from tests.meta.test_metrics_documented import NAME, documented_name, in_the_code
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,12 +37,12 @@ def test_there_are_statements() -> None:
     assert len(statements()) > 20
 
 
-@pytest.mark.parametrize("statement", statements())
+@for_every(statements())
 def test_every_statement_on_an_outage_ends_in_its_proofs(statement: str) -> None:
     assert _PROOFS.search(statement), statement
 
 
-@pytest.mark.parametrize("name", sorted(proofs()))
+@for_every(sorted(proofs()))
 def test_every_proof_is_a_drill_or_a_test(name: str) -> None:
     path, _, function = name.partition("::")
     if path in {drill.name for drill in DRILLS}:

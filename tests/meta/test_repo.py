@@ -17,6 +17,7 @@ import yaml
 import proxy
 from proxy.cli import serve
 from proxy.settings.schema import Stratiform
+from tests.examples import for_every
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -65,14 +66,14 @@ def test_make_alone_lists_every_target() -> None:
     assert set(re.findall(r"^  make ([a-z-]+) ", listed, re.MULTILINE)) == targets()
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@for_every(DOCUMENTS)
 def test_documents_name_only_targets_that_exist(document: Path) -> None:
     code = re.findall(r"```.*?```|`[^`\n]+`", document.read_text("utf-8"), re.DOTALL)
     named = {name for part in code for name in re.findall(r"(?:^|\n|`)make ([a-z][a-z-]*)", part)}
     assert named <= targets()
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@for_every(DOCUMENTS)
 def test_links_lead_to_files_that_exist(document: Path) -> None:
     links = re.findall(r"\]\((?!https?://|mailto:|#)([^)#\s]+)", document.read_text("utf-8"))
     assert [link for link in links if not (document.parent / link).exists()] == []

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.examples import for_every
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
@@ -143,7 +143,7 @@ def test_every_module_with_logic_has_a_test_at_its_path_or_a_neighbour_that_is_n
     assert untested == []
 
 
-@pytest.mark.parametrize(("subject", "test"), NEIGHBOURS.items())
+@for_every(NEIGHBOURS.items())
 def test_every_named_neighbour_is_there(subject: str, test: str) -> None:
     assert (ROOT / "proxy" / subject).exists()
     assert (TESTS / test).exists()

@@ -3,13 +3,14 @@ hold the client's lines and no others, and every byte once."""
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import product
 
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from proxy.core.recognition.fixed_texts import TAG_OPEN
-from tests.examples import examples
+from tests.examples import examples, for_every
 from tests.fidelity.checker import check
 from tests.fidelity.words import AS_SAID
 from tests.talk import Body, Talk, assistant, chat, sent, system, user
@@ -106,19 +107,20 @@ def test_lines_stay_apart_at_length(template: tuple[str, str, str], sets: list[l
     hold(Talk(policy=policy), session(texts(*template, sets)))
 
 
-@pytest.mark.parametrize(
-    "template",
-    [
-        "Answer from these documents.\n\n@\n\nIf it is not in the context, say so.",
-        "# Context\n\n@",
-        "# Context\n@\nCurrent time: 10:0{}",
-        "# Context\nCurrent time: 10:0{}\n@\nBe exact.",
-        "Current time: 10:0{}\n@\nBe exact.\nIt is 09:1{} now.",
-        "@\n\nBe exact.\n",
-        "# Context\n\n@\n\nBe exact.\n",
-    ],
+@for_every(
+    product(
+        [
+            "Answer from these documents.\n\n@\n\nIf it is not in the context, say so.",
+            "# Context\n\n@",
+            "# Context\n@\nCurrent time: 10:0{}",
+            "# Context\nCurrent time: 10:0{}\n@\nBe exact.",
+            "Current time: 10:0{}\n@\nBe exact.\nIt is 09:1{} now.",
+            "@\n\nBe exact.\n",
+            "# Context\n\n@\n\nBe exact.\n",
+        ],
+        ["\n", "\n\n"],
+    )
 )
-@pytest.mark.parametrize("gap", ["\n", "\n\n"])
 def test_documents_move_and_are_read_again(template: str, gap: str) -> None:
     sets = ["abc", "bcd", "cde", "dec", "ced", "edc"]
     rules = "" if template.startswith("@") else "Be kind.\n" * 60
@@ -141,8 +143,9 @@ def test_documents_that_stand_first_stay_where_nothing_would_keep_them_apart() -
     assert not hold(Talk(), session(prompts))
 
 
-@pytest.mark.parametrize("opening", ["Here are the files:\n", "Here are the files:\n\n", "Here are the files:\r\n", ""])
-@pytest.mark.parametrize("gap", ["", "\n", "\n\n"])
+@for_every(
+    product(["Here are the files:\n", "Here are the files:\n\n", "Here are the files:\r\n", ""], ["", "\n", "\n\n"])
+)
 def test_files_stay_apart_from_their_opening(opening: str, gap: str) -> None:
     talk, turns, parts = Talk(), [], 0
     for number in range(6):

@@ -1,12 +1,11 @@
 """The table of defences names what there is: ``make defences`` removes each of them and sees that a test fails."""
 
-import pytest
-
+from tests.examples import for_every
 from tests.patching import holder_of
 from tests.security.defences import DEFENCES, Defence, cases_of
 
 
-@pytest.mark.parametrize("defence", DEFENCES, ids=[one.name for one in DEFENCES])
+@for_every(DEFENCES)
 def test_every_defence_and_its_cases_are_there(defence: Defence) -> None:
     owner, name = holder_of(defence.where)
     assert hasattr(owner, name)

@@ -21,6 +21,7 @@ from proxy.errors import (
     error_form,
     sse_error,
 )
+from tests.examples import for_every
 
 
 @pytest.mark.parametrize(
@@ -39,8 +40,7 @@ def test_the_form_follows_the_path(path: str, form: ErrorForm) -> None:
     assert error_form(path) is form
 
 
-@pytest.mark.parametrize(
-    ("error", "kind"),
+@for_every(
     [
         (InvalidRequest("m"), "invalid_request_error"),
         (Unauthorized("m"), "authentication_error"),
@@ -51,7 +51,7 @@ def test_the_form_follows_the_path(path: str, form: ErrorForm) -> None:
         (InternalError("m"), "api_error"),
         (ShuttingDown("m"), "api_error"),
         (UpstreamTimeout("m"), "timeout_error"),
-    ],
+    ]
 )
 def test_anthropics_form_has_anthropics_types(error: ProxyError, kind: str) -> None:
     body = json.loads(error_body(error, ErrorForm.ANTHROPIC))

@@ -12,6 +12,7 @@ from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import Condition, Prompt, Variable
 from proxy.core.prompts.terms import PromptTerms
 from proxy.prompting.templates import Templates
+from tests.examples import for_every
 from tests.prompt_vectors import Vector, read_vectors
 
 VECTORS = read_vectors("assembly.vectors", "prompt extra context terms system before after used skipped fails")
@@ -32,7 +33,7 @@ def terms(vector: Vector) -> PromptTerms:
     return PromptTerms(**{**said, "use": tuple(said["use"])})
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.says)
+@for_every(VECTORS)
 def test_the_texts_are_composed_as_the_rule_says(vector: Vector) -> None:
     prompts = [prompt(each) for each in vector.all("prompt")]
     context = merged(json.loads(vector.one("context", "{}")))

@@ -8,6 +8,7 @@ from proxy.core.prompts.conditions import holds
 from proxy.core.prompts.context import merged
 from proxy.core.prompts.failures import ConditionError
 from proxy.core.prompts.prompt import Condition
+from tests.examples import for_every
 from tests.prompt_vectors import Vector, read_vectors
 
 VECTORS = read_vectors("conditions.vectors", "context yes no refused")
@@ -18,7 +19,7 @@ def condition(text: str) -> Condition:
     return Condition("" if field == '""' else field, operator, json.loads(value[0]) if value else None)
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.says)
+@for_every(VECTORS)
 def test_conditions_hold_as_the_rule_says(vector: Vector) -> None:
     context = merged(json.loads(vector.one("context")))
 

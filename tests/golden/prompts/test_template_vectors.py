@@ -9,6 +9,7 @@ from proxy.core.prompts.failures import RenderError
 from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import Prompt, PromptContext
 from proxy.prompting.templates import Templates
+from tests.examples import for_every
 from tests.prompt_vectors import Vector, read_vectors
 
 VECTORS = read_vectors("templates.vectors", "context given fails")
@@ -19,7 +20,7 @@ def printed(template: str, context: PromptContext) -> str:
     return Templates([prompt]).render(prompt, context, {})
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.says)
+@for_every(VECTORS)
 def test_templates_print_what_the_rule_says(vector: Vector) -> None:
     context = merged(json.loads(vector.one("context")))
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from proxy.access import validation
+from tests.examples import for_every
 
 
 @pytest.mark.parametrize(
@@ -31,8 +32,7 @@ def test_money_is_counted_by_the_decimals_that_were_written(usd: float, nanos: i
     assert validation.nanos(usd) == nanos
 
 
-@pytest.mark.parametrize(
-    ("check", "value"),
+@for_every(
     [
         (validation.window, "fortnight"),
         (validation.window, "rolling:"),
@@ -62,7 +62,7 @@ def test_money_is_counted_by_the_decimals_that_were_written(usd: float, nanos: i
         (validation.url, "https://[host/"),
         (validation.url, "https://host/a b"),
         (validation.url, "https://host/\r\nx: y"),
-    ],
+    ]
 )
 def test_what_is_wrong_is_said_without_repeating_it(check: Callable[[object], object], value: object) -> None:
     with pytest.raises(ValueError, match=r"^(must|may)") as caught:

@@ -21,6 +21,7 @@ from proxy.spend.rules import rule_of
 from proxy.spend.windows import window_at
 from proxy.storage.memory import MemoryStore
 from proxy.storage.port import BudgetRecord, Charge, KeyRecord, LedgerEntry, Refused, Reserve, Settle, TeamRecord
+from tests.examples import for_every
 
 NOW = 1_795_000_000.0
 DECLARED = Declared(
@@ -193,8 +194,7 @@ def test_a_budget_says_what_is_left_of_it() -> None:
     office(work)
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
+@for_every(
     [
         ("PATCH", "teams/red", {"mode": "tier"}),
         ("DELETE", "teams/red", None),
@@ -206,7 +206,7 @@ def test_a_budget_says_what_is_left_of_it() -> None:
         ("DELETE", "keys/key-declared", None),
         ("PATCH", "budgets/red/total", {"usd": 100}),
         ("DELETE", "budgets/red/total", None),
-    ],
+    ]
 )
 def test_what_the_file_declares_only_the_file_changes(method: str, path: str, body: object) -> None:
     async def work(at: Office) -> None:
@@ -218,8 +218,7 @@ def test_what_the_file_declares_only_the_file_changes(method: str, path: str, bo
     office(work)
 
 
-@pytest.mark.parametrize(
-    ("kind", "method", "path", "body"),
+@for_every(
     [
         (InvalidRequest, "POST", "teams", {}),
         (InvalidRequest, "POST", "teams", {"name": "a/b"}),
@@ -257,7 +256,7 @@ def test_what_the_file_declares_only_the_file_changes(method: str, path: str, bo
         (MethodNotAllowed, "POST", "keys/key-declared", None),
         (MethodNotAllowed, "GET", "keys/key-declared/revoke", None),
         (MethodNotAllowed, "POST", "spend", None),
-    ],
+    ]
 )
 def test_a_wrong_operation_is_refused(kind: type[ProxyError], method: str, path: str, body: object) -> None:
     async def work(at: Office) -> None:

@@ -13,6 +13,7 @@ from proxy.clock import ManualClock
 from proxy.errors import InvalidRequest
 from proxy.storage.memory import MemoryStore
 from proxy.storage.port import LedgerEntry, Settle
+from tests.examples import for_every
 
 NOW = 1_795_000_000.0
 DAY = 86400.0
@@ -84,8 +85,7 @@ def test_the_ledger_comes_in_pages() -> None:
     assert ask("entries", team="blue", format="csv").count("\n") == 2
 
 
-@pytest.mark.parametrize(
-    ("path", "query"),
+@for_every(
     [
         ("spend", {"by": "planet"}),
         ("spend", {"since": "yesterday"}),
@@ -99,7 +99,7 @@ def test_the_ledger_comes_in_pages() -> None:
         ("entries", {"limit": "all"}),
         ("entries", {"limit": "9" * 400}),
         ("entries", {"by": "team"}),
-    ],
+    ]
 )
 def test_a_wrong_query_is_refused(path: str, query: dict[str, str]) -> None:
     with pytest.raises(InvalidRequest):

@@ -14,6 +14,7 @@ from proxy.client import Context, achat, chat, missing_digests
 from proxy.core.structured.form.form import read_form
 from proxy.core.structured.session.uploads import Uploads
 from proxy.errors import Conflict, InternalError, MissingContent, ProxyError, error_body
+from tests.examples import for_every
 
 ANSWER = {
     "id": "c",
@@ -219,8 +220,7 @@ class _Error(Exception):
 MISSING = {"code": "missing_content", "missing": ["a", 1]}
 
 
-@pytest.mark.parametrize(
-    ("error", "missing"),
+@for_every(
     [
         (_Error(409, MISSING), ["a"]),
         (_Error(409, {"error": MISSING}), ["a"]),
@@ -233,7 +233,7 @@ MISSING = {"code": "missing_content", "missing": ["a", 1]}
         (_Error(400, MISSING), None),
         (ValueError(), None),
         (None, None),
-    ],
+    ]
 )
 def test_only_the_refusal_for_missing_contents_is_one(error: BaseException | None, missing: list[str] | None) -> None:
     assert missing_digests(error) == missing

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.model_patterns import allows, captured, fitting, matches
+from tests.examples import for_every
 from tests.growth import assert_linear
 
 FEW = st.text("ab/*", max_size=8)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "name", "expected"),
+@for_every(
     [
         ("sonnet", "sonnet", True),
         ("sonnet", "sonnet-4", False),
@@ -26,7 +26,7 @@ FEW = st.text("ab/*", max_size=8)
         ("a*b*c", "abbc", True),
         ("a*b*c", "acb", False),
         ("gpt-[45]", "gpt-4", False),
-    ],
+    ]
 )
 def test_a_star_stands_for_any_text_and_nothing_else_is_special(pattern: str, name: str, expected: bool) -> None:
     assert matches(pattern, name) is expected

@@ -3,8 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
-
-import pytest
+from itertools import product
 
 from proxy.core.modes import Mode
 from proxy.core.planner.options import PlannerOptions
@@ -14,6 +13,7 @@ from proxy.core.reasons import Reason
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
 from proxy.replay.explain import MEANINGS
+from tests.examples import for_every
 from tests.fidelity.chats import File
 from tests.talk import MARK, Body, Talk, assistant, calling, chat, lines, result, shown, system, text_part, tool, user
 
@@ -132,16 +132,18 @@ def marked_in_vain(talk: Talk) -> Plan:
     return talk.send(chat(system([text_part(lines(200), **MARK)]), user("q")))
 
 
-@pytest.mark.parametrize("profile", [OPENAI, DEEPSEEK], ids=lambda profile: profile.name)
-@pytest.mark.parametrize(
-    "body",
-    [
-        chat(system([text_part(lines(200), **MARK)]), user("q")),
-        chat(system("Be brief."), user([text_part("q", **MARK)])),
-        chat(system(lines(200)), user("q"), tools=[tool("t", **MARK)]),
-        chat(system(lines(200)), user("q"), {"role": "assistant", "tool_calls": [CALL | MARK]}, result("1", "done")),
-    ],
-    ids=["system", "short", "tools", "tool-calls"],
+@for_every(
+    product(
+        [OPENAI, DEEPSEEK],
+        [
+            chat(system([text_part(lines(200), **MARK)]), user("q")),
+            chat(system("Be brief."), user([text_part("q", **MARK)])),
+            chat(system(lines(200)), user("q"), tools=[tool("t", **MARK)]),
+            chat(
+                system(lines(200)), user("q"), {"role": "assistant", "tool_calls": [CALL | MARK]}, result("1", "done")
+            ),
+        ],
+    )
 )
 def test_a_plan_whose_bytes_differ_does_not_say_that_the_client_was_left_alone(
     profile: CacheProfile, body: Body
@@ -187,7 +189,7 @@ def test_every_reason_has_a_case_and_a_meaning() -> None:
     assert set(MEANINGS) == set(Reason)
 
 
-@pytest.mark.parametrize("reason", list(CASES), ids=lambda reason: reason.value)
+@for_every(list(CASES))
 def test_every_reason_occurs(reason: Reason) -> None:
     talk, make = CASES[reason]
     assert make(talk).reason is reason

@@ -1,16 +1,14 @@
 """Cache profiles by provider, name and host."""
 
-import pytest
-
 from proxy.core.providers import PROFILES
 from proxy.deployments.choice import choose_profile, provider_of
 from proxy.ports import Transport
+from tests.examples import for_every
 
 LITELLM, HTTP, EMBEDDED = Transport.LITELLM, Transport.HTTP, Transport.EMBEDDED
 
 
-@pytest.mark.parametrize(
-    ("transport", "provider", "model", "host", "profile"),
+@for_every(
     [
         (LITELLM, "anthropic", "claude-sonnet-4-5", "", "anthropic"),
         (LITELLM, "bedrock", "us.anthropic.claude-sonnet-4-5-20250929-v1:0", "", "bedrock"),
@@ -79,16 +77,15 @@ LITELLM, HTTP, EMBEDDED = Transport.LITELLM, Transport.HTTP, Transport.EMBEDDED
         (EMBEDDED, "embedded", "gemini-3.8-flash", "", "gemini"),
         (EMBEDDED, "embedded", "qwen3.8-max", "", "qwen"),
         (EMBEDDED, "embedded", "anything", "", "anthropic"),
-    ],
-)  # fmt: skip
+    ]
+)
 def test_a_model_has_the_profile_of_its_provider(
     transport: Transport, provider: str, model: str, host: str, profile: str
 ) -> None:
     assert choose_profile(transport, provider, model, host) is PROFILES[profile]
 
 
-@pytest.mark.parametrize(
-    ("model", "given", "expected"),
+@for_every(
     [
         ("openai/gpt-5", "", ("openai", "gpt-5")),
         ("openrouter/anthropic/claude", "", ("openrouter", "anthropic/claude")),
@@ -99,7 +96,7 @@ def test_a_model_has_the_profile_of_its_provider(
         ("llama", "ollama", ("ollama", "llama")),
         ("ollama/llama", "ollama", ("ollama", "llama")),
         ("meta/llama", "openai", ("openai", "meta/llama")),
-    ],
+    ]
 )
 def test_the_provider_is_the_prefix(model: str, given: str, expected: tuple[str, str]) -> None:
     assert provider_of(model, given) == expected

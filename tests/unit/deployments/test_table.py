@@ -8,6 +8,7 @@ from proxy.core.providers import ANTHROPIC, NONE
 from proxy.deployments import ListedModel, ModelTable, deployment_of
 from proxy.errors import UnknownModel
 from proxy.ports import Deployment, Transport
+from tests.examples import for_every
 
 BASE = "http://localhost:9/v1"
 
@@ -259,8 +260,7 @@ def test_the_sole_upstream_gets_every_name_as_it_is() -> None:
     assert [models.sole() for models in others] == [None] * len(others)
 
 
-@pytest.mark.parametrize(
-    ("name", "spellings"),
+@for_every(
     [
         ("exact", ["exact"]),
         ("alias", ["exact", "alias"]),
@@ -270,7 +270,7 @@ def test_the_sole_upstream_gets_every_name_as_it_is() -> None:
         ("wild", ["openai/*", "openai/gpt-5", "gpt-5", "wild"]),
         ("unknown", ["unknown"]),
         ("", [""]),
-    ],
+    ]
 )
 def test_a_models_spellings_are_the_names_that_the_same_line_serves(name: str, spellings: list[str]) -> None:
     lines = (ListedModel("exact", "openai/exact"), ListedModel("openai/*", "openai/*"))

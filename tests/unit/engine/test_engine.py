@@ -3,6 +3,7 @@
 import asyncio
 import json
 from dataclasses import replace
+from itertools import product
 
 import orjson
 import pytest
@@ -16,6 +17,7 @@ from proxy.engine.exchange import ExchangeOutcome
 from proxy.planning.planner_port import Planning
 from proxy.ports import Principal
 from proxy.testing import ModelList, make_deployment
+from tests.examples import for_every
 from tests.unit.engine.parts import (
     BODY,
     DONE,
@@ -122,14 +124,15 @@ def test_a_member_in_capitals_is_refused_where_a_server_could_take_it_for_anothe
     assert bench.chat(MemoryClient(chat_body(Messages=[], topP=1))).status == 200
 
 
-@pytest.mark.parametrize("name", ["mine", "mine.*", 'mi"ne'])
-@pytest.mark.parametrize(
-    "messages",
-    [
-        b"[" + b",".join([b'{"role":"user","content":"a"}'] * 10_001) + b"]",
-        b'[{"role":"user","content":"half a smile: \\ud83d"}],"\\ud83d":1',
-        b'[{"role":"user","content":"\\"model\\": \\"mine\\" \\ud83d"}],"\\ud83d":1',
-    ],
+@for_every(
+    product(
+        [
+            b"[" + b",".join([b'{"role":"user","content":"a"}'] * 10_001) + b"]",
+            b'[{"role":"user","content":"half a smile: \\ud83d"}],"\\ud83d":1',
+            b'[{"role":"user","content":"\\"model\\": \\"mine\\" \\ud83d"}],"\\ud83d":1',
+        ],
+        ["mine", "mine.*", 'mi"ne'],
+    )
 )
 def test_a_body_that_is_not_taken_apart_still_goes_to_the_right_model(messages: bytes, name: str) -> None:
     models = ModelList({name: make_deployment(name=name, model="theirs", profile=ANTHROPIC)})

@@ -1,6 +1,7 @@
 """What a request must be to be taken: its body, its encoding, its model and its mode."""
 
 import gzip
+from itertools import product
 
 import orjson
 import pytest
@@ -10,6 +11,7 @@ from proxy.engine import Limits
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.ports import Principal
 from proxy.testing import ModelList, RewritingPlanner, make_deployment
+from tests.examples import for_every
 from tests.unit.engine.parts import (
     BODY,
     DONE,
@@ -154,10 +156,12 @@ def test_virtual_time_is_taken_only_where_its_header_is_trusted() -> None:
     assert (client.status, code(client)) == (400, "invalid_time")
 
 
-@pytest.mark.parametrize(
-    "path", ["/responses", "/embeddings", "/v2/messages", "/completions/", "/%63ompletions", "/Completions"]
+@for_every(
+    product(
+        ["/responses", "/embeddings", "/v2/messages", "/completions/", "/%63ompletions", "/Completions"],
+        ["text/plain", "", "multipart/form-data; boundary=b"],
+    )
 )
-@pytest.mark.parametrize("kind", ["text/plain", "", "multipart/form-data; boundary=b"])
 def test_a_request_that_asks_a_model_is_read_whatever_its_content_type_says(path: str, kind: str) -> None:
     models = ModelList({"mine": make_deployment(name="mine"), "*": make_deployment()})
     bench = Bench(answers(BODY, headers=JSON), models=models, limits=Limits(peek_bytes=8))

@@ -46,6 +46,7 @@ from proxy.telemetry.metrics import Metrics
 from proxy.testing import ModelList, OpenDoor, make_deployment
 from tests.compactions import TEXTS
 from tests.contexts import conversation_of
+from tests.examples import for_every
 from tests.exchanges import settled
 from tests.fake_time import FakeTime
 from tests.talk import assistant, user
@@ -438,8 +439,7 @@ def test_what_is_under_way_may_end_when_the_proxy_ends_and_nothing_begins() -> N
     run(main)
 
 
-@pytest.mark.parametrize(
-    ("body", "text"),
+@for_every(
     [
         (b'{"choices":[{"message":{"content":"a"}}]}', "a"),
         (b'{"choices":[{"message":{"content":null}}]}', ""),
@@ -453,7 +453,7 @@ def test_what_is_under_way_may_end_when_the_proxy_ends_and_nothing_begins() -> N
         (b"", ""),
         (b"[" * 100_000, ""),
         (b"\xff", ""),
-    ],
+    ]
 )
 def test_the_answers_text_is_read_from_whatever_came(body: bytes, text: str) -> None:
     assert answer_text(body) == text

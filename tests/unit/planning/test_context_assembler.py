@@ -23,6 +23,7 @@ from proxy.errors import MissingContent
 from proxy.planning.arrangement import Arrangement
 from proxy.planning.assembly_options import AssemblyOptions
 from proxy.planning.context_assembler import ContextAssembler
+from tests.examples import for_every
 
 TEXT = "line of a file\n" * 800
 
@@ -129,8 +130,7 @@ def test_the_session_that_a_header_names_counts_where_the_section_names_none() -
     assert assembled(subject, {"files": [], "session": "s"}, hint="h").session == "s"
 
 
-@pytest.mark.parametrize(
-    ("policy", "mode", "flat", "kind", "planned"),
+@for_every(
     [
         ("classic", Mode.TIER, False, "tiered", Mode.OBSERVE),
         ("classic", Mode.MARK, False, "flat", Mode.MARK),
@@ -141,7 +141,7 @@ def test_the_session_that_a_header_names_counts_where_the_section_names_none() -
         ("classic", Mode.OBSERVE, False, "flat", Mode.OBSERVE),
         ("economic", Mode.TIER, True, "flat", Mode.OBSERVE),
         ("classic", Mode.TIER, True, "flat", Mode.OBSERVE),
-    ],
+    ]
 )
 def test_policy_mode_and_wish_decide_how_a_request_is_assembled(
     policy: str, mode: Mode, flat: bool, kind: str, planned: Mode
@@ -229,8 +229,7 @@ def placed_in_a_loop(thinking: bytes) -> int | None:
     return place.index if place is not None else None
 
 
-@pytest.mark.parametrize(
-    ("thinking", "place"),
+@for_every(
     [
         (b'"thinking":{"type":"enabled","budget_tokens":1024}', 0),
         (b'"thinking": {"type": "adaptive"}', 0),
@@ -242,7 +241,7 @@ def placed_in_a_loop(thinking: bytes) -> int | None:
         (b'"reasoning": {"enabled": false}', 3),
         (b'"thinking": null', 3),
         (b'"temperature": 1', 3),
-    ],
+    ]
 )
 def test_a_panel_stands_behind_the_newest_results_unless_the_model_thinks(thinking: bytes, place: int) -> None:
     assert placed_in_a_loop(thinking) == place

@@ -4,6 +4,7 @@ from hypothesis import given
 from plugins.aider import AiderRecogniser, register_recognisers
 from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.pieces import MessageKind, PieceKind, Recognition, covers
+from tests.examples import for_every
 from tests.fidelity.chats import (
     AIDER_FENCES,
     ASK_MAP_OPENING,
@@ -59,8 +60,7 @@ class TestFiles:
         assert text[: found.cuts[0].end] == opening
 
 
-@pytest.mark.parametrize(
-    "content",
+@for_every(
     [
         "",
         "no newline at the end",
@@ -70,15 +70,11 @@ class TestFiles:
         "    ```\n    indented\n    ```\n",
         "~~~\ncode\n~~~\n",
         "<source>\n</source>\n",
-        'I have *added these files to the chat* so you can go ahead and edit them.\n\nc.py\n',
+        "I have *added these files to the chat* so you can go ahead and edit them.\n\nc.py\n",
         "ends in a fence ```",
         "\u2028 \x0c \x00 🎉\n",
-    ],
-    ids=[
-        "empty", "no newline", "blank", "crlf", "inline fence", "indented fence", "tildes", "tags", "opening", "glued",
-        "odd",
-    ],
-)  # fmt: skip
+    ]
+)
 def test_any_content(content: str) -> None:
     files = [File("a.py", "a = 1\n"), File("nasty.txt", content), File("b.py", content), File("c.py", "c = 1\n")]
     text = file_text(files)
@@ -86,7 +82,7 @@ def test_any_content(content: str) -> None:
     assert pieces(text)[1][1] == f"\nnasty.txt\n```\n{content}```\n"
 
 
-@pytest.mark.parametrize("path", ["ü/ñ é.txt", "a b (c).md", "Makefile", "C:\\x\\y.py", "日本.py", "a`b.py", "-", "#1"])
+@for_every(["ü/ñ é.txt", "a b (c).md", "Makefile", "C:\\x\\y.py", "日本.py", "a`b.py", "-", "#1"])
 def test_any_path(path: str) -> None:
     assert [key for key, _ in pieces(file_text([File(path, "x\n"), File("z", "y\n")]))] == [f"file:{path}", "file:z"]
 

@@ -5,6 +5,7 @@ import pytest
 from plugins.fenced import FencedRecogniser, register_recognisers
 from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.pieces import MOST_PIECES, Bound, MessageKind, PieceKind, Recognition, TooMuch, covers
+from tests.examples import for_every
 
 OPENING = "Here are the files you asked about:\n\n"
 FILES = "a.py\n```\na\n```\n\nb.py\n```\nb\n```\n"
@@ -21,8 +22,7 @@ def pieces(text: str) -> list[tuple[str, str]]:
     return [(c.key, text[c.start : c.end]) for c in found.cuts if c.kind is not PieceKind.OPENING]
 
 
-@pytest.mark.parametrize(
-    "block",
+@for_every(
     [
         "src/a.py\n```\nx = 1\n```\n",
         "src/a.py\n```python\nx = 1\n```\n",
@@ -37,7 +37,7 @@ def pieces(text: str) -> list[tuple[str, str]]:
         '<file path="src/a.py">\nx = 1\n</file>\n',
         "<document id='1' source='src/a.py'>\nx = 1\n</document>\n",
         '<file_content name="src/a.py">x = 1</file_content>',
-    ],
+    ]
 )
 def test_every_common_form(block: str) -> None:
     text = OPENING + block
@@ -64,28 +64,40 @@ def test_under_an_opening_that_claims_nothing_each_file_is_a_piece(opening: str)
     assert found.claim is FileClaim.AS_SAID
 
 
-@pytest.mark.parametrize(
-    "opening",
+@for_every(
     [
         "You may edit these files (reply with full new contents):",
         "These are OLD, OUTDATED versions of the files. Do NOT trust them:",
-        "These files are read-only:", "Only the first file is mine:", "The files, by weight:", "Don't read the files:",
-        "2 files:", "Hier sind die Dateien:", "请看这些文件:",
-    ],
-)  # fmt: skip
+        "These files are read-only:",
+        "Only the first file is mine:",
+        "The files, by weight:",
+        "Don't read the files:",
+        "2 files:",
+        "Hier sind die Dateien:",
+        "请看这些文件:",
+    ]
+)
 def test_what_another_opening_claims_is_not_known_and_the_message_stays_whole(opening: str) -> None:
     text = f"{opening}\n\n{FILES}"
     assert pieces(text) == [("files", text)]
 
 
-@pytest.mark.parametrize(
-    ("path", "source"),
+@for_every(
     [
-        ("a.py:10-40", "a.py"), ("a.py (part 2 of 3)", "a.py"), ("n.md#L10-L20", "n.md"), ("n.md#part-2", "n.md"),
-        ("/doc?page=2", "/doc"), ("Guide [1/3]", "Guide"), ("a.py, lines 3-9", "a.py"), ("a.py", "a.py"),
-        ("c#.md", "c#.md"), ("src/m0.py", "src/m0.py"), ("test_1.py", "test_1.py"), ("a.mp3", "a.mp3"),
-    ],
-)  # fmt: skip
+        ("a.py:10-40", "a.py"),
+        ("a.py (part 2 of 3)", "a.py"),
+        ("n.md#L10-L20", "n.md"),
+        ("n.md#part-2", "n.md"),
+        ("/doc?page=2", "/doc"),
+        ("Guide [1/3]", "Guide"),
+        ("a.py, lines 3-9", "a.py"),
+        ("a.py", "a.py"),
+        ("c#.md", "c#.md"),
+        ("src/m0.py", "src/m0.py"),
+        ("test_1.py", "test_1.py"),
+        ("a.mp3", "a.mp3"),
+    ]
+)
 def test_numbered_parts_share_the_key_of_their_source(path: str, source: str) -> None:
     text = f'{OPENING}<file path="{path}">\nx\n</file>\n'
     assert pieces(text)[0][0] == f"file:{source}"
@@ -100,8 +112,7 @@ def test_a_longer_fence_holds_a_shorter_one() -> None:
     assert [key for key, _ in pieces(text)] == ["file:README.md", "file:b.py"]
 
 
-@pytest.mark.parametrize(
-    "text",
+@for_every(
     [
         "hello",
         "",
@@ -113,12 +124,8 @@ def test_a_longer_fence_holds_a_shorter_one() -> None:
         "x" * 801 + "\na.py\n```\na\n```\n",
         "Run this:\n```python\nx = 1\n```\n",
         "README.md\n```\n# T\n```\ncode\n```\nend\n```\n",
-    ],
-    ids=[
-        "turn", "empty", "opening", "question behind", "text between", "open fence", "open tag", "long opening",
-        "no path", "fences inside fences",
-    ],
-)  # fmt: skip
+    ]
+)
 def test_where_anything_else_is_said_it_is_a_turn(text: str) -> None:
     assert recognise(text) is None
 

@@ -1,10 +1,11 @@
 from contextlib import suppress
+from itertools import product
 
 import pytest
 
 from plugins.system_text import SystemTextRecogniser, register_recognisers
 from proxy.core.recognition.pieces import Bound, MessageKind, PieceKind, TooMuch, covers
-from tests.examples import sampled
+from tests.examples import for_every, sampled
 from tests.growth import assert_linear
 
 
@@ -85,8 +86,7 @@ def test_documents_with_the_blank_lines_behind_them() -> None:
 ONE, TWO = DOCUMENTS.split("\n\n")
 
 
-@pytest.mark.parametrize(
-    ("text", "sections", "documents"),
+@for_every(
     [
         # One break in front of each and one in front of the text behind; blank lines belong to the document above.
         (f"Answer.\n{DOCUMENTS}\nBrief.", ["Answer.", "\nBrief."], [f"\n{ONE}\n", f"\n{TWO}"]),
@@ -101,7 +101,7 @@ ONE, TWO = DOCUMENTS.split("\n\n")
         (f"Use:\n\n{DOCUMENTS}\n", ["Use:\n\n"], [f"{ONE}\n\n", f"{TWO}\n"]),
         (f"{DOCUMENTS}\nBrief.\n", ["Brief.\n"], [f"{ONE}\n\n", f"{TWO}\n"]),
         (f"{ONE}\n \n{TWO}\n\nBrief.\n", ["Brief.\n"], [f"{ONE}\n \n", f"{TWO}\n\n"]),
-    ],
+    ]
 )
 def test_a_document_brings_line_breaks_along(text: str, sections: list[str], documents: list[str]) -> None:
     assert cut(text) == {PieceKind.SECTION: sections, PieceKind.DOCUMENT: documents}
@@ -150,8 +150,7 @@ def test_a_tag_that_the_prompt_speaks_of_stays_where_it_is(text: str) -> None:
     assert cut("You are kind.\n" + text + "Rules.\n") == {}
 
 
-@pytest.mark.parametrize(
-    "block",
+@for_every(
     [
         '<document-list id="1">\none\n</document-list>\n',
         '<document-list id="1">\none\n</document>\n',
@@ -162,7 +161,7 @@ def test_a_tag_that_the_prompt_speaks_of_stays_where_it_is(text: str) -> None:
         '<document id="1"/>\none\n</document>\n',
         '<doc id="1"/>\n',
         '<document id="1">\none\n</document-list>\n',
-    ],
+    ]
 )
 def test_an_element_of_another_name_and_one_that_closes_itself_are_text(block: str) -> None:
     assert cut(f"Answer.\n{block}Rules.\n") == {}
@@ -348,8 +347,7 @@ FILES = ["a.py\n```\nx = 1\n```", "src/b.md\n```\n# b\n\nCurrent time: 10:00\n``
 WORKING = "# Working Files\n\nHere are the files:\n\n"
 
 
-@pytest.mark.parametrize("header", [STABLE, STABLE.replace(" (Stable)", ""), STABLE.replace("Stable", "L2"), WORKING])
-@pytest.mark.parametrize("end", ["", "\n"])
+@for_every(product([STABLE, STABLE.replace(" (Stable)", ""), STABLE.replace("Stable", "L2"), WORKING], ["", "\n"]))
 def test_reference_files_that_end_a_system_text_are_pieces(header: str, end: str) -> None:
     text = f"Help.\nCurrent time: 10:00\nBe exact.\n\n{header}" + "\n\n".join(FILES) + end
     kinds = cut(text)
@@ -358,8 +356,7 @@ def test_reference_files_that_end_a_system_text_are_pieces(header: str, end: str
     assert kinds[PieceKind.SECTION][-1].rstrip("\n") == "Be exact.\n\n" + header.rstrip("\n")
 
 
-@pytest.mark.parametrize(
-    "text",
+@for_every(
     [
         f"Help.\n{STABLE}" + "\n\n".join(FILES) + "\n\nAnd more.",
         f"Help. {STABLE}" + "\n\n".join(FILES),
@@ -369,7 +366,7 @@ def test_reference_files_that_end_a_system_text_are_pieces(header: str, end: str
         f"Help.\n{STABLE}a.md\n```\n```\nx\n```\n```",
         f"Help.\n{STABLE}",
         f"Help.\n{STABLE}a.py\n```\nopen",
-    ],
+    ]
 )
 def test_half_of_a_match_is_none(text: str) -> None:
     assert PieceKind.FILE not in cut(text)

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from itertools import product
 
 import pytest
 
@@ -10,6 +11,7 @@ from proxy.core.planner.planner import TierPlanner
 from proxy.core.recognition.fixed_texts import CLAIM_HEADERS, FileClaim
 from proxy.core.recognition.pieces import MOST_PIECES, Bound, PieceKind, Recognition, TooMuch, covers
 from tests import assemblies
+from tests.examples import for_every
 from tests.growth import assert_linear
 from tests.talk import RECOGNISERS, Body, Talk, assistant, chat, lines, system, user
 
@@ -127,8 +129,7 @@ MORE_MAP = "# Repository Structure (continued)\n\n"
 ENTRIES = "src/a.py:\n  f read(source)->list\n\nsrc/b.py:\n  c Reader\n"
 
 
-@pytest.mark.parametrize("header", REFERENCE)
-@pytest.mark.parametrize("gap", ["", "\n"])
+@for_every(product(REFERENCE, ["", "\n"]))
 def test_files_below_a_part_of_the_map(header: str, gap: str) -> None:
     files = [block("a.py"), block("b.py", "")]
     text = MORE_MAP + ENTRIES + gap + message(header, *files)

@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import orjson
@@ -25,6 +26,7 @@ from proxy.ports import Principal
 from proxy.prompting.composer import Composer
 from proxy.prompting.rules import Rules
 from proxy.prompting.snapshot import Snapshot
+from tests.examples import for_every
 
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
 SYSTEM = Prompt("main", Position.SYSTEM, "Rules.")
@@ -111,19 +113,20 @@ def test_a_client_chooses_what_it_may() -> None:
     assert messages(composed)[0]["content"] == "Rules.\n\nFew words.\n\nHere."
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {"persona": "terse"},
-        {"prompts": wish(override="Do as I say.")},
-        {"prompts": wish(context={"custom": {"place": "x"}})},
-        {"prompts": wish(extra=[{"id": "a", "position": "system", "text": "x"}])},
-        {"profile": "chat"},
-        {"profile": "nothing"},
-        {"window": wish(profile="chat")},
-    ],
+@for_every(
+    product(
+        [
+            {"persona": "terse"},
+            {"prompts": wish(override="Do as I say.")},
+            {"prompts": wish(context={"custom": {"place": "x"}})},
+            {"prompts": wish(extra=[{"id": "a", "position": "system", "text": "x"}])},
+            {"profile": "chat"},
+            {"profile": "nothing"},
+            {"window": wish(profile="chat")},
+        ],
+        list(OnFailure),
+    )
 )
-@pytest.mark.parametrize("on_failure", list(OnFailure))
 def test_what_is_not_allowed_is_forbidden_whatever_happens_to_failures(
     asked: dict[str, Any], on_failure: OnFailure
 ) -> None:

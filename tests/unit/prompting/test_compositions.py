@@ -14,6 +14,7 @@ from proxy.core.prompts.prompt import Prompt
 from proxy.core.prompts.terms import PromptTerms
 from proxy.prompting.compositions import MOST_CHARS, Compositions
 from proxy.prompting.snapshot import Snapshot
+from tests.examples import for_every
 
 TERMS = PromptTerms(use=("*",), context={"custom": {"a": 1}})
 
@@ -41,8 +42,7 @@ def test_an_unchanged_context_is_composed_once() -> None:
     assert len(made.seen) == 1
 
 
-@pytest.mark.parametrize(
-    "change",
+@for_every(
     [
         {"context": {"custom": {"a": "1"}}},
         {"context": {"custom": {"a": True}}},
@@ -53,7 +53,7 @@ def test_an_unchanged_context_is_composed_once() -> None:
         {"tools": True},
         {"strict": True},
         {"extras": (Prompt("b", Position.USER, "\ud800", is_literal=True),)},
-    ],
+    ]
 )
 def test_whatever_changes_the_texts_is_composed_anew(change: dict[str, Any]) -> None:
     made, prompts = Made(), prompts_of()

@@ -10,6 +10,7 @@ from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import ROOTS, Json, Prompt
 from proxy.prompting.filters import FILTERS, TESTS
 from proxy.prompting.templates import Templates
+from tests.examples import for_every
 
 CONTEXT: dict[str, dict[str, Json]] = {
     **{root: {} for root in ROOTS},
@@ -103,7 +104,7 @@ def test_every_filter_is_in_the_table() -> None:
     assert set(PRINTED) == set(FILTERS)
 
 
-@pytest.mark.parametrize("name", PRINTED)
+@for_every(PRINTED)
 def test_a_filter_prints(name: str) -> None:
     template, expected = PRINTED[name]
     assert f"| {name}" in template
@@ -149,15 +150,14 @@ def test_every_test_is_in_the_table() -> None:
     assert set(HOLDS) == set(TESTS)
 
 
-@pytest.mark.parametrize("name", HOLDS)
+@for_every(HOLDS)
 def test_a_test_tells_two_values_apart(name: str) -> None:
     holds, fails = HOLDS[name]
     test = name + ARGUMENTS.get(name, "")
     assert rendered(f"{{{{ {holds} is {test} }}}} {{{{ {fails} is {test} }}}}") == "true false"
 
 
-@pytest.mark.parametrize(
-    ("template", "why"),
+@for_every(
     [
         ("{{ mission.blank | required }}", "a value that is required is empty"),
         ("{{ mission.nope | required }}", "a value that is required is empty"),
@@ -172,7 +172,7 @@ def test_a_test_tells_two_values_apart(name: str) -> None:
         ("{{ 'a' | items }}", "items and dictsort take an object"),
         ("{{ [1, 'a'] | sort }}", "TypeError"),
         ("{{ 'a' | upper(1) }}", "TypeError"),
-    ],
+    ]
 )
 def test_a_filter_says_what_it_cannot_take(template: str, why: str) -> None:
     with pytest.raises(RenderError, match=why):

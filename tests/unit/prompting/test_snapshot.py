@@ -9,6 +9,7 @@ from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import ROOTS, Condition, Prompt, Variable
 from proxy.prompting.files import PromptFileError
 from proxy.prompting.snapshot import Snapshot
+from tests.examples import for_every
 
 GREETING = Prompt("greeting", Position.SYSTEM, "Hello {{ who }}", variables=(Variable("who"),), origin="a.md")
 CHANGES = {
@@ -28,7 +29,7 @@ def test_a_snapshot_renders_its_prompts() -> None:
     assert Snapshot.of([GREETING]).templates.render(GREETING, context, {"who": "Ada"}) == "Hello Ada"
 
 
-@pytest.mark.parametrize("field", CHANGES)
+@for_every(CHANGES)
 def test_the_version_changes_with_everything_that_may_change_what_is_composed(field: str) -> None:
     changed = replace(GREETING, **{field: CHANGES[field]})
     assert Snapshot.of([changed]).version != Snapshot.of([GREETING]).version

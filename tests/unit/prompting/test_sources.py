@@ -11,6 +11,7 @@ from proxy.core.prompts.prompt import Condition, Prompt, Variable
 from proxy.hookspecs import PROJECT, Hooks, hookimpl
 from proxy.prompting.files import PromptFileError
 from proxy.prompting.sources import Sources
+from tests.examples import for_every
 
 
 class Plugin:
@@ -67,8 +68,7 @@ def test_a_file_of_the_operators_may_not_stand_in_an_unknown_position(tmp_path: 
         Sources.of([folder]).snapshot()
 
 
-@pytest.mark.parametrize(
-    ("prompt", "why"),
+@for_every(
     [
         ("text", "a plugin registers something that is no prompt"),
         (Prompt("a b", Position.USER, "text"), "a plugin: id: must be"),
@@ -78,7 +78,7 @@ def test_a_file_of_the_operators_may_not_stand_in_an_unknown_position(tmp_path: 
         (Prompt("a", Position.USER, "text", conditions=(Condition("time.now", "exists"),)), r"conditions\[0\]: the fi"),
         (Prompt("a", Position.USER, "{% include 'b' %}"), "a plugin: line 1: 'include' is not available"),
         (Prompt("a", Position.USER, "\ud800"), "a plugin: something is no text"),
-    ],
+    ]
 )
 def test_a_plugins_prompt_is_held_to_the_rules_of_files(prompt: object, why: str) -> None:
     with pytest.raises(PromptFileError, match=why):

@@ -6,6 +6,7 @@ from proxy.core.prompts.failures import RenderError
 from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import ROOTS, Json, Prompt, Variable
 from proxy.prompting.templates import Templates, Uses, compiled
+from tests.examples import for_every
 
 CONTEXT: dict[str, dict[str, Json]] = {
     **{root: {} for root in ROOTS},
@@ -26,8 +27,7 @@ def rendered(text: str, fragments: dict[str, str] | None = None, **variables: Js
     return Templates([prompt], fragments).render(prompt, CONTEXT, variables)
 
 
-@pytest.mark.parametrize(
-    ("template", "expected"),
+@for_every(
     [
         ("No template", "No template"),
         ("{{ mission.count }} {{ mission['ratio'] }}", "3 0.5"),
@@ -52,7 +52,7 @@ def rendered(text: str, fragments: dict[str, str] | None = None, **variables: Js
         ("{# nothing #}{% raw %}{{ mission }}{% endraw %}", "{{ mission }}"),
         ("a\n  {%- if true %} b{% endif %}", "a b"),
         ("<b> & \"'", "<b> & \"'"),
-    ],
+    ]
 )
 def test_a_template_prints(template: str, expected: str) -> None:
     assert rendered(template, **({"x": 1} if "x is" in template else {})) == expected
@@ -69,8 +69,7 @@ def test_a_fragment_is_included_by_its_name_as_it_stands() -> None:
     assert rendered("{{ fragment('ru' ~ 'les') }}", {"rules": "One"}) == "One"
 
 
-@pytest.mark.parametrize(
-    ("template", "why"),
+@for_every(
     [
         ("{{ mission.missing }}", "line 1: 'missing' is undefined"),
         ("\n\n{{ mission.missing }}", "line 3: 'missing' is undefined"),
@@ -91,7 +90,7 @@ def test_a_fragment_is_included_by_its_name_as_it_stands() -> None:
         ("{% for x in mission.goal %}{% endfor %}", "line 1: a loop goes over something"),
         ("{% macro m() %}{% endmacro %}{{ m }}", "line 1: a list or an object is printed"),
         ("{% macro m() %}\n{{ mission.missing }}{% endmacro %}{{ m() }}", "line 2: 'missing' is undefined"),
-    ],
+    ]
 )
 def test_a_failure_is_told_with_its_line_and_without_a_value_of_the_context(template: str, why: str) -> None:
     with pytest.raises(RenderError) as raised:

@@ -17,7 +17,7 @@ from proxy.demo.support_chat import support_chat
 from proxy.replay.fidelity import tools_of, violations
 from proxy.replay.runner import replay
 from proxy.replay.trace import Step
-from tests.examples import sampled
+from tests.examples import for_every, sampled
 from tests.unit.replay.sessions import MARK, RECOGNISERS, body, say, setting
 
 Request = dict[str, Any]
@@ -107,7 +107,7 @@ HARM_TO_FILES: dict[str, Harm] = {
 }
 
 
-@pytest.mark.parametrize("name", HARM_TO_FILES)
+@for_every(HARM_TO_FILES)
 def test_harm_to_files_and_turns_is_found(name: str) -> None:
     original, sent = relaid()
     assert check(original, sent) == []
@@ -131,7 +131,7 @@ HARM_TO_A_CLOCK: dict[str, Harm] = {
 }
 
 
-@pytest.mark.parametrize("name", HARM_TO_A_CLOCK)
+@for_every(HARM_TO_A_CLOCK)
 def test_harm_to_relocated_lines_and_tools_is_found(name: str) -> None:
     original, sent = relocated()
     assert check(original, sent) == []
@@ -151,8 +151,7 @@ MOVED = TAG_OPEN + "<env>\n\nBranch: main\n\n</env>\nNow: 10:04" + TAG_CLOSE
 ENV = "<env>\n\nBranch: main\n\n</env>\n"
 
 
-@pytest.mark.parametrize(
-    ("system", "sent", "is_right"),
+@for_every(
     [
         (["A.\n" + ENV + "B.\nNow: 10:04\n"], ["A.\nB.\n"], True),
         (["A.\n" + ENV + "B.\nNow: 10:04\n"], ["A.\n"], False),
@@ -163,7 +162,7 @@ ENV = "<env>\n\nBranch: main\n\n</env>\n"
         (["A.\n" + ENV, "Now: 10:04"], ["A.\n"], True),
         (["A.\n" + ENV, "Now: 10:04", "B."], ["A.\n", "B."], True),
         (["A.\n" + ENV, "Now: 10:05"], ["A.\n"], False),
-    ],
+    ]
 )
 def test_what_stands_in_the_tag_is_gone_from_the_system_messages_and_nothing_else(
     system: list[str | list[str]], sent: list[str | list[str]], is_right: bool

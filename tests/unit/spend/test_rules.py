@@ -10,6 +10,7 @@ from proxy.ports import Deployment, Principal, RateLimit, Rules, Transport
 from proxy.spend.rules import REQUESTS_ID, TOKENS_ID, LimitResolver
 from proxy.storage.memory import MemoryStore
 from proxy.storage.port import BudgetRecord
+from tests.examples import for_every
 
 MODEL = Deployment("openai/gpt-5", "gpt-5", Transport.HTTP, NONE)
 ALICE = Principal("s", team="red", key_id="key-1", user="alice")
@@ -28,8 +29,7 @@ def test_nobody_is_limited_without_a_rule() -> None:
     assert limit_resolver(BudgetRecord("b", "blue", hard=1)).rules(ALICE, MODEL) == ()
 
 
-@pytest.mark.parametrize(
-    ("scope", "subject", "expected"),
+@for_every(
     [
         ("team", "*", [""]),
         ("key", "*", ["key-1"]),
@@ -42,7 +42,7 @@ def test_nobody_is_limited_without_a_rule() -> None:
         ("model", "openai/gpt-5", ["openai/gpt-5"]),
         ("model", "openai/*", ["openai/*"]),
         ("model", "anthropic/*", []),
-    ],
+    ]
 )
 def test_a_budget_holds_for_whom_it_is_about(scope: str, subject: str, expected: list[str]) -> None:
     assert whom(BudgetRecord("b", "red", scope=scope, subject=subject, hard=1)) == expected  # type: ignore[arg-type]

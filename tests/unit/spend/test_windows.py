@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.spend.windows import window_at
+from tests.examples import for_every
 
 BERLIN = "Europe/Berlin"
 
@@ -16,8 +17,7 @@ def at(text: str, zone: str = "UTC") -> float:
     return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).timestamp()
 
 
-@pytest.mark.parametrize(
-    ("kind", "zone", "now", "name", "resets"),
+@for_every(
     [
         ("day", "UTC", "2026-11-22T23:59:59", "2026-11-22", "2026-11-23T00:00:00"),
         ("day", BERLIN, "2026-11-22T00:00:00", "2026-11-22", "2026-11-23T00:00:00"),
@@ -28,7 +28,7 @@ def at(text: str, zone: str = "UTC") -> float:
         # The clocks change on 29 March (a day of 23 hours) and 25 October (of 25).
         ("day", BERLIN, "2026-03-29T12:00:00", "2026-03-29", "2026-03-30T00:00:00"),
         ("day", BERLIN, "2026-10-25T23:30:00", "2026-10-25", "2026-10-26T00:00:00"),
-    ],
+    ]
 )
 def test_calendar_windows_begin_at_local_midnight(kind: str, zone: str, now: str, name: str, resets: str) -> None:
     window = window_at(kind, zone, at(now, zone))

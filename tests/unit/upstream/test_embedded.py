@@ -9,6 +9,7 @@ from proxy.core.providers import ANTHROPIC
 from proxy.core.request.tokens import IMAGE_TOKENS
 from proxy.errors import UpstreamUnavailable
 from proxy.upstream.embedded import ANONYMOUS, account_name
+from tests.examples import for_every
 from tests.unit.upstream.embedded_client import (
     EDIT,
     HOUR,
@@ -77,8 +78,7 @@ def marked_positions() -> list[tuple[str, list[dict[str, Any]], int]]:
     ]
 
 
-@pytest.mark.parametrize(("messages", "tokens"), [row[1:] for row in marked_positions()],
-                         ids=[row[0] for row in marked_positions()])  # fmt: skip
+@for_every([row[1:] for row in marked_positions()])
 def test_where_a_marker_counts(messages, tokens):
     reply = Provider().chat(*messages)
     assert written(reply) == (tokens if tokens >= 0 else reply.usage["prompt_tokens"] - 3)
@@ -112,7 +112,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("messages", "text"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+@for_every([row[1:] for row in REFUSED])
 def test_markers_that_anthropic_refuses(messages, text):
     provider = Provider()
     reply = provider.chat(*messages)

@@ -16,7 +16,7 @@ from proxy.core.providers import ANTHROPIC, DEEPSEEK, OPENAI, OPENAI_EXPLICIT, P
 from proxy.core.request.tokens import bytes_over_four
 from proxy.errors import UpstreamUnavailable
 from proxy.ports import Answer
-from tests.examples import examples
+from tests.examples import examples, for_every
 from tests.unit.upstream.embedded_client import (
     EDIT,
     MARK,
@@ -141,8 +141,7 @@ class TestAnswers:
             assert set(reply.json["error"]) == {"message", "type", "param", "code"}
 
 
-@pytest.mark.parametrize(
-    ("body", "param"),
+@for_every(
     [
         (b"", None),
         (b"[]", None),
@@ -163,7 +162,7 @@ class TestAnswers:
         ({"messages": [user(), called("a"), user()]}, "messages[2].role"),
         ({"messages": [user(), called("a"), result("b")]}, "messages[2].role"),
         ({"messages": [user(), result("a")]}, "messages[1].role"),
-    ],
+    ]
 )
 def test_requests_that_no_provider_takes(body, param):
     for profile in (SMALL, OPENAI, DEEPSEEK):

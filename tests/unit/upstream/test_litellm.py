@@ -29,6 +29,7 @@ from proxy.upstream.litellm_.arguments import EMBEDDING_FIELDS, call_arguments
 from proxy.upstream.litellm_.errors import ErrorMap, StreamEndedEarly, strip_secrets, translate
 from proxy.upstream.litellm_.library import Library, Route
 from proxy.upstream.redacted import secrets_of
+from tests.examples import for_every
 
 OPENAI = Route("openai", frozenset({"temperature", "max_tokens"}), extra_body=True, owned=frozenset({"api_base"}))
 CLAUDE = Route("anthropic", frozenset({"temperature"}), extra_body=False, owned=frozenset({"api_base", "cache"}))
@@ -82,8 +83,7 @@ def test_what_the_operator_has_ruled_litellm_sees(params: dict[str, object]) -> 
     assert "extra_body" not in made
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "wanted"),
+@for_every(
     [
         ("messages", "hi", "an array of objects"),
         ("messages", None, "an array of objects"),
@@ -94,7 +94,7 @@ def test_what_the_operator_has_ruled_litellm_sees(params: dict[str, object]) -> 
         ("temperature", "hot", "a number"),
         ("max_tokens", True, "a number"),
         ("stream", 1, "true or false"),
-    ],
+    ]
 )
 def test_a_wrong_shape_is_refused_before_litellm_fails_on_it(name: str, value: object, wanted: str) -> None:
     with pytest.raises(InvalidRequest, match=wanted) as caught:
@@ -122,7 +122,7 @@ HOSTILE = (
 )
 
 
-@pytest.mark.parametrize("name", HOSTILE.split())
+@for_every(HOSTILE.split())
 def test_a_native_provider_gets_no_setting_from_a_client(name: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         arguments({name: "x"}, CLAUDE)
@@ -187,8 +187,7 @@ def as_error(exc: Exception, *secrets: str) -> ProxyError:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
+@for_every(
     [
         ({"error": {"message": "m", "type": "t", "param": "p", "code": "c"}}, ("m", "t", "p", "c")),
         ({"type": "error", "error": {"type": "t", "message": "m"}}, ("m", "t", None, None)),
@@ -199,7 +198,7 @@ def as_error(exc: Exception, *secrets: str) -> ProxyError:
         ("<html>", ("the provider answered with status 418", "invalid_request_error", None, None)),
         ("[]", ("the provider answered with status 418", "invalid_request_error", None, None)),
         ("7", ("the provider answered with status 418", "invalid_request_error", None, None)),
-    ],
+    ]
 )
 def test_the_providers_words_in_every_dialect(body: object, said: tuple[str | None, ...]) -> None:
     error = as_error(provider_said(418, body))
@@ -304,8 +303,7 @@ def test_our_own_errors_and_cancellation_pass() -> None:
         raise asyncio.CancelledError
 
 
-@pytest.mark.parametrize(
-    ("text", "stripped"),
+@for_every(
     [
         ("Incorrect API key provided: sk-ant-api03-abcDEF_123. Try", "Incorrect API key provided: [redacted]. Try"),
         ("got the header Bearer abc.def-123=", "got the header Bearer [redacted]"),
@@ -315,7 +313,7 @@ def test_our_own_errors_and_cancellation_pass() -> None:
         ("the key hunter2hunter2 is wrong", "the key [redacted] is wrong"),
         ("Basic dXNlcjpwYXNzd29yZA==", "Basic [redacted]"),
         ("no secret: task-list, key-value, basic shapes", "no secret: task-list, key-value, basic shapes"),
-    ],
+    ]
 )
 def test_strip_secrets(text: str, stripped: str) -> None:
     assert strip_secrets(text, ["hunter2hunter2"]) == stripped

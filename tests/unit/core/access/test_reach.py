@@ -6,6 +6,7 @@ import pytest
 
 from proxy.core.access.reach import MODEL_HEADER, Asked, ModelPlace, Reach, place_of, reach_of
 from proxy.core.account.paths import read_path
+from tests.examples import for_every
 from tests.growth import assert_linear
 
 
@@ -14,8 +15,7 @@ def reach(path: str = "/chat/completions", query: str = "", method: str = "POST"
     return reach_of(Asked(method, read_path(path), query, (), raw))
 
 
-@pytest.mark.parametrize(
-    ("members", "models"),
+@for_every(
     [
         ({"model": "a"}, ("a",)),
         ({"models": ["b", "c"], "model": "a"}, ("a", "b", "c")),
@@ -26,14 +26,13 @@ def reach(path: str = "/chat/completions", query: str = "", method: str = "POST"
         ({"model": "a", "tools": [{"type": "function", "function": {"model": "c"}}]}, ("a",)),
         ({"model": "a", "messages": [{"model": "b"}], "metadata": {"model": "c"}}, ("a",)),
         ({"model": "a", "fallback": None, "use_fallback": True, "model_version": 3}, ("a",)),
-    ],
-)  # fmt: skip
+    ]
+)
 def test_every_member_that_chooses_counts(members: dict[str, object], models: tuple[str, ...]) -> None:
     assert reach(**members) == Reach(models)
 
 
-@pytest.mark.parametrize(
-    ("path", "place"),
+@for_every(
     [
         ("/engines/x/completions", ModelPlace("x", 1)),
         ("/v1/engines/x/completions", ModelPlace("x", 2)),
@@ -46,7 +45,7 @@ def test_every_member_that_chooses_counts(members: dict[str, object], models: tu
         ("/engines/x/files", None),
         ("/deployments/x/y/chat/completions", None),
         ("/a/engines/x/completions", None),
-    ],
+    ]
 )
 def test_a_path_that_names_a_model(path: str, place: ModelPlace | None) -> None:
     assert place_of(read_path(path)) == place
@@ -82,7 +81,7 @@ def test_what_a_path_reaches_is_known_or_not(path: str) -> None:
     assert not reach("/threads/t/runs", model="a").is_foreign
 
 
-@pytest.mark.parametrize("plugin", [{"id": {}}, {"id": ["web"]}, {"id": 1}, {"id": None}, "web", ["id"], [1, 2], 3])
+@for_every([{"id": {}}, {"id": ["web"]}, {"id": 1}, {"id": None}, "web", ["id"], [1, 2], 3])
 def test_a_plugin_of_an_odd_form_may_choose_a_model(plugin: object) -> None:
     for plugins in ([plugin], [{"id": "web"}, plugin]):
         assert reach(model="a", plugins=plugins).beyond

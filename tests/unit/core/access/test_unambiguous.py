@@ -1,6 +1,7 @@
 """Bodies in which two servers could find different things."""
 
 import json
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from proxy.core.access.unambiguous import CheckedBody, unambiguous
 from proxy.core.request.routing_fields import HEAD_NAMES, head_of
 from proxy.core.wire.names import folded
 from proxy.errors import InvalidRequest
+from tests.examples import for_every
 
 # What makes a body one that is not taken apart, and none of them hides a name.
 ODD = (b'"x":NaN', b'"x":-Infinity', b'"x":"\\ud800"', b'"x":[{"y":"\\udc00"}]', b'"\\ud800":1', b'"x":1')
@@ -19,23 +21,24 @@ def read(body: bytes) -> CheckedBody:
     return unambiguous(body, head_of(body))
 
 
-@pytest.mark.parametrize("odd", ODD)
-@pytest.mark.parametrize(
-    "name",
-    [
-        "Model",
-        "MODEL",
-        " model",
-        "model ",
-        "mo\u200bdel",
-        "model\u0000",
-        "\uff4dodel",
-        "max_token\u017f",
-        "STREAM",
-        "Prompt",
-    ],
+@for_every(
+    product(
+        ODD,
+        [
+            "Model",
+            "MODEL",
+            " model",
+            "model ",
+            "mo\u200bdel",
+            "model\u0000",
+            "\uff4dodel",
+            "max_token\u017f",
+            "STREAM",
+            "Prompt",
+        ],
+        [True, False],
+    )
 )
-@pytest.mark.parametrize("is_first", [True, False])
 def test_a_name_that_only_some_servers_know_is_refused(odd: bytes, name: str, is_first: bool) -> None:
     for is_ascii in (True, False):
         member = f"{json.dumps(name, ensure_ascii=is_ascii)}:7".encode()
@@ -44,8 +47,7 @@ def test_a_name_that_only_some_servers_know_is_refused(odd: bytes, name: str, is
             read(b"{" + b",".join(members) + b"}")
 
 
-@pytest.mark.parametrize("odd", ODD)
-@pytest.mark.parametrize("second", [b'"model"', b'"\\u006dodel"', b'"mode\\u006C"'])
+@for_every(product(ODD, [b'"model"', b'"\\u006dodel"', b'"mode\\u006C"']))
 def test_a_name_that_stands_twice_goes_out_once(odd: bytes, second: bytes) -> None:
     found = read(b'{"model":"dear",' + odd + b"," + second + b':"cheap","messages":[{"model":1,"model":2}]}')
     assert found.head.model == "cheap"

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from proxy.core.account.paths import INVALID_PATH, MOST_PATH_CHARS, Path, read_path
 from proxy.errors import NotFound
+from tests.examples import for_every
 
 _REFUSED = (
     "",
@@ -62,15 +63,14 @@ _REFUSED = (
 )
 
 
-@pytest.mark.parametrize("path", _REFUSED)
+@for_every(_REFUSED)
 def test_a_path_of_several_readings_has_none(path: str) -> None:
     with pytest.raises(NotFound) as caught:
         read_path(path)
     assert caught.value.code == INVALID_PATH
 
 
-@pytest.mark.parametrize(
-    ("path", "segments", "text"),
+@for_every(
     [
         ("/", (), ""),
         ("/files", ("files",), "/files"),
@@ -85,7 +85,7 @@ def test_a_path_of_several_readings_has_none(path: str) -> None:
         ("/models/org%2Fname", ("models", "org/name"), "/models/org/name"),
         ("/models/gemini:embedContent", ("models", "gemini:embedContent"), "/models/gemini:embedcontent"),
         ("/models/@cf/meta/llama-3.1", ("models", "@cf", "meta", "llama-3.1"), "/models/@cf/meta/llama-3.1"),
-    ],
+    ]
 )
 def test_other_paths_have_one(path: str, segments: tuple[str, ...], text: str) -> None:
     found = read_path(path)

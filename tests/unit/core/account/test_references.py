@@ -6,7 +6,7 @@ import pytest
 
 from proxy.core.account.references import MOST_REFERENCES, Lines, family_of, may_refer, references
 from proxy.errors import InvalidRequest
-from tests.examples import sampled
+from tests.examples import for_every, sampled
 from tests.growth import assert_linear
 
 IDS = ["previous_response_id", "file_id", "file_ids", "input_file_id", "training_file", "vector_store_ids", "batch_id"]
@@ -18,7 +18,7 @@ def found(body: bytes, *, has_items: bool = False) -> list[str]:
     return [one.id for one in references(body, has_items=has_items)]
 
 
-@pytest.mark.parametrize("name", [*IDS, *HOLDERS])
+@for_every([*IDS, *HOLDERS])
 def test_a_member_is_found_however_its_name_is_written(name: str) -> None:
     escaped = "".join(f"\\u{ord(letter):04x}" for letter in name)
     for written in (name, name.upper(), name.title(), escaped, name[:3] + escaped[18:]):
@@ -47,8 +47,7 @@ def test_what_refers_to_nothing(body: bytes) -> None:
     assert found(body) == []
 
 
-@pytest.mark.parametrize(
-    ("item", "ids"),
+@for_every(
     [
         ('{"type": "item_reference", "id": "x"}', ["x"]),
         ('{"id": "x"}', ["x"]),
@@ -58,7 +57,7 @@ def test_what_refers_to_nothing(body: bytes) -> None:
         ('{"type": "message", "id": "x", "content": []}', []),
         ('{"type": "function_call", "id": "x", "call_id": "c", "arguments": "{}"}', []),
         ('{"type": "image_generation_call", "id": "x"}', ["x"]),
-    ],
+    ]
 )
 def test_an_item_stands_for_a_stored_one_where_it_has_no_content(item: str, ids: list[str]) -> None:
     assert found(f'{{"input": [{item}]}}'.encode(), has_items=True) == ids

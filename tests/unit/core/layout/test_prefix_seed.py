@@ -5,6 +5,7 @@ from proxy.core.layout.layout import PrefixSettings
 from proxy.core.layout.prefix_seed import seed_of, slots_of
 from proxy.core.providers import PROFILES, pessimistic
 from proxy.core.wire.json_body import parse_members
+from tests.examples import for_every
 
 ANTHROPIC, EXPLICIT = PROFILES["anthropic"], PROFILES["openai-explicit"]
 
@@ -34,8 +35,7 @@ def test_a_member_changes_its_place_alone(profile: str, member: dict[str, object
     assert [n for n in ("scope", "tools", "system", "settings") if getattr(plain, n) != getattr(changed, n)] == [place]
 
 
-@pytest.mark.parametrize(
-    ("profile", "member"),
+@for_every(
     [
         ("anthropic", {"temperature": 0.5}),
         ("anthropic", {"user": "u"}),
@@ -45,7 +45,7 @@ def test_a_member_changes_its_place_alone(profile: str, member: dict[str, object
         ("openai", {"tool_choice": "none"}),
         ("openai", {"parallel_tool_calls": True}),
         ("none", {"reasoning_effort": "high"}),
-    ],
+    ]
 )
 def test_what_breaks_nothing(profile: str, member: dict[str, object]) -> None:
     assert seed(profile, **member) == seed(profile)
@@ -64,8 +64,7 @@ def test_thinking_breaks_the_tools_on_a_bad_day() -> None:
     assert plain.tools != changed.tools
 
 
-@pytest.mark.parametrize(
-    ("profile", "member", "slots"),
+@for_every(
     [
         ("anthropic", {}, 4),
         ("anthropic", {"cache_control": {"type": "ephemeral"}}, 3),
@@ -75,7 +74,7 @@ def test_thinking_breaks_the_tools_on_a_bad_day() -> None:
         ("openai-explicit", {"prompt_cache_options": {"mode": "implicit"}}, 3),
         ("openai-explicit", {"prompt_cache_options": {"mode": "explicit"}}, 4),
         ("openai-explicit", {"prompt_cache_options": "explicit"}, 3),
-    ],
+    ]
 )
 def test_slots_that_are_left(profile: str, member: dict[str, object], slots: int) -> None:
     assert slots_of(members(**member), PROFILES[profile]) == slots

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from proxy.core.layout.tiers import HISTORY, Change, Classic, ClassicPolicy, Tier, Tracked
+from tests.examples import for_every
 
 TIERS = {"active": Tier.ACTIVE, "L3": Tier.L3, "L2": Tier.L2, "L1": Tier.L1, "L0": Tier.L0}
 SAID = {"is_capped=False": False}
@@ -99,7 +98,7 @@ def play(vector: Vector) -> Session:
     return session
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.says)
+@for_every(VECTORS)
 def test_vector(vector: Vector) -> None:
     session = play(vector)
     tracker = session.tracker
@@ -149,7 +148,7 @@ WINDOWS: list[tuple[str, dict[str, str], str, int, bool, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("says", "flags", "sizes", "target", "carried", "leaving"), WINDOWS, ids=lambda v: str(v)[:70])
+@for_every(WINDOWS)
 def test_window(says: str, flags: dict[str, Any], sizes: str, target: int, carried: bool, leaving: int) -> None:
     tracker = Classic(ClassicPolicy(target_tokens=target, **flags))
     if carried:

@@ -8,9 +8,8 @@ is in no list no longer exists.
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
-
 from proxy.core.layout.tiers import Classic, ClassicPolicy, Tier, Tracked
+from tests.examples import for_every
 
 FREE = 0
 TIERS = {"active": Tier.ACTIVE, "L3": Tier.L3, "L2": Tier.L2, "L1": Tier.L1, "L0": Tier.L0}
@@ -173,7 +172,7 @@ def respond(tracker: Classic, vector: Vector, tokens: dict[str, int]) -> set[str
     return existing
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.says)
+@for_every(VECTORS)
 def test_vector(vector: Vector) -> None:
     tracker, tokens = tracker_of(vector)
     existing = respond(tracker, vector, tokens)

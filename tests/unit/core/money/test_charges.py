@@ -11,6 +11,7 @@ from proxy.core.request.demand import Demand, Kind
 from proxy.core.request.wants import PLAIN, Tool, Wants
 from proxy.core.response.reported import NOTHING_REPORTED, Reported
 from proxy.core.response.usage import Usage
+from tests.examples import for_every
 
 ENTRY = {
     "input_cost_per_token": 1e-6, "output_cost_per_token": 1e-5,
@@ -38,8 +39,7 @@ def text(**wants: Any) -> Demand:
     return Demand(wants=Wants(**wants))
 
 
-@pytest.mark.parametrize(
-    ("demand", "usd"),
+@for_every(
     [
         (Demand(), 0.002),
         (text(tier="priority"), 0.004),
@@ -52,7 +52,7 @@ def text(**wants: Any) -> Demand:
         (text(calls=((Tool.SEARCH, 2),)), 0.001 + 0.003 + 0.016 + 0.02),
         (text(calls=((Tool.CODE, 1),)), 0.001 + 0.002 + 0.008 + 0.03),
         (Demand(Kind.FREE), 0.0),
-    ],
+    ]
 )
 def test_the_most_that_a_request_can_cost(demand: Demand, usd: float) -> None:
     assert most(demand) == pytest.approx(usd, rel=1e-9, abs=1e-12)
@@ -62,8 +62,7 @@ def test_models_that_always_search() -> None:
     assert most(Demand(), model="gpt-4o-search-preview") == pytest.approx(0.012)
 
 
-@pytest.mark.parametrize(
-    ("demand", "reported", "usd"),
+@for_every(
     [
         (Demand(), NOTHING_REPORTED, 0.002),
         (Demand(), Reported(tier="priority"), 0.004),
@@ -78,7 +77,7 @@ def test_models_that_always_search() -> None:
         (Demand(), Reported(audio_out=10**12), 0.002 + 100 * 9e-5),
         (Demand(), Reported(usd=0.5), 0.5),
         (Demand(), Reported(usd=0.0001), 0.002),
-    ],
+    ]
 )
 def test_a_bill_is_what_the_provider_reports_as_cost(demand: Demand, reported: Reported, usd: float) -> None:
     found = bill(priced(), demand, Usage(1000, 100), reported)

@@ -20,6 +20,7 @@ from proxy.core.money.prices import (
     uncached_cost,
 )
 from proxy.core.response.usage import Usage
+from tests.examples import for_every
 
 SONNET = {
     "input_cost_per_token": 3e-06,
@@ -130,8 +131,7 @@ def test_the_kept_fields_are_those_that_are_read(entry):
     assert "input_cost_per_token_batches" not in kept
 
 
-@pytest.mark.parametrize(
-    ("asked", "known"),
+@for_every(
     [
         ("claude-sonnet-4-5", "claude-sonnet-4-5"),
         ("anthropic/claude-sonnet-4-5", "claude-sonnet-4-5"),
@@ -144,7 +144,7 @@ def test_the_kept_fields_are_those_that_are_read(entry):
         ("GPT-4o", "gpt-4o"),
         ("bedrock/eu.anthropic.claude-x-v1:0", "anthropic.claude-x-v1:0"),
         ("deepseek/deepseek-chat", "deepseek/deepseek-chat"),
-    ],
+    ]
 )
 def test_the_forms_of_a_models_name(asked, known):
     prices = PriceMap({known: {"input_cost_per_token": 1.0}})

@@ -7,6 +7,7 @@ from proxy.core.prompts.conditions import OPERATORS, checked, holds
 from proxy.core.prompts.context import merged
 from proxy.core.prompts.failures import ConditionError
 from proxy.core.prompts.prompt import Condition, Json
+from tests.examples import for_every
 
 CONTEXT = merged({"agent": {"name": "ann", "level": 3, "tags": ["a", "b"], "nothing": None}})
 
@@ -26,7 +27,7 @@ def test_there_are_these_operators_and_no_others() -> None:
     assert set(expected.split()) == OPERATORS
 
 
-@pytest.mark.parametrize("operator", sorted(OPERATORS - {"not_exists"}))
+@for_every(sorted(OPERATORS - {"not_exists"}))
 def test_a_missing_field_makes_a_condition_false_whatever_its_value(operator: str) -> None:
     assert not holds_for("agent.missing", operator, 1)
     assert not holds_for("agent.name.first", operator, 1)
@@ -45,7 +46,7 @@ def test_an_operator_that_is_not_known_is_noticed_where_the_field_is_there() -> 
     assert not holds_for("agent.missing", "like", "a")
 
 
-@pytest.mark.parametrize("operator", sorted(OPERATORS))
+@for_every(sorted(OPERATORS))
 def test_a_field_without_a_root_of_the_context_is_refused_when_it_is_loaded(operator: str) -> None:
     for field in ("", "time.now", "Agent.name", "agent.", ".agent", "agent..name"):
         assert refusal(field, operator, 1) == "invalid_path"

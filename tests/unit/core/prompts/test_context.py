@@ -1,11 +1,11 @@
 """Contexts together, paths in them, and the bounds of a client's context."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.prompts.context import MOST_LEVELS, MOST_VALUES, added, exceeded_bound, merged, value_at
 from proxy.core.prompts.prompt import ROOTS, Json
+from tests.examples import for_every
 
 
 def values() -> st.SearchStrategy[Json]:
@@ -80,8 +80,7 @@ def test_every_value_of_the_later_context_is_found_in_both_together(
                 assert value_at(both, f"{root}.{name}") == (True, value)
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
+@for_every(
     [
         ("agent.a.b", (True, 1)),
         ("agent.a", (True, {"b": 1})),
@@ -95,7 +94,7 @@ def test_every_value_of_the_later_context_is_found_in_both_together(
         ("Agent.a", (False, None)),
         ("", (False, None)),
         ("time", (False, None)),
-    ],
+    ]
 )
 def test_a_path_finds_what_stands_at_its_names(path: str, expected: tuple[bool, Json]) -> None:
     context = merged({"agent": {"a": {"b": 1}, "none": None, "list": [1]}})

@@ -9,6 +9,7 @@ from proxy.core.prompts.context import merged
 from proxy.core.prompts.contradiction import contradiction
 from proxy.core.prompts.failures import ConditionError
 from proxy.core.prompts.prompt import Condition, Json
+from tests.examples import for_every
 
 Short = tuple[str, str, Json]
 
@@ -17,8 +18,7 @@ def conditions(*short: Short) -> tuple[Condition, ...]:
     return tuple(Condition(field, operator, value) for field, operator, value in short)
 
 
-@pytest.mark.parametrize(
-    "short",
+@for_every(
     [
         [("custom.a", "eq", 1), ("custom.a", "eq", 2)],
         [("custom.a", "eq", 1), ("custom.a", "ne", 1.0)],
@@ -33,7 +33,7 @@ def conditions(*short: Short) -> tuple[Condition, ...]:
         [("custom.a", "contains", 1), ("custom.a", "matches", "1")],
         [("custom.a", "contains", "x"), ("custom.a", "lt", 1)],
         [("custom.a.b", "eq", 1), ("custom.a", "eq", {"b": 2})],
-    ],
+    ]
 )
 def test_two_conditions_that_contradict_each_other_are_found(short: list[Short]) -> None:
     assert contradiction(conditions(("agent.x", "exists", None), *short)) == conditions(*short)
@@ -49,8 +49,7 @@ def test_three_conditions_that_contradict_each_other_together_are_found() -> Non
     assert contradiction(three) == three
 
 
-@pytest.mark.parametrize(
-    "short",
+@for_every(
     [
         [("custom.a", "gte", 5), ("custom.a", "lte", 5)],
         [("custom.a", "gt", 5), ("custom.b", "lt", 3)],
@@ -61,7 +60,7 @@ def test_three_conditions_that_contradict_each_other_together_are_found() -> Non
         [("custom.a", "contains", "x"), ("custom.a", "matches", "y")],
         [("custom", "exists", None)],
         [],
-    ],
+    ]
 )
 def test_conditions_that_may_hold_together_are_not_suspected(short: list[Short]) -> None:
     assert contradiction(conditions(*short)) == ()

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from proxy.core.prompts.equality import equal, is_number, same
 from proxy.core.prompts.prompt import Json
+from tests.examples import for_every
 
 leaves: st.SearchStrategy[Json] = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3)
@@ -28,9 +29,8 @@ def test_numbers_are_equal_by_their_value_and_the_same_by_their_type_too() -> No
     assert not equal(2**53 + 1, float(2**53))
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [(1, True), (0, False), (1, "1"), (None, False), (None, ""), ("a", ["a"]), ([], {}), ([1], [1.0]), ([1], [True])],
+@for_every(
+    [(1, True), (0, False), (1, "1"), (None, False), (None, ""), ("a", ["a"]), ([], {}), ([1], [1.0]), ([1], [True])]
 )
 def test_values_of_different_types_are_not_equal(one: Json, other: Json) -> None:
     assert not equal(one, other)

@@ -19,6 +19,7 @@ from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import Condition, Prompt
 from proxy.core.prompts.terms import ClientWish
 from proxy.errors import InvalidRequest
+from tests.examples import for_every
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
@@ -105,8 +106,7 @@ def test_every_field_is_read() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("fields", "param", "code"),
+@for_every(
     [
         ({"profile": "edit"}, ".profile", "unknown_field"),
         ({"persona": 1}, ".persona", "invalid_type"),
@@ -137,7 +137,7 @@ def test_every_field_is_read() -> None:
         ({"extra": [extra_if(("agent.a", "matches", "a{300}"))]}, ".extra[0].conditions[0]", "invalid_pattern"),
         ({"extra": [extra_if(("agent.a", "gt", "1"))]}, ".extra[0].conditions[0]", "invalid_type"),
         ({"extra": [extra_if(("agent.a", "eq", 2**64))]}, ".extra[0].conditions[0].value", "too_many_items"),
-    ],
+    ]
 )
 def test_a_mistake_is_named_with_its_field(fields: dict[str, Any], param: str, code: str) -> None:
     assert refusal(**fields) == (param, code)

@@ -9,6 +9,7 @@ from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import Prompt
 from proxy.core.prompts.terms import Allowed, ClientWish, OnFailure, PromptLayer, PromptTerms
 from proxy.errors import Forbidden
+from tests.examples import for_every
 
 
 def test_a_later_layer_wins_and_what_it_does_not_say_stays() -> None:
@@ -58,7 +59,7 @@ EVERYTHING = Allowed(
 _OF_ALLOWED = {"persona": "personas", "profile": "profiles", "extra": "extras", "context.agent": "context"}
 
 
-@pytest.mark.parametrize("field", WISHES)
+@for_every(WISHES)
 def test_what_a_client_asks_for_is_refused_unless_it_is_allowed(field: str) -> None:
     wish, allowed = WISHES[field]
     name = _OF_ALLOWED.get(field, "override" if field == "override" else "flags")

@@ -4,6 +4,7 @@ import pytest
 
 from proxy.core.prompts.failures import ConditionError
 from proxy.core.prompts.pattern import MOST_PATTERN_CHARS, compiled, is_found
+from tests.examples import for_every
 
 
 def refusal(pattern: str, text: str) -> ConditionError:
@@ -12,8 +13,7 @@ def refusal(pattern: str, text: str) -> ConditionError:
     return error.value
 
 
-@pytest.mark.parametrize(
-    ("pattern", "text", "expected"),
+@for_every(
     [
         ("prod", "the product", True),
         ("^prod$", "the product", False),
@@ -23,7 +23,7 @@ def refusal(pattern: str, text: str) -> ConditionError:
         (r"\bprod\b", "in prod.", True),
         ("a.b", "a\nb", False),
         ("(a)(b)", "ab", True),
-    ],
+    ]
 )
 def test_a_pattern_is_found_anywhere_in_a_text(pattern: str, text: str, expected: bool) -> None:
     assert is_found(pattern, text) is expected

@@ -6,12 +6,12 @@ from proxy.core.prompts.context import merged
 from proxy.core.prompts.failures import RenderError
 from proxy.core.prompts.prompt import Json, Variable
 from proxy.core.prompts.variables import resolved
+from tests.examples import for_every
 
 CONTEXT = merged({"mission": {"goal": "ship", "none": None}})
 
 
-@pytest.mark.parametrize(
-    ("variable", "expected"),
+@for_every(
     [
         (Variable("goal", source="mission.goal"), "ship"),
         (Variable("goal", source="mission.goal", default="x"), "ship"),
@@ -21,7 +21,7 @@ CONTEXT = merged({"mission": {"goal": "ship", "none": None}})
         (Variable("goal"), None),
         (Variable("none", source="mission.none", required=True, default="x"), None),
         (Variable("mission", source="mission.goal"), {"goal": "ship", "none": None}),
-    ],
+    ]
 )
 def test_the_value_is_that_of_the_source_or_the_default(variable: Variable, expected: Json) -> None:
     assert resolved((variable,), CONTEXT) == {variable.name: expected}

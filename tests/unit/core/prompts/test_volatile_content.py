@@ -4,6 +4,7 @@ import pytest
 
 from proxy.core.prompts.prompt import Json
 from proxy.core.prompts.volatile_content import volatile_in, volatile_name, volatile_values
+from tests.examples import for_every
 
 
 @pytest.mark.parametrize(
@@ -46,8 +47,7 @@ def test_no_more_than_twenty_signs_are_told() -> None:
     assert len(volatile_in("2026-11-23 " * 1_000)) == 20
 
 
-@pytest.mark.parametrize(
-    ("path", "kind"),
+@for_every(
     [
         ("custom.now", "time"),
         ("agent.current_time", "time"),
@@ -62,7 +62,7 @@ def test_no_more_than_twenty_signs_are_told() -> None:
         ("target.user_id", ""),
         ("time.zone_name", ""),
         ("target.service", ""),
-    ],
+    ]
 )
 def test_a_name_says_what_its_value_is(path: str, kind: str) -> None:
     assert volatile_name(path) == kind

@@ -10,6 +10,7 @@ from proxy.core.planner.options import PlannerOptions
 from proxy.core.providers import PROFILES
 from proxy.core.providers.affinity_key import EMBEDDED, RoutingKey, may_add, routing_key, written
 from proxy.core.reasons import Reason
+from tests.examples import for_every
 from tests.talk import Body, Talk, assistant, chat, lines, marks_in, sent, system, user
 
 KEY = re.compile(r"st-[0-9a-f]{32}")
@@ -41,8 +42,7 @@ def test_a_key_is_cut_to_what_the_provider_takes() -> None:
     assert member == ("prompt_cache_key", "k" * 64)
 
 
-@pytest.mark.parametrize(
-    ("name", "members", "server", "is_hinted", "added"),
+@for_every(
     [
         ("openai", (), "openai", True, True),
         ("openai", (), EMBEDDED, False, True),
@@ -62,7 +62,7 @@ def test_a_key_is_cut_to_what_the_provider_takes() -> None:
         ("anthropic", (), "anthropic", False, False),
         ("groq", (), "groq", False, False),
         ("none", (), "", False, False),
-    ],
+    ]
 )
 def test_where_one_is_added(name: str, members: tuple[str, ...], server: str, is_hinted: bool, added: bool) -> None:
     assert may_add(PROFILES[name], members, server, is_hinted=is_hinted) is added

@@ -1,10 +1,8 @@
-import pytest
-
 from proxy.core.providers.hosts import provider_at
+from tests.examples import for_every
 
 
-@pytest.mark.parametrize(
-    ("host", "provider"),
+@for_every(
     [
         ("api.openai.com", "openai"),
         ("eu.api.openai.com", "openai"),
@@ -14,7 +12,7 @@ from proxy.core.providers.hosts import provider_at
         ("openrouter.ai", "openrouter"),
         ("localhost", ""),
         ("", ""),
-    ],
+    ]
 )
 def test_the_host_says_who_answers(host: str, provider: str) -> None:
     assert provider_at(host) == provider

@@ -3,8 +3,6 @@
 import re
 from dataclasses import fields, replace
 
-import pytest
-
 from proxy.core.providers import (
     DEFAULTS,
     PROFILES,
@@ -15,10 +13,11 @@ from proxy.core.providers import (
     optimistic,
     pessimistic,
 )
+from tests.examples import for_every
 
 ALL = PROFILES.values()
 NAMES = {field.name for field in fields(CacheProfile)}
-each = pytest.mark.parametrize("profile", ALL, ids=lambda p: p.name)
+each = for_every(ALL)
 
 
 def test_every_provider_of_the_reference_is_there() -> None:

@@ -6,10 +6,10 @@ import pytest
 
 from proxy.core.providers import PROFILES, CacheProfile, fitted
 from proxy.core.providers.models import PARTICULARS
+from tests.examples import for_every
 
 
-@pytest.mark.parametrize(
-    ("profile", "model", "tokens"),
+@for_every(
     [
         ("anthropic", "claude-opus-5", 512),
         ("anthropic", "claude-opus-5-5", 512),
@@ -35,14 +35,13 @@ from proxy.core.providers.models import PARTICULARS
         ("vertex-gemini", "gemini-2.5-flash", 2048),
         ("openai", "gpt-5", 1024),
         ("deepseek", "deepseek-chat", 128),
-    ],
+    ]
 )
 def test_the_shortest_prefix_that_is_cached(profile: str, model: str, tokens: int) -> None:
     assert fitted(PROFILES[profile], model).min_tokens == tokens
 
 
-@pytest.mark.parametrize(
-    ("profile", "model", "read"),
+@for_every(
     [
         ("anthropic", "claude-opus-5", 0.1),
         ("anthropic", "claude-opus-5-5", 0.05),
@@ -61,7 +60,7 @@ def test_the_shortest_prefix_that_is_cached(profile: str, model: str, tokens: in
         ("xai", "grok-4.7", 0.25),
         ("kimi", "kimi-k3", 0.1),
         ("kimi", "kimi-k2.7-code", 0.2),
-    ],
+    ]
 )
 def test_the_price_of_a_read(profile: str, model: str, read: float) -> None:
     assert fitted(PROFILES[profile], model).read == read
@@ -91,7 +90,7 @@ def test_a_model_of_which_nothing_is_known_has_the_profile_itself() -> None:
         assert fitted(profile, "somebody/else") is profile
 
 
-@pytest.mark.parametrize("particular", PARTICULARS, ids=lambda p: f"{p.field}-{p.names[0]}")
+@for_every(PARTICULARS)
 def test_every_particular_is_reached(particular) -> None:
     assert particular.field in {field.name for field in fields(CacheProfile)}
     for profile in particular.profiles:

@@ -10,15 +10,22 @@ from proxy.core.recognition.line_breaks import (
 )
 from proxy.core.recognition.overlay import overlaid
 from proxy.core.recognition.pieces import Cut, PieceKind
+from tests.examples import for_every
 
 
-@pytest.mark.parametrize(
-    ("before", "breaks"),
+@for_every(
     [
-        ("a\n", "\n"), ("a\n\n", "\n\n"), ("a \n \n", "\n \n"), ("a\r\n", "\n"), ("a\r\n\r\n", "\n\r\n"), ("a", ""),
-        ("\n\n", "\n\n"), ("a ", ""), ("", ""),
-    ],
-)  # fmt: skip
+        ("a\n", "\n"),
+        ("a\n\n", "\n\n"),
+        ("a \n \n", "\n \n"),
+        ("a\r\n", "\n"),
+        ("a\r\n\r\n", "\n\r\n"),
+        ("a", ""),
+        ("\n\n", "\n\n"),
+        ("a ", ""),
+        ("", ""),
+    ]
+)
 def test_the_breaks_in_front_begin_at_the_end_of_the_last_line_that_says_something(before: str, breaks: str) -> None:
     assert before[break_before(before + "b", len(before)) :] == breaks
 

@@ -1,6 +1,7 @@
 import pytest
 
 from proxy.core.recognition.pieces import Cut, MessageKind, PieceKind, Recognition, covers, joined, recognise_text
+from tests.examples import for_every
 
 
 def cut(start: int, end: int) -> Cut:
@@ -19,8 +20,7 @@ class Fixed:
         return None if self._cuts is None else Recognition(self.name, MessageKind.CONTEXT, self._cuts)
 
 
-@pytest.mark.parametrize(
-    ("cuts", "covered"),
+@for_every(
     [
         ([(0, 4)], True),
         ([(0, 1), (1, 4)], True),
@@ -31,7 +31,7 @@ class Fixed:
         ([(0, 5)], False),
         ([(0, 4), (4, 4)], False),
         ([], False),
-    ],
+    ]
 )
 def test_cuts_cover_a_text_once(cuts: list[tuple[int, int]], covered: bool) -> None:
     assert covers([cut(*c) for c in cuts], 4) is covered

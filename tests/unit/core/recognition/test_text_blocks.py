@@ -5,6 +5,7 @@ import pytest
 
 from proxy.core.recognition.lines import MAX_LINES, Lines
 from proxy.core.recognition.text_blocks import block_of, closes_fences
+from tests.examples import for_every
 
 RULES = [f"Rule {number}: mind what it says." for number in range(60)]
 
@@ -18,8 +19,7 @@ def blocks(*lines: str) -> tuple[list[str], list[str]]:
     return texts[slice(*found)] if found is not None else [], wanted
 
 
-@pytest.mark.parametrize(
-    "lines",
+@for_every(
     [
         # What says something alone stays by itself.
         ("One rule.", "!Open tickets: 5", "Never tell the key."),
@@ -46,7 +46,7 @@ def blocks(*lines: str) -> tuple[list[str], list[str]]:
         ("## Rules", "A rule.", "", "+## Context", "+", "!User: bob", "", "## More", "A rule."),
         ("## Context", "", "!User: bob", "", "A rule.", "", "## More"),
         ("## Context", "!User: bob", "### More", "A rule."),
-    ],
+    ]
 )
 def test_what_changed_goes_with_what_it_is_a_part_of(lines: tuple[str, ...]) -> None:
     found, wanted = blocks(*lines)

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Mapping
+from itertools import product
 
 import pytest
 
 from proxy.core.request.demand import MEMBERS, Demand, Kind, demand_of
 from proxy.core.request.routing_fields import head_of
-from tests.examples import sampled
+from tests.examples import for_every, sampled
 from tests.growth import assert_linear
 
 CHAT, COMPLETIONS, RESPONSES, MESSAGES = "/chat/completions", "/completions", "/responses", "/messages"
@@ -19,8 +20,7 @@ def of(path: str, body: Mapping[str, object] | str, method: str = "POST") -> Dem
     return demand_of(method, path, head_of(text.encode()).asked)
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "limit"),
+@for_every(
     [
         (CHAT, {}, None),
         (CHAT, {"max_tokens": 9}, 9),
@@ -41,7 +41,7 @@ def of(path: str, body: Mapping[str, object] | str, method: str = "POST") -> Dem
         (GEMINI, {"generationConfig": {"maxOutputTokens": 9}, "generation_config": {"max_output_tokens": 90}}, 90),
         (GEMINI, {"maxOutputTokens": 9}, None),
         (GEMINI, {"generationConfig": None}, None),
-    ],
+    ]
 )
 def test_the_limits_that_the_path_knows_count_and_the_largest_of_them(
     path: str, body: Mapping[str, object], limit: int | None
@@ -49,8 +49,12 @@ def test_the_limits_that_the_path_knows_count_and_the_largest_of_them(
     assert of(path, body).max_output_tokens == limit
 
 
-@pytest.mark.parametrize("odd", ['"10"', "10.0", "true", "0", "-1", "1e400", "1e1", "[10]", "{}", '"x"', "NaN", '""'])
-@pytest.mark.parametrize("beside", ["", ', "max_completion_tokens": 5'])
+@for_every(
+    product(
+        ['"10"', "10.0", "true", "0", "-1", "1e400", "1e1", "[10]", "{}", '"x"', "NaN", '""'],
+        ["", ', "max_completion_tokens": 5'],
+    )
+)
 def test_a_limit_that_some_server_may_pass_over_is_none(odd: str, beside: str) -> None:
     assert of(CHAT, f'{{"max_tokens": {odd}{beside}}}').max_output_tokens is None
 
@@ -94,8 +98,7 @@ def test_best_of_is_billed_and_not_its_product_with_n() -> None:
     assert of(GEMINI, {"generationConfig": {"candidateCount": 4}}).answers == 4
 
 
-@pytest.mark.parametrize(
-    ("prompt", "prompts"),
+@for_every(
     [
         ("one", 1),
         (["one"], 1),
@@ -105,7 +108,7 @@ def test_best_of_is_billed_and_not_its_product_with_n() -> None:
         ([1, "a", [2]], 3),
         ([], 1),
         (None, 1),
-    ],
+    ]
 )
 def test_every_prompt_of_a_completion_is_answered(prompt: object, prompts: int) -> None:
     assert of(COMPLETIONS, {"prompt": prompt, "n": 2}).answers == 2 * prompts
@@ -120,8 +123,7 @@ def test_a_prompt_that_is_neither_is_named() -> None:
     assert of(COMPLETIONS, {"prompt": {"id": "p"}}).unclear == "prompt"
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "kind"),
+@for_every(
     [
         ("POST", "/v1/threads/t/messages", Kind.FREE),
         ("POST", "/messages/count_tokens", Kind.FREE),
@@ -142,7 +144,7 @@ def test_a_prompt_that_is_neither_is_named() -> None:
         ("POST", "/audio/speech", Kind.SPEECH),
         ("POST", "/audio/translations", Kind.TRANSCRIPTION),
         ("POST", "/rerank", Kind.RERANK),
-    ],
+    ]
 )
 def test_what_a_path_is_billed_by(method: str, path: str, kind: Kind) -> None:
     assert demand_of(method, path, {}).kind is kind

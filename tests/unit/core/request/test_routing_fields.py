@@ -1,9 +1,12 @@
 """The head of a request body."""
 
+from itertools import product
+
 import pytest
 
 from proxy.core.request.routing_fields import head_of, untouched
 from proxy.errors import InvalidRequest
+from tests.examples import for_every
 
 
 def test_the_members_that_decide() -> None:
@@ -34,8 +37,7 @@ def test_what_is_no_object_is_refused(body: bytes) -> None:
     assert caught.value.code == "invalid_json"
 
 
-@pytest.mark.parametrize("size", [1, 1_000_000])
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
+@for_every(product(["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"], [1, 1_000_000]))
 def test_what_is_not_utf8_is_refused_as_that(encoding: str, size: int) -> None:
     with pytest.raises(InvalidRequest, match="not UTF-8 but looks like UTF-") as caught:
         head_of(f'{{"model": "m", "messages": [{{"role": "user", "content": "{"x" * size}"}}]}}'.encode(encoding))

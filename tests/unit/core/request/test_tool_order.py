@@ -12,6 +12,7 @@ from proxy.core.planner.plan import Plan
 from proxy.core.providers import NONE, OPENAI
 from proxy.core.reasons import Reason
 from proxy.core.request.tool_order import ToolOrders
+from tests.examples import for_every
 from tests.fidelity.checker import check
 from tests.talk import MARK, Body, Talk, assistant, chat, lines, marks_in, sent, system, tool, user
 
@@ -60,8 +61,7 @@ def test_other_tools_are_never_taken_for_these(one: list[Body], other: list[Body
         assert canonical[0] == canonical[1]
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
+@for_every(
     [
         (b'[{"a":1}]', b'[{"a":1.0}]'),
         (b'[{"a":0.1}]', b'[{"a":0.10000000000000000001}]'),
@@ -71,7 +71,7 @@ def test_other_tools_are_never_taken_for_these(one: list[Body], other: list[Body
         (b'[{"a":"1"}]', b'[{"a":1}]'),
         (b'[{"a":null}]', b'[{"a":"null"}]'),
         (b'[{"a":{}}]', b'[{"a":[]}]'),
-    ],
+    ]
 )
 def test_values_are_never_touched(one: bytes, other: bytes) -> None:
     orders = ToolOrders()

@@ -6,17 +6,25 @@ import pytest
 from msgspec import Raw
 
 from proxy.core.request.wants import PLAIN, Tool, Wants, wants_of
+from tests.examples import for_every
 
 
 def of(**members: object) -> tuple[Wants, str]:
     return wants_of({name: Raw(json.dumps(value).encode()) for name, value in members.items()})
 
 
-@pytest.mark.parametrize(
-    ("asked", "tier"),
-    [("auto", ""), ("default", ""), ("Priority", "priority"), ("fast", "priority"), ("flex", "flex"), (None, ""),
-     ("standard_only", ""), ("ultrafast", "ultrafast")],
-)  # fmt: skip
+@for_every(
+    [
+        ("auto", ""),
+        ("default", ""),
+        ("Priority", "priority"),
+        ("fast", "priority"),
+        ("flex", "flex"),
+        (None, ""),
+        ("standard_only", ""),
+        ("ultrafast", "ultrafast"),
+    ]
+)
 def test_tiers(asked: object, tier: str) -> None:
     assert of(service_tier=asked) == (Wants(tier=tier), "")
 
@@ -26,8 +34,7 @@ def test_a_tier_that_cannot_be_read_is_named(odd: object) -> None:
     assert of(service_tier=odd)[1] == "service_tier"
 
 
-@pytest.mark.parametrize(
-    ("tools", "calls"),
+@for_every(
     [
         ([{"type": "function", "function": {"name": "web_search"}}], ()),
         ([{"name": "mine", "input_schema": {}}], ()),
@@ -37,7 +44,7 @@ def test_a_tier_that_cannot_be_read_is_named(odd: object) -> None:
         ([{"googleSearch": {}, "codeExecution": {}}], ((Tool.SEARCH, 8), (Tool.CODE, 8))),
         ([{"functionDeclarations": [{"name": "f"}]}], ()),
         ([], ()),
-    ],
+    ]
 )
 def test_tools_that_the_provider_runs(tools: object, calls: object) -> None:
     wanted, odd = of(tools=tools)

@@ -16,6 +16,7 @@ from proxy.core.resilience.retry import (
     kind_of,
     next_step,
 )
+from tests.examples import for_every
 
 POLICY = RetryPolicy(retries=2, first_wait_s=1.0, most_wait_s=8.0, patience_s=2.0)
 BUSY = Failure("rate-limited")
@@ -30,11 +31,21 @@ def step(options: list[Option], failure: Failure, current: int = 0, elapsed_s: f
     return next_step(POLICY, options, current, failure, elapsed_s, luck=0.0)
 
 
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [(200, None), (400, None), (401, None), (404, None), (408, "timeout"), (409, None), (429, "rate-limited"),
-     (500, "server-error"), (501, None), (503, "server-error"), (529, "server-error")],
-)  # fmt: skip
+@for_every(
+    [
+        (200, None),
+        (400, None),
+        (401, None),
+        (404, None),
+        (408, "timeout"),
+        (409, None),
+        (429, "rate-limited"),
+        (500, "server-error"),
+        (501, None),
+        (503, "server-error"),
+        (529, "server-error"),
+    ]
+)
 def test_what_a_status_says(status: int, kind: str | None) -> None:
     assert kind_of(status) == kind
 
@@ -112,8 +123,7 @@ def test_no_retries_still_leaves_fallbacks() -> None:
 QUOTA = Failure("quota")
 
 
-@pytest.mark.parametrize(
-    ("stays", "spent", "options", "failure", "expected"),
+@for_every(
     [
         ("always", 0, [option(1)], BUSY, Step(0, 0.5)),
         ("beside-others", 0, [option(1)], BUSY, None),
@@ -132,7 +142,7 @@ QUOTA = Failure("quota")
         ("always", 0, [option(1), option()], QUOTA, Step(1, 0.0)),
         ("always", 0, [option(1), option(1)], QUOTA, None),
         ("always", 0, [option(1), option(level=1)], QUOTA, Step(1, 0.0)),
-    ],
+    ]
 )
 def test_what_is_left_to_the_client_and_what_no_wait_helps(
     stays: Stays, spent: int, options: list[Option], failure: Failure, expected: Step | None
@@ -148,8 +158,7 @@ def test_an_account_without_money_may_be_told_by_the_message_alone() -> None:
     assert not is_quota(404, None, "invalid_request_error", message=said)
 
 
-@pytest.mark.parametrize(
-    ("status", "names", "expected"),
+@for_every(
     [
         (429, ("insufficient_quota", None), True),
         (429, (None, "insufficient_quota"), True),
@@ -160,14 +169,13 @@ def test_an_account_without_money_may_be_told_by_the_message_alone() -> None:
         (403, (), False),
         (400, ("insufficient_quota",), False),
         (500, ("insufficient_quota",), False),
-    ],
+    ]
 )
 def test_an_account_without_money(status: int, names: tuple[object, ...], expected: bool) -> None:
     assert is_quota(status, *names) is expected
 
 
-@pytest.mark.parametrize(
-    ("count", "agent", "stays", "spent"),
+@for_every(
     [
         (None, None, "always", 0),
         (None, "python-requests/2.32", "always", 0),
@@ -182,7 +190,7 @@ def test_an_account_without_money(status: int, names: tuple[object, ...], expect
         (None, "ai-sdk/openai-compatible/2.0.1", "never", 0),
         (None, "codex_cli_rs/0.50.0 (Mac OS)", "never", 0),
         (None, "mail/1.0", "always", 0),
-    ],
+    ]
 )
 def test_which_clients_repeat_their_calls(count: str | None, agent: str | None, stays: str, spent: int) -> None:
     found = beside_client(POLICY, count, agent)

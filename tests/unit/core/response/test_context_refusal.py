@@ -1,12 +1,12 @@
 """Which refusals of which providers mean that a request is too large for the model's context window."""
 
 import orjson
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.response.context_refusal import FORMS, is_context_refusal
 from proxy.core.response.refusal import Refusal, refusal_in
+from tests.examples import for_every
 
 
 def error(message: object, **more: object) -> object:
@@ -239,13 +239,13 @@ OTHERS: dict[str, tuple[int, object]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSALS)
+@for_every(REFUSALS)
 def test_a_providers_refusal_for_the_context_window_is_recognised(name: str) -> None:
     status, body = REFUSALS[name]
     assert is_context_refusal(status, refusal_in(orjson.dumps(body)))
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@for_every(OTHERS)
 def test_a_refusal_for_something_else_is_none_for_the_context_window(name: str) -> None:
     status, body = OTHERS[name]
     assert not is_context_refusal(status, refusal_in(orjson.dumps(body)))
@@ -262,13 +262,13 @@ def test_every_form_has_a_source() -> None:
     assert [form.provider for form in FORMS if not form.source] == []
 
 
-@pytest.mark.parametrize("status", [200, 201, 301, 401, 402, 403, 404, 408, 429, 502, 503, 529])
+@for_every([200, 201, 301, 401, 402, 403, 404, 408, 429, 502, 503, 529])
 def test_a_status_that_says_something_else_is_never_a_context_refusal(status: int) -> None:
     for _, body in REFUSALS.values():
         assert not is_context_refusal(status, refusal_in(orjson.dumps(body)))
 
 
-@pytest.mark.parametrize("bad", [None, True, 7, 1.5, [], [LONG], {}, {"a": LONG}])
+@for_every([None, True, 7, 1.5, [], [LONG], {}, {"a": LONG}])
 def test_members_of_other_types_are_no_context_refusal(bad: object) -> None:
     body = {"error": {"message": bad, "type": bad, "code": bad, "param": bad, "metadata": bad}}
     assert not is_context_refusal(400, refusal_in(orjson.dumps(body)))

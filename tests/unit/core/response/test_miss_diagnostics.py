@@ -1,15 +1,14 @@
 import orjson
-import pytest
 
 from proxy.core.response.body_fold import BodyFold
 from proxy.core.response.miss_diagnostics import CAUSES, OTHER, UNTOLD, cause_of
 from proxy.core.response.stream import StreamFold
+from tests.examples import for_every
 
 MISS = {"diagnostics": {"cache_miss_reason": {"type": "tools_changed", "cache_missed_input_tokens": 900}}}
 
 
-@pytest.mark.parametrize(
-    ("payload", "cause"),
+@for_every(
     [
         ({}, UNTOLD),
         ({"diagnostics": None}, UNTOLD),
@@ -21,7 +20,7 @@ MISS = {"diagnostics": {"cache_miss_reason": {"type": "tools_changed", "cache_mi
         ({"prompt_cache_diagnostics": {"type": "cache_hit"}}, "hit"),
         ({"prompt_cache_diagnostics": {"type": "cache_miss", "reason": "prompt_cache_key_changed"}}, "key-changed"),
         ({"response": {"prompt_cache_diagnostics": {"type": "unavailable"}}}, "unavailable"),
-    ],
+    ]
 )
 def test_causes(payload: dict[str, object], cause: str) -> None:
     assert cause_of(payload) == cause

@@ -7,6 +7,7 @@ import pytest
 
 from proxy.core.response.panel_body import NOTHING_EARLIER, panel_body
 from proxy.core.response.panel_calls import MOST_ARGUMENT_BYTES
+from tests.examples import for_every
 
 
 def our_call(arguments: Any = '{"id":"P1"}', call_id: str | None = "a", **more: Any) -> dict[str, Any]:
@@ -69,8 +70,7 @@ def test_where_nothing_may_follow_nothing_is_wanted() -> None:
     assert read(answer(said("x", our_call())), may_follow=False).wanted == ()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "panel"),
+@for_every(
     [
         ('{"id":"P2","why":1}', "P2"),
         ('{"id":7}', "7"),
@@ -82,8 +82,7 @@ def test_where_nothing_may_follow_nothing_is_wanted() -> None:
         ('{"id":"' + "x" * MOST_ARGUMENT_BYTES + '"}', ""),
         ({"id": "P2"}, ""),
         (None, ""),
-    ],
-    ids=str,
+    ]
 )
 def test_whatever_the_arguments_are_the_call_can_be_sent_back(arguments: Any, panel: str) -> None:
     found = read(answer(said("x", our_call(arguments))))
@@ -140,8 +139,7 @@ def test_words_are_put_in_front_of_parts_and_of_calls() -> None:
     assert first(called.behind(earlier))["message"] == said("a", THEIRS)
 
 
-@pytest.mark.parametrize(
-    "body",
+@for_every(
     [
         b"",
         b"[]",
@@ -153,7 +151,7 @@ def test_words_are_put_in_front_of_parts_and_of_calls() -> None:
         b'{"choices":[{"message":{"tool_calls":[{"function":{"name":1}}]}}]}',
         b'{"error":{"message":"x"}}',
         b'{"choices":[{"message":{"tool_calls":"x"}}]}',
-    ],
+    ]
 )
 def test_what_is_no_answer_stays_as_it_is(body: bytes) -> None:
     found = read(body)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from proxy.core.response.panel_calls import MOST_ARGUMENT_BYTES, MOST_CALLS
 from proxy.core.response.panel_stream import Opening, PanelStream
-from tests.examples import examples
+from tests.examples import examples, for_every
 
 NAMES = {"id": "c-1", "object": "chat.completion.chunk", "created": 7, "model": "m-1"}
 DONE = b"data: [DONE]\n\n"
@@ -99,7 +99,7 @@ def test_words_in_the_event_that_finishes_pass_at_once() -> None:
     assert payloads(stream.end()) == payloads(chunk({}, "stop", usage=USAGE))
 
 
-@pytest.mark.parametrize("cut", range(1, len("dynamic_panel")))
+@for_every(range(1, len("dynamic_panel")))
 def test_a_name_that_is_cut_anywhere_is_ours_all_the_same(cut: int) -> None:
     name = "dynamic_panel"
     first, second = call(0, name[:cut], "", "a"), call(0, name[cut:], "")
@@ -306,10 +306,18 @@ def test_the_same_bytes_come_out_however_the_stream_is_cut(
     assert b"dynamic_panel" not in whole[0] + whole[2]  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("junk", [b"data: [1]\n\n", b'data: {"choices":[1]}\n\n', b'data: {"choices":{}}\n\n',
-                                  chunk({"tool_calls": "x"}), chunk({"tool_calls": [1]}), calls({"function": 3}),
-                                  event({"choices": [{"index": "x", "delta": [], "finish_reason": 4}]}),
-                                  event({**NAMES, "choices": [{"delta": None, "finish_reason": "stop"}]})])  # fmt: skip
+@for_every(
+    [
+        b"data: [1]\n\n",
+        b'data: {"choices":[1]}\n\n',
+        b'data: {"choices":{}}\n\n',
+        chunk({"tool_calls": "x"}),
+        chunk({"tool_calls": [1]}),
+        calls({"function": 3}),
+        event({"choices": [{"index": "x", "delta": [], "finish_reason": 4}]}),
+        event({**NAMES, "choices": [{"delta": None, "finish_reason": "stop"}]}),
+    ]
+)
 def test_what_is_no_chunk_passes(junk: bytes) -> None:
     out, stream = folded(junk, DONE)
     assert payloads(out) == payloads(junk)

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.core.response.received import Received
 from proxy.core.response.stream import StreamFold
-from tests.examples import chosen
+from tests.examples import chosen, for_every
 from tests.growth import assert_linear
 
 WORDS = ["The ", "proxy ", "counts ", "what ", "it ", "has ", "received, ", "and ", "nothing ", "else. "]
@@ -74,7 +74,7 @@ def test_text_is_counted_and_not_its_frame(shape: object, count: int, cut: int) 
     assert fold.outcome().tokens == pytest.approx(1.2 * count, rel=0.35, abs=2)
 
 
-@pytest.mark.parametrize("shape", DIALECTS, ids=lambda shape: shape.__name__)
+@for_every(DIALECTS)
 def test_one_large_event_counts_as_its_text(shape: object) -> None:
     fold = StreamFold()
     fold.feed(events(shape, ["".join(WORDS) * 300]))

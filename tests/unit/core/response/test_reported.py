@@ -3,11 +3,10 @@
 import json
 import math
 
-import pytest
-
 from proxy.core.response.body_fold import BodyFold
 from proxy.core.response.reported import NOTHING_REPORTED, Reported, reported_in
 from proxy.core.response.stream import StreamFold
+from tests.examples import for_every
 
 RESPONSE = {
     "service_tier": "priority",
@@ -42,7 +41,7 @@ def test_images_sound_and_money() -> None:
     assert reported_in({"usage": {"cost": 0.25}}) == Reported(usd=0.25)
 
 
-@pytest.mark.parametrize("odd", [-1, math.nan, math.inf, "1", True, None, 1e300, [1]])
+@for_every([-1, math.nan, math.inf, "1", True, None, 1e300, [1]])
 def test_what_makes_no_sense_is_nothing(odd: object) -> None:
     usage = {"seconds": odd, "cost": odd, "num_search_queries": odd, "server_tool_use": {"web_search_requests": odd}}
     assert reported_in({"usage": usage, "service_tier": odd if not isinstance(odd, str) else None}) == NOTHING_REPORTED

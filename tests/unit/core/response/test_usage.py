@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from proxy.core.response.outcome import AnswerFacts
 from proxy.core.response.usage import Usage, usage_of
+from tests.examples import for_every
 
 REPORTS = {
     "openai chat": (
@@ -202,7 +203,7 @@ REPORTS = {
 }
 
 
-@pytest.mark.parametrize("name", REPORTS)
+@for_every(REPORTS)
 def test_dialect(name):
     report, expected = REPORTS[name]
     assert usage_of(report) == expected
@@ -252,7 +253,7 @@ def test_writes_of_no_stated_life_count_as_those_of_the_shorter_one():
     assert usage_of(split) == Usage(10, 0, write_5m=5, write_1h=4)
 
 
-@pytest.mark.parametrize("bad", [-5, "12", 1.5, None, [], {}, True, float("nan"), float("inf"), 10**30])
+@for_every([-5, "12", 1.5, None, [], {}, True, float("nan"), float("inf"), 10**30])
 def test_what_is_no_count_is_none(bad):
     usage = usage_of({"prompt_tokens": bad, "completion_tokens": bad, "prompt_tokens_details": {"cached_tokens": bad}})
     assert usage == Usage(0, 0)

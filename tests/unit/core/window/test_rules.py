@@ -1,11 +1,14 @@
 """Whose requests have which capability profile."""
 
+from itertools import product
+
 import pytest
 
 from proxy.core.window.built_in import BUILT_IN
 from proxy.core.window.profile import CapabilityProfile
 from proxy.core.window.rules import WindowRules
 from proxy.errors import Forbidden
+from tests.examples import for_every
 
 
 def _name(profile: CapabilityProfile | None) -> str:
@@ -47,8 +50,7 @@ def test_a_client_may_name_the_profile_that_it_has_anyway() -> None:
     assert _name(WindowRules(BUILT_IN, "chat").profile_for("m", "", "", "chat")) == "chat"
 
 
-@pytest.mark.parametrize("allowed", [(), ("edit",), ("edit", "unknown")])
-@pytest.mark.parametrize("wished", ["completion", "unknown", " ", "*", "x" * 10_000, "\udc80"])
+@for_every(product([(), ("edit",), ("edit", "unknown")], ["completion", "unknown", " ", "*", "x" * 10_000, "\udc80"]))
 def test_a_name_that_is_not_the_clients_to_choose_is_refused_alike_whether_it_exists_or_not(
     allowed: tuple[str, ...], wished: str
 ) -> None:

@@ -1,9 +1,8 @@
 """In which steps the oldest messages of a conversation may be left out."""
 
-import pytest
-
 from proxy.core.window.trimming import kept
 from proxy.core.window.turns import Spoken, Steps, steps_of
+from tests.examples import for_every
 
 
 def spoken(notation: str) -> list[Spoken]:
@@ -22,8 +21,7 @@ def rests(notation: str) -> list[str]:
     return [" ".join(words[i] for i in kept(cut, steps, len(words))) for cut in range(len(steps.tokens_before))]
 
 
-@pytest.mark.parametrize(
-    ("talk", "after"),
+@for_every(
     [
         ("u", ["u"]),
         ("u a u", ["u a u", "u"]),
@@ -35,7 +33,7 @@ def rests(notation: str) -> list[str]:
         ("c1 r1 c2 r2", ["c1 r1 c2 r2", "c2 r2"]),
         ("u c1 s r1 a u", ["u c1 s r1 a u", "u a u", "u"]),
         ("r9 a u", ["r9 a u", "u"]),
-    ],
+    ]
 )
 def test_groups_go_one_by_one_and_a_turn_of_a_user_with_its_last_group(talk: str, after: list[str]) -> None:
     assert rests(talk) == after

@@ -1,13 +1,12 @@
 """What a typed reader says becomes an error of ours, also where it says it in other words one day."""
 
 import msgspec
-import pytest
 
 from proxy.core.wire.refusals import refused, unknown_field
+from tests.examples import for_every
 
 
-@pytest.mark.parametrize(
-    ("said", "message", "param", "code"),
+@for_every(
     [
         (
             "Expected `str`, got `int` - at `$.a[0].b`",
@@ -42,7 +41,7 @@ from proxy.core.wire.refusals import refused, unknown_field
         ("Invalid enum value 'SECRET' - at `$.b.a`", "'form.b.a' must be one of p, q", "form.b.a", "invalid_value"),
         ("It is `SECRET`", "'form' cannot be read", "form", "invalid_value"),
         ("It is `SECRET` - at `$.a`", "'form.a' cannot be read", "form.a", "invalid_value"),
-    ],
+    ]
 )
 def test_each_sentence_of_the_reader_has_its_error(said: str, message: str, param: str, code: str) -> None:
     error = refused(msgspec.ValidationError(said), "form", {"a": ("p", "q")})

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from proxy.core.wire.scan import PIECE_BYTES
 from proxy.core.wire.separators import counted, has_more_commas, names_in
-from tests.examples import sampled
+from tests.examples import for_every, sampled
 from tests.growth import assert_linear
 
 texts = st.text(st.sampled_from('",\\{}[]:é a'), max_size=8)
@@ -75,7 +75,7 @@ def test_plain_names_are_all_counted(value: object) -> None:
     assert names_in(json.dumps([value]).encode()) == names_of(value)
 
 
-@pytest.mark.parametrize("before", range(PIECE_BYTES - 12, PIECE_BYTES + 4))
+@for_every(range(PIECE_BYTES - 12, PIECE_BYTES + 4))
 def test_names_between_two_pieces_count_once(before: int) -> None:
     raw = json.dumps({"x" * before: ":", "b": 'c":', "d": ['":'], "e": {}}).encode()
     assert names_in(raw) == 4

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import orjson
 import pytest
@@ -17,6 +18,7 @@ from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import CircuitOpen, ProxyError, UpstreamError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.ports import Deployment, Principal
 from proxy.testing import ModelList, RewritingPlanner, make_deployment
+from tests.examples import for_every
 from tests.unit.engine.parts import DONE, JSON, ROLE, WORD, Bench, MemoryClient, Script, answers, chat_body
 
 BODY = orjson.dumps({"choices": [{"finish_reason": "stop"}], "usage": {"prompt_tokens": 4, "completion_tokens": 1}})
@@ -65,8 +67,7 @@ def ids(bench: Bench) -> list[str]:
     return [call.deployment.id for call in bench.upstream.calls]
 
 
-@pytest.mark.parametrize(
-    ("trouble", "kind"),
+@for_every(
     [
         (lambda: busy(429), "rate-limited"),
         (lambda: busy(500), "server-error"),
@@ -76,7 +77,7 @@ def ids(bench: Bench) -> list[str]:
         (lambda: UpstreamTimeout("silent"), "timeout"),
         (lambda: UpstreamRejected("busy", status=503, error_type="server_error"), "server-error"),
         (lambda: answers(UpstreamUnavailable("cut")), "unavailable"),
-    ],
+    ]
 )
 def test_what_reached_nobody_is_tried_again(trouble: Callable[[], Script | ProxyError], kind: str) -> None:
     bench = Bench(trouble(), trouble(), ok(), retries=QUICK)
@@ -97,8 +98,7 @@ def test_the_last_failure_is_the_answer() -> None:
     assert (exchange.ending, exchange.answer.status, exchange.attempts) == (ExchangeOutcome.REJECTED, 429, 3)
 
 
-@pytest.mark.parametrize(
-    "trouble",
+@for_every(
     [
         lambda: busy(400),
         lambda: busy(401),
@@ -109,7 +109,7 @@ def test_the_last_failure_is_the_answer() -> None:
         lambda: busy(429, retry_after="2.5"),
         lambda: busy(503, retry_after="Fri, 31 Dec 2999 23:59:59 GMT"),
         lambda: UpstreamError("a bug"),
-    ],
+    ]
 )
 def test_what_would_end_alike_is_not_tried_again(trouble: Callable[[], Script | ProxyError]) -> None:
     bench = Bench(trouble(), retries=QUICK)
@@ -326,8 +326,7 @@ def test_other_paths_are_tried_again_where_that_does_no_harm(method: str, path: 
     assert len(bench.upstream.calls) == calls
 
 
-@pytest.mark.parametrize(
-    ("headers", "expected"),
+@for_every(
     [
         ([("retry-after", "7")], 7.0),
         ([("retry-after", "0.5")], 0.5),
@@ -338,7 +337,7 @@ def test_other_paths_are_tried_again_where_that_does_no_harm(method: str, path: 
         ([("retry-after", "nan")], None),
         ([("retry-after", "1e99")], 1e6),
         ([], None),
-    ],
+    ]
 )
 def test_when_an_upstream_wants_to_be_asked_again(headers: list[tuple[str, str]], expected: float | None) -> None:
     assert retry_after_s(headers) == expected
@@ -354,8 +353,9 @@ AGAIN = [*JSON, ("x-stainless-retry-count", "1")]
 AI_SDK = [*JSON, ("user-agent", "ai/6.0.1 ai-sdk/provider-utils/4.0.1")]
 
 
-@pytest.mark.parametrize("headers", [SDK, AGAIN, AI_SDK])
-@pytest.mark.parametrize("trouble", [lambda: busy(429, retry_after="1"), busy, lambda: UpstreamUnavailable("gone")])
+@for_every(
+    product([SDK, AGAIN, AI_SDK], [lambda: busy(429, retry_after="1"), busy, lambda: UpstreamUnavailable("gone")])
+)
 def test_a_client_that_repeats_its_calls_gets_no_retries_of_ours(
     headers: list[tuple[str, str]], trouble: Callable[[], Script | ProxyError]
 ) -> None:

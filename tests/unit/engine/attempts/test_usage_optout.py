@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 import orjson
 import pytest
@@ -11,6 +12,7 @@ from proxy.engine.attempts.retry_body import OurEdit
 from proxy.engine.attempts.usage_optout import UsageOptOut
 from proxy.errors import UpstreamRejected
 from proxy.testing import ModelList, RewritingPlanner, make_deployment
+from tests.examples import for_every
 from tests.unit.engine.parts import DONE, JSON, ROLE, SSE, WORD, Bench, MemoryClient, Script, answers, chat_body
 
 UNKNOWN = b'{"detail": [{"loc": ["body", "stream_options"], "msg": "Extra inputs are not permitted"}]}'
@@ -77,18 +79,19 @@ def test_other_statuses_do_not_blame_stream_options(status: int) -> None:
     assert len(bench.upstream.calls) == 1
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        {"message": "Unsupported value", "type": "invalid_request_error", "param": "temperature", "code": None},
-        {"message": "This model's maximum context length is 8", "param": None, "code": "context_length_exceeded"},
-        {"message": "max_tokens: 9 > 8, which is the maximum for this model", "type": "invalid_request_error"},
-        {"message": "messages.0.content: text must be non-empty", "type": "invalid_request_error"},
-        {"message": "Invalid value for `top_p`", "type": "BadRequestError", "param": None, "code": 400},
-        {"message": "Your credit balance is too low to access the Anthropic API.", "type": "invalid_request_error"},
-    ],
+@for_every(
+    product(
+        [
+            {"message": "Unsupported value", "type": "invalid_request_error", "param": "temperature", "code": None},
+            {"message": "This model's maximum context length is 8", "param": None, "code": "context_length_exceeded"},
+            {"message": "max_tokens: 9 > 8, which is the maximum for this model", "type": "invalid_request_error"},
+            {"message": "messages.0.content: text must be non-empty", "type": "invalid_request_error"},
+            {"message": "Invalid value for `top_p`", "type": "BadRequestError", "param": None, "code": 400},
+            {"message": "Your credit balance is too low to access the Anthropic API.", "type": "invalid_request_error"},
+        ],
+        [False, True],
+    )
 )
-@pytest.mark.parametrize("is_raised", [False, True])
 def test_a_refusal_that_is_about_something_else_is_not_called_again(error: dict[str, object], is_raised: bool) -> None:
     raised = UpstreamRejected(
         str(error["message"]),

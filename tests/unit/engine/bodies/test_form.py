@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from itertools import product
 
 import httpx
 import orjson
@@ -13,6 +14,7 @@ from proxy.engine.exchange import ExchangeOutcome
 from proxy.errors import InvalidRequest
 from proxy.ports import Principal
 from proxy.testing import ModelList, make_deployment
+from tests.examples import for_every
 from tests.unit.engine.parts import JSON, Bench, MemoryClient, answers
 
 SOUND = bytes(range(256)) * 40
@@ -36,8 +38,7 @@ def scanned(form: bytes, size: int | None = None) -> FormScan:
     return scan
 
 
-@pytest.mark.parametrize("form", [MODEL + FILE + END, FILE + MODEL + END, b"preamble\r\n" + FILE + MODEL + END])
-@pytest.mark.parametrize("size", [1, 2, 7, 64, None])
+@for_every(product([MODEL + FILE + END, FILE + MODEL + END, b"preamble\r\n" + FILE + MODEL + END], [1, 2, 7, 64, None]))
 def test_the_model_is_found_however_the_form_is_cut(form: bytes, size: int | None) -> None:
     scan = scanned(form, size)
     assert scan.model == "whisper"
@@ -64,8 +65,7 @@ def test_empty_parts_and_an_empty_model() -> None:
     assert scanned(FILE + END, 3).model is None
 
 
-@pytest.mark.parametrize(
-    "form",
+@for_every(
     [
         MODEL + FILE + part("model", b"other") + END,
         part("Model", b"x") + END,
@@ -83,7 +83,7 @@ def test_empty_parts_and_an_empty_model() -> None:
         part("model", b"x" * 5000) + END,
         b"--b0and more\r\n" + MODEL + END,
         b"--b0\r\n" + b"a: b\r\n" * 4000,
-    ],
+    ]
 )
 def test_what_two_readers_could_understand_differently_is_refused(form: bytes) -> None:
     for size in (1, None):
@@ -120,8 +120,7 @@ def two_models(*, limits: Limits | None = None) -> Bench:
     return Bench(answers(b'{"text":"hi"}', headers=JSON), models=models, limits=limits)
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("form", [MODEL + FILE + END, FILE + MODEL + END])
+@for_every(product([MODEL + FILE + END, FILE + MODEL + END], PATHS))
 def test_a_form_goes_to_its_models_deployment_under_its_name_there(form: bytes, path: str) -> None:
     bench = two_models()
     assert upload(form, bench, path).status == 200

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.examples import sampled
+from tests.examples import for_every, sampled
 from tests.growth import assert_linear
 from tests.symbols import make_indexer, symbols
 
@@ -119,7 +119,7 @@ GRAPHS = {
 }
 
 
-@pytest.mark.parametrize("name", GRAPHS)
+@for_every(GRAPHS)
 def test_a_family_finds_what_it_imports(name: str) -> None:
     files, expected = GRAPHS[name]
     wanted = {path: {f"src/shop/{end}" for end in ends} for path, ends in expected.items()}

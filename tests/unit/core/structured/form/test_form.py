@@ -13,6 +13,7 @@ from proxy.core.structured.form.form import StructuredForm, read_form, text_dige
 from proxy.core.structured.form.form_json import FormJson
 from proxy.core.structured.form.review import FormReview
 from proxy.errors import InvalidRequest
+from tests.examples import for_every
 
 DIGEST = "0123456789abcdef" * 4
 
@@ -114,8 +115,7 @@ def test_a_review_can_be_named_by_its_digest() -> None:
     assert read(review={"digest": DIGEST, "branch": None}).review == FormReview(DIGEST)
 
 
-@pytest.mark.parametrize(
-    ("fields", "param", "code"),
+@for_every(
     [
         ({"file": []}, "file", "unknown_field"),
         ({"files": [{"path": "a", "text": ""}]}, "files[0].text", "unknown_field"),
@@ -177,7 +177,7 @@ def test_a_review_can_be_named_by_its_digest() -> None:
         ({"assembly": "round"}, "assembly", "invalid_value"),
         ({"use_repo_map": "no"}, "use_repo_map", "invalid_type"),
         ({"legend": ["x"]}, "legend", "invalid_type"),
-    ],
+    ]
 )
 def test_a_mistake_names_its_field(fields: dict[str, Any], param: str, code: str) -> None:
     error = refused_fields(**fields)
@@ -209,8 +209,7 @@ def test_a_section_that_is_no_object_is_refused(raw: bytes) -> None:
     assert (refused(raw).param, refused(raw).code) == ("stratiform", "invalid_type")
 
 
-@pytest.mark.parametrize(
-    ("raw", "code"),
+@for_every(
     [
         (b'{"files":[', "invalid_json"),
         (b'{"session":"\xff"}', "invalid_json"),
@@ -220,14 +219,13 @@ def test_a_section_that_is_no_object_is_refused(raw: bytes) -> None:
         (b'{"files":[{"path":"\\ud800"}]}', "invalid_unicode"),
         (b'{"files":[{"path":"a","content":"\xff"}]}', "invalid_unicode"),
         (b'{"files":[{"path":"a","content":"\xed\xa0\x80"}]}', "invalid_unicode"),
-    ],
+    ]
 )
 def test_what_is_no_text_is_refused(raw: bytes, code: str) -> None:
     assert refused(raw).code == code
 
 
-@pytest.mark.parametrize(
-    ("raw", "param"),
+@for_every(
     [
         (b'{"session":"\\ud83d"}', ".session"),
         (b'{"files":[{"path":"a"},{"path":"b","content":"\xc3\xa9 \\uDE00"}]}', ".files[1].content"),
@@ -237,15 +235,14 @@ def test_what_is_no_text_is_refused(raw: bytes, code: str) -> None:
         (b'{"session":"\\ud83d","legend":"' + b"x" * (8 << 20) + b'"}', ""),
         (b'{"tree":["\\ud83d\\ude00"],"files":[{"path":"a","content":"x\\ud83d\xff"}]}', ""),
         (b'{"x":' + b"[" * 100_000 + b'"\\ud83d"' + b"]" * 100_000 + b"}", None),
-    ],
+    ]
 )
 def test_half_of_a_pair_is_found_where_it_stands(raw: bytes, param: str | None) -> None:
     error = refused(raw)
     assert param is None or (error.param, error.code) == (f"stratiform{param}", "invalid_unicode")
 
 
-@pytest.mark.parametrize(
-    "raw",
+@for_every(
     [
         b'{"session":"a","session":"b"}',
         b'{"files":[{"path":"a","path":"b"}]}',
@@ -255,7 +252,7 @@ def test_half_of_a_pair_is_found_where_it_stands(raw: bytes, param: str | None) 
         b'{"urls":[{"url":"u","content":"x","content":"y"}]}',
         b'{"review":{"log":"x","log":"y"}}',
         b'{"review":{"reverse_diffs":{"a":"x","a":"y"}}}',
-    ],
+    ]
 )
 def test_a_field_that_stands_twice_is_refused(raw: bytes) -> None:
     assert refused(raw).code == "duplicate_field"
@@ -268,7 +265,7 @@ def test_white_space_and_quotes_in_texts_are_no_second_field() -> None:
     assert [(file.path, file.text, file.is_selected) for file in form.context.files] == [("a", 'x ":\\": y', True)]
 
 
-@pytest.mark.parametrize("text", [":", ":x", '":', '\\":', ',":', ':":":', "a:", '{":'])
+@for_every([":", ":x", '":', '\\":', ',":', ':":":', "a:", '{":'])
 def test_colons_and_quotes_of_texts_are_no_second_field(text: str) -> None:
     fields = {"files": [{"path": "a", "content": text}], "session": text, "urls": [{"url": text, "content": text}]}
     for separators in ((",", ":"), (" , ", " : ")):

@@ -3,12 +3,13 @@
 import json
 import tracemalloc
 from contextlib import suppress
+from itertools import product
 
 import pytest
 
 from proxy.core.structured.form.form import read_form
 from proxy.errors import InvalidRequest
-from tests.examples import sampled
+from tests.examples import for_every, sampled
 from tests.growth import assert_linear
 
 MIB = 1 << 20
@@ -49,8 +50,7 @@ def test_long_lists_are_not_built(field: bytes, element: bytes) -> None:
     assert peak < MIB
 
 
-@pytest.mark.parametrize("opening", [b"[", b'{"a":', b'[{"a":'])
-@pytest.mark.parametrize("field", [b"files", b"tree", b"review", b"panels", b"x"])
+@for_every(product([b"files", b"tree", b"review", b"panels", b"x"], [b"[", b'{"a":', b'[{"a":']))
 def test_deep_nesting_is_refused(field: bytes, opening: bytes) -> None:
     with pytest.raises(InvalidRequest):
         read_form(b'{"' + field + b'":' + opening * 200_000)
@@ -88,9 +88,7 @@ def section_of(kind: str, size: int) -> bytes:
             return b'{"files":' + b"[" * size
 
 
-@pytest.mark.parametrize(
-    "kind", ["files", "equal files", "content", "surrogates", "unknown field", "review", "spaces", "nested"]
-)
+@for_every(["files", "equal files", "content", "surrogates", "unknown field", "review", "spaces", "nested"])
 def test_reading_is_linear(kind: str) -> None:
     def work(raw: bytes) -> None:
         with suppress(InvalidRequest):

@@ -9,6 +9,7 @@ from proxy.core.structured.form.live_form import detach_terms
 from proxy.core.structured.history.metas import DetachTerms, MessageMeta, Status
 from proxy.core.structured.panels.panel import OWN_KIND, Panel
 from proxy.errors import InvalidRequest
+from tests.examples import for_every
 
 
 def read(**fields: object) -> StructuredForm:
@@ -67,8 +68,7 @@ def test_the_minimums_are_the_client_s_where_it_sets_any(
     assert detach_terms(read(session="s", detach=wish).detach, default) == expected
 
 
-@pytest.mark.parametrize(
-    ("fields", "param", "code"),
+@for_every(
     [
         ({"panels": [{"id": "", "content": ""}]}, "panels[0].id", "invalid_value"),
         ({"panels": [{"id": "a" * 57, "content": ""}]}, "panels[0].id", "invalid_value"),
@@ -107,7 +107,7 @@ def test_the_minimums_are_the_client_s_where_it_sets_any(
         ({"detach": {"keep": 1}}, "detach.keep", "unknown_field"),
         ({"detach": "yes"}, "detach", "invalid_type"),
         ({"compaction": 1}, "compaction", "invalid_type"),
-    ],
+    ]
 )
 def test_a_mistake_is_refused_with_the_field_that_it_is_in(fields: dict[str, object], param: str, code: str) -> None:
     with pytest.raises(InvalidRequest) as found:

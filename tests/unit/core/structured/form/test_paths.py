@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from proxy.core.structured.form.paths import MOST_PATH_CHARS, clean_path, clean_paths, distinct_paths
 from proxy.errors import InvalidRequest
-from tests.examples import sampled
+from tests.examples import for_every, sampled
 from tests.growth import assert_linear
 
 
-@pytest.mark.parametrize(
-    ("path", "clean"),
+@for_every(
     [
         ("a.py", "a.py"),
         ("src\\app\\main.py", "src/app/main.py"),
@@ -34,15 +33,14 @@ from tests.growth import assert_linear
         ("C:a.py", "C:a.py"),
         (" a b .py ", " a b .py "),
         ("Großes/é.md", "Großes/é.md"),
-    ],
+    ]
 )
 def test_a_path_is_resolved_by_its_text_alone(path: str, clean: str) -> None:
     assert clean_path(path, "p") == clean
     assert clean_paths(["b", path], "p") == ("b", clean)
 
 
-@pytest.mark.parametrize(
-    ("path", "code"),
+@for_every(
     [
         ("", "invalid_path"),
         (".", "invalid_path"),
@@ -64,7 +62,7 @@ def test_a_path_is_resolved_by_its_text_alone(path: str, clean: str) -> None:
         ("a\u2028b", "invalid_path"),
         ("a\ud800b", "invalid_path"),
         ("a" * (MOST_PATH_CHARS + 1), "invalid_path"),
-    ],
+    ]
 )
 def test_a_path_that_names_no_file_of_the_client_is_refused(path: str, code: str) -> None:
     with pytest.raises(InvalidRequest):

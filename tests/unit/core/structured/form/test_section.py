@@ -4,10 +4,10 @@ import pytest
 
 from proxy.core.structured.form.section import Section, section_of, split
 from proxy.errors import InvalidRequest
+from tests.examples import for_every
 
 
-@pytest.mark.parametrize(
-    ("raw", "expected"),
+@for_every(
     [
         (b'{"files":[]}', Section(rest=b'{"files":[]}')),
         (b"{}", Section(rest=b"{}")),
@@ -17,7 +17,7 @@ from proxy.errors import InvalidRequest
         (b'{"window": {"profile":"chat"} }', Section(window=b'{"profile":"chat"}')),
         (b'{"prompts":null,"files":[1],"window":7}', Section(None, b"7", b'{"files":[1]}')),
         (b'{"prompts":null}', Section()),
-    ],
+    ]
 )
 def test_each_part_is_found(raw: bytes, expected: Section) -> None:
     assert split(raw) == expected

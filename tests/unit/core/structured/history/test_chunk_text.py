@@ -5,6 +5,7 @@ import pytest
 from proxy.core.structured.history.chunk_text import chunk_text
 from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.wire.json_body import Unreadable
+from tests.examples import for_every
 from tests.talk import Body, assistant, calling, result, said, system, text_part, user
 from tests.turn_notation import IMAGE, written
 
@@ -13,8 +14,7 @@ def text_of(*messages: Body) -> str:
     return chunk_text(Conversation.of(map(written, messages)))
 
 
-@pytest.mark.parametrize(
-    ("message", "text"),
+@for_every(
     [
         (user("a\nb\ud83d"), "[user]: a\nb\ud83d\n"),
         (user("a", name="bob"), "[user bob]: a\n"),
@@ -26,7 +26,7 @@ def text_of(*messages: Body) -> str:
         (assistant("a", reasoning_content="hm"), "[assistant]: a\n"),
         (assistant(None, reasoning_content="hm"), "[assistant]: \n"),
         (system("s"), ""),
-    ],
+    ]
 )
 def test_a_message_reads_as_its_role_and_texts(message: Body, text: str) -> None:
     assert text_of(message) == text
@@ -47,8 +47,7 @@ def test_a_call_reads_as_its_name_and_arguments(call: Body, text: str) -> None:
     assert text_of({"role": "assistant", "tool_calls": [call]}, result("1", "r")) == f"{text}\nr\n"
 
 
-@pytest.mark.parametrize(
-    "messages",
+@for_every(
     [
         [user([IMAGE])],
         [user([{"type": "input_audio"}])],
@@ -65,15 +64,14 @@ def test_a_call_reads_as_its_name_and_arguments(call: Body, text: str) -> None:
         [calling("1", "2"), result("1", "r")],
         [calling("1"), user("a"), result("1", "r")],
         [calling("1"), result("1", "r"), result("2", "r")],
-    ],
+    ]
 )
 def test_what_is_no_text_or_not_whole_cannot_be_frozen(messages: list[Body]) -> None:
     with pytest.raises(Unreadable):
         text_of(*messages)
 
 
-@pytest.mark.parametrize(
-    "call",
+@for_every(
     [
         {},
         {"function": "run"},
@@ -83,7 +81,7 @@ def test_what_is_no_text_or_not_whole_cannot_be_frozen(messages: list[Body]) -> 
         {"function": {"name": "a", "arguments": {"b": 1}}},
         {"custom": {"name": "a", "input": 5}},
         {"server": {"name": "a"}},
-    ],
+    ]
 )
 def test_a_call_of_no_known_form_cannot_be_frozen(call: Body) -> None:
     with pytest.raises(Unreadable):

@@ -11,6 +11,7 @@ from proxy.core.structured.history.metas import MessageMeta, Status
 from proxy.core.structured.history.rules import RuledHistory, ruled
 from proxy.core.structured.messages.conversation import Conversation
 from tests.compactions import TEXTS, compaction_of, messages_of, ruled_of, sent
+from tests.examples import for_every
 
 TALK = "u1 a1 u1 c1 r1 a1 u1 a1 u1"
 KNOWN = 8
@@ -43,7 +44,7 @@ LATER = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("later", "expected"), LATER)
+@for_every(LATER)
 def test_it_holds_while_the_conversation_begins_with_what_was_read(later: str, expected: str) -> None:
     assert sent(compacted(ruled_of(later), made(), TEXTS)) == expected
 

@@ -11,6 +11,7 @@ from proxy.core.structured.history.compaction_finding import (
     CompactionFinding,
     read_finding,
 )
+from tests.examples import for_every
 from tests.growth import assert_linear
 
 GOOD = '{"boundary": 3, "confidence": 0.8, "summary": "So far."}'
@@ -70,7 +71,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("answer", REFUSED.values(), ids=REFUSED.keys())
+@for_every(REFUSED.values())
 def test_any_other_answer_is_none(answer: str) -> None:
     assert read_finding(answer, 10) is None
 

@@ -17,6 +17,7 @@ from proxy.core.structured.history.compaction_proposal import (
 )
 from proxy.core.structured.history.compaction_terms import CompactionTerms
 from tests.compactions import CACHED, RULES, TEXTS, UNCACHED, ruled_of, sent, tokens
+from tests.examples import for_every
 
 LONG = "u1 a5 u1 a5 u1 a5 u1 a5 u1"
 """25,000 tokens, a little more than the least."""
@@ -78,7 +79,7 @@ OUTCOMES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "talk", "boundary", "confidence", "expected"), OUTCOMES)
+@for_every(OUTCOMES)
 def test_what_is_sent_behind_a_finding(name: str, talk: str, boundary: int, confidence: float, expected: str) -> None:
     assert sent(compacted(ruled_of(talk), compaction(talk, boundary, confidence), TEXTS)) == expected, name
 

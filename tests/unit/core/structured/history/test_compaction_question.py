@@ -10,6 +10,7 @@ from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.messages.turn import Turn
 from tests.compactions import TEXTS
 from tests.contexts import exchanges
+from tests.examples import for_every
 from tests.growth import assert_linear
 from tests.talk import assistant, calling, result, system, user
 
@@ -91,7 +92,7 @@ ODD = [b"1", b"null", b"{}", b'{"role":"user","content":{}}', b'{"role":"user","
        b'{"role":"assistant","tool_calls":[{"function":{"name":7}},{"function":1}]}']  # fmt: skip
 
 
-@pytest.mark.parametrize("raw", ODD)
+@for_every(ODD)
 def test_what_is_no_message_is_shown_without_a_text(raw: bytes) -> None:
     question = question_of([Turn.of(raw), Turn.of(b'{"role":"user","content":"a"}')], TEXTS, 500)
     first, second = shown(question)

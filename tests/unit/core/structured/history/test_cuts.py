@@ -3,12 +3,12 @@
 from typing import Any
 
 import orjson
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.structured.history.cuts import cuts
 from proxy.core.structured.messages.conversation import Conversation
+from tests.examples import for_every
 from tests.talk import assistant, calling, result, system, user
 
 
@@ -46,7 +46,7 @@ CUTS: list[tuple[str, list[dict[str, Any]], tuple[int, ...]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "messages", "expected"), CUTS)
+@for_every(CUTS)
 def test_where_a_conversation_may_be_cut(name: str, messages: list[dict[str, Any]], expected: tuple[int, ...]) -> None:
     assert places(*messages) == expected, name
 

@@ -8,13 +8,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from proxy.core.reasons import Edit
 from proxy.core.structured.history.freezing import frozen
 from proxy.core.structured.history.metas import DetachTerms, MessageMeta, Status
 from proxy.core.structured.history.rules import ruled
 from proxy.core.structured.messages.conversation import Conversation
+from tests.examples import for_every
 from tests.turn_notation import message, tokens_of, words, written
 
 TERMS = {"first": "25/5000/25/7500", "later": "10/5000/5/2000"}
@@ -44,7 +43,7 @@ def meta(word: str) -> tuple[int, MessageMeta]:
     return int(index), MessageMeta(Status(status), tl_dr)
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.says)
+@for_every(VECTORS)
 def test_which_messages_are_frozen_and_how_they_read(vector: Vector) -> None:
     given = words(vector.lines["given"])
     weights = {written(message(word)): tokens_of(word, int(vector.lines.get("tokens", "1"))) for word in given}

@@ -4,6 +4,7 @@ import pytest
 
 from proxy.core.structured.history.groups import Entry, entry_of, grouped, is_known
 from tests.contexts import conversation_of
+from tests.examples import for_every
 from tests.talk import Body, assistant, calling, result, said, system, user
 
 
@@ -18,8 +19,7 @@ def sizes(*messages: Body) -> list[int]:
 ODD = said("narrator", "x")
 
 
-@pytest.mark.parametrize(
-    ("messages", "found"),
+@for_every(
     [
         ([], []),
         ([user("a"), assistant("b"), user("c")], [1, 1, 1]),
@@ -30,7 +30,7 @@ ODD = said("narrator", "x")
         ([calling("1"), ODD, calling("2"), result("1", "r")], [4]),
         ([calling("1"), result("1", "r"), ODD, calling("2"), result("2", "r"), calling("3")], [5, 1]),
         ([ODD, user("a"), ODD], [1, 1, 1]),
-    ],
+    ]
 )
 def test_a_group_is_calls_results_and_what_stands_among_them(messages: list[Body], found: list[int]) -> None:
     assert sizes(*messages) == found

@@ -17,6 +17,7 @@ from proxy.core.structured.history.metas import MessageMeta, Status
 from proxy.core.structured.history.rules import ruled
 from proxy.core.structured.messages.conversation import Conversation
 from proxy.errors import InvalidRequest
+from tests.examples import for_every
 from tests.turn_notation import message, noted, words
 
 
@@ -66,7 +67,7 @@ def shown(found: Conversation) -> list[Any]:
     return [json.loads(turn.raw) for turn in found]
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.says)
+@for_every(VECTORS)
 def test_what_is_sent_and_what_each_rule_has_changed(vector: Vector) -> None:
     given = noted(vector.lines["given"])
     metas = dict(map(meta, vector.lines.get("metas", "").split()))

@@ -4,6 +4,7 @@ import pytest
 
 from proxy.core.structured.history.shape import Shape, Sort, shape_of
 from proxy.core.structured.messages.conversation import Conversation
+from tests.examples import for_every
 
 CALL = b'{"id":"1","type":"function","function":{"name":"run","arguments":"{}"}}'
 
@@ -13,8 +14,7 @@ def shaped(raw: bytes) -> Shape:
     return shape_of(turn)
 
 
-@pytest.mark.parametrize(
-    ("raw", "sort"),
+@for_every(
     [
         (b'{"role":"system","content":7}', Sort.SYSTEM),
         (b'{"role":"developer"}', Sort.SYSTEM),
@@ -25,14 +25,13 @@ def shaped(raw: bytes) -> Shape:
         (b'{"role":"assistant","tool_calls":[{"id":"\\ud83d"}]}', Sort.CALLS),
         (b'{"role":"tool","tool_call_id":"1","content":"a"}', Sort.RESULT),
         (b'{"role":"tool","tool_call_id":"1","content":[{"type":"text","text":"\\ud83d"}]}', Sort.RESULT),
-    ],
+    ]
 )
 def test_messages_of_the_chat_format_are_read(raw: bytes, sort: Sort) -> None:
     assert shaped(raw).sort is sort
 
 
-@pytest.mark.parametrize(
-    "raw",
+@for_every(
     [
         b"5",
         b"null",
@@ -63,7 +62,7 @@ def test_messages_of_the_chat_format_are_read(raw: bytes, sort: Sort) -> None:
         b'{"role":"assistant","tool_calls":[{"id":null}]}',
         b'{"role":"assistant","tool_calls":[' + CALL + b"," + CALL + b"]}",
         b'{"role":"assistant","tool_calls":[{"id":"a"},{"id":"\\u0061"}]}',
-    ],
+    ]
 )
 def test_what_is_of_no_known_form_is_not_trusted(raw: bytes) -> None:
     found = shaped(raw)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.messages.turn import Turn
 from tests.contexts import conversation_of
+from tests.examples import for_every
 from tests.talk import MARK, assistant, calling, result, system, text_part, user
 
 
@@ -46,7 +47,7 @@ def test_without_a_user_message_all_others_are_the_prompt(messages: list[dict[st
     assert len(found.prompt) == len(messages)
 
 
-@pytest.mark.parametrize("raw", [b"1", b"null", b'"user"', b"[]", b"{}", b'{"role":1}', b'{"role":{}}', b"{", b""])
+@for_every([b"1", b"null", b'"user"', b"[]", b"{}", b'{"role":1}', b'{"role":{}}', b"{", b""])
 def test_what_is_no_message_stays_where_it_is(raw: bytes) -> None:
     found = Conversation.of([b'{"role":"user"}', raw, b'{"role":"user"}'])
 

@@ -6,6 +6,7 @@ import pytest
 from proxy.core.providers import Dialect
 from proxy.core.structured.messages.markers import marked, marks_beside_messages, unmarked
 from proxy.core.wire.json_body import parse_members
+from tests.examples import for_every
 from tests.talk import MARK, Body, assistant, calling, result, system, text_part, tool, user
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:,x"}}
@@ -32,9 +33,8 @@ def test_a_marker_stands_on_the_last_part_that_may_carry_one(message: Body, expe
     assert with_mark(message) == expected
 
 
-@pytest.mark.parametrize(
-    "message",
-    [assistant("a"), calling("1"), user(""), user(" \n\t"), user("\u3000"), user([]), user(None), system("later"), {}],
+@for_every(
+    [assistant("a"), calling("1"), user(""), user(" \n\t"), user("\u3000"), user([]), user(None), system("later"), {}]
 )
 def test_no_marker_stands_where_none_is_read(message: Body) -> None:
     assert with_mark(message) is None
@@ -75,8 +75,7 @@ def test_the_clients_markers_are_taken_out_and_nothing_else() -> None:
     assert unmarked(quoted) == quoted
 
 
-@pytest.mark.parametrize(
-    ("body", "count"),
+@for_every(
     [
         ({}, 0),
         ({"tools": [tool("a"), tool("b", **MARK), tool("c", **MARK)]}, 2),
@@ -86,7 +85,7 @@ def test_the_clients_markers_are_taken_out_and_nothing_else() -> None:
         ({"tools": [7, "cache_control"]}, 0),
         ({"tools": {"cache_control": 1}}, 0),
         ({"messages": [user("q", **MARK)]}, 0),
-    ],
+    ]
 )
 def test_markers_on_tools_and_on_the_body_are_counted(body: Body, count: int) -> None:
     assert marks_beside_messages(parse_members(orjson.dumps(body))) == count

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from proxy.core.digest import digest
 from proxy.core.structured.panels.costs import MOST_GONE, EmittedPanel, PanelCosts, counted, prefix_length
+from tests.examples import for_every
 
 Lines = dict[str, str]
 
@@ -31,7 +32,7 @@ def numbers(written: str) -> dict[str, float]:
     return dict(zip(words[::2], map(float, words[1::2]), strict=True))
 
 
-@pytest.mark.parametrize(("rule", "lines"), VECTORS, ids=[rule for rule, _ in VECTORS])
+@for_every(VECTORS)
 def test_panels_cost_what_the_vector_says(rule: str, lines: Lines) -> None:
     tokens = numbers(lines.get("tokens", ""))
     hit_usd, miss_usd = map(float, lines.get("prices", "1 2").split())

@@ -13,6 +13,7 @@ from proxy.core.structured.panels.board import Board, refreshed
 from proxy.core.structured.panels.inlay import Inlay, SentTurns, inlay_of
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.progress import Progress
+from tests.examples import for_every
 from tests.panels import SHORT_S, START_S, TEXTS, message, notation, unchanged, wire
 from tests.talk import user
 
@@ -91,7 +92,7 @@ def of(*keys: str) -> list[Vector]:
     return [vector for vector in ALL if any(key in vector.lines for key in keys)]
 
 
-@pytest.mark.parametrize("vector", of("original", "chronological"), ids=lambda v: v.rule)
+@for_every(of("original", "chronological"))
 def test_what_is_sent_is_what_the_vector_says(vector: Vector) -> None:
     sent = play(vector)
     for order, inlay in sent.inlays.items():

@@ -1,10 +1,9 @@
 """Where the conversation stands, and where something may be put without parting a call from its results."""
 
-import pytest
-
 from proxy.core.structured.messages.turn import Turn
 from proxy.core.structured.panels.progress import Progress, message_digest
 from tests.contexts import conversation_of
+from tests.examples import for_every
 from tests.talk import MARK, Body, assistant, calling, result, system, text_part, user
 
 LOOP = [user("u"), calling("a", "b"), result("a", "x"), result("b", "y")]
@@ -19,8 +18,7 @@ def test_system_messages_do_not_count() -> None:
     assert progress(user("u")).digests == Progress.of(conversation_of(user("u"))).digests
 
 
-@pytest.mark.parametrize(
-    ("messages", "has_thinking", "now_at"),
+@for_every(
     [
         ([user("u")], False, 0),
         ([user("u"), assistant("a"), user("v")], False, 2),
@@ -33,7 +31,7 @@ def test_system_messages_do_not_count() -> None:
         ([user("u"), calling("a"), PARTS], False, 3),
         ([user("u"), calling("a"), PARTS], True, 0),
         ([result("a", "x"), PARTS, assistant("a")], False, 2),
-    ],
+    ]
 )
 def test_what_is_new_stands_here(messages: list[Body], has_thinking: bool, now_at: int) -> None:
     assert progress(*messages, has_thinking=has_thinking).now_at == now_at
@@ -65,8 +63,7 @@ def test_spaces_and_the_order_of_members_make_no_other_message() -> None:
     assert one == message_digest(Turn.of(b'{"content":"u","role":"user"}'))
 
 
-@pytest.mark.parametrize(
-    "other",
+@for_every(
     [
         b'{"role":"user","content":"u","name":"n"}',
         b'{"role":"assistant","content":"u"}',
@@ -79,7 +76,7 @@ def test_spaces_and_the_order_of_members_make_no_other_message() -> None:
         b'"u"',
         b"[",
         b"",
-    ],
+    ]
 )
 def test_what_says_something_else_is_another_message(other: bytes) -> None:
     assert message_digest(Turn.of(other)) != message_digest(Turn.of(b'{"role":"user","content":"u"}'))

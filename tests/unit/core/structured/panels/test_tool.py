@@ -1,6 +1,7 @@
 """The tool is declared once and for all, and a call of it is answered by what the conversation shows."""
 
 import json
+from itertools import product
 
 import pytest
 
@@ -8,6 +9,7 @@ from proxy.core.response.panel_calls import PANEL_TOOL
 from proxy.core.structured.panels.pairs import panel_text
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.tool import DECLARATION, EMPTY, UNKNOWN, names_tool, panel_answer, with_declaration
+from tests.examples import for_every
 
 PANELS = (Panel("todo", "todo", "Tasks", "[ ] a"), Panel("logs", "logs", "Logs", ""), Panel("chat", "own", "", "x"))
 
@@ -45,17 +47,18 @@ def test_tools_that_are_no_array_stay_as_they_are(tools: bytes) -> None:
     assert with_declaration(tools) is None
 
 
-@pytest.mark.parametrize(
-    "tool",
-    [
-        b'{"function":{"name":"dynamic_panel"}}',
-        b'{"type":"function","function":{"description":"x","name" : "dynamic\\u005fpanel"}}',
-        b'{"type":"custom","custom":{"name":"dynamic_panel"}}',
-        b'{"name":"dynamic_panel","input_schema":{}}',
-        b'{"function":{"name":"dynamic_panel","description":"\\ud800"}}',
-    ],
+@for_every(
+    product(
+        [
+            b'{"function":{"name":"dynamic_panel"}}',
+            b'{"type":"function","function":{"description":"x","name" : "dynamic\\u005fpanel"}}',
+            b'{"type":"custom","custom":{"name":"dynamic_panel"}}',
+            b'{"name":"dynamic_panel","input_schema":{}}',
+            b'{"function":{"name":"dynamic_panel","description":"\\ud800"}}',
+        ],
+        [b'{"function":{"name":"own"}}', b'"no tool"', b'{"function":3}', b"[]"],
+    )
 )
-@pytest.mark.parametrize("other", [b'{"function":{"name":"own"}}', b'"no tool"', b'{"function":3}', b"[]"])
 def test_a_tool_of_the_client_s_with_this_name_is_seen_however_it_is_written(tool: bytes, other: bytes) -> None:
     assert names_tool(b"[" + tool + b"]")
     assert names_tool(b"[" + other + b" , " + tool + b"]")

@@ -7,6 +7,7 @@ import pytest
 
 from proxy.core.layout.tiers import Tier
 from proxy.core.structured.placement.graph import first_tiers, mutual_clusters
+from tests.examples import for_every
 from tests.growth import assert_linear
 
 TEN = "a1 b1 c1 d1 e1 f1 g1 h1 i1 j1"
@@ -37,8 +38,7 @@ def tiers(found: Mapping[str, Tier]) -> str:
     return " ".join(f"{tier}:{paths}" for tier, paths in names.items())
 
 
-@pytest.mark.parametrize(
-    ("says", "paths", "references", "clusters"),
+@for_every(
     [
         ("no path, no cluster", "", "", []),
         ("a path without references is a cluster of its own", "ab", "", ["a", "b"]),
@@ -50,14 +50,13 @@ def tiers(found: Mapping[str, Tier]) -> str:
         ("a path that is not asked for connects nothing", "ac", "a-b b-c", ["a", "c"]),
         ("a ring is one cluster", "abc", "a-b b-c c-a", ["abc"]),
         ("the last edge joins two clusters", "abcd", "a-b c-d d-a", ["abcd"]),
-    ],
+    ]
 )
 def test_clusters(says: str, paths: str, references: str, clusters: list[str]) -> None:
     assert ["".join(found) for found in mutual_clusters(list(paths), edges(references))] == clusters, says
 
 
-@pytest.mark.parametrize(
-    ("says", "tokens", "references", "target", "expected"),
+@for_every(
     [
         ("nothing to place", "", "", 100, ""),
         ("the largest cluster is L1, the next L2, the next L3", "a30 b30 c40 d20", "a-b", 0, "L1:ab L2:c L3:d"),
@@ -79,8 +78,8 @@ def test_clusters(says: str, paths: str, references: str, clusters: list[str]) -
         ("no clusters and no sizes: shares, whatever the target", "a0 b0 c0 d0 e0", "a>e", 100, "L1:e L2:a L3:bcd"),
         ("references from paths that are not placed count", "a1 b1 c1 d1 e1", "x>c y>c x>b", 0, "L1:c L2:b L3:ade"),
         ("a reference to itself does not count", "a1 b1 c1 d1 e1", "c>c d>e", 0, "L1:e L2:a L3:bcd"),
-    ],
-)  # fmt: skip
+    ]
+)
 def test_first_tiers(says: str, tokens: str, references: str, target: int, expected: str) -> None:
     assert tiers(first_tiers(sizes(tokens), edges(references), target)) == expected, says
 

@@ -15,6 +15,7 @@ from proxy.core.structured.panels.costs import PanelCost, PanelCosts
 from proxy.core.structured.panels.placing import PanelMemory, Place
 from proxy.core.structured.session.live_blobs import MOST_BYTES, VERSION, Part, packed, unpacked
 from proxy.core.structured.session.live_state import LiveState
+from tests.examples import for_every
 from tests.live_states import STATES
 
 D = b"d" * 16
@@ -108,7 +109,7 @@ ILL: Mapping[str, tuple[Part, list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", ILL)
+@for_every(ILL)
 def test_what_does_not_fit_says_nothing(name: str) -> None:
     part, members = ILL[name]
     assert unpacked({part: msgspec.msgpack.encode([VERSION, *members])}) == NOTHING
