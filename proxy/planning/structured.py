@@ -32,6 +32,8 @@ from proxy.ports import Deployment, Principal
 
 _BYTES_PER_FILE = 2_000
 """About what the index takes for a file that it knows, in bytes of other reading."""
+_BYTES_PER_PANEL = 20_000
+"""About what it takes to place and write a panel, however short it is, in bytes of other reading."""
 
 
 class AssemblyWatch(Protocol):
@@ -108,7 +110,7 @@ class StructuredChats:
         context, board = assembler.context(resolved, symbols, keeps_state=keeps_state), session.board
         # A short body may name long texts, and a first request thousands of files: to read them here would hold up
         # every other client.
-        size = max(size, resolved.chars, session.tracker.unknown_chars(context))
+        size = max(size, resolved.chars, session.tracker.unknown_chars(context)) + _BYTES_PER_PANEL * len(form.panels)
         made = await self._aside.run_large(size, partial(assembler.assembled, resolved, context, now))
         assembler.remember(resolved, made, keeps_state=keeps_state)
         if keeps_state:
@@ -170,7 +172,7 @@ class StructuredChats:
     async def arrange(self, chat: AssembledChat, deployment: Deployment, mode: Mode) -> Arrangement:
         """How the request is planned for this deployment."""
         placement = self.assembler.arranger.place(chat, deployment.profile)
-        arranged = await self._aside.run_large(len(chat.body), self._arranging(chat, placement, deployment, mode))
+        arranged = await self._aside.run_large(_size(chat), self._arranging(chat, placement, deployment, mode))
         if self._sessions is not None:
             arranged = replace(arranged, counted=partial(self._counted, self._sessions, chat, arranged.counted))
         if self._watch is not None:
@@ -209,8 +211,13 @@ class StructuredChats:
             max_output_tokens=most_output,
         )
         measure = Measure.of(sessions.counter.fork())
-        return await self._aside.run_large(len(chat.body), lambda: arranging().breakdown(placement, measure, about))
+        return await self._aside.run_large(_size(chat), lambda: arranging().breakdown(placement, measure, about))
 
     def close(self) -> None:
         """End the threads, once their work is done."""
         self._indexing.close()
+
+
+def _size(chat: AssembledChat) -> int:
+    """How much there is to arrange, in bytes of reading."""
+    return len(chat.body) + _BYTES_PER_PANEL * len(chat.dialogue.panels)

@@ -1,7 +1,8 @@
 """Structured context beside the event loop: what is slow runs in a thread, and what fails costs its own part only."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from threading import current_thread, main_thread
 from typing import Any
 
 import orjson
@@ -125,6 +126,28 @@ def test_large_contents_are_assembled_alike() -> None:
     chat = assemble(chats(Watch(), Names()), {"files": large})
 
     assert chat.body.count(b"x = 1\\n") == 200_000
+
+
+@pytest.mark.parametrize(("count", "is_beside"), [(8, False), (500, True)])
+def test_many_panels_are_assembled_and_arranged_beside_the_event_loop_however_short_they_are(
+    count: int, is_beside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = chats(Watch())
+    is_main: list[bool] = []
+
+    def noted(work: Callable[..., Any]) -> Callable[..., Any]:
+        def note(*arguments: Any) -> Any:
+            is_main.append(current_thread() is main_thread())
+            return work(*arguments)
+
+        return note
+
+    monkeypatch.setattr(subject.assembler, "assembled", noted(subject.assembler.assembled))
+    monkeypatch.setattr(subject.assembler.arranger, "arrange", noted(subject.assembler.arranger.arrange))
+    chat = assemble(subject, {"panels": [{"id": f"p{n}", "content": "1"} for n in range(count)]})
+    asyncio.run(subject.arrange(chat, make_deployment(profile=ANTHROPIC), Mode.TIER))
+
+    assert is_main == [not is_beside] * 2
 
 
 def test_what_becomes_of_requests_is_told() -> None:
