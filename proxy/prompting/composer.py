@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from proxy.aside import Aside
 from proxy.core.digest import digest
@@ -31,6 +31,7 @@ from proxy.errors import InvalidRequest, PromptInvalid, ProxyError
 from proxy.ports import Principal
 from proxy.prompting.compositions import Compositions
 from proxy.prompting.rules import Rules, Whose
+from proxy.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from proxy.prompting.snapshot import Snapshot
@@ -47,28 +48,15 @@ _MISTAKES: Mapping[str, str] = {
 """What is worth a warning; a condition that does not hold is not."""
 
 
-class ComposeWatch(Protocol):
-    """Hears what becomes of composing."""
-
-    def composed(self, outcome: str) -> None:
-        """A request was composed: ``composed``, ``failed`` (and sent without prompts) or ``refused``."""
-
-    def prompt_skipped(self, reason: str) -> None:
-        """A prompt was left out of a composition for a mistake: ``bad_condition`` or ``render_error``."""
-
-    def prompt_changed(self, prompt: str) -> None:
-        """A prompt in the system text is another one than in the conversation's request before."""
-
-
 class Composer:
     """Implements ``engine.ports.Composer``."""
 
-    def __init__(self, rules: Rules, snapshot: "Callable[[], Snapshot]", watch: ComposeWatch, aside: Aside) -> None:
+    def __init__(self, rules: Rules, snapshot: "Callable[[], Snapshot]", metrics: Metrics, aside: Aside) -> None:
         """``rules`` hold for all requests that begin until a reload puts others in their place. ``snapshot`` gives the
         prompts that are in force; it is asked where the rules may compose any."""
         self.rules = rules
         self._snapshot = snapshot
-        self._watch = watch
+        self._metrics = metrics
         self._aside = aside
         self._compositions = Compositions(aside, self._made)
         self._steadiness = Steadiness()
@@ -88,7 +76,7 @@ class Composer:
         except Exception as error:  # noqa: BLE001 - a surprise ends as the configuration says for every failure
             self._failed(terms, error)
             return plain
-        self._watch.composed("composed")
+        self._metrics.composed("composed")
         is_required = terms.on_failure is OnFailure.REFUSE
         return replace(plain, body=body, inset=found, version=version, is_required=is_required)
 
@@ -144,7 +132,7 @@ class Composer:
         for prompt, reason in composition.skipped.items():
             if reason not in _MISTAKES:
                 continue
-            self._watch.prompt_skipped(reason)
+            self._metrics.prompt_skipped(reason)
             if prompt not in extras:
                 self._warn(f"{reason}:{prompt}", "prompt %r is left out of requests: %s", prompt, _MISTAKES[reason])
 
@@ -152,7 +140,7 @@ class Composer:
         """Report the prompts that break caches. ``own`` are the ids of the operator's: names that clients choose are
         neither labels nor logged, and they may be of the conversation's request before."""
         for name in seen.changed:
-            self._watch.prompt_changed(name if name in own else "extra")
+            self._metrics.prompt_changed(name if name in own else "extra")
         for name in seen.volatile:
             if name in own:
                 self._warn(
@@ -178,9 +166,9 @@ class Composer:
         elif not isinstance(error, (PromptFailure, Unreadable)):
             _log.error("prompts cannot be composed: %s", place_of(error))
         if terms.on_failure is OnFailure.SEND_WITHOUT and not is_client:
-            self._watch.composed("failed")
+            self._metrics.composed("failed")
             return
-        self._watch.composed("refused")
+        self._metrics.composed("refused")
         if isinstance(error, PromptFailure) and is_client:
             raise InvalidRequest(str(error), param="stratiform.prompts", code="prompt_invalid") from error
         if isinstance(error, Unreadable):

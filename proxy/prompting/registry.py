@@ -8,11 +8,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from typing import Protocol
 
 from proxy.prompting.files import PromptFileError
 from proxy.prompting.snapshot import Snapshot
 from proxy.prompting.sources import Sources
+from proxy.telemetry.metrics import Metrics
 
 _MOST_NAMED = 10
 
@@ -27,27 +27,17 @@ class Reloaded(StrEnum):
     BROKEN = "broken"
 
 
-class Watch(Protocol):
-    """Hears what becomes of the prompts; it may be told in another thread."""
-
-    def prompt_set(self, version: str) -> None:
-        """The prompts in force have this version."""
-
-    def prompts_reloaded(self, outcome: str) -> None:
-        """Files have changed (``Reloaded``)."""
-
-
 class Registry:
     """The prompts in force, which are its ``snapshot``."""
 
-    def __init__(self, sources: Sources, watch: Watch) -> None:
+    def __init__(self, sources: Sources, metrics: Metrics) -> None:
         """Reads what the sources hold now. Raises PromptFileError."""
         self._sources = sources
         self._held = sources.read(sources.states(), {})
         self._mistake = ""
-        self._watch = watch
+        self._metrics = metrics
         self.snapshot = sources.composed(self._held)
-        watch.prompt_set(self.snapshot.version)
+        metrics.prompt_set(self.snapshot.version)
 
     async def watch(self, look_s: float, wait: Callable[[float], Awaitable[None]]) -> None:
         """Look again and again, with a pause of so many seconds before each time. It ends with its task."""
@@ -79,13 +69,13 @@ class Registry:
             return
         self._mistake = str(error)
         _log.error("the prompts are not reloaded, version %s stays in force: %s", self.snapshot.version, error)
-        self._watch.prompts_reloaded(Reloaded.BROKEN)
+        self._metrics.prompts_reloaded(Reloaded.BROKEN)
 
     def _take_over(self, snapshot: Snapshot) -> None:
         before, self.snapshot = self.snapshot, snapshot
         if before.version == snapshot.version:
             _log.info("the prompts were read again, and say what they said (version %s)", snapshot.version)
-            self._watch.prompts_reloaded(Reloaded.UNCHANGED)
+            self._metrics.prompts_reloaded(Reloaded.UNCHANGED)
             return
         _log.warning(
             "the prompts have changed from version %s to %s (%s): each session that uses one of them misses its cache "
@@ -94,8 +84,8 @@ class Registry:
             snapshot.version,
             _named(changed_ids(before, snapshot)),
         )
-        self._watch.prompt_set(snapshot.version)
-        self._watch.prompts_reloaded(Reloaded.CHANGED)
+        self._metrics.prompt_set(snapshot.version)
+        self._metrics.prompts_reloaded(Reloaded.CHANGED)
 
 
 def changed_ids(before: Snapshot, after: Snapshot) -> list[str]:
