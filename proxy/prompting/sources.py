@@ -27,14 +27,10 @@ class Sources:
     fragments: Mapping[str, Fragment] | None = None
 
     @classmethod
-    def of(
-        cls, folders: Sequence[Path], *, is_shipped: bool = True, manager: pluggy.PluginManager | None = None
-    ) -> "Sources":
+    def of(cls, folders: Sequence[Path], *, manager: pluggy.PluginManager, is_shipped: bool = True) -> "Sources":
         """The sources of a configuration. ``is_shipped``: with the prompts that come along, in front of the others.
         Raises PromptFileError where a plugin registers what is no prompt or no fragment."""
         places = (SHIPPED, *folders) if is_shipped else tuple(folders)
-        if manager is None:
-            return cls(places)
         return cls(places, tuple(_registered(manager)), registered_fragments(manager))
 
     def states(self) -> States:

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import Condition, Prompt, Variable
-from proxy.prompting.files import MOST_BYTES, PromptFileError, markdown_files, read_file, read_prompt
+from proxy.prompting.files import MOST_BYTES, SHIPPED, PromptFileError, markdown_files, read_file, read_prompt
 from proxy.prompting.sources import Sources
 from tests.examples import sampled
 
@@ -226,4 +226,4 @@ def test_a_folder_that_is_missing_or_too_deep_is_refused(tmp_path: Path) -> None
 
 
 def test_the_prompts_that_come_along_are_read() -> None:
-    assert "system_reminder" in {prompt.id for prompt in Sources.of([]).snapshot().prompts}
+    assert "system_reminder" in {prompt.id for prompt in Sources((SHIPPED,)).snapshot().prompts}

@@ -30,7 +30,7 @@ class Desk:
         self.told: list[str] = []
         self.versions: list[str] = []
         self.threads: set[int] = set()
-        self.registry = Registry(Sources.of([folder], is_shipped=False), self)
+        self.registry = Registry(Sources((folder,)), self)
 
     def prompts_reloaded(self, outcome: str) -> None:
         self.told.append(outcome)
@@ -65,7 +65,7 @@ def test_a_registry_opens_with_what_its_folders_hold(desk: Desk) -> None:
 def test_a_registry_does_not_open_where_a_file_is_broken(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("text")
     with pytest.raises(PromptFileError, match=r"a\.md: there is no front matter"):
-        Registry(Sources.of([tmp_path], is_shipped=False), Metrics())
+        Registry(Sources((tmp_path,)), Metrics())
 
 
 def test_a_changed_file_is_in_force_after_the_next_look(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:

@@ -49,23 +49,23 @@ def test_prompts_are_registered_by_folder_by_path_and_then_by_plugin(tmp_path: P
 
 def test_the_prompts_that_come_along_are_registered_first_or_not_at_all(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "mine", mine="1")
-    ids = [prompt.id for prompt in Sources.of([folder]).snapshot().prompts]
+    ids = [prompt.id for prompt in Sources.of([folder], manager=manager_of()).snapshot().prompts]
     assert "system_reminder" in ids
     assert ids[-1] == "mine"
-    assert [prompt.id for prompt in Sources.of([folder], is_shipped=False).snapshot().prompts] == ["mine"]
+    assert [prompt.id for prompt in Sources((folder,)).snapshot().prompts] == ["mine"]
 
 
 def test_an_id_of_a_prompt_that_comes_along_is_refused_with_both_files(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "mine", system_reminder="1")
     with pytest.raises(PromptFileError, match=r"mine/system_reminder\.md: .*prompts/system_reminder\.md; .*shipped"):
-        Sources.of([folder]).snapshot()
+        Sources.of([folder], manager=manager_of()).snapshot()
 
 
 def test_a_file_of_the_operators_may_not_stand_in_an_unknown_position(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "mine")
     (folder / "a.md").write_text("---\nposition: sytem\n---\ntext\n")
     with pytest.raises(PromptFileError, match=r"a\.md: position: must be one of"):
-        Sources.of([folder]).snapshot()
+        Sources.of([folder], manager=manager_of()).snapshot()
 
 
 @for_every(
@@ -86,7 +86,7 @@ def test_a_plugins_prompt_is_held_to_the_rules_of_files(prompt: object, why: str
 
 
 def test_files_that_are_known_are_not_read_again(tmp_path: Path) -> None:
-    sources = Sources.of([folder_of(tmp_path / "mine", a="1", b="2")], is_shipped=False)
+    sources = Sources((folder_of(tmp_path / "mine", a="1", b="2"),))
     states = sources.states()
     known = sources.read(states, {})
     for state in states:
@@ -98,6 +98,6 @@ def test_files_that_are_known_are_not_read_again(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_named_twice_is_read_once(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "mine", a="1")
-    sources = Sources.of([folder, folder], is_shipped=False)
+    sources = Sources((folder, folder))
     assert len(sources.states()) == 1
     assert [prompt.id for prompt in sources.snapshot().prompts] == ["a"]
