@@ -48,7 +48,7 @@ class FixedRules:
         return self.held
 
 
-_FLAKY = {"reserve", "settle", "release", "carry_out", "renew", "expire", "claim", "ping", "forget_entries"}
+_FLAKY = {"reserve", "settle", "carry_out", "renew", "expire", "claim", "ping", "forget_entries"}
 
 
 class Flaky(MemoryStore):
@@ -66,7 +66,6 @@ class Flaky(MemoryStore):
         if name not in (
             "reserve",
             "settle",
-            "release",
             "carry_out",
             "renew",
             "expire",

@@ -178,10 +178,11 @@ class StoreClient:
     async def release(self, exchange_id: str, team: str) -> None:
         """Give a reservation back, now or later."""
         self._leases.ended(team, exchange_id)
+        call = Release(exchange_id, team)
         try:
-            await self._ask("release", lambda: self._store.release(exchange_id, team, self._clock.now()))
+            await self._ask("release", lambda: self._store.carry_out(team, [call], self._clock.now()))
         except StoreError:
-            await self._put_off(Release(exchange_id, team))
+            await self._put_off(call)
 
     async def balance(self, team: str, charge: Charge) -> Balance | None:
         """The counter of a charge; None where the store gave no answer."""

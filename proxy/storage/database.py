@@ -20,7 +20,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -79,19 +79,9 @@ class _File:
 @dataclass(slots=True)
 class _Job:
     work: Work[Any]
-    loop: asyncio.AbstractEventLoop
     future: "asyncio.Future[Any]"
     result: Any = None
-    error: BaseException | None = field(default=None)
-
-    def deliver(self) -> None:
-        """Hand the result over if anybody still waits for it. Runs in the event loop."""
-        if self.future.done():
-            return
-        if self.error is None:
-            self.future.set_result(self.result)
-        else:
-            self.future.set_exception(self.error)
+    error: BaseException | None = None
 
 
 class Database:
@@ -133,8 +123,7 @@ class Database:
 
     async def write(self, work: Work[T]) -> T:
         """Run work in a transaction; its result, after the commit."""
-        loop = asyncio.get_running_loop()
-        job = _Job(work, loop, loop.create_future())
+        job = _Job(work, asyncio.get_running_loop().create_future())
         with self._closing:
             if self._is_closed:
                 raise StoreError("the store is closed")
@@ -241,14 +230,18 @@ def _let_go(connection: sqlite3.Connection) -> None:
 def _deliver(jobs: list[_Job]) -> None:
     by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
     for job in jobs:
-        by_loop.setdefault(job.loop, []).append(job)
+        by_loop.setdefault(job.future.get_loop(), []).append(job)
     for loop, theirs in by_loop.items():
-        try:
-            loop.call_soon_threadsafe(_deliver_all, theirs)
-        except RuntimeError:  # the loop is closed: nobody waits any more
-            continue
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(_hand_over, theirs)
 
 
-def _deliver_all(jobs: list[_Job]) -> None:
+def _hand_over(jobs: list[_Job]) -> None:
+    """Give the results to those who still wait for them. Runs in their event loop."""
     for job in jobs:
-        job.deliver()
+        if job.future.done():
+            continue
+        if job.error is None:
+            job.future.set_result(job.result)
+        else:
+            job.future.set_exception(job.error)

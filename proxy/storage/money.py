@@ -75,9 +75,9 @@ def reserve(connection: sqlite3.Connection, ask: Reserve, now: float) -> Granted
                 return Refused(charge, before)
             reserved, expected = before.reserved + charge.amount, before.expected + charge.expected
             balances.append(Balance(charge.account, before.spent, reserved, expected))
+        for charge in ask.charges:
+            _change(connection, ask.team, charge, now, reserved=charge.amount, expected=charge.expected)
         held = [_HeldCharge(charge.account, charge.amount, charge.expected, charge.keep_s) for charge in ask.charges]
-        for one in held:
-            _change(connection, ask.team, one, now, reserved=one.amount, expected=one.expected)
         row = (ask.exchange_id, _OPEN, ask.expires_at, _json(held), _json(ask.entry))
         connection.execute("INSERT INTO hold VALUES (?, ?, ?, ?, ?)", row)
         return Granted(balances, _epoch(connection))
@@ -94,7 +94,7 @@ def settle(connection: sqlite3.Connection, end: Settle, now: float) -> Sequence[
         connection.execute("DELETE FROM hold WHERE exchange_id = ?", (entry.exchange_id,))
     if _put(connection, entry, is_replaced=is_reserved):
         for charge in end.final:
-            _spend(connection, entry.team, charge, now)
+            _change(connection, entry.team, charge, now, spent=charge.amount)
     return [balance(connection, entry.team, charge) for charge in end.final]
 
 
@@ -163,7 +163,7 @@ def set_spent(connection: sqlite3.Connection, team: str, charge: Charge, now: fl
         "UPDATE counter SET spent = 0 WHERE team = ? AND account = ?",
         [(team, account) for account in (charge.account, *charge.within)],
     )
-    _spend(connection, team, charge, now)
+    _change(connection, team, charge, now, spent=charge.amount)
     return before
 
 
@@ -260,7 +260,7 @@ def _undo(connection: sqlite3.Connection, team: str, hold: _Hold, now: float) ->
 def _change(
     connection: sqlite3.Connection,
     team: str,
-    charge: _HeldCharge,
+    charge: Charge | _HeldCharge,
     now: float,
     *,
     spent: int = 0,
@@ -270,10 +270,6 @@ def _change(
     forget_at = None if charge.keep_s is None else now + charge.keep_s
     changes = {"spent": spent, "reserved": reserved, "expected": expected, "forget_at": forget_at}
     connection.execute(_CHANGE, {"team": team, "account": charge.account, **changes})
-
-
-def _spend(connection: sqlite3.Connection, team: str, charge: Charge, now: float) -> None:
-    _change(connection, team, _HeldCharge(charge.account, charge.amount, 0, charge.keep_s), now, spent=charge.amount)
 
 
 def _put(connection: sqlite3.Connection, entry: LedgerEntry, *, is_replaced: bool) -> bool:

@@ -135,15 +135,16 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A reservation that is to be given back."""
+    """A reservation that is to be given back, because its exchange was never sent upstream. It leaves no entry. Where
+    the exchange was settled or billed, nothing changes."""
 
     exchange_id: str
     team: str
 
 
 PutOff = Settle | Release | Reserve
-"""A call that the store gets later, because it did not answer. A reservation among them is for an exchange that was
-sent without one: it has no limits any more."""
+"""A call that may be put off until the store answers. A reservation among them is for an exchange that was sent without
+one: it has no limits any more."""
 
 SpendGroup = Literal["team", "key", "user", "model", "day"]
 GROUP_FIELDS: Mapping[SpendGroup, str] = {"team": "team", "key": "key_id", "user": "user", "model": "model"}
@@ -277,14 +278,9 @@ class MoneyStore(Protocol):
         returns."""
         ...
 
-    async def release(self, exchange_id: str, team: str, now: float) -> None:
-        """Give the reservation of an exchange back that was never sent upstream. It leaves no entry. Where the exchange
-        was settled or billed, nothing changes."""
-        ...
-
     async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
-        """Settle, release and reserve what was put off for one team, in one round trip. Where it raises, some of the
-        calls may have been carried out; a repetition does no harm."""
+        """Settle, release and reserve for one team what was put off, in one round trip, and without a look at limits.
+        Where it raises, some of the calls may have been carried out; a repetition does no harm."""
         ...
 
     async def renew(self, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:

@@ -58,7 +58,7 @@ _SCRIPTS: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(
         ("reserve", "renew", "expire", "balance", "claim", "entries", "forget_entries", "set_spent"), ("team",)
     ),
-    **dict.fromkeys(("settle", "release", "carry_out"), ("team", "ending")),
+    **dict.fromkeys(("settle", "carry_out"), ("team", "ending")),
     **dict.fromkeys(("put", "remove", "time"), ()),
     **dict.fromkeys(("state_load", "state_save"), ("state",)),
 }
@@ -110,10 +110,6 @@ class RedisStore:
             "settle", entry.team, entry.exchange_id, now, entry.at, _packed(entry), msgpack.encode(_charges(end.final))
         )
         return _balances((charge.account for charge in end.final), found)
-
-    async def release(self, exchange_id: str, team: str, now: float) -> None:
-        """Give a reservation back."""
-        await self._run("release", team, exchange_id, now)
 
     async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
         """Settle, release and reserve what was put off for one team."""

@@ -5,12 +5,10 @@ and a name may lead to another server after a failover.
 """
 
 import ssl
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from redis.asyncio import Redis, RedisCluster
-from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
@@ -31,25 +29,14 @@ _OF_ANOTHER_HOST = (62, 64)
 Client = Redis | RedisCluster
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a Redis is. ``url`` is redis:// or rediss:// (TLS); raises ValueError where it is neither.
+async def connected(url: str, connections: int, ca_file: Path | None) -> Client:
+    """A client of a server that takes what is written; ``connections`` is how many calls there will be at once. Raises
+    StoreError, OSError, and the errors of redis-py.
 
-    With TLS the server's certificate is checked, and that it is for the URL's host: by the system's authorities, and
-    those of ``ca_file``. ``connections`` is how many calls there will be at once.
+    The URL is redis:// or rediss:// (TLS). With TLS the server's certificate is checked, and that it is for the URL's
+    host: by the system's authorities, and those of ``ca_file``.
     """
-
-    url: str
-    connections: int
-    ca_file: Path | None = None
-
-    def __post_init__(self) -> None:
-        parse_url(self.url)
-
-
-async def connected(address: Address) -> Client:
-    """A client of a server that takes what is written. Raises StoreError, OSError, and the errors of redis-py."""
-    client = await _open(address)
+    client = await _open(url, connections, ca_file)
     try:
         await check_writing(client)
     except BaseException:
@@ -78,7 +65,7 @@ def said(error: Exception) -> str:
     return f"its certificate is refused: {refused.verify_message.removesuffix('.')}{advice}"
 
 
-async def _open(address: Address) -> Client:
+async def _open(url: str, connections: int, ca_file: Path | None) -> Client:
     """A client of the right kind. Raises StoreError where the server is too old."""
     options: dict[str, Any] = {
         "protocol": 2,
@@ -87,9 +74,9 @@ async def _open(address: Address) -> Client:
         "socket_connect_timeout": CONNECT_S,
         "client_name": "stratiform",
     }
-    if address.ca_file is not None:
-        options["ssl_ca_certs"] = str(address.ca_file)
-    single = Redis.from_url(address.url, **options)
+    if ca_file is not None:
+        options["ssl_ca_certs"] = str(ca_file)
+    single = Redis.from_url(url, **options)
     try:
         info: dict[str, Any] = await single.info()
         if int(str(info["redis_version"]).partition(".")[0]) < _OLDEST:
@@ -100,4 +87,4 @@ async def _open(address: Address) -> Client:
     if not info.get("cluster_enabled"):
         return single
     await single.aclose()
-    return RedisCluster.from_url(address.url, max_connections=2 * address.connections, **options)
+    return RedisCluster.from_url(url, max_connections=2 * connections, **options)

@@ -13,10 +13,12 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.connection import parse_url
 from redis.exceptions import (
     ClusterDownError,
     MovedError,
@@ -30,7 +32,7 @@ from redis.exceptions import ConnectionError as LineError
 
 from proxy.patience import Patience
 from proxy.ports import StoreError
-from proxy.storage.redis_connecting import CONNECT_S, PREFIX, SCHEMA, Address, Client, check_writing, connected, said
+from proxy.storage.redis_connecting import CONNECT_S, PREFIX, SCHEMA, Client, check_writing, connected, said
 from proxy.tasks import Tasks, drain, spawn
 
 __all__ = ["PREFIX", "SCHEMA", "Argument", "RedisLink", "Script"]
@@ -91,7 +93,8 @@ class RedisLink:
     """Connections to one Redis; raises ValueError where ``url`` is none of a Redis."""
 
     def __init__(self, url: str, timeout_s: float, ca_file: Path | None = None) -> None:
-        self._address = Address(url, _CONNECTIONS, ca_file)
+        parse_url(url)
+        self._open = partial(connected, url, _CONNECTIONS, ca_file)
         self._timeout_s = timeout_s
         self._patience = Patience(timeout_s)
         self._line: _Line | None = None
@@ -102,16 +105,9 @@ class RedisLink:
     async def run(self, script: Script, keys: Sequence[str], *arguments: Argument) -> Any:
         """Call a script: by its digest, in one round trip; with its text where the server does not know it yet."""
         try:
-            return await self._call("EVALSHA", script.digest, len(keys), *keys, *arguments)
+            return await self.command("EVALSHA", script.digest, len(keys), *keys, *arguments)
         except NoScriptError:
             return await self.command("EVAL", script.text, len(keys), *keys, *arguments)
-
-    async def command(self, *words: Argument) -> Any:
-        """Call one command."""
-        try:
-            return await self._call(*words)
-        except NoScriptError as error:
-            raise StoreError(f"Redis: {error}") from error
 
     async def ping(self) -> None:
         """Raises StoreError where the server does not take writes. The ping waits for no other call. It goes out on a
@@ -129,8 +125,9 @@ class RedisLink:
         if line is not None:
             await line.client.aclose()
 
-    async def _call(self, *words: Argument) -> Any:
-        """Raises StoreError, NoScriptError."""
+    async def command(self, *words: Argument) -> Any:
+        """Call one command. Raises StoreError; NoScriptError where it calls a script by a digest that the server does
+        not know."""
         node = self._node(words)
         if node.under_way >= _CONNECTIONS:
             call = _Waiting(words, asyncio.get_running_loop().create_future())
@@ -206,7 +203,7 @@ class RedisLink:
     async def _connected(self) -> _Line | Exception:
         """A new line, or what kept it from connecting: perhaps nobody waits for it any more."""
         try:
-            line = _Line(await Patience(CONNECT_S).wait_for(connected(self._address)))
+            line = _Line(await Patience(CONNECT_S).wait_for(self._open()))
         except (StoreError, TimeoutError, RedisError, RedisClusterException, OSError) as error:
             return error
         finally:

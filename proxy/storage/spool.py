@@ -22,7 +22,7 @@ from pathlib import Path
 
 from proxy.ports import StoreError
 from proxy.storage import spooled
-from proxy.storage.database import Database
+from proxy.storage.database import Database, T, Work
 from proxy.storage.migrations import SPOOL
 from proxy.storage.port import PutOff
 from proxy.storage.spooled import Row
@@ -81,25 +81,15 @@ class Spool:
         """The oldest calls whose number is higher than ``after``, with their numbers. Raises StoreError."""
         if not self.size or self._database is None:
             return ()
-        database = self._database
-        try:
-            rows = await database.write(spooled.behind(after, PAGE))
-        except DamagedFile as error:
-            await self._set_aside(database, error)
-            return ()
-        return await self._read(rows)
+        return await self._read(await self._done(self._database, spooled.behind(after, PAGE)) or ())
 
     async def forget(self, numbers: Sequence[int]) -> None:
         """Delete calls that the store has carried out. Raises StoreError."""
-        database = self._database
-        if not numbers or database is None:
+        if not numbers or self._database is None:
             return
-        try:
-            fewer = await database.write(spooled.forgetting(numbers))
-            self._bytes -= self._bytes * fewer // max(self.size, 1)  # calls are of much the same length
-            self.size -= fewer
-        except DamagedFile as error:
-            await self._set_aside(database, error)
+        fewer = await self._done(self._database, spooled.forgetting(numbers)) or 0
+        self._bytes -= self._bytes * fewer // max(self.size, 1)  # calls are of much the same length
+        self.size -= fewer
 
     async def rescue(self, calls: Sequence[PutOff]) -> tuple[Sequence[Path], Sequence[PutOff]]:
         """Write calls that the store does not take to any place that does, this spool first: the files in the refuges,
@@ -155,6 +145,14 @@ class Spool:
         self.size += added.rows
         self._bytes += added.bytes
         return True
+
+    async def _done(self, database: Database, work: Work[T]) -> T | None:
+        """What the work returns; None where the file is damaged, which is set aside then."""
+        try:
+            return await database.write(work)
+        except DamagedFile as error:
+            await self._set_aside(database, error)
+            return None
 
     async def _read(self, rows: Sequence[Row]) -> Sequence[tuple[int, PutOff]]:
         """Calls with their numbers. A row that cannot be read is logged and deleted."""

@@ -97,7 +97,6 @@ class SqliteStore:
 
     reserve = _method(money.reserve)
     settle = _method(money.settle)
-    release = _method(money.release)
     set_spent = _method(money.set_spent)
     claim = _method(money.claim)
     spend = _method(money.spend, reports=True)

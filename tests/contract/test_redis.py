@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proxy.ports import StoreError
-from proxy.storage.port import Balance, Charge, Granted, LedgerEntry, Reserve, Settle, TeamRecord
+from proxy.storage.port import Balance, Charge, Granted, LedgerEntry, Release, Reserve, Settle, TeamRecord
 from proxy.storage.redis import RedisStore
 from tests.contract.stores import redis_store
 from tests.examples import sampled
@@ -68,7 +68,7 @@ def test_a_server_that_hangs_fails_calls_in_time_and_takes_none_twice(server: Re
                 await asyncio.sleep(0.01)
         assert isinstance(await patient.reserve(ask("y"), T), Granted)
         assert await patient.settle(end("y"), T) == [Balance("a", 4, 3)]
-        await patient.release("z", "red", T)
+        await patient.carry_out("red", [Release("z", "red")], T)
         assert await patient.balance("red", Charge("a", 0), T) == Balance("a", 4, 0)
         await store.aclose()
 
@@ -279,7 +279,7 @@ def test_a_full_server_takes_nothing_and_is_still_read(server: RedisServer) -> N
             await store.reserve(ask("x", 3), T)
             assert server.call("CONFIG", "SET", "maxmemory", "100kb") == "+OK"
             for refused in (
-                store.settle(end("x"), T), store.release("x", "red", T), store.carry_out("red", [end("x")], T),
+                store.settle(end("x"), T), store.carry_out("red", [Release("x", "red"), end("x")], T),
                 store.ping(),
             ):  # fmt: skip
                 with pytest.raises(StoreError, match="maxmemory|OOM"):
@@ -513,7 +513,7 @@ def test_a_team_leaves_nothing_behind_but_its_counters_and_ledger(server: RedisS
                     case 0:
                         await store.settle(Settle(LedgerEntry(str(i), T, "red"), charges), T)
                     case 1:
-                        await store.release(str(i), "red", T)
+                        await store.carry_out("red", [Release(str(i), "red")], T)
                 await store.claim("red", str(i), 60.0, T)
             assert await store.expire(T + 61) == 10
             await store.expire(T + 86400 * 2)

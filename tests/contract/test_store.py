@@ -130,7 +130,7 @@ def test_a_reservation_that_is_released_leaves_nothing(on_each: OnEach) -> None:
     async def check(store: Store) -> None:
         await store.reserve(ask("x", Charge("a", 5, 9, expected=2)), T)
         for _ in range(2):
-            await store.release("x", "red", T)
+            await store.carry_out("red", [Release("x", "red")], T)
             assert await balance(store) == (0, 0, 0)
         assert await store.expire(T + LEASE_S) == 0
         assert await ledger(store) == []
@@ -141,7 +141,7 @@ def test_a_reservation_that_is_released_leaves_nothing(on_each: OnEach) -> None:
 def test_a_reserve_that_comes_late_holds_nothing(on_each: OnEach) -> None:
     async def check(store: Store) -> None:
         await store.settle(end("settled", Charge("a", 4)), T)
-        await store.release("released", "red", T)
+        await store.carry_out("red", [Release("released", "red")], T)
         for name in ("settled", "released"):
             assert isinstance(await store.reserve(ask(name, Charge("a", 5, 9)), T), Granted)
         assert await balance(store) == (4, 0, 0)
@@ -157,7 +157,7 @@ def test_a_release_that_comes_late_changes_nothing(on_each: OnEach) -> None:
         await store.reserve(ask("billed", Charge("a", 3)), T)
         await store.expire(T + LEASE_S)
         for name in ("settled", "billed"):
-            await store.release(name, "red", T)
+            await store.carry_out("red", [Release(name, "red")], T)
         assert await balance(store) == (7, 0, 0)
         assert len(await ledger(store)) == 2
 
@@ -194,7 +194,7 @@ def test_calls_that_were_put_off_are_carried_out_at_once_as_one_by_one(on_each: 
 def test_a_reservation_that_was_put_off_stands_until_its_exchange_ends_or_it_expires(on_each: OnEach) -> None:
     async def check(store: Store) -> None:
         await store.settle(end("settled", Charge("a", 4)), T)
-        await store.release("released", "red", T)
+        await store.carry_out("red", [Release("released", "red")], T)
         await store.reserve(ask("known", Charge("a", 8)), T)
         calls = [
             ask("lost", Charge("a", 16, keep_s=3600.0, within=["c"]), Charge("b", 1), expires_at=T + 10),

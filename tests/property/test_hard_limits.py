@@ -26,7 +26,7 @@ from proxy.core.request.routing_fields import head_of
 from proxy.core.response.reported import NOTHING_REPORTED
 from proxy.core.response.usage import Usage
 from proxy.storage.memory import MemoryStore
-from proxy.storage.port import Charge, Granted, LedgerEntry, Reserve, Settle, Store
+from proxy.storage.port import Charge, Granted, LedgerEntry, Release, Reserve, Settle, Store
 from proxy.storage.sqlite import SqliteStore
 from tests.examples import examples
 
@@ -113,7 +113,7 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data())
     def release(self, data: Any) -> None:
         name = data.draw(st.sampled_from(sorted(self.known)))
-        self.run(self.store.release(name, TEAM, self.now))
+        self.run(self.store.carry_out(TEAM, [Release(name, TEAM)], self.now))
         if self.known[name].state == "open":
             self.known[name].state = "released"
 

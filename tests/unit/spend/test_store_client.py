@@ -267,7 +267,7 @@ def test_those_who_wait_are_let_go_when_the_store_is_found_away(tmp_path: Path) 
         async def settle(self, end: Settle, now: float) -> Any:
             await asyncio.sleep(3600)
 
-        async def release(self, exchange_id: str, team: str, now: float) -> None:
+        async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
             raise StoreError("connection refused")
 
         async def ping(self) -> None:

@@ -1,2 +1,0 @@
--- ARGV: exchange id, now.
-release(ARGV[1], tonumber(ARGV[2]))
