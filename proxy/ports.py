@@ -6,7 +6,6 @@ from enum import StrEnum
 from typing import Protocol
 
 from proxy.core.modes import Mode
-from proxy.core.money.budget import Rule as Rule
 from proxy.core.planner.in_flight import PlanResult as PlanResult
 from proxy.core.planner.plan import Plan as Plan
 from proxy.core.prompts.inset import Inset
@@ -153,19 +152,6 @@ class Principal:
     """Of the objects of the operator's account, only those of the team may be reached."""
     paths: Sequence[str] = ()
     """Paths that the team may use although they reach the whole account."""
-
-
-class Rules(Protocol):
-    """Which budgets and rate limits hold for a request. Called for each: from memory, without waiting."""
-
-    @property
-    def are_known(self) -> bool:
-        """Not until the store was read for the first time: there may be more of them."""
-        ...
-
-    def rules(self, principal: Principal, deployment: Deployment) -> Sequence[Rule]:
-        """All of them; none where nothing limits this subject."""
-        ...
 
 
 class Models(Protocol):

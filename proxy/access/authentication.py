@@ -41,9 +41,6 @@ class Identity:
         self._records: Mapping[bytes, KeyRecord] = {}
         self._met: dict[str, Principal] = {}
 
-    def __repr__(self) -> str:
-        return f"Identity({self._directory!r})"
-
     def admit(self, headers: Headers, now: float) -> Principal:
         """Who this is. Raises Unauthorized where keys are needed and no valid one was sent."""
         self._follow()

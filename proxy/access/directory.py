@@ -109,10 +109,6 @@ class Directory:
         self._turn = asyncio.Lock()
         self._watching: Tasks = set()
 
-    def __repr__(self) -> str:
-        shown = self.snapshot
-        return f"Directory({len(shown.teams)} teams, {len(shown.keys)} keys, {len(shown.budgets)} budgets)"
-
     def watch(self) -> None:
         """Keep reading what is managed, until ``aclose``: another process may change it."""
         spawn(repeat(self._poll_s, self.load), self._watching)
@@ -128,24 +124,25 @@ class Directory:
             budgets = await self._store.records(BudgetRecord)
             if self._version is not None and version < self._version:
                 self._lost = (*self._lost, *self._managed[2])
-            found = {record.id for record in budgets}
-            kept = [record for record in self._lost if record.id not in found]
-            self._managed = (teams, keys, [*budgets, *kept])
-            self.snapshot = snapshot_of(self.declared, *self._managed)
+            self._managed = (teams, keys, budgets)
+            self._renew_snapshot()
             self._version = version
             self.is_loaded = True
 
     def forget_lost(self) -> None:
         """Drop the budgets of a store that was emptied, because an operator has accepted the store as it is."""
-        lost, self._lost = {id(record) for record in self._lost}, ()
-        teams, keys, budgets = self._managed
-        self._managed = (teams, keys, [record for record in budgets if id(record) not in lost])
-        self.snapshot = snapshot_of(self.declared, *self._managed)
+        self._lost = ()
+        self._renew_snapshot()
 
     def declare(self, declared: Declared) -> None:
         """Put another configuration into force. The managed records stay as they were read last."""
         self.declared = declared
-        self.snapshot = snapshot_of(declared, *self._managed)
+        self._renew_snapshot()
+
+    def _renew_snapshot(self) -> None:
+        teams, keys, budgets = self._managed
+        # A budget that was made anew stands behind the lost one of its id, and counts.
+        self.snapshot = snapshot_of(self.declared, teams, keys, [*self._lost, *budgets])
 
     async def put(self, record: Record) -> None:
         """Create or replace a managed record, which counts from now on. Raises StoreError."""

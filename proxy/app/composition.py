@@ -45,7 +45,7 @@ from proxy.ports import Transport, Upstream
 from proxy.prompting.composer import Composer
 from proxy.settings import Settings
 from proxy.spend.alerts import BudgetAlerts
-from proxy.spend.condition import Condition
+from proxy.spend.condition import faults
 from proxy.spend.epochs import Epochs
 from proxy.spend.estimates import Estimates
 from proxy.spend.reservations import BudgetReservations
@@ -137,7 +137,13 @@ async def build(
         models=models,
         metrics=metrics,
         obstacle=obstacle,
-        faults=Condition(admission.store_client, state.epochs, state.directory, ours.budgets.on_store_error).faults,
+        faults=partial(
+            faults,
+            admission.store_client,
+            state.epochs,
+            state.directory,
+            denies=ours.budgets.on_store_error == "deny",
+        ),
         on_close=[part.aclose for part in closing],
         admin=_admin(state, identity),
     )

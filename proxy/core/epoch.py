@@ -28,16 +28,12 @@ Facts = Mapping[str, str]
 @dataclass(frozen=True, slots=True)
 class StoreEpoch:
     """What a store says about itself to somebody who knew an epoch. ``lost`` is the epoch whose place it has taken;
-    empty: it is trusted. ``restored`` names the counters that were restored meanwhile."""
+    empty: its counters are those that were known, or were accepted. ``restored`` names the counters that were restored
+    meanwhile."""
 
     id: str
     lost: str = ""
     restored: Set[str] = frozenset()
-
-    @property
-    def is_trusted(self) -> bool:
-        """Whether its counters are those that were known, or were accepted."""
-        return not self.lost
 
 
 def to_add(facts: Facts, known: str, fresh: str) -> dict[str, str]:

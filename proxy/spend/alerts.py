@@ -26,16 +26,9 @@ class BudgetAlerts:
         self._store_client = store_client
         self.metrics = metrics
         self._webhooks = webhooks
+        self.start, self.aclose = webhooks.start, webhooks.aclose
         self._claimed: dict[tuple[str, str], None] = {}
         self._remaining: dict[tuple[str, str], float] = {}
-
-    def start(self) -> None:
-        """Begin to deliver notices."""
-        self._webhooks.start()
-
-    async def aclose(self) -> None:
-        """Deliver what is left."""
-        await self._webhooks.aclose()
 
     def remaining(self) -> dict[str, float]:
         """USD left to each team with a hard limit, as far as this worker saw it: the least of the team's budgets."""

@@ -23,12 +23,12 @@ class Backlog:
         match call:
             case Reserve():
                 self._intents[call.exchange_id] = call
-                self._raise(call.team, _amounts(call))
+                self._count(call.team, _amounts(call))
             case Settle(entry):
                 self._end_intent(entry.exchange_id)
                 if reserved:
                     self._reserved[entry.exchange_id] = {charge.account: charge.amount for charge in reserved}
-                self._raise(entry.team, self._beyond_reserved(call))
+                self._count(entry.team, self._beyond_reserved(call))
             case Release():
                 self._end_intent(call.exchange_id)
 
@@ -38,27 +38,23 @@ class Backlog:
             case Reserve():
                 self._end_intent(call.exchange_id)
             case Settle(entry):
-                self._lower(entry.team, self._beyond_reserved(call))
+                self._count(entry.team, self._beyond_reserved(call), -1)
                 self._reserved.pop(entry.exchange_id, None)
 
     def _end_intent(self, exchange_id: str) -> None:
         intent = self._intents.pop(exchange_id, None)
         if intent is not None:
-            self._lower(intent.team, _amounts(intent))
+            self._count(intent.team, _amounts(intent), -1)
 
-    def _raise(self, team: str, amounts: Iterable[tuple[str, int]]) -> None:
+    def _count(self, team: str, amounts: Iterable[tuple[str, int]], sign: int = 1) -> None:
+        """Add the amounts to the sums of a team, or take them away. No sum is kept that is not above zero."""
         sums = self._sums.setdefault(team, {})
         for account, amount in amounts:
-            sums[account] = sums.get(account, 0) + amount
-
-    def _lower(self, team: str, amounts: Iterable[tuple[str, int]]) -> None:
-        sums = self._sums.get(team, {})
-        for account, amount in amounts:
-            sums[account] = sums.get(account, 0) - amount
+            sums[account] = sums.get(account, 0) + sign * amount
             if sums[account] <= 0:
                 del sums[account]
         if not sums:
-            self._sums.pop(team, None)
+            del self._sums[team]
 
     def clear(self) -> None:
         """Nothing is put off."""

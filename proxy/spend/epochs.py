@@ -76,7 +76,7 @@ class Epochs:
             found = await self._ask()
         except StoreError:
             return False
-        return found.is_trusted or found.restored >= set(counters)
+        return not found.lost or found.restored >= set(counters)
 
     async def not_accepted(self) -> Sequence[str]:
         """The lost epochs that nobody has accepted as lost. Raises StoreError."""
@@ -120,7 +120,7 @@ class Epochs:
         found = epoch.read(facts, self._known)
         self.current = found.id
         self._note(found.lost)
-        if found.is_trusted and found.id != self._known:
+        if not found.lost and found.id != self._known:
             self._known = found.id
             await asyncio.to_thread(replace_small, self._file, found.id.encode("ascii"))
         return found

@@ -24,7 +24,8 @@ class Leases:
         self._metrics = metrics
         self._lease_s = lease_s
         self._keep_entries_s = keep_entries_s
-        self._running: dict[str, dict[str, Sequence[Charge]]] = {}
+        # By exchange: its team, and what the store holds for it.
+        self._running: dict[str, tuple[str, Sequence[Charge]]] = {}
         self._forgotten_at = -_FORGET_EVERY_S
 
     def until(self, for_s: float | None = None) -> float:
@@ -34,37 +35,35 @@ class Leases:
     def begins(self, ask: Reserve, held: Sequence[Charge] = ()) -> None:
         """An exchange runs. ``held`` is what the store has reserved for it: nothing where its reservation is put
         off."""
-        self._running.setdefault(ask.team, {})[ask.exchange_id] = held
+        self._running[ask.exchange_id] = (ask.team, held)
 
     def extended(self, ask: Reserve) -> Reserve:
         """A reservation that is made late. If its exchange still runs, it stands as long as any other. Else it keeps
         its own end, and is billed."""
-        is_running = ask.exchange_id in self._running.get(ask.team, {})
-        return replace(ask, expires_at=self.until()) if is_running else ask
+        return replace(ask, expires_at=self.until()) if ask.exchange_id in self._running else ask
 
     def made(self, ask: Reserve) -> None:
         """A reservation was made late."""
-        running = self._running.get(ask.team, {})
-        if ask.exchange_id in running:
-            running[ask.exchange_id] = ask.charges
+        if ask.exchange_id in self._running:
+            self.begins(ask, ask.charges)
 
-    def ended(self, team: str, exchange_id: str) -> Sequence[Charge]:
+    def ended(self, exchange_id: str) -> Sequence[Charge]:
         """An exchange has ended, so that its reservation is not renewed any more. What the store holds for it."""
-        running = self._running.get(team)
-        if running is None:
-            return ()
-        held = running.pop(exchange_id, ())
-        if not running:
-            del self._running[team]
+        _, held = self._running.pop(exchange_id, ("", ()))
         return held
 
     async def look_after(self) -> None:
         """Renew what runs, bill what has expired, and delete entries whose retention is over. A failure of one team
         does not stop the others. Raises StoreError."""
         failure: StoreError | None = None
-        for team, exchanges in list(self._running.items()):
+        teams: dict[str, list[str]] = {}
+        for exchange_id, (team, _) in self._running.items():
+            teams.setdefault(team, []).append(exchange_id)
+        for team, exchange_ids in teams.items():
+            # Meanwhile an exchange may have ended that was deferred: its reservation stands for longer.
+            running = [exchange_id for exchange_id in exchange_ids if exchange_id in self._running]
             try:
-                await self._store.renew(team, list(exchanges), self.until())
+                await self._store.renew(team, running, self.until())
             except StoreError as error:
                 if failure is not None:  # a second failure is the store's, not the team's
                     raise

@@ -17,7 +17,7 @@ from typing import Literal
 from proxy.core.money.budget import NANOS_PER_USD, refusal
 from proxy.engine.exchange import Exchange
 from proxy.errors import BudgetExceeded, BudgetUnavailable, RateLimited
-from proxy.ports import Deployment, Headers, Principal, Rules
+from proxy.ports import Deployment, Headers, Principal
 from proxy.spend.alerts import BudgetAlerts, header_text, time_text
 from proxy.spend.bookings import NOTHING, BudgetReservation, booked, taken
 from proxy.spend.counters import counter_of
@@ -25,6 +25,7 @@ from proxy.spend.epochs import Epochs
 from proxy.spend.estimates import Estimates
 from proxy.spend.ledger import DEFERRED, lost_entry, settled_entry
 from proxy.spend.rate_limit_headers import rate_headers
+from proxy.spend.rules import LimitResolver
 from proxy.spend.store_client import StoreClient
 from proxy.spend.upstream_keys import check_upstream_keys
 from proxy.storage.port import Charge, Granted, Refused, Reserve, Settle
@@ -38,7 +39,7 @@ class BudgetReservations:
     def __init__(
         self,
         admit: Callable[[Headers, float], Principal],
-        rules: Rules,
+        rules: LimitResolver,
         store_client: StoreClient,
         alerts: BudgetAlerts,
         estimates: Estimates,

@@ -1,4 +1,4 @@
-"""Finds the budgets and rate limits that hold for a request, in the directory (the Rules port)."""
+"""Finds the budgets and rate limits that hold for a request, in the directory."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,13 +11,11 @@ from proxy.storage.port import BudgetRecord
 # No budget has such an id: names have no slash.
 REQUESTS_ID = "rate/requests"
 TOKENS_ID = "rate/tokens"
-_REQUESTS: Unit = "requests"
-_TOKENS: Unit = "tokens"
-_MINUTE = "minute"
 
 
 class LimitResolver:
-    """Answers for each request from the directory's snapshot. ``webhook`` is the default for budgets without one."""
+    """Answers for each request from the directory's snapshot, without waiting. ``webhook`` is the default for budgets
+    without one."""
 
     def __init__(self, directory: Directory, webhook: str = "") -> None:
         self._directory = directory
@@ -25,7 +23,7 @@ class LimitResolver:
 
     @property
     def are_known(self) -> bool:
-        """Whether the store was read."""
+        """Whether the store was read. Until then there may be more rules."""
         return self._directory.is_loaded
 
     def rules(self, principal: Principal, deployment: Deployment) -> Sequence[Rule]:
@@ -87,7 +85,11 @@ def _title(budget: BudgetRecord, whom: str) -> str:
 def _rate_rules(principal: Principal) -> Iterator[Rule]:
     for rate in principal.rates:
         whose = f"key '{rate.holder}'" if rate.holder else f"team '{principal.team}'"
-        for rule_id, unit, hard in ((REQUESTS_ID, _REQUESTS, rate.requests), (TOKENS_ID, _TOKENS, rate.tokens)):
+        limits: dict[str, tuple[Unit, int | None]] = {
+            REQUESTS_ID: ("requests", rate.requests),
+            TOKENS_ID: ("tokens", rate.tokens),
+        }
+        for rule_id, (unit, hard) in limits.items():
             if hard is not None:
                 title = f"the rate limit of {whose}"
-                yield Rule(rule_id, title, unit, hard, window=_MINUTE, whom=rate.holder, is_rate=True)
+                yield Rule(rule_id, title, unit, hard, window="minute", whom=rate.holder, is_rate=True)

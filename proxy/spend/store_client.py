@@ -132,7 +132,8 @@ class StoreClient:
         except StoreError:
             return None
         except asyncio.CancelledError:
-            self.abandon(ask.exchange_id, ask.team)
+            # Whoever asked has gone: the reservation is given back in the background.
+            spawn(self.release(ask.exchange_id, ask.team), self._tasks)
             raise
         if isinstance(answer, Granted):
             self._leases.begins(ask, ask.charges)
@@ -151,7 +152,7 @@ class StoreClient:
 
     async def settle(self, end: Settle) -> Sequence[Balance] | None:
         """The balances of what was charged; None where the store gave no answer and the settlement was put off."""
-        reserved = self._leases.ended(end.entry.team, end.entry.exchange_id)
+        reserved = self._leases.ended(end.exchange_id)
         if not self.is_durable:
             return await self._store.settle(end, self._clock.now())
         try:
@@ -163,7 +164,7 @@ class StoreClient:
     async def defer(self, ask: Reserve) -> bool:
         """Let a reservation stand until its ``expires_at`` without being renewed. Where there is no reservation, it is
         made. Whether the store answered."""
-        self._leases.ended(ask.team, ask.exchange_id)
+        self._leases.ended(ask.exchange_id)
 
         async def call() -> None:
             await self._store.reserve(ask, self._clock.now())
@@ -177,7 +178,7 @@ class StoreClient:
 
     async def release(self, exchange_id: str, team: str) -> None:
         """Give a reservation back, now or later."""
-        self._leases.ended(team, exchange_id)
+        self._leases.ended(exchange_id)
         call = Release(exchange_id, team)
         try:
             await self._ask("release", lambda: self._store.carry_out(team, [call], self._clock.now()))
@@ -197,10 +198,6 @@ class StoreClient:
             return await self._ask("claim", lambda: self._store.claim(team, name, keep_s, self._clock.now()))
         except StoreError:
             return False
-
-    def abandon(self, exchange_id: str, team: str) -> None:
-        """Give a reservation back in the background, because the caller that asked for it has gone."""
-        spawn(self.release(exchange_id, team), self._tasks)
 
     async def _ask(self, operation: str, call: Callable[[], Awaitable[_T]]) -> _T:
         """The store's answer. A call that fails is repeated once. Raises StoreError where the store is away, or the
@@ -247,21 +244,17 @@ class StoreClient:
         try:
             await patience.wait_for(self._store.ping())
         except (StoreError, TimeoutError) as error:
-            self._leave(operation, error)
+            self._metrics.store_failed("ping")
+            self._trouble = _text(error)
+            if not self.is_away:
+                self.is_away = True
+                self._metrics.store_is_away(True)
+                text = "the store is away (%s: %s); settlements are spooled until it answers"
+                _log.error(text, operation, self._trouble)
+                self._patience.give_up()
+                self._news.set()
             return False
         return True
-
-    def _leave(self, operation: str, error: Exception) -> None:
-        """The store does not even answer a ping."""
-        self._metrics.store_failed("ping")
-        self._trouble = _text(error)
-        if self.is_away:
-            return
-        self.is_away = True
-        self._metrics.store_is_away(True)
-        _log.error("the store is away (%s: %s); settlements are spooled until it answers", operation, _text(error))
-        self._patience.give_up()
-        self._news.set()
 
     async def _come_back(self) -> None:
         """Ask a store that may be away whether it answers."""

@@ -38,7 +38,7 @@ def test_an_exchanged_store_is_distrusted_by_who_knew_another_and_by_nobody_else
     assert met(facts, "e1", "x") == StoreEpoch("e9", "e1")
     assert met(facts, "e9", "x") == met(facts, "", "x") == StoreEpoch("e9")
     facts |= epoch.to_accept(facts)
-    assert met(facts, "e1", "x").is_trusted
+    assert not met(facts, "e1", "x").lost
 
 
 def test_a_store_that_is_emptied_again_is_distrusted_again() -> None:
@@ -49,16 +49,16 @@ def test_a_store_that_is_emptied_again_is_distrusted_again() -> None:
     assert met(facts, "e2", "e3") == StoreEpoch("e3", "e2")
     assert met(facts, "e1", "x") == StoreEpoch("e3", "e1")
     facts |= epoch.to_accept(facts)
-    assert met(facts, "e2", "x").is_trusted
-    assert met(facts, "e1", "x").is_trusted
+    assert not met(facts, "e2", "x").lost
+    assert not met(facts, "e1", "x").lost
 
 
 def test_a_part_that_is_lost_begins_an_epoch_that_nobody_trusts() -> None:
     facts: dict[str, str] = {}
     met(facts, "", "e1")
     facts |= epoch.to_replace(facts, "e2")
-    assert not met(facts, "e1", "x").is_trusted
-    assert not met(facts, "", "x").is_trusted
+    assert met(facts, "e1", "x").lost
+    assert met(facts, "", "x").lost
 
 
 def test_a_restored_counter_counts_until_the_store_is_emptied_again() -> None:
@@ -83,6 +83,6 @@ def test_the_order_in_which_workers_meet_an_emptied_store_matters_to_none_who_kn
         met(facts, known, f"new{number}")
     for known in ("e1", "e2"):
         if known in who:
-            assert not met(facts, known, "x").is_trusted
+            assert met(facts, known, "x").lost
     facts |= epoch.to_accept(facts)
-    assert all(met(facts, known, "x").is_trusted for known in who)
+    assert not any(met(facts, known, "x").lost for known in who)

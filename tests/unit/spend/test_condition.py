@@ -8,7 +8,7 @@ import pytest
 
 from proxy.access.directory import Declared, Directory
 from proxy.ports import StoreError
-from proxy.spend.condition import Condition
+from proxy.spend.condition import faults
 from proxy.spend.epochs import Epochs
 from proxy.spend.store_client import StoreClient
 from proxy.storage.memory import MemoryStore
@@ -50,8 +50,8 @@ def refusing(
     """The parts with a fault, and whether it refuses requests."""
     directory = Directory(Declared(teams=[TeamRecord("red")], budgets=[budget]), store or MemoryStore())
     asyncio.run(directory.load())
-    condition = Condition(Client(troubles), Exchanged(exchanged), directory, policy)
-    return {fault.part: fault.refuses for fault in condition.faults()}
+    found = faults(Client(troubles), Exchanged(exchanged), directory, denies=policy == "deny")
+    return {fault.part: fault.refuses for fault in found}
 
 
 @pytest.mark.parametrize(("policy", "budget", "refuses"), [
