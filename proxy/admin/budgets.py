@@ -9,14 +9,16 @@ from msgspec import UNSET
 from proxy.access import validation
 from proxy.access.directory import Directory
 from proxy.admin import forms
-from proxy.admin.budget_status import BudgetStatus, has_one_counter
 from proxy.admin.forms import BudgetForm, SpentForm
 from proxy.admin.resource import Resource
 from proxy.admin.views import View, budget_view
 from proxy.core.model_patterns import matches
 from proxy.errors import Conflict, InvalidRequest
 from proxy.ports import Clock
-from proxy.storage.port import BudgetRecord
+from proxy.spend.bookings import NOTHING, Booking, booked, counter_of
+from proxy.spend.epochs import Epochs
+from proxy.spend.rules import rule_of
+from proxy.storage.port import BudgetRecord, MoneyStore
 
 
 class Budgets(Resource[BudgetRecord, BudgetForm]):
@@ -26,9 +28,10 @@ class Budgets(Resource[BudgetRecord, BudgetForm]):
     form = BudgetForm
     naming = ": budgets are named TEAM/NAME"
 
-    def __init__(self, directory: Directory, clock: Clock, budget_status: BudgetStatus) -> None:
+    def __init__(self, directory: Directory, clock: Clock, store: MoneyStore, epochs: Epochs) -> None:
         super().__init__(directory, clock)
-        self._budget_status = budget_status
+        self._store = store
+        self._epochs = epochs
         self.verbs = {"set-spent": self.set_spent}
 
     async def create(self, form: BudgetForm) -> View:
@@ -56,19 +59,26 @@ class Budgets(Resource[BudgetRecord, BudgetForm]):
         return await self._put(replace(budget, **forms.budget_changes(form, budget)))
 
     async def set_spent(self, name: str, body: Any) -> View:
-        """Correct what is counted as spent, after a store was lost or by the provider's bill. Budgets of the
-        configuration can be corrected, too, because their counters stand in the store."""
+        """Correct what is counted as spent in the current window, after a store was lost or by the provider's bill. A
+        dry run changes nothing and shows what would change. Budgets of the configuration can be corrected, too, because
+        their counters stand in the store."""
         budget, form = self._found(name), forms.read(body, SpentForm)
         amount = forms.spent_amount(budget, form)
-        whom = _whom(budget, form)
-        found = await self._budget_status.set_spent(budget, whom, amount, self._clock.now(), is_dry=form.dry_run)
+        whom, now = _whom(budget, form), self._clock.now()
+        booking = booked(rule_of(budget, whom), NOTHING, now)
+        if form.dry_run:
+            before = await self._store.balance(budget.team, booking.charge, now)
+        else:
+            before = await self._store.set_spent(budget.team, replace(booking.charge, amount=amount), now)
+            await self._epochs.restored(counter_of(budget.team, booking.rule))
         return {
             "object": "budget.spent",
             "id": budget.id,
             "unit": budget.unit,
             "subject": whom or None,
             "window": budget.window,
-            **found,
+            "spent_before": forms.in_unit(budget.unit, before.spent),
+            **_state(booking, amount, before.reserved),
             "dry_run": form.dry_run,
         }
 
@@ -77,12 +87,34 @@ class Budgets(Resource[BudgetRecord, BudgetForm]):
         return self._snapshot.budgets
 
     async def _view(self, record: BudgetRecord) -> View:
-        return budget_view(record, self._snapshot, await self._budget_status.state(record, self._clock.now()))
+        """A budget, with what is spent of it in the current window where it has one counter."""
+        if not _has_one_counter(record):
+            return budget_view(record, self._snapshot)
+        now = self._clock.now()
+        booking = booked(rule_of(record, "" if record.scope == "team" else record.subject), NOTHING, now)
+        found = await self._store.balance(record.team, booking.charge, now)
+        return budget_view(record, self._snapshot, _state(booking, found.spent, found.reserved))
+
+
+def _has_one_counter(budget: BudgetRecord) -> bool:
+    """Whether everything that the budget is about is counted together."""
+    return budget.scope == "team" or "*" not in budget.subject or (budget.scope == "model" and budget.subject != "*")
+
+
+def _state(booking: Booking, spent: int, reserved: int) -> Mapping[str, Any]:
+    """What the admin API shows of a counter: what is spent and reserved, what is left, and when the window ends."""
+    rule = booking.rule
+    return {
+        "spent": forms.in_unit(rule.unit, spent),
+        "reserved": forms.in_unit(rule.unit, reserved),
+        "left": None if rule.hard is None else forms.in_unit(rule.unit, rule.hard - spent - reserved),
+        "resets_at": booking.window.resets_at,
+    }
 
 
 def _whom(budget: BudgetRecord, form: SpentForm) -> str:
     """The key, user or model whose counter a correction is about. Raises InvalidRequest."""
-    if has_one_counter(budget):
+    if _has_one_counter(budget):
         whom = "" if budget.scope == "team" else budget.subject
         if form.subject not in (UNSET, whom):
             raise InvalidRequest("This budget has one counter: leave 'subject' out.", param="subject")

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from proxy.access import validation
+from proxy.core.money.budget import Unit
 from proxy.errors import InvalidRequest
 from proxy.storage.port import BudgetRecord
 
@@ -178,7 +179,7 @@ def _amounts(before: BudgetRecord | None) -> dict[str, Any]:
     amounts: dict[str, Any] = dict.fromkeys(_AMOUNTS)
     if before is not None:
         hard, soft = ("usd", "soft_usd") if before.unit == "usd" else ("tokens", "soft_tokens")
-        amounts[hard], amounts[soft] = in_unit(before, before.hard), in_unit(before, before.soft)
+        amounts[hard], amounts[soft] = in_unit(before.unit, before.hard), in_unit(before.unit, before.soft)
     return amounts
 
 
@@ -193,9 +194,9 @@ def spent_amount(budget: BudgetRecord, form: SpentForm) -> int:
     return int(checked("spent", _tokens, int(form.spent)))
 
 
-def in_unit(budget: BudgetRecord, amount: int | None) -> float | int | None:
-    """An amount of a budget's counter in the unit that people read: USD, or tokens."""
-    return amount if amount is None or budget.unit == "tokens" else validation.usd(amount)
+def in_unit(unit: Unit, amount: int | None) -> float | int | None:
+    """An amount of a counter in the unit that people read: USD for nano-dollars; tokens stay as they are."""
+    return validation.usd(amount) if amount is not None and unit == "usd" else amount
 
 
 def _changes(form: _Form, fields: tuple[_Field, ...]) -> dict[str, Any]:

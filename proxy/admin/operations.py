@@ -11,7 +11,6 @@ from typing import Any
 
 from proxy.access.directory import Directory
 from proxy.admin import forms
-from proxy.admin.budget_status import BudgetStatus
 from proxy.admin.budgets import Budgets
 from proxy.admin.keys import Keys
 from proxy.admin.resource import Query, Resource
@@ -43,7 +42,7 @@ class AdminService:
         self._resources: Mapping[str, Resource[Any, Any]] = {
             "teams": Teams(directory, clock),
             "keys": Keys(directory, clock),
-            "budgets": Budgets(directory, clock, BudgetStatus(store, self._epochs)),
+            "budgets": Budgets(directory, clock, store, self._epochs),
         }
 
     async def answer(self, method: str, path: str, query: Query | None = None, body: Any = None) -> AdminResponse:

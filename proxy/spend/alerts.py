@@ -5,11 +5,9 @@ from datetime import UTC, datetime
 from re import ASCII, compile
 
 from proxy.core.money.budget import NANOS_PER_USD, Rule, amount_text
-from proxy.spend.bookings import NOTHING, Booking, BudgetReservation, booked
-from proxy.spend.counters import account_of
+from proxy.spend.bookings import NOTHING, Booking, BudgetReservation, account_of, booked
 from proxy.spend.store_client import StoreClient
 from proxy.spend.webhooks import Notice, WebhookSender
-from proxy.spend.windows import Window
 from proxy.storage.port import Balance, Charge
 from proxy.telemetry.metrics import Metrics
 
@@ -66,7 +64,7 @@ class BudgetAlerts:
             return
         name = f"{event}:{booking.charge.account}"
         if booking.window.within:  # a rolling window has no end: once in the time that it takes
-            name = f"{event}:{account_of(rule, Window(rule.window, None, None))}"
+            name = f"{event}:{account_of(rule, rule.window)}"
         if (team, name) in self._claimed:
             return
         if len(self._claimed) >= _MOST_CLAIMED:

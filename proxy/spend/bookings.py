@@ -1,16 +1,19 @@
-"""What an exchange draws on: the rules that hold for it, each with its window and its charge."""
+"""What an exchange draws on: the rules that hold for it, each with its window, its counter and its charge."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
+from re import ASCII, compile
 
 from proxy.core.money.budget import Estimate, Rule
 from proxy.engine.exchange import Exchange
 from proxy.ports import Reservation
-from proxy.spend.counters import charge_of
 from proxy.spend.windows import Window, window_at
 from proxy.storage.port import Balance, Charge, LedgerEntry
 
 NOTHING: Mapping[str, Estimate] = {unit: Estimate(0, 0) for unit in ("usd", "tokens", "requests")}
+
+_SIMPLE = compile(r"[\w.@+/-]{1,64}", ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +39,28 @@ class BudgetReservation(Reservation):
         return zip(self.bookings, balances, strict=True)
 
 
+def account_of(rule: Rule, window: str) -> str:
+    """The counter of a rule in the window of that name."""
+    whom = rule.whom or "-"
+    if not _SIMPLE.fullmatch(whom) or rule.whom == "-":
+        whom = "~" + blake2b(whom.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+    return f"{'r' if rule.is_rate else 'b'}:{rule.id}:{whom}:{window}"
+
+
+def counter_of(team: str, rule: Rule) -> str:
+    """The counter of a rule in whatever window, by its name among those of all teams."""
+    return f"{team}:{account_of(rule, '')}"
+
+
 def booked(rule: Rule, amounts: Mapping[str, Estimate], now: float) -> Booking:
     """The booking of a rule for a request that arrives now and takes these amounts."""
     window = window_at(rule.window, rule.timezone, now)
     estimate = amounts[rule.unit]
     # A rate limit is about what flows: a generous output limit that no answer reaches must not hold others up.
     amount = estimate.expected if rule.is_rate else estimate.most
-    return Booking(rule, window, charge_of(rule, window, amount, estimate.expected, rule.hard))
+    within = tuple(account_of(rule, name) for name in window.within)
+    account = account_of(rule, window.name)
+    return Booking(rule, window, Charge(account, amount, rule.hard, window.keep_s, estimate.expected, within))
 
 
 def taken(rule: Rule, exchange: Exchange, cost: int) -> int:

@@ -16,18 +16,17 @@ from typing import Literal
 
 from proxy.core.money.budget import NANOS_PER_USD, refusal
 from proxy.engine.exchange import Exchange
-from proxy.errors import BudgetExceeded, BudgetUnavailable, RateLimited
-from proxy.ports import Deployment, Headers, Principal
+from proxy.engine.headers import uses_operators_key
+from proxy.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
+from proxy.ports import Deployment, Headers, Principal, Transport
 from proxy.spend.alerts import BudgetAlerts, header_text, time_text
-from proxy.spend.bookings import NOTHING, BudgetReservation, booked, taken
-from proxy.spend.counters import counter_of
+from proxy.spend.bookings import NOTHING, BudgetReservation, booked, counter_of, taken
 from proxy.spend.epochs import Epochs
 from proxy.spend.estimates import Estimates
 from proxy.spend.ledger import DEFERRED, lost_entry, settled_entry
 from proxy.spend.rate_limit_headers import rate_headers
 from proxy.spend.rules import LimitResolver
 from proxy.spend.store_client import StoreClient
-from proxy.spend.upstream_keys import check_upstream_keys
 from proxy.storage.port import Charge, Granted, Refused, Reserve, Settle
 
 DEFERRED_S = 3600.0
@@ -71,7 +70,7 @@ class BudgetReservations:
         for it. Raises BudgetExceeded, RateLimited, BudgetUnavailable, Forbidden, InvalidRequest."""
         deployment = exchange.deployment
         assert deployment is not None
-        check_upstream_keys(exchange.admitted, (deployment, *others))
+        _check_upstream_keys(exchange.admitted, (deployment, *others))
         rules = self._rules.rules(exchange.admitted, deployment)
         is_hard = any(rule.hard is not None and not rule.is_rate for rule in rules)
         reservation = BudgetReservation(
@@ -207,3 +206,17 @@ class BudgetReservations:
         if reservation.is_asked:
             reservation.is_asked = False
             await self.store_client.release(reservation.exchange_id, reservation.team)
+
+
+def _check_upstream_keys(principal: Principal, deployments: Sequence[Deployment]) -> None:
+    """Raises Forbidden where a deployment needs the client's own key and the key of the request is the proxy's. If that
+    went upstream, it would be given away."""
+    for one in deployments:
+        needs_key = one.transport is Transport.HTTP and not uses_operators_key(one)
+        if needs_key and principal.virtual:
+            raise Forbidden(
+                f"Model '{one.name}' has no api_key in the proxy's configuration, and the key of this request "
+                "is the proxy's own, which is never sent upstream. Set litellm_params.api_key for the model. Any "
+                "text will do where the server needs no key.",
+                code="upstream_key_missing",
+            )

@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from proxy.clock import ManualClock
 from proxy.core.modes import Mode
 from proxy.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, NotReady, ProxyError
 from proxy.ports import StoreError
-from proxy.spend.counters import account_of
+from proxy.spend.bookings import account_of
 from proxy.spend.rules import rule_of
 from proxy.spend.windows import window_at
 from proxy.storage.memory import MemoryStore
@@ -332,13 +331,13 @@ def test_what_was_corrected_is_what_requests_are_checked_against(window: str) ->
         (budget,) = [one for one in at.directory.snapshot.budgets.values() if one.id == "red/b"]
         rule = rule_of(budget, "")
         ago = window_at(window, "UTC", NOW - 300)
-        spent = Charge(account_of(rule, ago), 3 * 10**9)
+        spent = Charge(account_of(rule, ago.name), 3 * 10**9)
         await at.store.settle(Settle(LedgerEntry("x", NOW - 300, "red"), [spent]), NOW)
         found = await at.ask("POST", "budgets/red/b/set-spent", {"spent": 5})
         assert (found["spent_before"], found["spent"], found["left"]) == (3.0, 5.0, 3.0)
         now = window_at(window, "UTC", NOW)
-        within = [account_of(rule, replace(now, name=name)) for name in now.within]
-        charge = Charge(account_of(rule, now), 4 * 10**9, budget.hard, within=within)
+        within = [account_of(rule, name) for name in now.within]
+        charge = Charge(account_of(rule, now.name), 4 * 10**9, budget.hard, within=within)
         refused = await at.store.reserve(Reserve("y", "red", [charge], NOW + 60, LedgerEntry("y", NOW, "red")), NOW)
         assert isinstance(refused, Refused)
         assert refused.balance.spent == 5 * 10**9

@@ -12,7 +12,7 @@ from proxy.core.money.budget import Rule
 from proxy.core.response.usage import Usage
 from proxy.errors import BudgetUnavailable
 from proxy.ports import Principal
-from proxy.spend.counters import counter_of
+from proxy.spend.bookings import counter_of
 from proxy.spend.epochs import Epochs
 from tests.money import (
     DOLLAR,

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.access.directory import Declared, Directory
 from proxy.core.providers import NONE
-from proxy.ports import Deployment, Principal, RateLimit, Rules, Transport
+from proxy.ports import Deployment, Principal, RateLimit, Transport
 from proxy.spend.rules import REQUESTS_ID, TOKENS_ID, LimitResolver
 from proxy.storage.memory import MemoryStore
 from proxy.storage.port import BudgetRecord
@@ -16,7 +16,7 @@ MODEL = Deployment("openai/gpt-5", "gpt-5", Transport.HTTP, NONE)
 ALICE = Principal("s", team="red", key_id="key-1", user="alice")
 
 
-def limit_resolver(*budgets: BudgetRecord) -> Rules:
+def limit_resolver(*budgets: BudgetRecord) -> LimitResolver:
     return LimitResolver(Directory(Declared(budgets=budgets), MemoryStore()))
 
 

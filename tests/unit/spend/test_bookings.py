@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.money.budget import Rule
-from proxy.spend.counters import account_of, counter_of
-from proxy.spend.windows import Window
+from proxy.spend.bookings import account_of, counter_of
 
-DAY = Window("2026-11-22", None, None)
+DAY = "2026-11-22"
 
 
 def rule(whom: str = "", *, is_rate: bool = False) -> Rule:
