@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from proxy.ports import StoreError
 from proxy.storage.port import BudgetRecord, DirectoryStore, KeyRecord, Record, RecordKind, TeamRecord
@@ -53,6 +54,10 @@ class Snapshot:
     budgets: Mapping[str, BudgetRecord]
     declared: frozenset[str] = frozenset()
     _by_team: Mapping[str, Sequence[BudgetRecord]] = field(default_factory=dict, repr=False)
+
+    def of(self, kind: RecordKind) -> Mapping[str, Any]:
+        """The records of a kind, by name or id."""
+        return {"team": self.teams, "key": self.keys, "budget": self.budgets}[kind]
 
     def budgets_of(self, team: str) -> Sequence[BudgetRecord]:
         """The budgets that hold for a team's requests."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from msgspec import UNSET
 
@@ -10,8 +11,7 @@ from proxy.access import validation
 from proxy.access.directory import Directory
 from proxy.admin import forms
 from proxy.admin.forms import BudgetForm, SpentForm
-from proxy.admin.resource import Resource
-from proxy.admin.views import View, budget_view
+from proxy.admin.resource import Resource, View
 from proxy.core.model_patterns import matches
 from proxy.errors import Conflict, InvalidRequest
 from proxy.ports import Clock
@@ -32,7 +32,6 @@ class Budgets(Resource[BudgetRecord, BudgetForm]):
         super().__init__(directory, clock)
         self._store = store
         self._epochs = epochs
-        self.verbs = {"set-spent": self.set_spent}
 
     async def create(self, form: BudgetForm) -> View:
         """Make a budget."""
@@ -82,18 +81,33 @@ class Budgets(Resource[BudgetRecord, BudgetForm]):
             "dry_run": form.dry_run,
         }
 
-    @property
-    def _records(self) -> Mapping[str, BudgetRecord]:
-        return self._snapshot.budgets
+    verbs = {"set-spent": set_spent}
 
     async def _view(self, record: BudgetRecord) -> View:
-        """A budget, with what is spent of it in the current window where it has one counter."""
-        if not _has_one_counter(record):
-            return budget_view(record, self._snapshot)
+        unit = record.unit
+        return {
+            "object": "budget",
+            "id": record.id,
+            "team": record.team,
+            "scope": record.scope,
+            "subject": record.subject,
+            unit: forms.in_unit(unit, record.hard),
+            f"soft_{unit}": forms.in_unit(unit, record.soft),
+            "window": record.window,
+            "timezone": record.timezone,
+            "assumed_output_tokens": record.assumed_output_tokens,
+            # The path of a webhook is often its password.
+            "webhook": urlsplit(record.webhook).hostname if record.webhook else None,
+            "declared": record.id in self._snapshot.declared,
+            **(await self._state_now(record) if _has_one_counter(record) else {}),
+        }
+
+    async def _state_now(self, budget: BudgetRecord) -> Mapping[str, Any]:
+        """The state of a budget with one counter, in the current window."""
         now = self._clock.now()
-        booking = booked(rule_of(record, "" if record.scope == "team" else record.subject), NOTHING, now)
-        found = await self._store.balance(record.team, booking.charge, now)
-        return budget_view(record, self._snapshot, _state(booking, found.spent, found.reserved))
+        booking = booked(rule_of(budget, "" if budget.scope == "team" else budget.subject), NOTHING, now)
+        found = await self._store.balance(budget.team, booking.charge, now)
+        return _state(booking, found.spent, found.reserved)
 
 
 def _has_one_counter(budget: BudgetRecord) -> bool:

@@ -162,8 +162,11 @@ def key_changes(form: KeyForm, now: float) -> Mapping[str, Any]:
 def budget_changes(form: BudgetForm, before: BudgetRecord | None = None) -> Mapping[str, Any]:
     """What a form says about a budget, by the fields of its record. The unit never changes, because counters use it."""
     changes = _changes(form, _BUDGET)
-    given = {name: getattr(form, name) for name in _AMOUNTS if getattr(form, name) is not UNSET}
-    amounts = {**_amounts(before), **given}
+    amounts: dict[str, Any] = dict.fromkeys(_AMOUNTS)
+    if before is not None:
+        unit = before.unit
+        amounts |= {unit: in_unit(unit, before.hard), f"soft_{unit}": in_unit(unit, before.soft)}
+    amounts |= {name: getattr(form, name) for name in _AMOUNTS if getattr(form, name) is not UNSET}
     counted = {name: checked(name, _AMOUNTS[name], value) for name, value in amounts.items() if value is not None}
     try:
         validation.check_amounts(**amounts)
@@ -173,14 +176,6 @@ def budget_changes(form: BudgetForm, before: BudgetRecord | None = None) -> Mapp
     if before is not None and before.unit != unit:
         raise InvalidRequest("The unit of a budget cannot change: delete the budget, and make another.")
     return {**changes, "unit": unit, "hard": counted.get(unit), "soft": counted.get(f"soft_{unit}")}
-
-
-def _amounts(before: BudgetRecord | None) -> dict[str, Any]:
-    amounts: dict[str, Any] = dict.fromkeys(_AMOUNTS)
-    if before is not None:
-        hard, soft = ("usd", "soft_usd") if before.unit == "usd" else ("tokens", "soft_tokens")
-        amounts[hard], amounts[soft] = in_unit(before.unit, before.hard), in_unit(before.unit, before.soft)
-    return amounts
 
 
 def spent_amount(budget: BudgetRecord, form: SpentForm) -> int:

@@ -1,19 +1,16 @@
 """Keys, as the admin API makes and revokes them."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from msgspec import UNSET
 
-from proxy.access.directory import DEFAULT_TEAM, Directory
+from proxy.access.directory import DEFAULT_TEAM
 from proxy.access.virtual_keys import digest_of, new_id, new_key
 from proxy.admin import forms
 from proxy.admin.forms import KeyForm
-from proxy.admin.resource import Resource
-from proxy.admin.views import View, key_view
+from proxy.admin.resource import Resource, View
 from proxy.errors import Conflict, InvalidRequest
-from proxy.ports import Clock
 from proxy.storage.port import KeyRecord
 
 
@@ -23,10 +20,6 @@ class Keys(Resource[KeyRecord, KeyForm]):
     kind = "key"
     form = KeyForm
     naming = ": keys are named by their id (key-...)"
-
-    def __init__(self, directory: Directory, clock: Clock) -> None:
-        super().__init__(directory, clock)
-        self.verbs = {"revoke": self.revoke}
 
     async def create(self, form: KeyForm) -> View:
         """Make a key, or take one over by its digest."""
@@ -57,12 +50,27 @@ class Keys(Resource[KeyRecord, KeyForm]):
             await self._directory.put(replace(key, revoked_at=self._clock.now()))
         return await self.one(name)
 
-    @property
-    def _records(self) -> Mapping[str, KeyRecord]:
-        return self._snapshot.keys
+    verbs = {"revoke": revoke}
 
     async def _view(self, record: KeyRecord) -> View:
-        return key_view(record, self._snapshot, self._clock.now())
+        is_expired = record.expires_at is not None and self._clock.now() >= record.expires_at
+        status = "expired" if is_expired else "active"
+        return {
+            "object": "key",
+            "id": record.id,
+            "team": record.team,
+            "user": record.user or None,
+            "models": list(record.models),
+            "mode": record.mode or None,
+            "requests_per_minute": record.requests_per_minute,
+            "tokens_per_minute": record.tokens_per_minute,
+            "status": status if record.revoked_at is None else "revoked",
+            "created_at": record.created_at or None,
+            "expires_at": record.expires_at,
+            "revoked_at": record.revoked_at,
+            "note": record.note or None,
+            "declared": record.id in self._snapshot.declared,
+        }
 
     def _order(self, record: KeyRecord) -> tuple[str, float, str]:
         return record.team, record.created_at, record.id

@@ -91,7 +91,7 @@ async def _operation(resource: Resource[Any, Any], method: str, rest: str, query
     if name and verb in resource.verbs:
         if method != "POST":
             raise MethodNotAllowed(f"POST does {verb}.")
-        return AdminResponse(await resource.verbs[verb](name, body))
+        return AdminResponse(await resource.verbs[verb](resource, name, body))
     match method:
         case "GET":
             return AdminResponse(await resource.one(rest))

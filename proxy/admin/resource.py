@@ -5,34 +5,34 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from proxy.access.directory import Directory, Snapshot
-from proxy.admin.views import View
 from proxy.errors import Conflict, InvalidRequest, NotFound
 from proxy.ports import Clock
 from proxy.storage.port import R, RecordKind, TeamRecord, record_name
 
 Query = Mapping[str, str]
+View = dict[str, Any]
+"""A record as it is shown: a JSON object with the names of the configuration. It holds no secret and no digest."""
 F = TypeVar("F")
 
 
 class Resource(ABC, Generic[R, F]):
-    """Records of one kind. ``verbs`` are actions beside reading and writing; each gets a name and a body. ``filters``
+    """Records of one kind. ``verbs`` are methods beside reading and writing; each gets a name and a body. ``filters``
     are the parameters by which a list may be narrowed. ``naming`` ends the text of an error for an unknown name."""
 
     kind: RecordKind
     form: type[F]
     naming: str = ""
     filters: Sequence[str] = ("team",)
-    verbs: Mapping[str, Callable[[str, Any], Awaitable[View]]]
+    verbs: Mapping[str, Callable[[Any, str, Any], Awaitable[View]]] = {}
 
     def __init__(self, directory: Directory, clock: Clock) -> None:
         self._directory = directory
         self._clock = clock
-        self.verbs = {}
 
     async def all(self, query: Query) -> Iterable[View]:
         """Those that the query asks for."""
-        records = sorted(self._records.values(), key=self._order)
-        return [await self._view(one) for one in records if "team" not in query or query["team"] == _team_of(one)]
+        records = sorted(self._snapshot.of(self.kind).values(), key=self._order)
+        return [await self._view(one) for one in records if "team" not in query or query["team"] == one.team]
 
     async def one(self, name: str) -> View:
         """One of them. Raises NotFound."""
@@ -56,10 +56,6 @@ class Resource(ABC, Generic[R, F]):
     def _snapshot(self) -> Snapshot:
         return self._directory.snapshot
 
-    @property
-    @abstractmethod
-    def _records(self) -> Mapping[str, R]: ...
-
     @abstractmethod
     async def _view(self, record: R) -> View: ...
 
@@ -68,7 +64,7 @@ class Resource(ABC, Generic[R, F]):
         return record_name(record)
 
     def _found(self, name: str) -> R:
-        record = self._records.get(name)
+        record: R | None = self._snapshot.of(self.kind).get(name)
         if record is None:
             raise NotFound(f"There is no such {self.kind}{self.naming}.")
         return record
@@ -90,7 +86,3 @@ class Resource(ABC, Generic[R, F]):
         if team is None:
             raise InvalidRequest("There is no such team.", param="team", code="unknown_team")
         return team
-
-
-def _team_of(record: R) -> str:
-    return record.name if isinstance(record, TeamRecord) else record.team

@@ -11,9 +11,9 @@ from zoneinfo import ZoneInfo
 
 from proxy.access import validation
 from proxy.admin.forms import check_query, checked
-from proxy.admin.views import View, spend_view
+from proxy.admin.resource import View
 from proxy.errors import InvalidRequest
-from proxy.storage.port import LedgerEntry, SpendGroup, SpendQuery, Store
+from proxy.storage.port import LedgerEntry, SpendGroup, SpendQuery, SpendRow, Store
 
 GROUPS: Sequence[str] = get_args(SpendGroup)
 _SUMS = (
@@ -46,7 +46,7 @@ async def spend_report(store: Store, query: Mapping[str, str], now: float) -> An
             utc_offset_s=_offset_s(zone, until),
         )
     )
-    lines = [spend_view(row) for row in rows]
+    lines = [_row_view(row) for row in rows]
     if _is_csv(query):
         return as_csv([*by, *_SUMS], lines)
     return {
@@ -68,15 +68,13 @@ async def entries_report(store: Store, query: Mapping[str, str], now: float) -> 
     entries = await store.entries(since, until, query.get("after", ""), limit, query.get("team"))
     lines = [_entry_view(entry) for entry in entries]
     if _is_csv(query):
-        return as_csv(
-            [field.name for field in fields(LedgerEntry)], lines, rename={"cost": "cost_usd", "saved": "saved_usd"}
-        )
+        in_usd = {"cost": "cost_usd", "saved": "saved_usd"}
+        return as_csv([in_usd.get(field.name, field.name) for field in fields(LedgerEntry)], lines)
     return {"object": "list", "since": since, "until": until, "data": lines, "has_more": len(lines) == limit}
 
 
-def as_csv(names: Sequence[str], lines: Iterable[View], rename: Mapping[str, str] | None = None) -> str:
+def as_csv(columns: Sequence[str], lines: Iterable[View]) -> str:
     """Lines as CSV (RFC 4180). A text that a spreadsheet would take for a formula gets an apostrophe."""
-    columns = [(rename or {}).get(name, name) for name in names]
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(columns)
@@ -90,6 +88,20 @@ def cell(value: Any) -> Any:
     if isinstance(value, str):
         return f"'{value}" if value.startswith(_FORMULA) else value
     return "" if value is None else value
+
+
+def _row_view(row: SpendRow) -> View:
+    return {
+        **row.group,
+        "requests": row.requests,
+        "read_tokens": row.read_tokens,
+        "write_tokens": row.write_tokens,
+        "uncached_tokens": row.plain_tokens,
+        "output_tokens": row.output_tokens,
+        "cost_usd": validation.usd(row.cost),
+        "saved_usd": validation.usd(row.saved),
+        "estimated_requests": row.estimated,
+    }
 
 
 def _entry_view(entry: LedgerEntry) -> View:

@@ -1,6 +1,5 @@
 """Teams, as the admin API makes and changes them."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from msgspec import UNSET
@@ -8,8 +7,7 @@ from msgspec import UNSET
 from proxy.access import validation
 from proxy.admin import forms
 from proxy.admin.forms import TeamForm
-from proxy.admin.resource import Query, Resource
-from proxy.admin.views import View, team_view
+from proxy.admin.resource import Query, Resource, View
 from proxy.errors import Conflict, InvalidRequest
 from proxy.storage.port import TeamRecord
 
@@ -50,9 +48,18 @@ class Teams(Resource[TeamRecord, TeamForm]):
         await self._directory.remove("team", name)
         return {"object": "team", "name": name, "deleted": True, "keys": len(keys)}
 
-    @property
-    def _records(self) -> Mapping[str, TeamRecord]:
-        return self._snapshot.teams
-
     async def _view(self, record: TeamRecord) -> View:
-        return team_view(record, self._snapshot)
+        return {
+            "object": "team",
+            "name": record.name,
+            "mode": record.mode or None,
+            "models": list(record.models),
+            "requests_per_minute": record.requests_per_minute,
+            "tokens_per_minute": record.tokens_per_minute,
+            "client_keys": "forward" if record.forwards_keys else "refuse",
+            "paths": list(record.paths),
+            "keys": len(self._snapshot.keys_of(record.name)),
+            "budgets": len(self._snapshot.budgets_of(record.name)),
+            "created_at": record.created_at or None,
+            "declared": record.name in self._snapshot.declared,
+        }

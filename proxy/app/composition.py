@@ -137,13 +137,7 @@ async def build(
         models=models,
         metrics=metrics,
         obstacle=obstacle,
-        faults=partial(
-            faults,
-            admission.store_client,
-            state.epochs,
-            state.directory,
-            denies=ours.budgets.on_store_error == "deny",
-        ),
+        faults=partial(faults, admission.store_client, state.epochs, state.directory, ours.budgets.on_store_error),
         on_close=[part.aclose for part in closing],
         admin=_admin(state, identity),
     )

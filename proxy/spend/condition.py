@@ -1,6 +1,7 @@
 """What does not work as it should, and whether requests are refused for it: for readiness probes."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from proxy.access.directory import Directory
 from proxy.ports import Fault
@@ -8,10 +9,12 @@ from proxy.spend.epochs import Epochs
 from proxy.spend.store_client import StoreClient
 
 
-def faults(store_client: StoreClient, epochs: Epochs, directory: Directory, *, denies: bool) -> Sequence[Fault]:
-    """One for each part that does not work. Where the configuration ``denies`` requests that cannot be checked, a spool
-    that cannot be written bars every request, and a store that is away those under a hard budget; until the store has
-    been read once, there may be one for anybody."""
+def faults(
+    store_client: StoreClient, epochs: Epochs, directory: Directory, on_store_error: Literal["allow", "deny"]
+) -> Sequence[Fault]:
+    """One for each part that does not work. Under ``deny``, a spool that cannot be written bars every request, and a
+    store that is away those under a hard budget; until the store has been read once, there may be one for anybody."""
+    denies = on_store_error == "deny"
     denies_some = denies and any(budget.hard is not None for budget in directory.snapshot.budgets.values())
     found = []
     for part, why in store_client.troubles.items():

@@ -100,9 +100,7 @@ class BudgetReservations:
                 await self._refuse(exchange, reservation, answer)
             case Granted():
                 await self._check_store(reservation, answer.epoch)
-                standing = reservation.with_balances(answer.balances)
-                limits = ((booking.rule, booking.window.resets_at, balance) for booking, balance in standing)
-                reservation.rates = rate_headers(limits, exchange.arrival.now)
+                reservation.rates = rate_headers(reservation.with_balances(answer.balances), exchange.arrival.now)
                 await self.alerts.tell(reservation, answer.balances, is_new=True)
             case None:
                 await self._go_without_store(reservation, ask)
@@ -163,7 +161,7 @@ class BudgetReservations:
         if rule.is_rate:
             self.alerts.metrics.rate_limited(reservation.team, rule.unit)
             error = RateLimited(text, kind=rule.unit, retry_after_s=max(1, int((resets_at or now) - now + 0.999)))
-            error.headers.update(rate_headers([(rule, resets_at, balance)], now))
+            error.headers.update(rate_headers([(booking, balance)], now))
             if booking.charge.amount > (rule.hard or 0):
                 # It would never fit: to try again is in vain.
                 error.headers["x-should-retry"] = "false"

@@ -99,7 +99,8 @@ class ClockNews:
 
     def __call__(self, departure: Departure) -> None:
         before, self._before = self._before, departure
-        self._metrics.clock_departed(departure.held_back_s, departure.ahead_of_store_s)
+        self._metrics.clock_is_held_back(departure.held_back_s)
+        self._metrics.clock_is_off_store(departure.ahead_of_store_s)
         if departure.held_back_s and departure.held_back_s != before.held_back_s:
             self._metrics.clock_stepped()
             _log.warning(

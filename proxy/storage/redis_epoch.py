@@ -17,14 +17,14 @@ _TEAMS = PREFIX + "{directory}:teams:"
 NO_EPOCH = ""
 """The epoch of a store that has lost its own."""
 
-CopyKey = Callable[[str], str]
-"""The key of a team's copy."""
-
 
 class RedisEpoch:
-    """The epoch as this process read it last. ``on_change`` is called when it has changed."""
+    """The epoch as this process read it last. ``copy_key`` gives the key of a team's copy; ``on_change`` is called when
+    the epoch has changed."""
 
-    def __init__(self, link: RedisLink, copy_key: CopyKey, on_change: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, link: RedisLink, copy_key: Callable[[str], str], on_change: Callable[[], Awaitable[None]]
+    ) -> None:
         self._link = link
         self._copy_key = copy_key
         self._on_change = on_change

@@ -238,12 +238,12 @@ class Metrics:
             "reservations_expired_total", "Reservations of dead workers, billed as they stood."
         )
         self.clock_stepped = self._counter("clock_steps_total", "Steps of the machine's clock that were held back.")
-        self._clock_held_back = self._alone(
+        self.clock_is_held_back = self._alone(
             "clock_held_back_seconds", "How far the clock is ahead of the time that budgets go by.", "livemostrecent"
-        )
-        self._clock_off_store = self._alone(
+        ).set
+        self.clock_is_off_store = self._alone(
             "clock_off_store_seconds", "How far the clock is ahead of the store's, if not alike.", "livemostrecent"
-        )
+        ).set
         self.plugin_failed = self._counter("plugin_errors_total", "Plugin failures, contained.", "plugin", "hook")
         self.plugin_reached = self._counter(
             "plugin_bounds_total", "Texts that stayed whole at a bound.", "plugin", "bound"
@@ -378,8 +378,3 @@ class Metrics:
     def watch_budgets(self, remaining: Callable[[], Mapping[str, float]]) -> None:
         """Ask for what is left of each team's budget (USD, negative where overdrawn) whenever the metrics are read."""
         self._remaining = remaining
-
-    def clock_departed(self, held_back_s: float, ahead_of_store_s: float) -> None:
-        """How far the machine's clock is off; zeros where it is gone by."""
-        self._clock_held_back.set(held_back_s)
-        self._clock_off_store.set(ahead_of_store_s)

@@ -194,21 +194,16 @@ def _is_needed(key: str) -> bool:
 
 def _rates(entry: Entry, suffix: str, base: Price | None) -> Price:
     """The rates under one suffix. A tier's missing rate keeps its proportion to the input price."""
-    given = usd(entry, _INPUT + suffix)
-    flat = given if given is not None else (base.input if base else 0.0)
-    ratio = flat / base.input if base and base.input else 1.0
-    output = usd(entry, _OUTPUT + suffix)
-    if output is None:
-        output = base.output * ratio if base else 0.0
-    read = usd(entry, _READ + suffix)
-    if read is None:
-        read = base.read * ratio if base else flat
+    flat, output, read = (usd(entry, name + suffix) for name in (_INPUT, _OUTPUT, _READ))
+    if flat is None:
+        flat = base.input if base else 0.0
+    usual = base.times(flat / base.input if base.input else 1.0) if base else Price(flat, 0.0, flat, flat, 0.0)
     # The map writes 0 for "no write fee" (DeepSeek, GLM): such tokens cost the input price.
-    short = usd(entry, _WRITE + suffix) or (base.write_5m * ratio if base else flat)
+    short = usd(entry, _WRITE + suffix) or usual.write_5m
     long = next((found for key in _WRITE_LONG if (found := usd(entry, key + suffix))), None)
     if long is None:
-        long = base.write_1h * ratio if base else short
-    return Price(flat, output, read, short, long)
+        long = usual.write_1h if base else short
+    return Price(flat, usual.output if output is None else output, usual.read if read is None else read, short, long)
 
 
 def _stepped(steps: list[object], longest: int | None) -> Price | None:

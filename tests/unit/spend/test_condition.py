@@ -50,7 +50,7 @@ def refusing(
     """The parts with a fault, and whether it refuses requests."""
     directory = Directory(Declared(teams=[TeamRecord("red")], budgets=[budget]), store or MemoryStore())
     asyncio.run(directory.load())
-    found = faults(Client(troubles), Exchanged(exchanged), directory, denies=policy == "deny")
+    found = faults(Client(troubles), Exchanged(exchanged), directory, policy)
     return {fault.part: fault.refuses for fault in found}
 
 

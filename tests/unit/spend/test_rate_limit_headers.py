@@ -1,8 +1,16 @@
 """The headers that tell a client about its rate limits."""
 
 from proxy.core.money.budget import Rule
+from proxy.spend.bookings import Booking
 from proxy.spend.rate_limit_headers import rate_headers
-from proxy.storage.port import Balance
+from proxy.spend.windows import Window
+from proxy.storage.port import Balance, Charge
+
+BUDGET = Rule("total", "t", hard=5)
+
+
+def limit(rule: Rule, spent: int, reserved: int, resets_at: float | None = 130.0) -> tuple[Booking, Balance]:
+    return Booking(rule, Window("w", resets_at, None), Charge("a", 1)), Balance("a", spent, reserved)
 
 
 def rate(unit: str, hard: int, whom: str = "key-1") -> Rule:
@@ -11,10 +19,10 @@ def rate(unit: str, hard: int, whom: str = "key-1") -> Rule:
 
 def test_the_limit_with_the_least_left_is_told() -> None:
     limits = [
-        (rate("requests", 60), 130.0, Balance("a", 10, 5)),
-        (rate("requests", 1000, ""), 130.0, Balance("b", 995, 2)),
-        (rate("tokens", 500), 130.0, Balance("c", 600, 0)),
-        (Rule("total", "t", hard=5), None, Balance("d", 1, 1)),
+        limit(rate("requests", 60), 10, 5),
+        limit(rate("requests", 1000, ""), 995, 2),
+        limit(rate("tokens", 500), 600, 0),
+        limit(BUDGET, 1, 1, resets_at=None),
     ]
     assert rate_headers(limits, now=100.5) == [
         ("x-ratelimit-limit-requests", "1000"),
@@ -27,4 +35,4 @@ def test_the_limit_with_the_least_left_is_told() -> None:
 
 
 def test_nothing_is_said_where_there_is_no_rate_limit() -> None:
-    assert rate_headers([(Rule("total", "t", hard=5), None, Balance("d", 1, 1))], 0.0) == []
+    assert rate_headers([limit(BUDGET, 1, 1, resets_at=None)], 0.0) == []
