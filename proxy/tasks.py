@@ -46,8 +46,6 @@ async def repeat(every_s: float, work: Callable[[], Awaitable[None]]) -> None:
 
 def _ended(held_in: Tasks, task: asyncio.Task[Any]) -> None:
     held_in.discard(task)
-    if task.cancelled():
-        return
-    error = task.exception()
+    error = None if task.cancelled() else task.exception()
     if error is not None:
         _log.error("a background task failed", exc_info=error)

@@ -84,9 +84,9 @@ class Identity:
 
     def _brings_theirs(self, headers: Headers) -> bool:
         """Whether the key beside the proxy's own is the provider's. A second key of the proxy would be given away."""
-        if client_key(headers) is None:
-            return False
-        return not any(key.startswith(KEY_PREFIX) or self._find(key) is not None for key in sent_keys(headers))
+        return client_key(headers) is not None and not any(
+            key.startswith(KEY_PREFIX) or self._find(key) is not None for key in sent_keys(headers)
+        )
 
     def _stranger(self, own: str, keys: Sequence[str], theirs: str | None, hint: str) -> Principal:
         """The principal of a key that is not known here. It is the provider's key, where the configuration lets such

@@ -11,7 +11,6 @@ import string
 
 from proxy.core.secrets.credentials import KEY_PREFIX
 
-PREFIX = KEY_PREFIX
 _ALPHABET = string.ascii_letters + string.digits
 _KEY_CHARS = 43
 _ID_ALPHABET = string.ascii_lowercase + string.digits
@@ -20,7 +19,7 @@ _ID_CHARS = 12
 
 def new_key() -> str:
     """A new key, made at random."""
-    return PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(_KEY_CHARS))
+    return KEY_PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(_KEY_CHARS))
 
 
 def new_id(kind: str) -> str:

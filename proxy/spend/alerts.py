@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from re import ASCII, compile
 
+from proxy.core.lru import LastUsed
 from proxy.core.money.budget import NANOS_PER_USD, Rule, amount_text
 from proxy.spend.bookings import NOTHING, Booking, BudgetReservation, account_of, booked
 from proxy.spend.store_client import StoreClient
@@ -25,7 +26,7 @@ class BudgetAlerts:
         self.metrics = metrics
         self._webhooks = webhooks
         self.start, self.aclose = webhooks.start, webhooks.aclose
-        self._claimed: dict[tuple[str, str], None] = {}
+        self._claimed: LastUsed[tuple[str, str], bool] = LastUsed(_MOST_CLAIMED)
         self._remaining: dict[tuple[str, str], float] = {}
 
     def remaining(self) -> dict[str, float]:
@@ -65,11 +66,9 @@ class BudgetAlerts:
         name = f"{event}:{booking.charge.account}"
         if booking.window.within:  # a rolling window has no end: once in the time that it takes
             name = f"{event}:{account_of(rule, rule.window)}"
-        if (team, name) in self._claimed:
+        if self._claimed.find((team, name)):
             return
-        if len(self._claimed) >= _MOST_CLAIMED:
-            self._claimed.clear()
-        self._claimed[team, name] = None
+        self._claimed.put((team, name), True)
         if await self._store_client.claim(team, name, booking.window.keep_s or _CLAIMED_S):
             self._webhooks.send(_notice(event, team, booking, balance))
 

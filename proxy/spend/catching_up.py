@@ -9,17 +9,17 @@ the calls of other teams go on.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 
+from proxy.core.money.budget import NANOS_PER_USD
 from proxy.patience import Patience
 from proxy.ports import Clock, StoreError
 from proxy.spend.backlog import Backlog
 from proxy.spend.leases import Leases
-from proxy.spend.losses import lines_of_lost
-from proxy.storage.port import Charge, MoneyStore, PutOff, Reserve
+from proxy.storage.port import Charge, MoneyStore, PutOff, Reserve, Settle
 from proxy.storage.spool import PAGE, Spool
 from proxy.telemetry.metrics import Metrics
 
@@ -28,6 +28,9 @@ _TEAMS_AT_ONCE = 3
 # So many calls that could not be spooled are kept in memory.
 _MOST_IN_MEMORY = 10_000
 _LOST_A_LINE = 1000
+# How many lost calls are named in the log when the worker ends, and how many in a line.
+_MOST_NAMED = 1000
+_NAMED_A_LINE = 20
 
 _log = logging.getLogger("stratiform.store")
 
@@ -208,3 +211,23 @@ class CatchingUp:
         if self.trouble != str(error):  # one line for each reason, not for each settlement
             _log.error("spool failed: %s", error)
         self.trouble = str(error)
+
+
+def lines_of_lost(calls: Sequence[PutOff]) -> Iterator[str]:
+    """Lines for a log about calls that no place takes: how many, what they cost, and which; none where nothing is lost.
+    They show no client's text and no key."""
+    if not calls:
+        return
+    nanos = sum(call.entry.cost for call in calls if isinstance(call, Settle))
+    worth = f"${nanos / NANOS_PER_USD:.6f}"
+    yield f"{len(calls)} calls to the store, worth {worth}, cannot be written anywhere: they are lost"
+    for start in range(0, min(len(calls), _MOST_NAMED), _NAMED_A_LINE):
+        yield "lost: " + ", ".join(_said(call) for call in calls[start : min(start + _NAMED_A_LINE, _MOST_NAMED)])
+    if len(calls) > _MOST_NAMED:
+        yield f"lost: {len(calls) - _MOST_NAMED} more"
+
+
+def _said(call: PutOff) -> str:
+    """Exchange, team and cost."""
+    cost = f" ${call.entry.cost / NANOS_PER_USD:.6f}" if isinstance(call, Settle) else ""
+    return f"{call.exchange_id} of {call.team}{cost}"

@@ -1,4 +1,4 @@
-"""A SQLite file behind one writer thread, with group commit.
+"""A SQLite file behind one writer thread, with group commit; and a database without a file.
 
 The event loop never waits for the disk: work is handed to the thread that owns the connection. Work that gathers while
 one transaction is committed goes into the next transaction together, each piece in a savepoint of its own, so that 200
@@ -18,7 +18,9 @@ import asyncio
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +30,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from proxy.ports import StoreError
-from proxy.storage.migrations import migrate
-from proxy.storage.reader import Reader
-from proxy.storage.sqlite_errors import DAMAGE, code_of, is_damage, store_error
+from proxy.storage.damage import DAMAGE, code_of, is_damage, store_error
+from proxy.storage.migrations import STORE, migrate
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -84,6 +85,53 @@ class _Job:
     error: BaseException | None = None
 
 
+class _Reader:
+    """A thread that reads the file beside the thread that writes it. In WAL mode neither waits for the other.
+
+    There is one connection, which is made for the first work. A connection that has met damage is closed, and the next
+    work opens the file anew.
+    """
+
+    def __init__(self, path: Path, busy_timeout_s: float) -> None:
+        self._path = path
+        self._busy_timeout_s = busy_timeout_s
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-reader")
+        self._connection: sqlite3.Connection | None = None
+
+    async def run(self, work: Work[T]) -> T:
+        """Do work that only reads. Raises StoreError."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
+        except (sqlite3.Error, OSError, msgspec.MsgspecError, RuntimeError) as error:
+            # RuntimeError: the executor has been shut down.
+            raise store_error(error) from error
+
+    async def let_go(self) -> None:
+        """Close the file until there is work again."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
+
+    def close(self) -> None:
+        """Finish the work, and close the file. May be called more than once."""
+        self._thread.shutdown(wait=True)
+        self._disconnect()
+
+    def _run(self, work: Work[T]) -> T:
+        if self._connection is None:
+            uri = f"{self._path.absolute().as_uri()}?mode=ro"
+            self._connection = sqlite3.connect(uri, uri=True, timeout=self._busy_timeout_s, check_same_thread=False)
+        try:
+            return work(self._connection)
+        except sqlite3.Error as error:
+            if is_damage(error):
+                self._disconnect()
+            raise
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
 class Database:
     """One file. ``open`` makes one; every method may raise StoreError."""
 
@@ -97,7 +145,7 @@ class Database:
         self._thread = threading.Thread(target=self._serve, name=f"store {file.path.name}", daemon=True)
         self._thread.start()
         # Work that reads a few rows for a request, and work that reads many rows for a report, beside the writer.
-        self._reader, self._reports = (Reader(file.path, file.busy_timeout_s) for _ in range(2))
+        self._reader, self._reports = (_Reader(file.path, file.busy_timeout_s) for _ in range(2))
         self.read, self.report = self._reader.run, self._reports.run
 
     @classmethod
@@ -192,6 +240,29 @@ class Database:
                 break
             jobs.append(job)
         return jobs
+
+
+class MemoryDatabase:
+    """A database that this process alone can see, and that ends with it. Each piece of work runs at once, in the
+    caller's thread."""
+
+    path = Path(":memory:")
+
+    def __init__(self) -> None:
+        self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        weakref.finalize(self, self._connection.close)
+        migrate(self._connection, STORE)
+
+    async def write(self, work: Work[T]) -> T:
+        """Run the work."""
+        return work(self._connection)
+
+    read = report = write
+
+    async def let_go(self) -> None:
+        """There is no file to close."""
+
+    aclose = let_go
 
 
 def _run(connection: sqlite3.Connection, jobs: list[_Job]) -> None:

@@ -6,7 +6,7 @@ The ledger is bounded. Calls of this store never wait, not even for a moment.
 from collections.abc import Sequence
 
 from proxy.storage import money
-from proxy.storage.memory_database import MemoryDatabase
+from proxy.storage.database import MemoryDatabase
 from proxy.storage.port import Balance, Settle
 from proxy.storage.sqlite import SqliteStore
 

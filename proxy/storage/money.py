@@ -244,8 +244,7 @@ def _hold(connection: sqlite3.Connection, exchange_id: str) -> _Hold | None:
 
 
 def _is_written(connection: sqlite3.Connection, exchange_id: str) -> bool:
-    found = connection.execute("SELECT 1 FROM entry WHERE exchange_id = ?", (exchange_id,))
-    return found.fetchone() is not None
+    return bool(connection.execute("SELECT 1 FROM entry WHERE exchange_id = ?", (exchange_id,)).fetchone())
 
 
 def _undo(connection: sqlite3.Connection, team: str, hold: _Hold, now: float) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import quote
 
 from msgspec import json, msgpack
@@ -41,8 +41,6 @@ from proxy.storage.redis_epoch import RedisEpoch
 from proxy.storage.redis_link import PREFIX, RedisLink, Script
 from proxy.storage.redis_objects import RedisObjects
 from proxy.storage.sums import Sums
-
-_T = TypeVar("_T")
 
 _MONEY_KEYS = ("accounts", "forget", "open", "due", "closed", "closed_until", "entries", "order", "claims", "epoch")
 _STATE_KEYS = ("blobs", "until", "sizes")
@@ -118,8 +116,8 @@ class RedisStore:
 
     async def renew(self, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:
         """These exchanges still run."""
-        for ids in _slices(exchange_ids):
-            await self._run("renew", team, expires_at, *ids)
+        for start in range(0, len(exchange_ids), _PAGE):
+            await self._run("renew", team, expires_at, *exchange_ids[start : start + _PAGE])
 
     async def expire(self, now: float) -> int:
         """Bill every expired reservation as it stands, and forget what may be forgotten."""
@@ -302,7 +300,3 @@ def _record(ask: Reserve) -> bytes:
 
 def _balances(accounts: Iterable[str], found: Iterable[Sequence[int]]) -> list[Balance]:
     return [Balance(account, *numbers) for account, numbers in zip(accounts, found, strict=True)]
-
-
-def _slices(items: Sequence[_T]) -> Iterable[Sequence[_T]]:
-    return (items[start : start + _PAGE] for start in range(0, len(items), _PAGE))

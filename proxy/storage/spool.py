@@ -22,11 +22,11 @@ from pathlib import Path
 
 from proxy.ports import StoreError
 from proxy.storage import spooled
+from proxy.storage.damage import DamagedFile
 from proxy.storage.database import Database, T, Work
 from proxy.storage.migrations import SPOOL
 from proxy.storage.port import PutOff
 from proxy.storage.spooled import Row
-from proxy.storage.sqlite_errors import DamagedFile
 
 PAGE = 250
 """The most calls of a page. The store carries out those of one team in one step, and answers nobody else meanwhile."""

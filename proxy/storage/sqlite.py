@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from proxy.storage import directory_sql, layout_blobs, money, objects
-from proxy.storage.database import SERVING_WAIT_S, Database, Work
-from proxy.storage.integrity import damage_of
-from proxy.storage.memory_database import MemoryDatabase
+from proxy.storage.damage import DamagedFile, damage_of
+from proxy.storage.database import SERVING_WAIT_S, Database, MemoryDatabase, Work
 from proxy.storage.migrations import STORE
 from proxy.storage.port import (
     Balance,
@@ -30,7 +29,6 @@ from proxy.storage.port import (
     Reserve,
     Settle,
 )
-from proxy.storage.sqlite_errors import DamagedFile
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -11,7 +11,6 @@ Counters cannot fall, so what a plan saved or lost is in two of them: saved - lo
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import product
-from types import MappingProxyType
 from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -50,7 +49,6 @@ _RELOADED = ("changed", "unchanged", "broken")
 _KINDS = ("read", "write", "uncached", "output")
 _TIERS = ("L0", "L1", "L2", "L3", "active")
 _SEGMENTS = ("1", "2", "3", "4", UNMARKED)
-_NOTHING: Mapping[str, int] = MappingProxyType({})
 
 _OVERHEAD_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 _FIRST_BYTE_S = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
@@ -346,9 +344,7 @@ class Metrics:
         self._arm_cost(model, arm, by=input_usd)
         self._arm_uncached_cost(model, arm, by=uncached_usd)
 
-    def plan(
-        self, mode: str, reason: str, tier_tokens: Mapping[str, int], segment_tokens: Mapping[str, int] = _NOTHING
-    ) -> None:
+    def plan(self, mode: str, reason: str, tier_tokens: Mapping[str, int], segment_tokens: Mapping[str, int]) -> None:
         """A plan was made."""
         self._reasons(mode, reason)
         for segment, count in segment_tokens.items():

@@ -8,6 +8,7 @@ differently is refused for everybody, so that what remains has one reading. The 
 import re
 import unicodedata
 from dataclasses import dataclass
+from itertools import takewhile
 
 from proxy.errors import NotFound
 
@@ -48,20 +49,13 @@ def read_path(raw: str) -> Path:
     segments = [_decoded(segment) for segment in raw[1:].split("/")]
     if segments[-1] == "":
         segments.pop()
-    skipped = _front(segments)
+    skipped = len(list(takewhile(lambda segment: segment.lower() in _FRONTS, segments)))
     for number, segment in enumerate(segments):
         names_model = number > 0 and any(word.lower() in NAME_MODELS for word in segments[:number])
         for part in segment.split("/") if names_model else (segment,):
             _check(part)
     kept = tuple(segments[skipped:])
     return Path(kept, tuple(segment.lower() for segment in kept), skipped)
-
-
-def _front(segments: list[str]) -> int:
-    count = 0
-    while count < len(segments) and segments[count].lower() in _FRONTS:
-        count += 1
-    return count
 
 
 def _decoded(segment: str) -> str:

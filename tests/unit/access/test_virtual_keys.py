@@ -3,14 +3,15 @@
 import hashlib
 import re
 
-from proxy.access.virtual_keys import PREFIX, declared_id, digest_of, new_id, new_key
+from proxy.access.virtual_keys import declared_id, digest_of, new_id, new_key
+from proxy.core.secrets.credentials import KEY_PREFIX
 
 
 def test_keys_are_random_and_can_be_told_by_their_prefix() -> None:
     keys = {new_key() for _ in range(1000)}
     assert len(keys) == 1000
     assert all(re.fullmatch(r"sk-strat-[A-Za-z0-9]{43}", key) for key in keys)
-    assert PREFIX == "sk-strat-"
+    assert KEY_PREFIX == "sk-strat-"
 
 
 def test_what_is_kept_is_the_sha_256() -> None:

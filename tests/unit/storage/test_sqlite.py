@@ -10,11 +10,11 @@ from shutil import copyfile
 import pytest
 
 from proxy.ports import StoreError
+from proxy.storage.damage import DamagedFile
 from proxy.storage.database import Database
 from proxy.storage.migrations import STORE
 from proxy.storage.port import Charge, Granted, LedgerEntry, Reserve, Settle, TeamRecord
 from proxy.storage.sqlite import SqliteStore
-from proxy.storage.sqlite_errors import DamagedFile
 from tests.damage import damage_table, fill, overwrite, settle, small_disk
 from tests.examples import chosen
 

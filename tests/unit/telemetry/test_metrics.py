@@ -69,7 +69,7 @@ def test_money(metrics):
 
 
 def test_plans_and_trouble(metrics):
-    metrics.plan("tier", "ordered", {"L0": 500, "L1": 0, "active": 20})
+    metrics.plan("tier", "ordered", {"L0": 500, "L1": 0, "active": 20}, {})
     metrics.moved("L1", "L0")
     metrics.predicted(1000, 800)
     metrics.predicted(800, 1000)
@@ -150,7 +150,7 @@ def test_what_is_known_to_come_starts_at_zero_so_that_its_first_increase_is_seen
 
 
 def test_tiers_have_one_spelling(metrics):
-    metrics.plan("tier", "kept", {"active": 5})
+    metrics.plan("tier", "kept", {"active": 5}, {})
     metrics.moved("ACTIVE", "L3")
     metrics.moved("L3", "removed")
     assert value(metrics, "tier_tokens_total", tier="active") == 5

@@ -1,7 +1,8 @@
-"""Looks for damage in a SQLite file (``PRAGMA quick_check``), bounded in time and beside the event loop.
+"""Damage in a SQLite file: the errors that tell of it, and the search for it (``PRAGMA quick_check``).
 
-The tables are checked one after the other, the most important ones first. SQLite can be interrupted between two tables
-only, so the thread may go on for a while after its time is over. Nobody waits for it then.
+The search is bounded in time and runs beside the event loop. The tables are checked one after the other, the most
+important ones first. SQLite can be interrupted between two tables only, so the thread may go on for a while after its
+time is over. Nobody waits for it then.
 """
 
 import asyncio
@@ -12,9 +13,35 @@ from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
 
-from proxy.storage.sqlite_errors import is_damage
+import msgspec
+
+from proxy.ports import StoreError
+
+_PRIMARY = 0xFF  # the low byte of a result code of SQLite; the other bytes give details
+DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 _MOST_CHARS = 200
+
+
+class DamagedFile(StoreError):
+    """The file holds content that this program did not write."""
+
+
+def code_of(error: BaseException | None) -> int | None:
+    """SQLite's primary result code, where the error has one."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code & _PRIMARY if isinstance(code, int) else None
+
+
+def is_damage(error: BaseException | None) -> bool:
+    """Whether the error says that the file is damaged."""
+    return code_of(error) in DAMAGE
+
+
+def store_error(error: Exception) -> StoreError:
+    """The error as the callers of a store know it."""
+    is_damaged = isinstance(error, msgspec.MsgspecError) or is_damage(error)
+    return DamagedFile(str(error)) if is_damaged else StoreError(str(error))
 
 
 async def damage_of(path: Path, tables: Sequence[str], most_s: float) -> str | None:

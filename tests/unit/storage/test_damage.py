@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.storage.integrity import damage_of
+from proxy.storage.damage import damage_of
 from tests.damage import damage_table, overwrite
 
 

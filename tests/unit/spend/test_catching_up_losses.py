@@ -2,7 +2,7 @@
 
 import re
 
-from proxy.spend.losses import lines_of_lost
+from proxy.spend.catching_up import lines_of_lost
 from proxy.storage.port import Charge, LedgerEntry, PutOff, Release, Reserve, Settle
 from tests.money import NOW
 
