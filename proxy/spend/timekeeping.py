@@ -48,7 +48,7 @@ class Timekeeper:
         self._clock = clock
         self._store = store
         self._file = folder / _FILE if folder is not None else None
-        self._boot = _boot_id()
+        self._boot = read_small(_BOOT_ID).decode("ascii", "ignore").strip()
         self._tasks: Tasks = set()
 
     async def prepare(self) -> None:
@@ -116,10 +116,3 @@ class ClockNews:
             )
         elif before.ahead_of_store_s and not departure.ahead_of_store_s:
             _log.warning("this host's clock agrees with the store's again")
-
-
-def _boot_id() -> str:
-    try:
-        return _BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:
-        return ""

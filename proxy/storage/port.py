@@ -365,18 +365,6 @@ class ObjectStore(Protocol):
         ...
 
 
-class FactStore(Protocol):
-    """Short texts about the store itself, by name (``proxy.core.epoch``)."""
-
-    async def facts(self) -> Mapping[str, str]:
-        """All of them."""
-        ...
-
-    async def put_facts(self, facts: Mapping[str, str], *, overwrite: bool) -> None:
-        """Write facts. Without ``overwrite``, a fact that is there stays as it is."""
-        ...
-
-
 class StateStore(Protocol):
     """Layout state: opaque, versioned blobs. They may be lost (caching then starts anew), but they are never wrong."""
 
@@ -389,14 +377,22 @@ class StateStore(Protocol):
         ...
 
 
-class Store(MoneyStore, DirectoryStore, ObjectStore, FactStore, StateStore, Protocol):
-    """One engine."""
+class Store(MoneyStore, DirectoryStore, ObjectStore, StateStore, Protocol):
+    """One engine. What it says about itself are facts: short texts by name (``proxy.core.epoch``)."""
 
     is_shared: bool
     """Whether several workers and hosts may use it at once."""
 
     is_durable: bool
     """Whether what it holds outlives the process."""
+
+    async def facts(self) -> Mapping[str, str]:
+        """All facts."""
+        ...
+
+    async def put_facts(self, facts: Mapping[str, str], *, overwrite: bool) -> None:
+        """Write facts. Without ``overwrite``, a fact that is there stays as it is."""
+        ...
 
     async def time(self) -> float | None:
         """The store's own clock, in unix seconds; None where the machine's clock is the store's."""

@@ -74,6 +74,7 @@ class Source(Protocol):
 
     def collect(self) -> Iterable[Metric]:
         """Every family with its samples."""
+        ...
 
 
 class WithoutCreated:

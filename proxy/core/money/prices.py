@@ -288,9 +288,7 @@ def forms(name: str) -> Iterator[str]:
             if form not in seen:
                 seen.add(form)
                 yield form
-        _, slash, route = route.partition("/")
-        if not slash:
-            return
+        route = route.partition("/")[2]
 
 
 def _variants(name: str) -> Iterator[str]:
