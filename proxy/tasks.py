@@ -37,6 +37,13 @@ async def cancel(tasks: Tasks) -> None:
     await drain(tasks)
 
 
+async def end_within(tasks: Tasks, wait_s: float) -> None:
+    """Give the tasks of the set so many seconds to end by themselves, and then end those that are left."""
+    if tasks:
+        await asyncio.wait(set(tasks), timeout=wait_s)
+    await cancel(tasks)
+
+
 async def repeat(every_s: float, work: Callable[[], Awaitable[None]]) -> None:
     """Do the work again and again, with a pause before each time. It ends with its task."""
     while True:

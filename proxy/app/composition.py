@@ -24,7 +24,6 @@ from proxy.core.request.tokens import Encode, quick
 from proxy.core.structured.history.compaction_proposal import CompactionRules
 from proxy.engine import Bounds, Breakers, Conclusion, Custody, Engine, Ports
 from proxy.engine.ports import Follower
-from proxy.planning.caps import Caps
 from proxy.planning.compactions import Compactions
 from proxy.planning.compactor import Compactor
 from proxy.planning.context_assembler import ContextAssembler
@@ -117,7 +116,7 @@ async def build(
     await prompts.open(settings, rules)
     used = {**make_upstreams(encode), **(upstreams or {})}
     composer = Composer(rules, prompts.snapshot, metrics, aside)
-    windows = ContextWindows(planner.reader, encode, _facts(prices), load_window_texts(), aside)
+    windows = ContextWindows(planner.pure.reader, encode, _facts(prices), load_window_texts(), aside)
     ports = Ports(models, used, planner, admission, Meter(metrics, prices), state.clock, composer, windows)
     bounds = Bounds(ours.objects.most_per_team, ours.objects.retention_days * 86400.0)
     custody = Custody(state.store, models, state.clock, metrics.store_failed, bounds, aside)
@@ -260,11 +259,12 @@ def _followers(
     found: list[Follower] = []
     price_of, refreshes = factories.price_source(prices), factories.keep_alive_terms(settings)
     if refreshes is not None:
-        found.append(KeepAlive(refreshes, ports, planner, conclusion, price_of, metrics.refreshed, wait))
+        own = OwnExchanges(ports, conclusion, price_of, refreshes)
+        found.append(KeepAlive(refreshes, own, planner.pure, ports.clock, metrics.refreshed, wait))
     terms, compactions = factories.compactor_terms(settings), planner.compactions
     if terms is not None and compactions is not None:
-        own = OwnExchanges(ports, conclusion, price_of, Caps(terms))
-        found.append(Compactor(terms, compactions, own, ports.clock, metrics.compacted))
+        own = OwnExchanges(ports, conclusion, price_of, terms)
+        found.append(Compactor(compactions, own, ports.clock, metrics.compacted))
     return Followers(found)
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from proxy.core.layout.tiers import Change
 from proxy.core.modes import Mode
-from proxy.core.planner.in_flight import Moved
 from proxy.core.planner.plan import Plan
 from proxy.core.reasons import Edit, Reason
 from proxy.core.response.usage import Usage
@@ -34,7 +34,7 @@ class Arrangement:
     fallback: bytes
     mode: Mode
     assembly: Assembly
-    counted: Callable[[Usage | None], Sequence[Moved]]
+    counted: Callable[[Usage | None], Sequence[Change]]
     edits: Mapping[Edit, int] = field(default_factory=dict)
     tier_tokens: Mapping[str, int] = field(default_factory=dict)
     moving: Mapping[int, float] = field(default_factory=dict)

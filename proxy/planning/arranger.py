@@ -9,7 +9,6 @@ from typing import TypeVar
 from proxy.core.layout.tiers import with_target
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
-from proxy.core.planner.analysis import tier_name
 from proxy.core.providers import CacheProfile, Dialect
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.structured.assembly.texts import ContextTexts
@@ -72,7 +71,7 @@ class Arranger:
             counted=partial(self._sessions.counted, sent, bill),
             edits=chat.dialogue.edits,
             bill=bill,
-            tier_tokens={tier_name(tier): count for tier, count in tokens.items() if count},
+            tier_tokens={tier.label: count for tier, count in tokens.items() if count},
             moving={} if board is None else moving(sent.assembly.blocks, board, sent.order),
         )
 

@@ -5,8 +5,6 @@ from dataclasses import replace
 
 from proxy.core.layout.tiers import Change
 from proxy.core.lru import Bounded
-from proxy.core.planner.analysis import tier_name
-from proxy.core.planner.in_flight import Moved
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.response.usage import Usage
 from proxy.core.structured.blocks.breakdown import Circumstances
@@ -70,7 +68,7 @@ class ContextSessions:
             changes=session.changes, empty_tiers_total=session.empty_tiers, last=session.last, total=session.total
         )
 
-    def counted(self, chat: AssembledChat, bill: PanelBill | None, usage: Usage | None) -> Sequence[Moved]:
+    def counted(self, chat: AssembledChat, bill: PanelBill | None, usage: Usage | None) -> Sequence[Change]:
         """The exchange counts: age what was sent once. A retry of the same conversation counts no second time."""
         session = self.session(chat.scope, chat.session)
         session.spent(usage)
@@ -83,9 +81,4 @@ class ContextSessions:
         session.map = chat.map or session.map
         session.changes = session.tracker.settle(chat.context, chat.reading.history)
         self.grown(chat.scope, chat.session)
-        return [_moved(change) for change in session.changes]
-
-
-def _moved(change: Change) -> Moved:
-    target = tier_name(change.target) if change.target is not None else "removed"
-    return Moved(change.key, tier_name(change.source), target, change.reason)
+        return session.changes

@@ -11,24 +11,20 @@ What is held is bounded by sessions and by bytes: the oldest series gives way. B
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 from proxy.core.caches.prompt import Bill
-from proxy.core.money.prices import Price
 from proxy.core.planner.keep_alive import RefreshPlan
 from proxy.core.planner.plan import Plan
+from proxy.core.planner.planner import TierPlanner
 from proxy.core.reasons import Reason
-from proxy.core.request.demand import Demand
-from proxy.engine.conclusion import Conclusion
-from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
-from proxy.engine.ports import Ports
+from proxy.engine.exchange import Exchange
 from proxy.engine.suppress import suppress_and_log
-from proxy.planning.caps import Caps, DailyTerms
-from proxy.planning.own_exchanges import OwnEnding, OwnExchanges
-from proxy.ports import Call, Deployment, Principal
-from proxy.tasks import Tasks, spawn
+from proxy.planning.caps import DailyTerms
+from proxy.planning.own_exchanges import Behind, OwnEnding, OwnExchanges
+from proxy.ports import Clock
+from proxy.tasks import Tasks, end_within, spawn
 
 _CLOSING_S = 5.0
 
@@ -55,27 +51,12 @@ class RefreshTerms(DailyTerms):
     max_bytes: int = 64 << 20
 
 
-class Upkeeper(Protocol):
-    """The part of the planner that decides."""
-
-    def refresh_plan(self, plan: Plan, now: float) -> RefreshPlan | None:
-        """How to keep alive what a request that was sent at ``now`` has cached."""
-        ...
-
-    def kept(self, work: RefreshPlan, now: float) -> None:
-        """The upstream accepted a refresh."""
-        ...
-
-
 @dataclass(slots=True)
 class _Series:
     """One session's refreshes that are still to come. Only what they need: no plan, no headers that are not sent."""
 
     work: RefreshPlan
-    call: Call
-    principal: Principal
-    model: str
-    mode_of: Plan
+    behind: Behind
     began: float
     task: "asyncio.Task[None] | None" = None
     is_sending: bool = False
@@ -93,17 +74,16 @@ class KeepAlive:
     def __init__(
         self,
         terms: RefreshTerms,
-        ports: Ports,
-        planner: Upkeeper,
-        conclusion: Conclusion,
-        price_of: Callable[[Deployment], Price | None],
+        own: OwnExchanges,
+        planner: TierPlanner,
+        clock: Clock,
         on_refresh: Callable[[str, str], None] = lambda team, outcome: None,
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._terms = terms
-        self._ports = ports
+        self._own = own
         self._planner = planner
-        self._own = OwnExchanges(ports, conclusion, price_of, Caps(terms))
+        self._clock = clock
         self._on_refresh = on_refresh
         self._wait = wait
         self._held: OrderedDict[str, _Series] = OrderedDict()
@@ -122,35 +102,22 @@ class KeepAlive:
 
     def ended(self, exchange: Exchange) -> None:
         """An exchange was settled: from its start on its prefix is kept alive, where that pays."""
-        planned, call, principal = exchange.planned, exchange.call, exchange.principal
-        plan = planned.plan
-        if plan is None or call is None or principal is None or not plan.session or self._is_closed:
+        plan, began = exchange.planned.plan, exchange.arrival.now
+        if plan is None or not plan.session or self._is_closed:
             return
-        # A client that hung up, or whose rewritten request was refused, is not waited for.
-        is_complete = exchange.answer.is_accepted and exchange.ending is ExchangeOutcome.COMPLETED
-        if not is_complete or planned.was_retried:
-            return
-        if not self._own.is_allowed(call, principal, own_keys=self._terms.own_keys):
-            return
-        work = self._planner.refresh_plan(plan, exchange.arrival.now)
-        if work is None or len(work.body) > self._terms.max_bytes:
+        behind = self._own.behind(exchange)
+        work = self._planner.refresh_plan(plan, began) if behind is not None else None
+        if behind is None or work is None or len(work.body) > self._terms.max_bytes:
             return
         self.returned(plan.session)
-        bare = Plan(b"", b"", plan.mode, Reason.KEEP_ALIVE, session=plan.session)
-        model, began = exchange.requested.model, exchange.arrival.now
-        self._hold(plan.session, _Series(work, replace(call, body=b""), principal, model, bare, began))
+        self._hold(plan.session, _Series(work, behind, began))
 
     async def aclose(self) -> None:
         """Send nothing more. What is under way may end."""
         self._is_closed = True
         for session, series in list(self._held.items()):
             self._drop(session, series)
-        if self._tasks:
-            _, late = await asyncio.wait(set(self._tasks), timeout=_CLOSING_S)
-            for task in late:
-                task.cancel()
-            if late:
-                await asyncio.wait(late)
+        await end_within(self._tasks, _CLOSING_S)
 
     def _hold(self, session: str, series: _Series) -> None:
         self._held[session] = series
@@ -173,21 +140,29 @@ class KeepAlive:
     async def _run(self, session: str, series: _Series) -> None:
         try:
             for number in range(1, series.work.times + 1):
-                await self._wait(max(0.0, series.began + number * series.work.period_s - self._ports.clock.now()))
+                await self._wait(max(0.0, series.began + number * series.work.period_s - self._clock.now()))
                 series.is_sending = True
-                outcome = await self._refresh(series)
+                outcome = await self._refresh(session, series)
                 series.is_sending = False
-                self._on_refresh(series.principal.team, outcome.value)
+                self._on_refresh(series.behind.principal.team, outcome.value)
                 if series.is_over or outcome is not RefreshOutcome.READ:
                     return
         finally:
             self._drop(session, series)
 
-    async def _refresh(self, series: _Series) -> RefreshOutcome:
+    async def _refresh(self, session: str, series: _Series) -> RefreshOutcome:
         """One exchange, from its reservation to its settlement."""
-        work, now = series.work, self._ports.clock.now()
-        exchange = _exchange(series, now)
-        call = replace(series.call, body=work.body, stream=False, now=now)
+        work, behind = series.work, series.behind
+        plan = Plan(
+            work.body,
+            work.body,
+            behind.mode,
+            Reason.KEEP_ALIVE,
+            predicted=work.bill,
+            own=Bill(0, 0, 0, work.bill.total),
+            session=session,
+        )
+        exchange, call = behind.begun(plan, self._clock.now(), output_tokens=1)
         has_hour = "1h" in work.prompt.marks.values()
         ending, _ = await self._own.run(
             exchange, call, prompt_tokens=work.bill.total, output_tokens=1, has_hour=has_hour
@@ -198,16 +173,3 @@ class KeepAlive:
             self._planner.kept(work, exchange.arrival.now)
         usage = exchange.answer.outcome.usage
         return RefreshOutcome.MISSED if usage is not None and usage.read < usage.prompt / 2 else RefreshOutcome.READ
-
-
-def _exchange(series: _Series, now: float) -> Exchange:
-    work, plan = series.work, series.mode_of
-    total = Bill(0, 0, 0, work.bill.total)
-    sent = replace(plan, body=work.body, original=work.body, predicted=work.bill, own=total)
-    return Exchange(
-        Arrival("POST", series.call.path, now, size=len(work.body), is_chat=True),
-        series.principal,
-        Requested(series.model, demand=Demand(max_output_tokens=1)),
-        deployment=series.call.deployment,
-        planned=Planned(plan.mode, Reason.KEEP_ALIVE, sent),
-    )

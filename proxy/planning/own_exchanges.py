@@ -5,18 +5,22 @@ whose sake it is made.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from proxy.core.modes import Mode
 from proxy.core.money.budget import nanos, worst_case
 from proxy.core.money.prices import Price
+from proxy.core.planner.plan import Plan
+from proxy.core.request.demand import Demand
 from proxy.core.response.body_fold import MAX_BODY_BYTES, BodyFold
 from proxy.core.response.outcome import Outcome
 from proxy.engine.conclusion import Conclusion
-from proxy.engine.exchange import Exchange, ExchangeOutcome
+from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
 from proxy.engine.headers import uses_operators_key
 from proxy.engine.ports import Ports
 from proxy.errors import ProxyError, UpstreamRejected
-from proxy.planning.caps import Caps
+from proxy.planning.caps import Caps, DailyTerms
 from proxy.ports import Call, Deployment, Principal, Transport
 
 # The provider may count more tokens than we do.
@@ -35,23 +39,56 @@ class OwnEnding(StrEnum):
     """It could have passed the team's cap of the day."""
 
 
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """What such an exchange takes from the client's exchange behind which it is made: no message of that is held."""
+
+    principal: Principal
+    model: str
+    mode: Mode
+    call: Call
+
+    def begun(self, plan: Plan, now: float, output_tokens: int) -> tuple[Exchange, Call]:
+        """The exchange that sends the body of this plan, and its call."""
+        exchange = Exchange(
+            Arrival("POST", self.call.path, now, size=len(plan.body), is_chat=True),
+            self.principal,
+            Requested(self.model, demand=Demand(max_output_tokens=output_tokens)),
+            deployment=self.call.deployment,
+            planned=Planned(plan.mode, plan.reason, plan),
+        )
+        return exchange, replace(self.call, body=plan.body, stream=False, now=now)
+
+
 class OwnExchanges:
-    """Runs them, within the ``caps`` of the teams."""
+    """Runs them, within the caps of the teams that the ``terms`` set."""
 
     def __init__(
-        self, ports: Ports, conclusion: Conclusion, price_of: Callable[[Deployment], Price | None], caps: Caps
+        self, ports: Ports, conclusion: Conclusion, price_of: Callable[[Deployment], Price | None], terms: DailyTerms
     ) -> None:
         self._ports = ports
         self._conclusion = conclusion
         self._price_of = price_of
-        self._caps = caps
+        self._terms = terms
+        self._caps = Caps(terms)
 
-    def is_allowed(self, call: Call, principal: Principal, *, own_keys: bool) -> bool:
+    def behind(self, exchange: Exchange) -> Behind | None:
+        """What a call behind this exchange takes from it; None where no call may be made: the client hung up, or its
+        rewritten request was refused, or nobody would pay."""
+        call, principal = exchange.call, exchange.principal
+        is_complete = exchange.answer.is_accepted and exchange.ending is ExchangeOutcome.COMPLETED
+        if call is None or principal is None or not is_complete or exchange.planned.was_retried:
+            return None
+        if not self.is_allowed(call, principal):
+            return None
+        return Behind(principal, exchange.requested.model, exchange.planned.mode, replace(call, body=b""))
+
+    def is_allowed(self, call: Call, principal: Principal) -> bool:
         """Whether any such call may be made for this client: its team has a cap, the price is known, and the operator
-        pays, or ``own_keys`` are allowed."""
+        pays, or clients' own keys are allowed."""
         return (
             self._caps.limit(principal.team) > 0
-            and (own_keys or not _is_clients_key(call, principal))
+            and (self._terms.own_keys or not _is_clients_key(call, principal))
             and self._price_of(call.deployment) is not None
         )
 

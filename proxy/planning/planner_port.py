@@ -15,12 +15,10 @@ from proxy.aside import LARGE_BYTES, Aside
 from proxy.core.modes import Mode
 from proxy.core.planner.in_flight import PlanResult
 from proxy.core.planner.incoming_chat import IncomingChat
-from proxy.core.planner.keep_alive import RefreshPlan
 from proxy.core.planner.plan import Decision, Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import ParsedBody
-from proxy.core.request.reader import RequestReader
 from proxy.core.request.route import Route
 from proxy.core.response.usage import Usage
 from proxy.core.structured.chat import AssembledChat
@@ -46,8 +44,9 @@ class Planning:
         aside: Aside | None = None,
         structured: StructuredChats | None = None,
     ) -> None:
-        """``structured`` assembles structured context; None: a request that has some is refused."""
-        self._planner = planner
+        """``planner`` is the pure one. ``structured`` assembles structured context; None: a request that has some is
+        refused."""
+        self.pure = planner
         self._structured = structured
         self._state = state
         self._aside = aside or Aside()
@@ -58,14 +57,9 @@ class Planning:
         """What compacts conversations; None where that is not allowed."""
         return self._structured.compactions if self._structured is not None else None
 
-    @property
-    def reader(self) -> RequestReader:
-        """What reads requests, and remembers what it has read."""
-        return self._planner.reader
-
     def parse(self, body: bytes) -> ParsedBody:
         """The body, parsed with the help of earlier requests."""
-        return self._planner.reader.parse(body)
+        return self.pure.reader.parse(body)
 
     async def assemble(
         self, sent: ParsedBody, principal: Principal, now: float, *, keeps_state: bool = True
@@ -87,8 +81,8 @@ class Planning:
     async def tokens(self, parsed: ParsedBody) -> int | None:
         """About how many tokens the messages and tools of a chat request have; None where they cannot be read."""
         with suppress_and_log("planner.read_ahead"):
-            await read_ahead(self._planner.reader, self._aside, parsed)
-        reader = self._planner.reader
+            await read_ahead(self.pure.reader, self._aside, parsed)
+        reader = self.pure.reader
         try:
             parsed.chat()
             messages, tools = reader.read(parsed).messages, reader.read_tools(parsed.members.get("tools"))
@@ -123,7 +117,7 @@ class Planning:
         if arranged.fallback is arranged.body:
             return arranged.concluded(plan, mode)
         flat = request.parsed if arranged.fallback is chat.body else await self._parsed(arranged.fallback)
-        original = self._planner.read(flat, route, Mode.OBSERVE, now).original
+        original = self.pure.read(flat, route, Mode.OBSERVE, now).original
         if plan.reason is Reason.BARRED:
             return replace(arranged.concluded(plan, mode), body=original, original=original, reason=Reason.BARRED)
         return replace(arranged.concluded(plan, mode), original=original)
@@ -134,20 +128,20 @@ class Planning:
 
     async def _plan(self, parsed: ParsedBody, route: Route, mode: Mode, now: float) -> Plan:
         with suppress_and_log("planner.read_ahead"):
-            await read_ahead(self._planner.reader, self._aside, parsed)
-        incoming = self._planner.read(parsed, route, mode, now)
+            await read_ahead(self.pure.reader, self._aside, parsed)
+        incoming = self.pure.read(parsed, route, mode, now)
         if isinstance(incoming, Plan):
             return incoming
         with suppress_and_log("planner.recall"):
             await self._recall(incoming)
-        return await self._written(self._planner.decide(incoming))
+        return await self._written(self.pure.decide(incoming))
 
     async def _recall(self, incoming: IncomingChat) -> None:
         """Let the planner know what other workers know of this request's session."""
         if self._state is None:
             return
         try:
-            wanted = self._planner.state_lookup(incoming)
+            wanted = self.pure.state_lookup(incoming)
         except Unreadable:
             return  # the planner meets the same error, and its plan says so
         await self._state.recall(incoming.route.scope, wanted, incoming.now, len(incoming.parsed.body))
@@ -173,31 +167,23 @@ class Planning:
 
     def on_accepted(self, plan: Plan, now: float) -> None:
         """The upstream accepted the request: commit the shadow cache."""
-        self._planner.on_accepted(plan, now)
-
-    def refresh_plan(self, plan: Plan, now: float) -> RefreshPlan | None:
-        """How to keep alive what a request that was sent at ``now`` has cached; None where nothing would pay."""
-        return self._planner.refresh_plan(plan, now)
-
-    def kept(self, work: RefreshPlan, now: float) -> None:
-        """The upstream accepted a refresh."""
-        self._planner.kept(work, now)
+        self.pure.on_accepted(plan, now)
 
     def refused(self, plan: Plan) -> None:
         """The upstream refused the rewritten body: the original is sent in its place."""
-        self._planner.refused(plan)
+        self.pure.refused(plan)
 
     def barred(self, plan: Plan) -> None:
         """The upstream took the original of what it had refused: bar rewrites for the session."""
-        self._planner.barred(plan)
+        self.pure.barred(plan)
 
     def on_completed(self, plan: Plan, usage: Usage | None, now: float) -> PlanResult:
         """The exchange ended well: count it once, and leave what it taught for other workers."""
-        result = self._planner.on_completed(plan, usage, now)
+        result = self.pure.on_completed(plan, usage, now)
         if plan.counted is not None:
             result = replace(result, moves=plan.counted(usage))
         if self._state is not None:
-            scope, blobs = self._planner.export_state(plan)
+            scope, blobs = self.pure.export_state(plan)
             self._state.keep(scope, blobs, now)
         return result
 

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Protocol
 
 from proxy.aside import Aside
+from proxy.core.layout.tiers import Change
 from proxy.core.modes import Mode
-from proxy.core.planner.in_flight import Moved
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.usage import Usage
 from proxy.core.structured.blocks.breakdown import Measure
@@ -184,9 +184,9 @@ class StructuredChats:
         self,
         sessions: SessionStore,
         chat: AssembledChat,
-        counted: Callable[[Usage | None], Sequence[Moved]],
+        counted: Callable[[Usage | None], Sequence[Change]],
         usage: Usage | None,
-    ) -> Sequence[Moved]:
+    ) -> Sequence[Change]:
         """The exchange counts, and other processes hear of it."""
         moved = counted(usage)
         sessions.changed(chat.scope, chat.session)

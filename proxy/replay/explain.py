@@ -9,7 +9,7 @@ import orjson
 from proxy.core.caches.prompt import Bill, Life
 from proxy.core.layout.layout import Layout
 from proxy.core.modes import Mode
-from proxy.core.planner.analysis import UNMARKED, tier_name
+from proxy.core.planner.analysis import UNMARKED
 from proxy.core.planner.in_flight import InFlight
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import CacheProfile, Family
@@ -219,7 +219,7 @@ class _Description:
         if given is not None:
             return given
         tiers = [self._analysis.session.tracker.tier(item.key) for item in self._items(element)]
-        return tier_name(max(tiers)) if tiers else ""
+        return max(tiers).label if tiers else ""
 
     def _tokens(self, first: int, end: int) -> int:
         ends = self._layout.ends

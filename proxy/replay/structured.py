@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 
 from proxy.core.layout.tiers import Tier
 from proxy.core.modes import Mode
-from proxy.core.planner.analysis import tier_name
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.request.element import Element, ElementKind
@@ -70,9 +69,9 @@ class ReplayedContexts:
             return None
         name = element.item.key.partition("/")[2].partition("#")[0] if element.item is not None else ""
         if name in self._items:
-            return tier_name(self._items[name])
+            return self._items[name].label
         tier = self._messages[element.message] if 0 <= element.message < len(self._messages) else Tier.ACTIVE
-        return tier_name(tier) if tier is not Tier.ACTIVE or element.kind is not ElementKind.MESSAGE else ""
+        return tier.label if tier is not Tier.ACTIVE or element.kind is not ElementKind.MESSAGE else ""
 
     def panel_of(self, message: int) -> str | None:
         """The panel that this message of the last request belongs to, and since when it shows the same."""

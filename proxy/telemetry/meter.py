@@ -192,7 +192,7 @@ class Meter:
         for edit, count in plan.edits.items():
             self._metrics.edited(edit.value, by=count)
         for move in exchange.planned.result.moves:
-            self._metrics.moved(move.source, move.target)
+            self._metrics.moved(move.source.label, "removed" if move.target is None else move.target.label)
         deviation = exchange.planned.result.deviation
         if deviation:
             self._metrics.deviation(_model(exchange), deviation, exchange.answer.outcome.cache_cause)

@@ -65,10 +65,6 @@ def mode_label(mode: Mode) -> str:
     return mode.name.lower()
 
 
-def _tier_label(tier: str) -> str:
-    return "active" if tier == "ACTIVE" else tier
-
-
 class Metrics:
     """The metrics of one app. ``deployments`` and ``teams`` are the configuration's: they never become ``other``.
 
@@ -88,7 +84,6 @@ class Metrics:
             "model": BoundedNames(deployment.name for deployment in deployments),
             "team": BoundedNames(teams),
             "deployment": BoundedNames(),
-            **dict.fromkeys(("tier", "source", "target"), _tier_label),
         }
         self._remaining: Callable[[], Mapping[str, float]] = dict
         self._define_traffic()

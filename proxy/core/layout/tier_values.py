@@ -18,6 +18,11 @@ class Tier(IntEnum):
     L3 = 3
     ACTIVE = 4
 
+    @property
+    def label(self) -> str:
+        """The name as people see it: ``L0`` to ``L3``, and ``active``."""
+        return "active" if self is Tier.ACTIVE else self.name
+
 
 # Unchanged responses with which a piece enters a tier; leaving it upwards takes the entry count of the tier above.
 ENTRY_N = MappingProxyType({Tier.L0: 12, Tier.L1: 9, Tier.L2: 6, Tier.L3: 3, Tier.ACTIVE: 0})

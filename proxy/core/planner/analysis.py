@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from proxy.core.forecast.forecast import Forecast
 from proxy.core.layout.orders import RequestElements
-from proxy.core.layout.tiers import Tier
 from proxy.core.planner.candidates import Choice
 from proxy.core.planner.own_request import OwnRequest
 from proxy.core.providers import CacheProfile, Family
@@ -80,14 +79,9 @@ class PlanAnalysis:
         """Tokens of the context pieces by their tier in the tracker."""
         result: dict[str, int] = {}
         for item in self.recognised.items():
-            tier = tier_name(self.session.tracker.tier(item.key))
+            tier = self.session.tracker.tier(item.key).label
             result[tier] = result.get(tier, 0) + self.elements.sizes.get(item.key, 0)
         return result
-
-
-def tier_name(tier: Tier) -> str:
-    """The name of a tier as people see it."""
-    return "active" if tier is Tier.ACTIVE else tier.name
 
 
 def segment_tokens(choice: Choice) -> Mapping[str, int]:

@@ -7,7 +7,7 @@ from proxy.core.caches import Cache
 from proxy.core.caches.prompt import Bill, Prompt
 from proxy.core.layout.layout import Layout
 from proxy.core.layout.notices import elsewhere
-from proxy.core.layout.tiers import Tier, Tracked
+from proxy.core.layout.tiers import Change, Tracked
 from proxy.core.planner.analysis import PlanAnalysis
 from proxy.core.prompts.turn_texts import StoredPrompt
 from proxy.core.providers import Family
@@ -21,21 +21,11 @@ _REMEMBERED_LAYOUTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
-    """A piece that changed its tier with this request."""
-
-    key: str
-    source: str
-    target: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class PlanResult:
     """What the end of an exchange has shown: the pieces that changed their tier, and how the provider's report departs
     from what was expected (``proxy.core.shadow.deviations``; empty where there is nothing to compare)."""
 
-    moves: Sequence[Moved] = ()
+    moves: Sequence[Change] = ()
     deviation: str = ""
 
 
@@ -173,11 +163,8 @@ def _remember(session: Session, layout: Layout) -> None:
         session.cohort.layouts.append(one)
 
 
-def _advance_tiers(analysis: PlanAnalysis) -> list[Moved]:
+def _advance_tiers(analysis: PlanAnalysis) -> list[Change]:
     """Count the request for the stability of every piece; the pieces that change their tier."""
     sizes = analysis.elements.sizes
     items = [Tracked(item.key, item.digest, sizes.get(item.key, 0)) for item in analysis.recognised.items()]
-    return [
-        Moved(c.key, c.source.name, c.target.name if isinstance(c.target, Tier) else "removed", c.reason)
-        for c in analysis.session.tracker.update(items)
-    ]
+    return analysis.session.tracker.update(items)

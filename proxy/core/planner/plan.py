@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.core.caches.prompt import Bill
+from proxy.core.layout.tiers import Change
 from proxy.core.modes import Mode
-from proxy.core.planner.in_flight import InFlight, Moved
+from proxy.core.planner.in_flight import InFlight
 from proxy.core.planner.texts_in_flight import TextsInFlight
 from proxy.core.reasons import Edit, Reason
 from proxy.core.response.usage import Usage
@@ -45,7 +46,7 @@ class Plan:
     headers: Sequence[tuple[str, str]] = ()
     in_flight: InFlight | None = None
     texts: TextsInFlight | None = field(default=None, compare=False, repr=False)
-    counted: Callable[[Usage | None], Sequence[Moved]] | None = field(default=None, compare=False, repr=False)
+    counted: Callable[[Usage | None], Sequence[Change]] | None = field(default=None, compare=False, repr=False)
     edits: Mapping[Edit, int] = field(default_factory=dict)
     source: object = field(default=None, compare=False, repr=False)
     surprise: Exception | None = None

@@ -33,7 +33,7 @@ from proxy.deployments.price_map import price_for
 from proxy.engine import Conclusion, Ports
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
 from proxy.errors import BudgetExceeded, UpstreamUnavailable
-from proxy.planning.caps import Caps, DailyTerms
+from proxy.planning.caps import DailyTerms
 from proxy.planning.compactions import Compactions
 from proxy.planning.compactor import MOST_AT_ONCE, Compactor, answer_text
 from proxy.planning.context_assembler import ContextAssembler
@@ -135,8 +135,8 @@ class Scene:
         facts = ModelFacts(lambda of: (None, None), price_of)
         self.compactions = Compactions(self.assembler.sessions, CompactionRules(TERMS, TEXTS), facts)
         given = terms or DailyTerms()
-        self.own = OwnExchanges(ports, Conclusion(ports), price_of, Caps(given))
-        self.compactor = Compactor(given, self.compactions, self.own, ports.clock, self.metrics.compacted)
+        self.own = OwnExchanges(ports, Conclusion(ports), price_of, given)
+        self.compactor = Compactor(self.compactions, self.own, ports.clock, self.metrics.compacted)
 
     def chat(self, exchanges: int, name: str = "talk", scope: str = "key") -> AssembledChat:
         """The request with so many earlier exchanges of 100 tokens each."""

@@ -77,7 +77,7 @@ def test_a_file_that_stays_unchanged_enters_l3_after_three_answers() -> None:
     for number in range(5):
         turns = [word for past in range(number) for word in (f"q{past}", "a")] + [f"q{number}"]
         found = arranged(subject, assembled(subject, {"session": "s", "files": [selected()]}, *turns))
-        moves.append([(move.key, move.target) for move in found.counted(None)])
+        moves.append([(move.key, move.target.label) for move in found.counted(None)])
 
     assert moves == [[], [], [], [("file:a.py", "L3")], []]
     assert found.tier_tokens["L3"] > 2_000

@@ -18,6 +18,7 @@ from proxy.engine import Conclusion, Engine, Ports
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import BudgetExceeded, UpstreamUnavailable
 from proxy.planning.keep_alive import KeepAlive, RefreshTerms
+from proxy.planning.own_exchanges import OwnExchanges
 from proxy.planning.planner_port import Planning
 from proxy.ports import Answer, Call, Deployment, Transport
 from proxy.telemetry.meter import Meter
@@ -101,21 +102,15 @@ class Scene:
         def price_of(of: Deployment) -> Any:
             return price_for(prices, of)
 
-        planner = Planning(TierPlanner(bytes_over_four, RECOGNISERS))
+        pure = TierPlanner(bytes_over_four, RECOGNISERS)
+        planner = Planning(pure)
         models = ModelList({"m": make_deployment(name="m", **fields)})
         upstream: Upstream = self.upstream
         meter = ListeningMeter(self.metrics, prices, self.settled)
         ports = Ports(models, {Transport.EMBEDDED: upstream}, planner, self.door, meter, self.clock)
-        conclusion = Conclusion(ports)
-        self.refresher = KeepAlive(
-            terms or RefreshTerms(usd_per_day=1.0),
-            ports,
-            planner,
-            conclusion,
-            price_of,
-            self.metrics.refreshed,
-            self.clock.wait,
-        )
+        conclusion, given = Conclusion(ports), terms or RefreshTerms(usd_per_day=1.0)
+        own = OwnExchanges(ports, conclusion, price_of, given)
+        self.refresher = KeepAlive(given, own, pure, self.clock, self.metrics.refreshed, self.clock.wait)
         self.engine = Engine(ports, conclusion=conclusion, follower=self.refresher if is_on else None)
         self.turns: list[dict[str, str]] = [{"role": "system", "content": lines(200, "rule")}]
 

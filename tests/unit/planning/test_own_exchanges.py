@@ -45,10 +45,10 @@ def exchange_of(scene: Scene) -> Exchange:
 def test_who_pays_the_provider_decides_whether_a_call_is_made(
     principal: dict[str, Any], deployment: dict[str, Any], *, is_allowed: bool
 ) -> None:
-    scene = Scene(**deployment)
     whom = Principal(scope="key", team="red", **principal)
-    assert scene.own.is_allowed(call_of(scene), whom, own_keys=False) is is_allowed
-    assert scene.own.is_allowed(call_of(scene), whom, own_keys=True)
+    for own_keys in (False, True):
+        scene = Scene(DailyTerms(own_keys=own_keys), **deployment)
+        assert scene.own.is_allowed(call_of(scene), whom) is (is_allowed or own_keys)
 
 
 def test_of_a_very_long_answer_the_beginning_is_kept() -> None:

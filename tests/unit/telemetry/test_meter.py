@@ -3,9 +3,10 @@
 import pytest
 
 from proxy.core.caches.prompt import Bill
+from proxy.core.layout.tiers import Change, Tier
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price, PriceMap
-from proxy.core.planner.in_flight import Moved, PlanResult
+from proxy.core.planner.in_flight import PlanResult
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import ANTHROPIC
 from proxy.core.reasons import Reason
@@ -61,7 +62,7 @@ def exchange(**fields):
         "mode": Mode.TIER,
         "reason": Reason.ORDERED.value,
         "plan": plan(),
-        "result": PlanResult((Moved("file:a", "L1", "L0", "unchanged"),)),
+        "result": PlanResult((Change("file:a", Tier.L1, Tier.L0, "unchanged"),)),
         "status": 200,
         "ending": ExchangeOutcome.COMPLETED,
         "usage": Usage(prompt=1000, output=10, read=800, write_5m=200),

@@ -151,7 +151,7 @@ def test_what_is_known_to_come_starts_at_zero_so_that_its_first_increase_is_seen
 
 def test_tiers_have_one_spelling(metrics):
     metrics.plan("tier", "kept", {"active": 5}, {})
-    metrics.moved("ACTIVE", "L3")
+    metrics.moved("active", "L3")
     metrics.moved("L3", "removed")
     assert value(metrics, "tier_tokens_total", tier="active") == 5
     assert value(metrics, "tier_moves_total", source="active", target="L3") == 1

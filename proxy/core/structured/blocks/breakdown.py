@@ -87,8 +87,8 @@ def breakdown(assembly: Assembly, measure: Measure, about: Circumstances) -> dic
         "cached_tokens": sum(block.tokens for block in blocks if block.tier is not Tier.ACTIVE),
         "cache_hit_rate": hit_rate(about.last, about.total),
         "blocks": [block.value() for block in blocks],
-        "promotions": [[printable(c.key), name(c.target)] for c in about.changes if c.target is not None and _is_up(c)],
-        "demotions": [[printable(c.key), name(c.source)] for c in about.changes if _is_down(c)],
+        "promotions": [[printable(c.key), c.target.label] for c in about.changes if c.target is not None and _is_up(c)],
+        "demotions": [[printable(c.key), c.source.label] for c in about.changes if _is_down(c)],
         "empty_tiers": assembly.empty_tiers,
         "empty_tiers_session_total": about.empty_tiers_total,
         "skipped": {str(reason): count for reason, count in assembly.skipped.items()},
@@ -97,11 +97,6 @@ def breakdown(assembly: Assembly, measure: Measure, about: Circumstances) -> dic
         "edits": {str(edit): count for edit, count in about.edits.items()},
         "session_totals": _totals(about.total or _NOTHING),
     }
-
-
-def name(tier: Tier) -> str:
-    """A tier's name as people see it: ``L0`` to ``L3``, and ``active``."""
-    return "active" if tier is Tier.ACTIVE else tier.name
 
 
 def hit_rate(last: Usage | None, total: Usage | None) -> float:
@@ -135,7 +130,7 @@ class _TierBlock:
 
     def value(self) -> dict[str, object]:
         return {
-            "tier": name(self.tier),
+            "tier": self.tier.label,
             "name": "Active" if self.tier is Tier.ACTIVE else self.tier.name,
             "tokens": self.tokens,
             "cached": self.tier is not Tier.ACTIVE,
@@ -173,7 +168,7 @@ def _item(tier: Tier, item: Item, tokens: int, counts: Mapping[str, int]) -> dic
         above = None if tier is Tier.L0 else Tier(tier - 1)
         threshold = None if above is None else ENTRY_N[above]
         found["n"] = n
-        found["next_tier"] = None if above is None else name(above)
+        found["next_tier"] = None if above is None else above.label
         found["next_threshold"] = threshold
         found["progress"] = 1.0 if threshold is None else min(1.0, n / threshold)
     return found

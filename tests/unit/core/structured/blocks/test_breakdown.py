@@ -16,7 +16,7 @@ from proxy.core.request.tokens import IMAGE_TOKENS, TokenCounter
 from proxy.core.response.usage import Usage
 from proxy.core.structured.assembly.tiered import tiered_assembly
 from proxy.core.structured.blocks.blocks import Assembly, Kind, Skip
-from proxy.core.structured.blocks.breakdown import Circumstances, Measure, breakdown, hit_rate, name
+from proxy.core.structured.blocks.breakdown import Circumstances, Measure, breakdown, hit_rate
 from proxy.core.structured.context import Page, Review, StructuredContext
 from proxy.core.structured.placement.placement import Placement, TierItems
 from tests.contexts import (
@@ -256,11 +256,11 @@ def test_breakdown_and_request_agree(
     found = shown(assembly)
 
     # The same items in the same tiers and in the same order.
-    assert items_in(found) == [(name(tier), ascii_of(item.key)) for tier, item in assembly.items()]
+    assert items_in(found) == [(tier.label, ascii_of(item.key)) for tier, item in assembly.items()]
     # As many characters as are sent, in each tier and in all.
     assert found["total_tokens"] == sum(len(text) for text in whole_texts(assembly.messages))
     for block in found["blocks"]:
-        messages = [m for b in assembly.blocks if name(b.tier) == block["tier"] for m in b.messages]
+        messages = [m for b in assembly.blocks if b.tier.label == block["tier"] for m in b.messages]
         assert block["tokens"] == sum(len(text) for text in whole_texts(messages))
         assert block["tokens"] == sum(content["tokens"] for content in block["contents"])
     assert found["cached_tokens"] == sum(b["tokens"] for b in found["blocks"] if b["cached"])
