@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from proxy.core.money.prices import Price, input_cost, uncached_cost
 from proxy.core.response.usage import Usage
 from proxy.demo.sample import Request, Sample
+from proxy.replay.account import Account
 from proxy.replay.baselines import AS_SENT, SYSTEM_LAST, as_sent, system_and_last
 from proxy.replay.fidelity import violations
-from proxy.replay.runner import Setting, Side
+from proxy.replay.runner import Setting
 from proxy.replay.totals import OURS, Result, Total
 from proxy.replay.trace import Trace
 
@@ -24,7 +25,7 @@ class Tally:
     sample: Sample
     setting: Setting
     price: Price
-    sides: dict[str, Side] = field(init=False)
+    accounts: dict[str, Account] = field(init=False)
     result: Result = field(init=False)
     usd: dict[str, float] = field(init=False)
     uncached_usd: float = 0.0
@@ -33,8 +34,8 @@ class Tally:
 
     def __post_init__(self) -> None:
         self._trace = self.sample.trace()
-        self.sides = {name: Side(self.setting) for name in _BASELINES}
-        totals = {**{name: side.total for name, side in self.sides.items()}, OURS: Total()}
+        self.accounts = {name: self.setting.account() for name in _BASELINES}
+        totals = {**{name: account.total for name, account in self.accounts.items()}, OURS: Total()}
         self.result = Result(self.sample.name, self.setting.profile, len(self.sample.requests), totals=totals)
         self.usd = dict.fromkeys(totals, 0.0)
 
@@ -44,7 +45,7 @@ class Tally:
         self.requests += 1
         dialect = self.setting.profile.dialect
         for name, baseline in _BASELINES.items():
-            bill = self.sides[name].send(baseline(original, dialect), request.at)
+            bill = self.accounts[name].send(baseline(original, dialect), request.at)
             if bill is None:
                 raise ValueError(f"the provider refused request {self.requests} of {self.sample.name} as {name}")
             self.usd[name] += input_cost(bill, self.price)

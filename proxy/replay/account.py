@@ -1,5 +1,6 @@
 """An account at a provider in virtual time, and what it writes in vain."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from proxy.core.caches import make_cache
@@ -7,6 +8,8 @@ from proxy.core.caches.prompt import Bill, Prompt
 from proxy.errors import UpstreamRejected
 from proxy.replay.totals import Total
 from proxy.upstream.embedded import TAIL_TOKENS, PromptReader
+
+_NAME = "replay"
 
 
 class Waste:
@@ -56,14 +59,23 @@ class Account:
         self._reader = reader
         self._cache = make_cache(reader.profile)
 
-    def send(self, body: bytes, at: float) -> None:
-        """Bill and store one request. A request that the provider refuses is only counted."""
+    def send(self, body: bytes, at: float) -> Bill | None:
+        """The bill of a request; None where the provider refuses it."""
+        return self._answered(body, at, self.total.add)
+
+    def refresh(self, body: bytes, at: float) -> Bill | None:
+        """The bill of a request that only keeps a prefix alive; None where the provider refuses it."""
+        return self._answered(body, at, self.total.refreshed)
+
+    def _answered(self, body: bytes, at: float, count: Callable[[Bill], None]) -> Bill | None:
         try:
-            prompt = self._reader.prompt(body)
+            prompt = self._reader.laid_out(self._reader.request(body), _NAME)
         except UpstreamRejected:
             self.total.refused += 1
-            return
-        bill = self._cache.bill(prompt, at)
+            return None
+        cached = self._cache.bill(prompt, at)
         self._cache.store(prompt, at, at)
-        self.waste.add(prompt, bill)
-        self.total.add(replace(bill, plain=bill.plain + TAIL_TOKENS))
+        self.waste.add(prompt, cached)
+        bill = replace(cached, plain=cached.plain + TAIL_TOKENS)
+        count(bill)
+        return bill

@@ -9,7 +9,8 @@ from types import MappingProxyType
 from proxy.core.layout.render import render_tools
 from proxy.core.providers import Dialect
 from proxy.core.request.message import MARK_KEYS
-from proxy.core.wire.json_body import Members, elements, join_members, members_of, parse_members, splice, value
+from proxy.core.structured.messages.markers import marked, unmarked
+from proxy.core.wire.json_body import Members, elements, members_of, parse_members, splice, value
 
 Baseline = Callable[[bytes, Dialect], bytes]
 
@@ -20,25 +21,16 @@ CLIENT = "client's own"
 SYSTEM_LAST = "system + last"
 TOOLS_SYSTEM_LAST_TWO = "tools + system + last two"
 
-_MARKS = MappingProxyType(
-    {
-        Dialect.CACHE_CONTROL: ("cache_control", b'{"type":"ephemeral"}'),
-        Dialect.PART_CACHE_CONTROL: ("cache_control", b'{"type":"ephemeral"}'),
-        Dialect.BREAKPOINT: ("prompt_cache_breakpoint", b'{"mode":"explicit"}'),
-    }
-)
-
 
 def as_sent(body: bytes, dialect: Dialect) -> bytes:
     """The client's request without any marker: what it costs where nobody marks."""
     if not is_marked(body):
         return body
     members = parse_members(body)
-    messages = [_without_marks(raw, nested=("content", "tool_calls")) for raw in elements(members["messages"])]
-    changes: dict[str, bytes | None] = {"messages": _array(messages)}
+    changes: dict[str, bytes | None] = {key: None for key in MARK_KEYS if key in members}
+    changes["messages"] = _array([unmarked(bytes(raw)) for raw in elements(members["messages"])])
     if "tools" in members and bytes(members["tools"]).startswith(b"["):
-        changes["tools"] = _array([_without_marks(raw, nested=("function",)) for raw in elements(members["tools"])])
-    changes.update({key: None for key in MARK_KEYS if key in members})
+        changes["tools"] = render_tools(bytes(members["tools"]), None, dialect)
     return splice(body, members, changes)
 
 
@@ -77,12 +69,13 @@ def _head_and_last_two(roles: Sequence[object]) -> set[int]:
 def _marked_at(body: bytes, dialect: Dialect, places: Callable[[Sequence[object]], set[int]]) -> bytes:
     """The client's request with markers on the messages at these places, and on no other."""
     plain = as_sent(body, dialect)
-    if dialect not in _MARKS:
+    if dialect is Dialect.NONE:
         return plain
     members = parse_members(plain)
     messages = [bytes(raw) for raw in elements(members["messages"])]
     for index in places([_role(members_of(raw)) for raw in messages]):
-        messages[index] = _marked(messages[index], dialect)
+        # Assistant turns and empty texts carry none.
+        messages[index] = marked(messages[index], dialect, is_head=True) or messages[index]
     return splice(plain, members, {"messages": _array(messages)})
 
 
@@ -95,50 +88,6 @@ COMPARED: Mapping[str, Baseline] = MappingProxyType({**BASELINES, TOOLS_SYSTEM_L
 def is_marked(body: bytes) -> bool:
     """Whether a marker may stand somewhere in the body."""
     return any(key.encode() in body for key in MARK_KEYS)
-
-
-def _marked(raw: bytes, dialect: Dialect) -> bytes:
-    """The message with a marker, where providers honour one. Assistant turns and empty texts carry none."""
-    members = members_of(raw)
-    role, content = _role(members), members.get("content")
-    if role == "assistant" or content is None or bytes(content) in (b"null", b'""', b"[]"):
-        return raw
-    key, mark = _MARKS[dialect]
-    text = bytes(content)
-    if role == "tool" and dialect is Dialect.CACHE_CONTROL:
-        return join_members(members, {key: mark})
-    if text.startswith(b'"'):
-        part = join_members({}, {"type": b'"text"', "text": text, key: mark})
-        return join_members(members, {"content": _array([part])})
-    if not text.startswith(b"["):
-        return raw
-    parts = [bytes(part) for part in elements(text)]
-    last = members_of(parts[-1])
-    if "text" in last and not value(last["text"]):
-        return raw
-    parts[-1] = join_members(last, {key: mark})
-    return join_members(members, {"content": _array(parts)})
-
-
-def _without_marks(raw: bytes, nested: tuple[str, ...]) -> bytes:
-    """An object without markers: neither its own, nor those of the objects in its ``nested`` members."""
-    raw = bytes(raw)
-    if not is_marked(raw):
-        return raw
-    members = members_of(raw)
-    changes: dict[str, bytes | None] = {key: None for key in MARK_KEYS if key in members}
-    for name in nested:
-        inner = bytes(members[name]) if name in members else b""
-        if inner.startswith(b"{"):
-            changes[name] = _without_marks(inner, ())
-        elif inner.startswith(b"["):
-            changes[name] = _array([_cleaned(part) for part in elements(inner)])
-    return join_members(members, changes) if changes else raw
-
-
-def _cleaned(part: bytes) -> bytes:
-    raw = bytes(part)
-    return _without_marks(raw, ()) if raw.startswith(b"{") else raw
 
 
 def _role(members: Members) -> object:

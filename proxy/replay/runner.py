@@ -21,15 +21,16 @@ from proxy.core.request.tokens import Encode, TokenCounter, quick
 from proxy.core.response.usage import Usage
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.wire.json_body import Unreadable
-from proxy.errors import InvalidRequest, UpstreamRejected
+from proxy.errors import InvalidRequest
 from proxy.planning.context_assembler import ContextAssembler
+from proxy.replay.account import Account
 from proxy.replay.baselines import AS_SENT, BASELINES, CLIENT, Baseline, as_sent, is_marked
 from proxy.replay.fidelity import tools_of, violations
 from proxy.replay.keep_alive import PrefixRefreshes
 from proxy.replay.structured import ReplayedContexts, lost_items
-from proxy.replay.totals import OURS, Result, Total
+from proxy.replay.totals import OURS, Result
 from proxy.replay.trace import Step, Trace
-from proxy.upstream.embedded.provider import Provider
+from proxy.upstream.embedded import PromptReader
 
 _ACCOUNT = "replay"
 _OUTPUT_TOKENS = 1
@@ -67,6 +68,10 @@ class Setting:
         """What the upstream does."""
         return self.profile if self.served is None else self.served
 
+    def account(self) -> Account:
+        """A new account at the upstream."""
+        return Account(PromptReader(self.rules, self.encode))
+
 
 def replay(trace: Trace, setting: Setting, on_step: Callable[[], None] = lambda: None) -> Result:
     """Run one trace; ``on_step`` is called once a request, for progress."""
@@ -74,14 +79,14 @@ def replay(trace: Trace, setting: Setting, on_step: Callable[[], None] = lambda:
     result = Result(trace.name, setting.profile, len(trace.steps))
     steps = [acceptable(step, setting.profile) for step in trace.steps]
     baselines = {AS_SENT: as_sent, **setting.baselines}
-    sides = {name: Side(setting) for name in _distinct(baselines, steps)}
+    accounts = {name: setting.account() for name in _distinct(baselines, steps)}
     ours = Ours(setting)
     tools: list[bytes] = []
     for number, recorded in enumerate(steps, 1):
         chat = ours.assembled(recorded)
         step = recorded if chat is None else replace(recorded, body=chat.body)
-        for name, side in sides.items():
-            bill = side.send(_formed(baselines[name], step.body, setting.profile.dialect), step.at)
+        for name, account in accounts.items():
+            bill = account.send(_formed(baselines[name], step.body, setting.profile.dialect), step.at)
             if name == AS_SENT and bill is not None:
                 result.plain += bill.total
         plan = ours.send(step, chat)
@@ -93,7 +98,7 @@ def replay(trace: Trace, setting: Setting, on_step: Callable[[], None] = lambda:
             tools.append(form)
         on_step()
     ours.finish()
-    result.totals = {name: (sides.get(name) or sides[AS_SENT]).total for name in setting.baselines}
+    result.totals = {name: (accounts.get(name) or accounts[AS_SENT]).total for name in setting.baselines}
     result.totals[OURS] = ours.total
     return result
 
@@ -108,43 +113,17 @@ def counted_once(encode: Encode) -> Encode:
     return count
 
 
-class Side:
-    """One policy's provider, in virtual time, and its bills."""
-
-    def __init__(self, setting: Setting) -> None:
-        self.total = Total()
-        self._provider = Provider(setting.rules, setting.encode)
-
-    def send(self, body: bytes, at: float) -> Bill | None:
-        """The bill; None where the provider refused the request."""
-        return self._answered(body, at, self.total.add)
-
-    def refresh(self, body: bytes, at: float) -> Bill | None:
-        """The bill of a request that only keeps a prefix alive; None where the provider refused it."""
-        return self._answered(body, at, self.total.refreshed)
-
-    def _answered(self, body: bytes, at: float, count: Callable[[Bill], None]) -> Bill | None:
-        try:
-            reply = self._provider.chat(body, _ACCOUNT, at, _OUTPUT_TOKENS)
-        except UpstreamRejected:
-            self.total.refused += 1
-            return None
-        reply.store(at)
-        count(reply.bill)
-        return reply.bill
-
-
 class Ours:
     """The planner and the provider that it talks to."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
-        self._side = Side(setting)
-        self.total = self._side.total
+        self._account = setting.account()
+        self.total = self._account.total
         encode = quick(setting.encode) if setting.is_sampled else setting.encode
         self._planner = TierPlanner(encode, setting.recognisers, setting.policy, setting.options)
         self.contexts = ReplayedContexts(setting.assembler()) if setting.assembler is not None else None
-        self._refreshes = PrefixRefreshes(self._planner, self._side.refresh)
+        self._refreshes = PrefixRefreshes(self._planner, self._account.refresh)
 
     def assembled(self, step: Step) -> AssembledChat | None:
         """The request with its structured context as messages; None where it has none."""
@@ -164,11 +143,11 @@ class Ours:
             raise plan.surprise
         if setting.on_planned is not None:
             setting.on_planned(step, plan)
-        bill = self._side.send(plan.body, step.at)
+        bill = self._account.send(plan.body, step.at)
         if bill is None and plan.rewritten:
             planner.refused(plan)
             plan = replace(plan, body=plan.original)
-            bill = self._side.send(plan.body, step.at)
+            bill = self._account.send(plan.body, step.at)
             if bill is not None:
                 planner.barred(plan)
         if bill is not None:

@@ -196,15 +196,15 @@ def behind_prefix(elements: RequestElements, kept: Sequence[Element], weight: We
     """
     turns = elements.turns[sum(1 for e in kept if e.key == "turn") :]
     preamble = () if kept else elements.fixed
-    documents = _by_weight(elements.documents, kept, weight)
+    documents = documents_left(elements, kept, weight)
     notices = elements.notices[sum(1 for e in kept if e.key == NOTICE) :]
     return (*preamble, *kept, *documents, *notices, *turns, *_rest(elements, kept, weight), *elements.tail)
 
 
-def _by_weight(documents: Mapping[str, Element], kept: Sequence[Element], weight: Weight) -> list[Element]:
-    """Documents that are not sent yet, the most stable first."""
+def documents_left(elements: RequestElements, kept: Sequence[Element], weight: Weight) -> list[Element]:
+    """The documents that ``kept`` does not hold, the most stable first."""
     done = {e.key for e in kept if e.kind is ElementKind.DOCUMENT}
-    left = [e for key, e in documents.items() if key not in done and e.item is not None]
+    left = [e for key, e in elements.documents.items() if key not in done]
     return sorted(left, key=lambda e: -weight(e.item) if e.item is not None else 0.0)
 
 
@@ -338,7 +338,7 @@ def by_tiers(
         if tier is not Tier.ACTIVE and item.key not in elements.documents:
             stable.append((tier, entered(item.key), item))
     stable.sort(key=lambda s: (s[0], s[1], s[2].key))
-    documents = _by_weight(elements.documents, (), weight)
+    documents = documents_left(elements, (), weight)
     kept: list[Element] = [*elements.fixed, *documents, *elements.notices]
     chosen = [item for _, _, item in stable]
     for position, (tier, _, item) in enumerate(stable):

@@ -12,8 +12,9 @@ from proxy.demo.structured.fidelity import losses
 from proxy.demo.structured.forms import GOALS, Form, Sending, sendings
 from proxy.demo.structured.history import History
 from proxy.demo.structured.session import session_files, turns
+from proxy.replay.account import Account
 from proxy.replay.baselines import SYSTEM_LAST, system_and_last
-from proxy.replay.runner import Setting, Side
+from proxy.replay.runner import Setting
 from proxy.replay.totals import Total
 
 
@@ -35,10 +36,10 @@ class FormTally:
     uploaded: int = 0
     requests: int = 0
     losses: list[str] = field(default_factory=list)
-    _marked: Side = field(init=False)
+    _marked: Account = field(init=False)
 
     def __post_init__(self) -> None:
-        self._marked = Side(self.setting)
+        self._marked = self.setting.account()
 
     @property
     def key(self) -> str:

@@ -26,7 +26,6 @@ class Found:
     """One request as the search sends it, and how it got there."""
 
     body: bytes
-    shot: Shot
     sending: Sending
 
 
@@ -49,7 +48,7 @@ def find_layouts(
         sendings = search(Marked(profile, shots), tree, shots, width)
     else:
         sendings = search(Stored(profile, shots, tree), tree, shots, width)
-    return [Found(_body(shot, s, profile.dialect), shot, s) for shot, s in zip(shots, sendings, strict=True)]
+    return [Found(_body(shot, s, profile.dialect), s) for shot, s in zip(shots, sendings, strict=True)]
 
 
 def _body(shot: Shot, sending: Sending, dialect: Dialect) -> bytes:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from proxy.core.layout.orders import RequestElements, Weight, behind_prefix, valid_prefix
+from proxy.core.layout.orders import RequestElements, Weight, behind_prefix, documents_left, valid_prefix
 from proxy.core.recognition.pieces import ContextPiece
 from proxy.core.request.element import Element, ElementKind
 from proxy.replay.search.scene import Shot
@@ -76,7 +76,7 @@ class Orders:
             early = [] if threshold is None else [item for item in left if self._shot.life(item) >= threshold]
             extended = kept
             if threshold is not None:
-                wanted = (*kept, *_documents(material, kept, weight), *_forms(material, kept, early))
+                wanted = (*kept, *documents_left(material, kept, weight), *_forms(material, kept, early))
                 extended = valid_prefix(material, [e.digest for e in wanted])
                 if len(extended) <= len(kept):
                     continue
@@ -106,13 +106,6 @@ def _left(material: RequestElements, kept: Sequence[Element]) -> list[ContextPie
     done = {e.key for e in kept if e.kind in (ElementKind.PART, ElementKind.LAST_PART)}
     whole = {e.message for e in kept if e.kind is ElementKind.WHOLE}
     return [i for g in material.groups if g.message not in whole for i in g.items if i.key not in done]
-
-
-def _documents(material: RequestElements, kept: Sequence[Element], weight: Weight) -> list[Element]:
-    """Documents that the prefix does not hold: they stand behind the system text, in front of all else."""
-    done = {e.key for e in kept if e.kind is ElementKind.DOCUMENT}
-    left = [e for key, e in material.documents.items() if key not in done]
-    return sorted(left, key=lambda e: -weight(e.item) if e.item is not None else 0.0)
 
 
 def _forms(material: RequestElements, kept: Sequence[Element], early: Sequence[ContextPiece]) -> list[Element]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from proxy.core.digest import digest
 from proxy.core.layout.orders import RequestElements, request_elements
+from proxy.core.layout.prefix_seed import seed_of, slots_of
 from proxy.core.layout.relocation import moved_elements
 from proxy.core.providers import CacheProfile
 from proxy.core.recognition.pieces import ContextPiece, Recogniser
@@ -91,7 +92,7 @@ class SceneReader:
                     recognised=recognised,
                     scope=scopes[index],
                     settings=self._settings(request, messages[index]),
-                    slots=self._profile.slots - int(bytes(request.members.get("cache_control", b"null")) != b"null"),
+                    slots=slots_of(request.members, self._profile),
                     cohort=cohorts[index],
                     following=following,
                     materials=self._materials(request, recognised),
@@ -119,12 +120,8 @@ class SceneReader:
 
     def _settings(self, request: ChatRequest, messages: Transcript) -> bytes:
         """Parameters that are rendered in front of the messages: a change breaks all behind it."""
-        breaking = self._profile.breaking
-        names = (*breaking.before_system, *breaking.before_messages)
-        found = [k.encode() + bytes(request.members[k]) for k in names if k in request.members]
-        if breaking.images and messages.has_media:
-            found.append(b"media")
-        return digest(*found)
+        seed = seed_of(request.members, self._profile, b"", has_media=messages.has_media)
+        return digest(seed.system, seed.settings)
 
     def _materials(self, request: ChatRequest, recognised: RecognisedRequest) -> tuple[RequestElements, ...]:
         own = request_elements(recognised, self._tools.read(request.members.get("tools")), self._counter)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from proxy.core.layout.tiers import Tier
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import OPENAI, PROFILES
 from proxy.core.reasons import Reason
@@ -100,7 +101,7 @@ class TestLife:
         assert list(talk.results[-1].moves) == []
 
     def test_a_request_that_is_sent_twice_at_once_counts_once(self) -> None:
-        def moves(copies: int) -> list[set[tuple[str, str]]]:
+        def moves(copies: int) -> list[set[tuple[str, Tier | None]]]:
             talk, turns, found = Talk(), [], []
             for number in range(4):
                 talk.now += 10
@@ -145,7 +146,7 @@ class TestLife:
         talk = Talk()
         editing(talk, 6)
         moves = [(m.key, m.source, m.target, m.reason) for each in talk.results for m in each.moves]
-        assert ("aider:files/file:a.py", "ACTIVE", "L3", "unchanged") in moves
+        assert ("aider:files/file:a.py", Tier.ACTIVE, Tier.L3, "unchanged") in moves
         assert not any("b.py" in key for key, *_ in moves)
 
     def test_what_one_team_cached_is_no_other_teams(self) -> None:
