@@ -205,7 +205,7 @@ def _preamble(
     edited_fixed = edited & changed_places(session.fixed, observation.fixed)
     # A system message's place counts from 1: the tools stand in front.
     priors = {1 + text.message: CLOCK_CHANGE if text.volatile else 1.0 - whole_set for text in recognised.system}
-    head = session.own_head if session.own_head.seen else session.shared_head
+    head = session.own_head if session.own_head.places else session.shared_head
     whole: list[float] = []
     fixed: list[float] = []
     for place in range(recognised.preamble + 1):

@@ -12,6 +12,7 @@ from proxy.core.planner.analysis import PlanAnalysis
 from proxy.core.prompts.turn_texts import StoredPrompt
 from proxy.core.providers import Family
 from proxy.core.response.usage import Usage
+from proxy.core.sessions.cohort import remember
 from proxy.core.sessions.observation import commit_preamble, commit_reading
 from proxy.core.sessions.session import Session
 from proxy.core.shadow.deviations import Deviation
@@ -157,10 +158,8 @@ def _remember(session: Session, layout: Layout) -> None:
     one = tuple(layout.digests)
     if one in session.layouts:
         session.layouts.remove(one)
-    session.layouts.append(one)
-    del session.layouts[:-_REMEMBERED_LAYOUTS]
-    if one not in session.cohort.layouts:
-        session.cohort.layouts.append(one)
+    remember(session.layouts, one, _REMEMBERED_LAYOUTS)
+    session.cohort.laid_out(one)
 
 
 def _advance_tiers(analysis: PlanAnalysis) -> list[Change]:

@@ -1,9 +1,9 @@
 """What the sessions of one client have in common: whether they go on, when, and where they break."""
 
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, TypeVar
+
+from msgspec import Meta, Struct, field
 
 from proxy.core.stability.change_rates import HistoryDivergence, turn_survival
 from proxy.core.stability.document_retention import DocumentOdds
@@ -36,6 +36,9 @@ _FIRST_GOES_ON = 0.75
 _GOES_ON = 0.95
 
 
+T = TypeVar("T")
+
+
 class ItemRecord(NamedTuple):
     """A context piece over time. ``age`` is requests since it was last seen to change (or first seen); ``rate`` the
     share of recent requests that changed it. ``said`` is what the latest request said of it
@@ -51,7 +54,7 @@ class ItemRecord(NamedTuple):
         return self.rate + RATE_STEP * (float(is_changed) - self.rate)
 
 
-ItemRecords = dict[str, ItemRecord]
+ItemRecords = Annotated[dict[str, ItemRecord], Meta(max_length=MAX_ITEMS)]
 """Context pieces by key, at most ``MAX_ITEMS``."""
 
 
@@ -67,8 +70,13 @@ def record_item(records: ItemRecords, key: str, seen: ItemRecord, *, is_rewrappe
         records[key] = seen
 
 
-@dataclass(slots=True)
-class SessionCohort:
+def remember(values: list[T], newest: T, most: int) -> None:
+    """Keep the newest value, and of the others so many that there are at most ``most``."""
+    values.append(newest)
+    del values[:-most]
+
+
+class SessionCohort(Struct, array_like=True):
     """Requests with the same model, tools and fixed system text of one scope; they share the head of the prompt.
 
     ``started`` and ``continued`` count sessions; a session that has had one request only is not counted as ended until
@@ -85,24 +93,33 @@ class SessionCohort:
     started: int = 0
     continued: int = 0
     last_at: float = 0.0
-    breaks: deque[HistoryDivergence] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_BREAKS))
-    layouts: deque[tuple[bytes, ...]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_LAYOUTS))
-    items: ItemRecords = field(default_factory=dict)
+    breaks: list[HistoryDivergence] = []
+    layouts: list[tuple[bytes, ...]] = []
+    items: ItemRecords = {}
     reliance: Reliance = field(default_factory=Reliance)
     documents: DocumentOdds = field(default_factory=DocumentOdds)
     opening: tuple[bytes, ...] | None = None
-    gaps: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_GAPS))
-    arrivals: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_GAPS))
+    gaps: list[float] = []
+    arrivals: list[float] = []
 
     def request(self, now: float, session_gap: float | None) -> None:
         """A request arrived; ``session_gap`` seconds after the one before it of its session (None: the first)."""
         if self.last_at:
-            self.arrivals.append(now - self.last_at)
+            remember(self.arrivals, now - self.last_at, _REMEMBERED_GAPS)
         if session_gap is None:
             self.started += 1
         else:
-            self.gaps.append(session_gap)
+            remember(self.gaps, session_gap, _REMEMBERED_GAPS)
         self.last_at = now
+
+    def broke(self, newest: HistoryDivergence) -> None:
+        """A conversation broke."""
+        remember(self.breaks, newest, _REMEMBERED_BREAKS)
+
+    def laid_out(self, layout: tuple[bytes, ...]) -> None:
+        """A session was sent this order."""
+        if layout not in self.layouts:
+            remember(self.layouts, layout, _REMEMBERED_LAYOUTS)
 
     def begins(self, turns: tuple[bytes, ...]) -> None:
         """A session began with these turns; what it shares with those before it is the cohort's opening."""
@@ -156,5 +173,5 @@ class SessionCohort:
 
     def is_busy(self) -> bool:
         """Whether more requests come than one machine serves under one key: OpenAI has it that about 15 a minute do."""
-        recent = list(self.arrivals)[-_BUSY_ARRIVALS:]
+        recent = self.arrivals[-_BUSY_ARRIVALS:]
         return len(recent) == _BUSY_ARRIVALS and sum(recent) < _BUSY_ARRIVALS / _BUSY_PER_S

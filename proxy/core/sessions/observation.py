@@ -7,9 +7,9 @@ from types import MappingProxyType
 from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.pieces import ContextPiece, PieceKind
 from proxy.core.request.view import RecognisedRequest
-from proxy.core.sessions.cohort import ItemRecord, record_item
+from proxy.core.sessions.cohort import ItemRecord, record_item, remember
 from proxy.core.sessions.preamble_changes import changed_places
-from proxy.core.sessions.session import Session, fixed_digest
+from proxy.core.sessions.session import REMEMBERED_GAPS, Session, fixed_digest
 from proxy.core.sessions.volatile_lines import learnt_lines, replaced_texts
 from proxy.core.stability.change_rates import HistoryDivergence
 from proxy.core.stability.document_retention import DocumentSign, followed
@@ -138,12 +138,12 @@ def _commit_change(session: Session, observation: RequestObservation, gap: float
     if session.requests == 1:
         cohort.continued += 1
     if observation.broke is not None:
-        cohort.breaks.append(observation.broke)
+        cohort.broke(observation.broke)
     session.own_head.add(session.preamble, observation.preamble, session.replaced)
     session.shared_head.add(session.preamble, observation.preamble, session.replaced)
     session.own_fixed.add(session.fixed, observation.fixed, session.replaced)
     session.replaced = observation.replaced
-    session.gaps.append(gap)
+    remember(session.gaps, gap, REMEMBERED_GAPS)
     if observation.has_notices:
         session.noticed += 1.0
         session.notices_new += observation.has_new_notice

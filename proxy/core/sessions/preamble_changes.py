@@ -1,6 +1,6 @@
 """How often the preamble of a client's prompts changes: its tools and its system messages."""
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from proxy.core.sessions.volatile_lines import VolatileRegions
 from proxy.core.stability.change_rates import fixed_hazard
@@ -9,41 +9,47 @@ from proxy.core.stability.change_rates import fixed_hazard
 _FRESH_CHANGE = 0.6
 
 
-@dataclass(slots=True)
-class PreambleChanges:
-    """How often tools and system messages changed from one request of a session to the next, by their place.
+class PlaceChanges(Struct, array_like=True):
+    """How often the text of one place was another in the next request.
 
     ``seen`` and ``changes`` count texts that had stood there for a request at least; ``fresh_seen`` and
     ``fresh_changes`` those that had just taken another's place: some are a visit (a question asked in another mode),
     some change with every request.
     """
 
-    seen: list[int] = field(default_factory=list)
-    changes: list[int] = field(default_factory=list)
-    fresh_seen: list[int] = field(default_factory=list)
-    fresh_changes: list[int] = field(default_factory=list)
+    seen: int = 0
+    changes: int = 0
+    fresh_seen: int = 0
+    fresh_changes: int = 0
+
+
+class PreambleChanges(Struct, array_like=True):
+    """How often tools and system messages changed from one request of a session to the next, by their place."""
+
+    places: list[PlaceChanges] = []
     evidence: VolatileRegions = field(default_factory=VolatileRegions)
 
     def add(self, before: tuple[bytes, ...], after: tuple[bytes, ...], fresh: frozenset[int] = frozenset()) -> None:
         """One pair of consecutive requests; ``fresh`` are the places where the first of them had another text."""
         for place in range(max(len(before), len(after))):
-            while place >= len(self.seen):
-                for counts in (self.seen, self.changes, self.fresh_seen, self.fresh_changes):
-                    counts.append(0)
-            is_changed = before[place : place + 1] != after[place : place + 1]
-            seen, changes = (self.fresh_seen, self.fresh_changes) if place in fresh else (self.seen, self.changes)
-            seen[place] += 1
-            changes[place] += is_changed
+            if place == len(self.places):
+                self.places.append(PlaceChanges())
+            counts, is_changed = self.places[place], before[place : place + 1] != after[place : place + 1]
+            if place in fresh:
+                counts.fresh_seen += 1
+                counts.fresh_changes += is_changed
+            else:
+                counts.seen += 1
+                counts.changes += is_changed
 
     def of(self, place: int) -> tuple[int, int]:
         """In how many requests the place was seen, and in how many it had changed."""
-        if place >= len(self.seen):
-            return 0, 0
-        return self.seen[place] + self.fresh_seen[place], self.changes[place] + self.fresh_changes[place]
+        counts = self._at(place)
+        return counts.seen + counts.fresh_seen, counts.changes + counts.fresh_changes
 
-    def counts(self) -> tuple[list[int], list[int], list[int], list[int]]:
-        """What was counted, in the order of the fields."""
-        return self.seen, self.changes, self.fresh_seen, self.fresh_changes
+    def requests(self) -> int:
+        """How much was seen."""
+        return sum(place.seen + place.fresh_seen for place in self.places)
 
     def hazard(self, place: int, prior: float, *, is_fresh: bool = False, is_edited: bool = False) -> float:
         """-ln P(unchanged in the next request); ``prior`` is the probability of a change before anything was seen.
@@ -51,12 +57,14 @@ class PreambleChanges:
         ``is_fresh``: another text has just come there. ``is_edited``: the same text has just changed in part, which
         counts already: a date or a setting that changed once does so rarely, a counter each time.
         """
+        counts = self._at(place)
         if is_fresh:
-            seen, changes, prior = self.fresh_seen, self.fresh_changes, max(prior, _FRESH_CHANGE)
-        else:
-            seen, changes = self.seen, self.changes
-        counted = (seen[place], changes[place]) if place < len(seen) else (0, 0)
-        return fixed_hazard(counted[0] + is_edited, counted[1] + is_edited, prior)
+            prior = max(prior, _FRESH_CHANGE)
+            return fixed_hazard(counts.fresh_seen + is_edited, counts.fresh_changes + is_edited, prior)
+        return fixed_hazard(counts.seen + is_edited, counts.changes + is_edited, prior)
+
+    def _at(self, place: int) -> PlaceChanges:
+        return self.places[place] if place < len(self.places) else PlaceChanges()
 
 
 def changed_places(before: tuple[bytes, ...], after: tuple[bytes, ...]) -> frozenset[int]:

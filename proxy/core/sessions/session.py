@@ -1,9 +1,11 @@
 """Sessions, recognised without the client's help, and what each has taught."""
 
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
+from typing import Annotated
+
+from msgspec import Meta, Struct, field
 
 from proxy.core.digest import digest
 from proxy.core.layout.tiers import Classic
@@ -14,8 +16,8 @@ from proxy.core.request.transcript import Transcript
 from proxy.core.sessions.cohort import ItemRecords, SessionCohort
 from proxy.core.sessions.preamble_changes import PreambleChanges
 from proxy.core.sessions.similarity import Sketch, are_alike, sketch_of
-from proxy.core.sessions.volatile_lines import with_evidence
-from proxy.core.stability.document_retention import DocumentSign
+from proxy.core.sessions.volatile_lines import LineHashes, with_evidence
+from proxy.core.stability.document_retention import MAX_DOCUMENTS, DocumentSign
 
 PreambleKey = tuple[bytes, bytes, int]
 """Scope and model, tools, and how many system messages there are."""
@@ -28,28 +30,22 @@ _MAX_LANES = 4096
 _MAX_PAIRS = 4 * _MAX_SESSIONS
 # A pair takes 300 bytes, about.
 _PAIR_SHARE = 1_000
-_REMEMBERED_GAPS = 16
+REMEMBERED_GAPS = 16
 # Marks of a request that are asked of others: newer ones say more.
 _NEWEST_PAIRS = 3
 
 
-@dataclass(slots=True)
-class Session:
-    """One conversation of one client. Everything in it is digests, counts and times: no text.
+class SessionMemory(Struct, array_like=True):
+    """What one conversation has taught: digests, counts and times, and no text. Other processes are told all of it.
 
     ``replaced`` are the places of the preamble in which the last request had another text. ``usual_edit``
     is P(the answer to it edits any file), as it was expected in general. ``opening`` is what the
-    session began with: the client's id for it, or its first turn. It is the same in every process; so are
-    ``cohort_key`` and ``preamble_key``, by which the session's cohort and the changes of its preamble are found.
-    ``known_by`` holds what the next request may have in common with the last one. ``noticed`` counts later requests
-    with system messages within the conversation, and ``notices_new`` counts those of them that had a new one.
-    ``documents`` are the last request's retrieved documents, by their digests in the client's order, and ``lines`` are
-    its system messages as hashes of their lines.
+    session began with: the client's id for it, or its first turn. It is the same in every process. ``noticed`` counts
+    later requests with system messages within the conversation, and ``notices_new`` counts those of them that had a new
+    one. ``documents`` are the last request's retrieved documents, by their digests in the client's order, and ``lines``
+    are its system messages as hashes of their lines.
     """
 
-    id: str
-    cohort: SessionCohort
-    shared_head: PreambleChanges
     preamble: tuple[bytes, ...] = ()
     fixed: tuple[bytes, ...] = ()
     replaced: frozenset[int] = frozenset()
@@ -57,25 +53,46 @@ class Session:
     own_fixed: PreambleChanges = field(default_factory=PreambleChanges)
     requests: int = 0
     last_at: float = 0.0
-    gaps: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_GAPS))
+    gaps: list[float] = []
     turns: tuple[bytes, ...] = ()
-    items: ItemRecords = field(default_factory=dict)
-    documents: dict[bytes, DocumentSign] = field(default_factory=dict)
-    candidates: dict[str, bytes] = field(default_factory=dict)
-    rendered_anew: set[str] = field(default_factory=set)
-    layouts: list[tuple[bytes, ...]] = field(default_factory=list)
-    tracker: Classic = field(default_factory=Classic)
+    items: ItemRecords = {}
+    documents: Annotated[dict[bytes, DocumentSign], Meta(max_length=MAX_DOCUMENTS)] = {}
+    candidates: dict[str, bytes] = {}
+    rendered_anew: set[str] = set()
+    layouts: list[tuple[bytes, ...]] = []
     is_barred: bool = False
     usual_edit: float = 0.0
     sketch: Sketch = frozenset()
     opening: bytes = b""
     routing: str = ""
-    cohort_key: bytes = b""
-    preamble_key: PreambleKey = (b"", b"", 0)
-    known_by: tuple[Mark, ...] = ()
     noticed: float = 0.0
     notices_new: float = 0.0
-    lines: list[tuple[int, ...]] = field(default_factory=list)
+    lines: list[LineHashes] = []
+
+
+class Session(SessionMemory, kw_only=True):
+    """One conversation of one client: what it has taught, and where it belongs.
+
+    Its ``cohort`` and the changes of its preamble (``shared_head``) are found by ``cohort_key`` and ``preamble_key``,
+    which are the same in every process. ``known_by`` holds what the next request may have in common with the last one.
+    """
+
+    id: str
+    cohort: SessionCohort
+    shared_head: PreambleChanges
+    cohort_key: bytes
+    preamble_key: PreambleKey
+    tracker: Classic = field(default_factory=Classic)
+    known_by: tuple[Mark, ...] = ()
+
+    def memory(self) -> SessionMemory:
+        """What it has taught, by itself."""
+        return SessionMemory(*(getattr(self, name) for name in SessionMemory.__struct_fields__))
+
+    def restore(self, memory: SessionMemory) -> None:
+        """Go on from what another process has learnt."""
+        for name in SessionMemory.__struct_fields__:
+            setattr(self, name, getattr(memory, name))
 
     def is_movable(self, known: Recognition, message: Message) -> bool:
         """Whether a message that looks like context has been seen rendered anew in this session."""
@@ -219,8 +236,13 @@ class SessionTable:
     def begin(self, session: str, cohort_key: bytes, preamble_key: PreambleKey, has_tools: bool) -> Session:
         """A session of that id, of which nothing is known yet."""
         self._next += 1
-        new = Session(session, self.cohort(cohort_key, has_tools), self.preamble(preamble_key))
-        new.cohort_key, new.preamble_key = cohort_key, preamble_key
+        new = Session(
+            id=session,
+            cohort=self.cohort(cohort_key, has_tools),
+            shared_head=self.preamble(preamble_key),
+            cohort_key=cohort_key,
+            preamble_key=preamble_key,
+        )
         # What the prompt begins with: the tools, which stand in front of all else, or the whole head.
         new.cohort.key = new.cohort.key or preamble_key[1] or cohort_key
         self._sessions.put(session, new)
@@ -303,7 +325,7 @@ def _lane_bytes(cohort: SessionCohort) -> int:
 
 
 def _head_bytes(records: PreambleChanges) -> int:
-    return 800 + 16 * len(records.seen) + 1_000 * len(records.evidence.regions)
+    return 800 + 16 * len(records.places) + 1_000 * len(records.evidence.regions)
 
 
 def fixed_digest(message: Message) -> bytes:

@@ -121,14 +121,14 @@ class StateLookup:
         session = self.sessions.get(packed.id)
         if session is None:
             session = self.sessions.begin(packed.id, packed.cohort_key, packed.preamble_key, packed.has_tools)
-        if (packed.requests, packed.last_at) > (session.requests, session.last_at):
+        if (packed.memory.requests, packed.memory.last_at) > (session.requests, session.last_at):
             restore_session(packed, session)
         _hold(self.caches, packed.held)
 
     def _take_lane(self, key: bytes, blob: bytes) -> None:
         packed = unpacked(LANE, blob)
-        cohort = self.sessions.cohort(key, packed.has_tools)
-        if (packed.started, packed.last_at) > (cohort.started, cohort.last_at):
+        cohort = self.sessions.cohort(key, packed.cohort.has_tools)
+        if (packed.cohort.started, packed.cohort.last_at) > (cohort.started, cohort.last_at):
             restore_lane(packed, cohort)
         _hold(self.caches, packed.held)
 

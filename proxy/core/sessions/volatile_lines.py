@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from zlib import crc32
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.core.recognition.line_diff import differences
@@ -32,8 +33,7 @@ _MAX_PLACES = 64
 _MAX_MEMO = 16
 
 
-@dataclass(frozen=True, slots=True)
-class VolatileRegion:
+class VolatileRegion(Struct, frozen=True, array_like=True):
     """In the system message in this place, between the lines ``before`` and the lines ``after`` (hashes; 0 is the
     text's edge), stands something that changes. ``lines`` is how many lines it had."""
 
@@ -43,8 +43,7 @@ class VolatileRegion:
     lines: int = 0
 
 
-@dataclass(slots=True)
-class VolatileRegions:
+class VolatileRegions(Struct, array_like=True):
     """The regions that a client's system messages were seen to change in."""
 
     regions: tuple[VolatileRegion, ...] = ()

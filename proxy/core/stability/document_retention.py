@@ -9,8 +9,9 @@ regression, each coefficient with its own certainty).
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from proxy.core.request.view import RecognisedRequest
 from proxy.core.stability.edit_signals import shown, text_of
@@ -64,25 +65,20 @@ class DocumentSign(NamedTuple):
         return *runs, self.place, 2.0 * self.asked, 2.0 * self.before
 
 
-State = tuple[list[float], list[float], list[tuple[float, float]]]
-
-
-@dataclass(slots=True)
-class DocumentOdds:
+class DocumentOdds(Struct, array_like=True):
     """What one client's requests have taught. ``whole`` are counts of requests whose documents had just changed, and
-    of those that had them all before: seen, and those of them that the next request repeated."""
+    of those that had them all before: seen, and those of them that the next request repeated. Raises ValueError for
+    what cannot be calculated with."""
 
     means: list[float] = field(default_factory=lambda: list(_PRIOR))
     precisions: list[float] = field(default_factory=lambda: [1 / spread**2 for spread in _SPREAD])
     whole: list[tuple[float, float]] = field(default_factory=lambda: [(0.0, 0.0), (0.0, 0.0)])
 
-    def restore(self, state: State) -> None:
-        """Restore what was learnt; malformed state is ignored."""
-        means, precisions, whole = state
-        numbers = [*means, *precisions, *(number for pair in whole for number in pair)]
-        is_whole = len(means) == len(precisions) == len(_PRIOR) and len(whole) == len(self.whole)
-        if is_whole and all(map(math.isfinite, numbers)) and min(precisions) > 0:
-            self.means, self.precisions, self.whole = list(means), list(precisions), list(whole)
+    def __post_init__(self) -> None:
+        numbers = [*self.means, *self.precisions, *(number for pair in self.whole for number in pair)]
+        is_whole = len(self.means) == len(self.precisions) == len(_PRIOR) and len(self.whole) == 2
+        if not is_whole or not all(map(math.isfinite, numbers)) or min(self.precisions) <= 0:
+            raise ValueError("no odds of documents")
 
     def chance(self, sign: DocumentSign) -> float:
         """P(the next request has the document, where it has not all of them), as far as is known: what is uncertain is

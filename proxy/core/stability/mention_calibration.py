@@ -6,7 +6,8 @@ others only explain.
 """
 
 import math
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from proxy.core.stability.edit_signals import EditSignals
 
@@ -16,8 +17,7 @@ _PRIOR_WEIGHT = 6.0
 _MOST = 0.95
 
 
-@dataclass(slots=True)
-class CalibrationCounter:
+class CalibrationCounter(Struct, array_like=True):
     """Of files of which the like was said: how many there were, how many were expected to change, how many did. Older
     ones count less."""
 
@@ -43,8 +43,7 @@ class CalibrationCounter:
         return 1.0 / (1.0 + math.exp(-_log_odds(chance) - self.odds()))
 
 
-@dataclass(slots=True)
-class Reliance:
+class Reliance(Struct, array_like=True):
     """Files that a request told of, and files beside those; and whether answers edited ``any``."""
 
     told: CalibrationCounter = field(default_factory=CalibrationCounter)

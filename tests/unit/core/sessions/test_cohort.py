@@ -106,7 +106,8 @@ class TestBreaks:
 
     def test_old_ones_are_forgotten(self) -> None:
         cohort = SessionCohort(False)
-        cohort.breaks.extend([HistoryDivergence(1)] * 1000)
+        for _ in range(1000):
+            cohort.broke(HistoryDivergence(1))
         assert len(cohort.breaks) < 100
 
 

@@ -1,7 +1,7 @@
 """Two planners that share what they know through named blobs, as workers do through a store."""
 
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -15,9 +15,8 @@ from proxy.core.providers import PROFILES, CacheProfile
 from proxy.core.request.route import Route
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.sessions import snapshot
-from proxy.core.sessions.cohort import SessionCohort
-from proxy.core.sessions.preamble_changes import PreambleChanges
-from proxy.core.sessions.session import Session
+from proxy.core.sessions.preamble_changes import PlaceChanges, PreambleChanges
+from proxy.core.sessions.session import Session, SessionMemory
 from proxy.core.sessions.volatile_lines import VolatileRegion
 from proxy.core.shadow.shared_costs import Costs
 from proxy.core.wire.json_body import Unreadable
@@ -174,7 +173,7 @@ def test_what_is_older_is_not_taken() -> None:
     blobs.update(old)
     workers.send(*requests[3])
     found = snapshot.unpacked(snapshot.SESSION, blobs[f"s{session}"])
-    assert found.requests == 4
+    assert found.memory.requests == 4
 
 
 @pytest.mark.parametrize(
@@ -202,7 +201,7 @@ def test_another_version_is_no_snapshot() -> None:
 
 
 def test_regions_are_handed_over() -> None:
-    records, others = PreambleChanges([1], [1], [0], [0]), PreambleChanges()
+    records, others = PreambleChanges([PlaceChanges(1, 1)]), PreambleChanges()
     records.evidence.add([VolatileRegion(0, (0, 5), (7,), 3)])
     blob = snapshot.pack_head(records)
     snapshot.restore_head(snapshot.unpacked(snapshot.HEAD, blob), others)
@@ -227,15 +226,10 @@ def test_state_that_an_earlier_version_wrote_is_left_out_and_learnt_anew(version
 def test_everything_that_is_learnt_is_in_a_snapshot() -> None:
     """A new field must be packed, or be named here with its reason."""
     own = {"cohort", "shared_head", "known_by"}  # others' records; found out with every request
-    packed = {field.name for field in msgspec.structs.fields(snapshot.PackedSession)}
+    packed = {*snapshot.PackedSession.__struct_fields__, *SessionMemory.__struct_fields__}
     renamed = {"tracker": "pieces"}
-    for field in fields(Session):
-        assert field.name in own or renamed.get(field.name, field.name) in packed, field.name
-    cohort = {slot.removeprefix("_") for slot in SessionCohort.__slots__} - {"key"}  # a name for the lane
-    assert cohort <= {field.name for field in msgspec.structs.fields(snapshot.PackedLane)}
-    assert {field.name for field in fields(PreambleChanges)} == {
-        "seen", "changes", "fresh_seen", "fresh_changes", "evidence",
-    }  # fmt: skip
+    for name in Session.__struct_fields__:
+        assert name in own or renamed.get(name, name) in packed, name
     # What was listed last matters where pieces graduate by leaving the list: not where sessions are shared.
     state = {"items", "_broken", "_broken_by_history", "_sequence"}
     assert set(vars(Classic())) == state | {"policy", "_last_listed"}
@@ -310,4 +304,4 @@ def test_a_lane_that_has_seen_little_does_not_replace_one_that_has_seen_much() -
     young.send(system(RULES), user("Dan asks."))
     young.blobs.update(known)
     young.send(system(RULES), user("Eve asks."))
-    assert snapshot.unpacked(snapshot.LANE, young.blobs[cohort]).started == 4
+    assert snapshot.unpacked(snapshot.LANE, young.blobs[cohort]).cohort.started == 4

@@ -1,7 +1,7 @@
 import math
-from dataclasses import astuple
 
 import pytest
+from msgspec import ValidationError, msgpack
 
 from proxy.core.stability.document_retention import (
     DocumentOdds,
@@ -78,17 +78,17 @@ def test_the_sign_of_a_document_for_the_next_request_has_one_more_request_and_no
 
 
 def test_can_be_restored_but_not_from_anything_else() -> None:
-    odds, other = taught([NEW, OLD], [True, False]), DocumentOdds()
-    other.restore(astuple(odds))
-    assert other == odds
+    odds = taught([NEW, OLD], [True, False])
+    blob = msgpack.encode(odds)
+    assert msgpack.decode(blob, type=DocumentOdds) == odds
     for state in (
         ([1.0], [1.0], [(0.0, 0.0), (0.0, 0.0)]),
         ([math.nan] * 6, [1.0] * 6, [(0.0, 0.0), (0.0, 0.0)]),
         ([0.0] * 6, [0.0] * 6, [(0.0, 0.0), (0.0, 0.0)]),
         ([0.0] * 6, [1.0] * 6, []),
     ):
-        other.restore(state)
-        assert other == odds
+        with pytest.raises(ValidationError):
+            msgpack.decode(msgpack.encode(state), type=DocumentOdds)
 
 
 Documents = dict[bytes, DocumentSign]
