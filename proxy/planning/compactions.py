@@ -67,16 +67,6 @@ class CompactionWork:
     tokens: int
     body: bytes
 
-    @property
-    def prompt_tokens(self) -> int:
-        """About how many tokens the call has."""
-        return self.proposal.question.prompt_tokens
-
-    @property
-    def output_tokens(self) -> int:
-        """How many tokens its answer may have."""
-        return self.proposal.question.output_tokens
-
 
 class Compactions:
     """Decides which conversations are compacted, and remembers what came of it."""

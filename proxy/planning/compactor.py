@@ -83,11 +83,12 @@ class Compactor:
             self._running.discard(key)
 
     async def _compact(self, behind: Behind, work: CompactionWork) -> CompactionOutcome:
-        bill = Bill(0, 0, 0, work.prompt_tokens)
+        question = work.proposal.question
+        bill = Bill(0, 0, 0, question.prompt_tokens)
         plan = Plan(work.body, work.body, behind.mode, Reason.COMPACTION, predicted=bill, own=bill)
-        exchange, call = behind.begun(plan, self._clock.now(), work.output_tokens)
+        exchange, call = behind.begun(plan, self._clock.now(), question.output_tokens)
         ending, body = await self._own.run(
-            exchange, call, prompt_tokens=work.prompt_tokens, output_tokens=work.output_tokens
+            exchange, call, prompt_tokens=question.prompt_tokens, output_tokens=question.output_tokens
         )
         match ending:
             case OwnEnding.ANSWERED:

@@ -62,11 +62,6 @@ class _Series:
     is_sending: bool = False
     is_over: bool = False
 
-    @property
-    def size(self) -> int:
-        """Bytes that it holds."""
-        return len(self.work.body)
-
 
 class KeepAlive:
     """Implements ``proxy.engine.ports.Follower``. ``wait`` sleeps for so many seconds of the clock."""
@@ -121,7 +116,7 @@ class KeepAlive:
 
     def _hold(self, session: str, series: _Series) -> None:
         self._held[session] = series
-        self.held_bytes += series.size
+        self.held_bytes += len(series.work.body)
         while len(self._held) > self._terms.max_sessions or self.held_bytes > self._terms.max_bytes:
             self._drop(*next(iter(self._held.items())))
         if not series.is_over:
@@ -133,7 +128,7 @@ class KeepAlive:
         series.is_over = True
         if self._held.get(session) is series:
             del self._held[session]
-        self.held_bytes -= series.size
+        self.held_bytes -= len(series.work.body)
         if series.task is not None and not series.is_sending:
             series.task.cancel()
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from proxy.core.planner.plan import Plan
 from proxy.errors import UpstreamRejected
 from proxy.replay.account import Account
 from proxy.replay.baselines import AS_SENT, CLIENT, COMPARED, SYSTEM_LAST, TOOLS_SYSTEM_LAST_TWO, as_sent
@@ -130,15 +129,12 @@ def _planned(steps: Sequence[Step], setting: Setting) -> tuple[list[Step], _Sent
     """The requests, those with structured context as the planner gets them, and what the planner sends; a request that
     is refused as planned goes out as it came."""
     came: list[Step] = []
-    sent: list[tuple[float, bytes]] = []
-
-    def note(step: Step, plan: Plan) -> None:
-        sent.append((step.at, plan.body))
-
-    ours = Ours(replace(setting, on_sent=note, on_planned=None))
+    sent: _Sent = []
+    ours = Ours(replace(setting, on_sent=None))
     for step in steps:
         chat = ours.assembled(step)
         plan = ours.send(step, chat)
+        sent.append((step.at, plan.body))
         came.append(step if chat is None else replace(step, body=plan.original))
     return came, sent
 

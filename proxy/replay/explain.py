@@ -20,7 +20,7 @@ from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import Message
 from proxy.core.shadow.shadow_caches import cost_of
 from proxy.replay.runner import Ours, Setting, counted_once
-from proxy.replay.trace import Step, Trace
+from proxy.replay.trace import Trace
 
 _SHOWN_CHARS = 40
 _UNLIKELY = 0.5
@@ -109,19 +109,13 @@ class Explanation:
 
 def explain_request(trace: Trace, setting: Setting, number: int) -> Explanation:
     """Replay the requests before it, plan this one and describe the plan. ``number`` counts from 1."""
-    steps = trace.steps[:number]
-    found: list[Explanation] = []
-
-    def describe_last(step: Step, plan: Plan) -> None:
-        if step is steps[-1]:
-            told = (contexts.tier_of, contexts.panel_of) if contexts is not None else ()
-            found.append(describe(plan, setting.profile, trace, number, *told))
-
-    ours = Ours(replace(setting, encode=counted_once(setting.encode), on_planned=describe_last))
-    contexts = ours.contexts
-    for step in steps:
+    ours = Ours(replace(setting, encode=counted_once(setting.encode)))
+    for step in trace.steps[: number - 1]:
         ours.send(step, ours.assembled(step))
-    return found[0]
+    last, contexts = trace.steps[number - 1], ours.contexts
+    plan = ours.plan(last, ours.assembled(last))
+    told = (contexts.tier_of, contexts.panel_of) if contexts is not None else ()
+    return describe(plan, setting.profile, trace, number, *told)
 
 
 def describe(

@@ -39,13 +39,12 @@ _OUTPUT_TOKENS = 1
 @dataclass(frozen=True, slots=True)
 class Setting:
     """How to replay: provider rules, mode, policy. ``on_sent`` sees each plan whose body the provider accepted
-    (``--out``, checks), ``on_planned`` each plan before its exchange ends (``explain``). A planner's surprise is raised
-    where ``is_strict``; else the request goes out as it came, as it would live, and the surprise is listed.
-    ``is_sampled``: the planner counts tokens as the proxy does, quickly; the provider always counts them all.
-    ``assembler`` makes what assembles structured context; without one, requests that have some go as they came.
-    ``keep_alive``: prefixes are kept alive where that pays. ``served``: what the upstream does, where that is not what
-    the planner goes by and it has to learn it from the reports. ``inset`` are the operator's texts around the newest
-    user message; ``options`` are the planner's."""
+    (``--out``, checks). A planner's surprise is raised where ``is_strict``; else the request goes out as it came,
+    as it would live, and the surprise is listed. ``is_sampled``: the planner counts tokens as the proxy does,
+    quickly; the provider always counts them all. ``assembler`` makes what assembles structured context; without
+    one, requests that have some go as they came. ``keep_alive``: prefixes are kept alive where that pays.
+    ``served``: what the upstream does, where that is not what the planner goes by and it has to learn it from the
+    reports. ``inset`` are the operator's texts around the newest user message; ``options`` are the planner's."""
 
     profile: CacheProfile
     encode: Encode
@@ -54,7 +53,6 @@ class Setting:
     policy: str = "economic"
     baselines: Mapping[str, Baseline] = field(default_factory=lambda: BASELINES)
     on_sent: Callable[[Step, Plan], None] | None = None
-    on_planned: Callable[[Step, Plan], None] | None = None
     is_strict: bool = True
     is_sampled: bool = True
     keep_alive: bool = False
@@ -129,9 +127,8 @@ class Ours:
         """The request with its structured context as messages; None where it has none."""
         return self.contexts.assembled(step, _ACCOUNT) if self.contexts is not None else None
 
-    def send(self, step: Step, chat: AssembledChat | None = None) -> Plan:
-        """Plan a request and send it; ``chat`` is the same request, where it was assembled. The body of the returned
-        plan is the one that the provider accepted."""
+    def plan(self, step: Step, chat: AssembledChat | None = None) -> Plan:
+        """Plan a request; ``chat`` is the same request, where it was assembled."""
         setting, planner = self._setting, self._planner
         self._refreshes.run(step.at)
         route = _route(step, setting)
@@ -141,8 +138,11 @@ class Ours:
             plan = planner.plan(step.body, route, setting.mode, step.at)
         if plan.surprise is not None and setting.is_strict:
             raise plan.surprise
-        if setting.on_planned is not None:
-            setting.on_planned(step, plan)
+        return plan
+
+    def send(self, step: Step, chat: AssembledChat | None = None) -> Plan:
+        """Plan a request and send it. The body of the returned plan is the one that the provider accepted."""
+        setting, planner, plan = self._setting, self._planner, self.plan(step, chat)
         bill = self._account.send(plan.body, step.at)
         if bill is None and plan.rewritten:
             planner.refused(plan)

@@ -9,7 +9,7 @@ from proxy.core.forecast.pieces import PieceForecast, piece_forecast
 from proxy.core.layout.layout import Layout
 from proxy.core.layout.notices import stays
 from proxy.core.layout.orders import RequestElements
-from proxy.core.providers import CacheProfile, Family
+from proxy.core.providers import CacheProfile
 from proxy.core.recognition.pieces import ContextPiece, PieceKind
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import Part
@@ -32,21 +32,13 @@ _FIRST_LINES = 0.33
 _TAG_HAZARD = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Ordering:
-    """How pieces are weighed against each other. The exchange argument says tokens per expected change; what is
-    expected is an estimate, and an error on a large piece costs more: its size counts by ``size_power``.
-    ``later_weight`` is what requests after the next one weigh."""
-
-    size_power: float
-    later_weight: float
-
-
+# How pieces are weighed against each other. The exchange argument says tokens per expected change; what is expected is
+# an estimate, and an error on a large piece costs more: its size counts by such a power.
 # Two orders where markers are to be paid for: one that trusts the estimates little, one that puts what is large first.
 # On recorded and generated sessions one alone costs 0.5 to 1 % more.
-_MARKED = (Ordering(size_power=0.35, later_weight=1.0), Ordering(size_power=0.6, later_weight=1.0))
+_MARKED = (0.35, 0.6)
 # Where every prefix is stored for free, a changed piece is read up to its change and a wrong guess wastes no write.
-_STORED = (Ordering(size_power=0.6, later_weight=1.0),)
+_STORED = (0.6,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +57,8 @@ class Forecast:
     ``body`` is P(the session's next request comes within the life), ``opened`` is P(any request with the same preamble
     does). ``turns`` maps a message's index to P(the next request repeats the conversation up to it), and ``shared`` are
     the first turns, with which other sessions of the cohort begin, too. ``rendered_last`` are the context messages with
-    no turn between them and the last exchange. ``groups`` are the context messages by their index.
+    no turn between them and the last exchange. ``groups`` are the context messages by their index. ``size_powers`` are
+    the ways to weigh pieces against each other.
     """
 
     body: float
@@ -76,12 +69,12 @@ class Forecast:
     groups: Mapping[int, tuple[float, float]]
     preamble: PreambleForecast
     pieces: PieceForecast
-    orderings: Sequence[Ordering] = _MARKED
+    size_powers: Sequence[float] = _MARKED
 
-    def weight(self, sizes: Mapping[str, int], ordering: Ordering, item: ContextPiece) -> float:
+    def weight(self, sizes: Mapping[str, int], size_power: float, item: ContextPiece) -> float:
         """The larger, the earlier a piece should stand; ``sizes`` are the tokens of all pieces."""
-        hazard = self.pieces.hazards[item.key] + ordering.later_weight * self.pieces.later[item.key]
-        return float(sizes[item.key] ** ordering.size_power) / max(hazard, 1e-6)
+        hazard = self.pieces.hazards[item.key] + self.pieces.later[item.key]
+        return float(sizes[item.key] ** size_power) / max(hazard, 1e-6)
 
     def positions(self, layout: Layout, *, is_natural: bool = False) -> list[float]:
         """P(the next request comes in time and repeats everything up to the position), never rising.
@@ -154,7 +147,7 @@ def forecast(
 ) -> Forecast:
     """The forecast for one request."""
     cohort, turns = session.cohort, recognised.own_turns()
-    is_stored = profile.family in (Family.GRID, Family.UNIT)
+    is_stored = profile.stores_prefixes
     pieces = piece_forecast(session, observation, recognised, material, file_words, is_stored=is_stored)
     continues = _GOES_ON if session.requests else cohort.continues()
     return Forecast(
@@ -166,7 +159,7 @@ def forecast(
         groups={group.message: pieces.whole(group) for group in recognised.groups},
         preamble=_preamble(session, observation, recognised, pieces.whole_set),
         pieces=pieces,
-        orderings=_STORED if is_stored else _MARKED,
+        size_powers=_STORED if is_stored else _MARKED,
     )
 
 

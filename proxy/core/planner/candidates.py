@@ -232,8 +232,8 @@ def _orders(inputs: CandidateInputs, pricing: Pricing, policy: str) -> Iterable[
     for elements in (inputs.elements, inputs.moved):
         if elements is None or not (elements.is_movable or elements is inputs.moved):
             continue
-        weigh, orderings = pricing.forecast.weight, pricing.forecast.orderings
-        weight, *others = (partial(weigh, elements.sizes, ordering) for ordering in orderings)
+        weigh = partial(pricing.forecast.weight, elements.sizes)
+        weight, *others = (partial(weigh, size_power) for size_power in pricing.forecast.size_powers)
         if policy == "classic":
             tracker = inputs.session.tracker
             order = by_tiers(elements, tracker.tier, tracker.entered, weight, tracker.unmarked(tracker.tokens()))

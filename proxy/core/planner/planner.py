@@ -301,7 +301,7 @@ class TierPlanner:
         session, transcript = self._session_of(incoming, tools_key)
         recognised = recognise_request(incoming.request, transcript, session.is_movable, route.moving)
         observation = read_request(session, recognised, tools_key, now)
-        has_spans, hoists = _looks_inside(profile), profile.hoists_system
+        has_spans, hoists = profile.stores_prefixes, profile.hoists_system
         elements = request_elements(recognised, tools, self.reader.counter, has_spans=has_spans, hoists_system=hoists)
         expected = forecast(session, observation, recognised, elements, profile, self._words)
         natural = self._natural_layout(incoming, session, elements)
@@ -429,8 +429,3 @@ def _layout_bytes(layout: Layout) -> int:
 def _account(route: Route) -> bytes:
     """What a provider keeps apart: accounts, models, and the servers of one name."""
     return digest(route.scope.encode(), route.name.encode(), route.model.encode(), route.upstream.encode())
-
-
-def _looks_inside(profile: CacheProfile) -> bool:
-    """Whether a prefix may end within a text."""
-    return profile.family in (Family.GRID, Family.UNIT)

@@ -226,6 +226,11 @@ class CacheProfile:
     sources: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
+    def stores_prefixes(self) -> bool:
+        """Whether the provider stores every prefix of a request by itself, also within a text."""
+        return self.family in (Family.GRID, Family.UNIT)
+
+    @property
     def slots(self) -> int:
         """Markers that a request may carry besides the provider's own."""
         return self.max_marks - self.implicit_marks

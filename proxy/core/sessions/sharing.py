@@ -8,9 +8,10 @@ Of two versions the one that has seen more counts. What is lost between processe
 its sharpness, never a request.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from proxy.core.caches import Cache
@@ -88,17 +89,13 @@ class StateLookup:
                     self._take_session(blob)
         sessions.unite(place)
         cohorts, preambles = self._keys(place)
-        for key in cohorts:
-            if (left := blobs.get(_lane_name(key))) is not None:
+        takers: dict[str, Callable[[bytes], None]] = {_lane_name(key): partial(self._take_lane, key) for key in cohorts}
+        takers |= {_head_name(preamble): partial(self._take_head, preamble) for preamble in preambles}
+        takers[costs_name(self.scope)] = partial(self.costs.adopt, process=sessions.prefix)
+        for name, take in takers.items():
+            if name in blobs:
                 with suppress(Unreadable):
-                    self._take_lane(key, left)
-        for preamble in preambles:
-            if (left := blobs.get(_head_name(preamble))) is not None:
-                with suppress(Unreadable):
-                    restore_head(unpacked(HEAD, left), sessions.preamble(preamble))
-        if (left := blobs.get(costs_name(self.scope))) is not None:
-            with suppress(Unreadable):
-                self.costs.adopt(left, sessions.prefix)
+                    take(blobs[name])
 
     def _place(self) -> SessionKeys:
         scope, model = self.route.scope, f"{self.route.name}/{self.route.model}"
@@ -124,6 +121,9 @@ class StateLookup:
         if (packed.memory.requests, packed.memory.last_at) > (session.requests, session.last_at):
             restore_session(packed, session)
         _hold(self.caches, packed.held)
+
+    def _take_head(self, preamble: PreambleKey, blob: bytes) -> None:
+        restore_head(unpacked(HEAD, blob), self.sessions.preamble(preamble))
 
     def _take_lane(self, key: bytes, blob: bytes) -> None:
         packed = unpacked(LANE, blob)

@@ -16,7 +16,6 @@ from typing import Any
 import orjson
 
 from proxy.core.digest import chain, digest
-from proxy.core.providers import Family
 from proxy.upstream.embedded import PromptReader
 
 # As files are written: a paragraph begins at the margin behind a blank line.
@@ -68,7 +67,7 @@ class Bagger:
 
     def __init__(self, reader: PromptReader) -> None:
         self._reader = reader
-        self._looks_inside = reader.profile.family in (Family.GRID, Family.UNIT)
+        self._looks_inside = reader.profile.stores_prefixes
         self._known: dict[bytes, tuple[tuple[Segment, int, Beginnings], ...]] = {}
 
     def bag(self, body: bytes, at: float) -> Bag:

@@ -26,7 +26,6 @@ class Piece:
 
     blocks: tuple[Block, ...]
     markable: tuple[bool, ...]
-    tokens: int
     key: bytes
     slices: tuple[tuple[bytes, int], ...]
 
@@ -116,7 +115,6 @@ class Tree:
             known = self._pieces[key] = Piece(
                 blocks=blocks,
                 markable=tuple(can) if len(can) == len(blocks) else (False,) * len(blocks),
-                tokens=sum(b.tokens for b in blocks),
                 key=digest(*(b.digest for b in blocks)),
                 slices=tuple(_slices(blocks)),
             )

@@ -2,7 +2,7 @@
 
 from proxy.core.caches import validate
 from proxy.core.caches.prompt import Prompt
-from proxy.core.providers import CacheProfile, Family
+from proxy.core.providers import CacheProfile
 from proxy.core.request.tokens import Encode
 from proxy.upstream.embedded.blocks import BlockMaker, refuse
 from proxy.upstream.embedded.layout import lay_out
@@ -18,8 +18,7 @@ class PromptReader:
 
     def __init__(self, profile: CacheProfile, encode: Encode, remembered: int = KNOWN_TURNS) -> None:
         self.profile = profile
-        cuts = profile.family in (Family.GRID, Family.UNIT)
-        self.maker = BlockMaker(encode, cuts=cuts, remembered=ENTRIES_A_TURN * remembered)
+        self.maker = BlockMaker(encode, cuts=profile.stores_prefixes, remembered=ENTRIES_A_TURN * remembered)
         self.turns = TurnReader(self.maker, profile, remembered=remembered)
 
     def request(self, body: bytes) -> ChatRequest:

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.modes import Mode
-from proxy.core.planner.plan import Plan
 from proxy.core.providers import DEEPSEEK
 from proxy.core.reasons import Reason
 from proxy.demo.clock_agent import clock_agent
@@ -40,11 +39,8 @@ def test_every_reason_has_a_meaning() -> None:
     ("make", "number"), sampled([(editor_chat, LAST_TURN), (tool_agent, 25), (clock_agent, 20)], 3, 2)
 )
 def test_the_rows_are_the_plan(make: Callable[[], Sample], number: int) -> None:
-    plans: list[Plan] = []
-    trace = make().trace()
-    ours = Ours(setting(on_planned=lambda step, plan: plans.append(plan)))
-    for step in trace.steps[:number]:
-        ours.send(step)
+    trace, ours = make().trace(), Ours(setting())
+    plans = [ours.send(step) for step in trace.steps[:number]]
     choice = analysis_of(plans[-1]).choice
     layout, marks = choice.layout, choice.marks
     found = explained(make, number)

@@ -70,7 +70,7 @@ def history(number: int) -> list[Body]:
 
 
 def weight_of(expected: Forecast, item: ContextPiece, tokens: int = 100) -> float:
-    return expected.weight({item.key: tokens}, expected.orderings[0], item)
+    return expected.weight({item.key: tokens}, expected.size_powers[0], item)
 
 
 def layout_of(recognised: RecognisedRequest) -> Layout:
