@@ -236,12 +236,23 @@ class NoMetrics:
         return b""
 
 
+_KEEPALIVE_S = 3600
+
+
 @contextmanager
 def serving(app: ASGIApp, http: Any = "auto", drain_s: int = 5) -> Iterator[str]:
     """Run an app on a free port in a thread; gives its base URL, and stops it in an orderly way: what has not ended
     after ``drain_s`` is cut off. ``http`` is uvicorn's protocol (``proxy.web.guard``)."""
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app, http=http, log_config=None, access_log=False, timeout_graceful_shutdown=drain_s)
+    config = uvicorn.Config(
+        app,
+        http=http,
+        log_config=None,
+        access_log=False,
+        # Nobody sends a request on a connection that the server closes in the same moment.
+        timeout_keep_alive=_KEEPALIVE_S,
+        timeout_graceful_shutdown=drain_s,
+    )
     server = uvicorn.Server(config)
     # The listening socket accepts connections before the server runs: nobody has to wait for it.
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

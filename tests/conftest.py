@@ -7,6 +7,8 @@ import signal
 import warnings
 from collections.abc import Iterator
 
+import httpx
+import httpx2
 import pytest
 from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
@@ -96,6 +98,17 @@ def _servers_end_at_once() -> Iterator[None]:
     """Servers that run in this process notice at once that they shall end."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("uvicorn.server.asyncio", BriskAsyncio())
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _clients_are_patient() -> Iterator[None]:
+    """A request for which a test sets no limit ends where it hangs, and not where the machine is busy: not after five
+    seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        for default in (httpx._config.DEFAULT_TIMEOUT_CONFIG, httpx2._config.DEFAULT_TIMEOUT_CONFIG):
+            for name in ("connect", "read", "write", "pool"):
+                patch.setattr(default, name, 120.0)
         yield
 
 

@@ -14,7 +14,7 @@ import aiohttp
 
 from tests.e2e.fleet import MODEL
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 180.0
 # A client that is refused asks again after a while, as an SDK does.
 _PAUSE_S = 0.05
 _numbers = itertools.count(1)

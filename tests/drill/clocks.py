@@ -13,7 +13,7 @@ from tests.drill.world import World, wait_for
 
 STEPS = (("back 1 h", -3600.0), ("forward 1 d", 86400.0), ("right again", 0.0))
 _WINDOWS = {"hourly": "hour", "rolling": "rolling:1h", "daily": "day"}
-_HOUR_S, _MARGIN_S = 3600, 90
+_HOUR_S, _EARLY_S = 3600, 60
 
 
 def _run(kind: str, world: World, findings: Findings) -> None:
@@ -22,10 +22,11 @@ def _run(kind: str, world: World, findings: Findings) -> None:
     config = world.config(store, teams)
     for team in config["stratiform"]["teams"]:
         team["budgets"][0]["window"] = _WINDOWS.get(team["name"], "total")
-    # No window may end by itself while the drill runs.
-    if time.time() % _HOUR_S > _HOUR_S - _MARGIN_S:
-        time.sleep(_MARGIN_S)
     clock, told, workers = world.folder / "proxy" / "clock", [], 2 if kind == "redis" else 1
+    # No window may end by itself while the drill runs: it begins early in an hour.
+    right_s = _EARLY_S - time.time() % _HOUR_S
+    clock.parent.mkdir(parents=True, exist_ok=True)
+    _set(clock, right_s)
     with world.proxy(config, workers, module="tests.drill.stepped") as proxy:
         with Clients(proxy.url, dict.fromkeys(teams, 2), pause_s=0.01) as clients:
             assert wait_for(lambda: all(any(one.status == 429 for one in clients.of(team)) for team in _WINDOWS), 60), (
@@ -33,9 +34,10 @@ def _run(kind: str, world: World, findings: Findings) -> None:
             )
         told += clients.told
         for name, offset_s in STEPS:
-            _set(clock, offset_s)
+            _set(clock, right_s + offset_s)
             with Clients(proxy.url, dict.fromkeys(teams, 2), pause_s=0.05) as clients:
                 time.sleep(2.0)
+                assert wait_for(lambda clients=clients: all(clients.of(team) for team in teams), 120), "no answers"
             told += clients.told
             # What is left of a limit may still be enough for a small call.
             over = {team: _over(world, told, team) for team in _WINDOWS}

@@ -32,18 +32,19 @@ def _full_store(policy: Policy, world: World, findings: Findings) -> None:
     store = f"sqlite:{disk.folder / 'spend.sqlite'}"
     config = world.config(store, TEAMS, policy)
     with world.proxy(config) as proxy, Clients(proxy.url, _crowd(world), pause_s=0.02) as clients:
-        assert wait_for(lambda: len(clients.told) >= world.size.clients, 60), "nothing is served"
+        assert wait_for(lambda: len(clients.told) >= world.size.clients, 120), "nothing is served"
         disk.fill(proxy)
-        time.sleep(_SETTLES_S)
+        _settle(policy, proxy, clients)
         full_at = time.time()
         time.sleep(world.size.outage_s)
+        _wait_for_answers(clients, full_at)
         ready = readiness(proxy)
         freed_at = time.time()
         disk.free(proxy)
-        assert wait_for(lambda: gauge(proxy.url, "store_away") == 0, 60), "the store does not come back"
+        assert wait_for(lambda: gauge(proxy.url, "store_away") == 0, 120), "the store does not come back"
         time.sleep(1.0)
         clients.stop()
-        wait_for(lambda: gauge(proxy.url, "spool_pending") == 0, 60)
+        wait_for(lambda: gauge(proxy.url, "spool_pending") == 0, 120)
     meanwhile = [one for one in clients.told if full_at <= one.began and one.ended <= freed_at]
     # The spool is on the same disk: with deny nothing is sent whose cost can be written nowhere.
     _by_policy(policy, meanwhile, ready, findings, free=503 if policy == "deny" else 200)
@@ -65,7 +66,7 @@ def _full_at_start(world: World, findings: Findings) -> None:
             second.wait()
         ready = readiness(proxy)
         disk.free()
-        mended = wait_for(lambda: gauge(proxy.url, "store_away") == 0 and gauge(proxy.url, "spool_pending") == 0, 60)
+        mended = wait_for(lambda: gauge(proxy.url, "store_away") == 0 and gauge(proxy.url, "spool_pending") == 0, 120)
         with Clients(proxy.url, crowd, calls=10) as third:
             third.wait()
     _by_policy("deny", second.told, ready, findings, free=503)
@@ -80,20 +81,21 @@ def _full_spool(policy: Policy, world: World, findings: Findings) -> None:
     disk, redis = Disk(world), world.redis()
     config = world.config(redis.url, TEAMS, policy, spool=str(disk.folder / "spool"))
     with world.proxy(config, 2) as proxy, Clients(proxy.url, _crowd(world), pause_s=0.05) as clients:
-        assert wait_for(lambda: len(clients.told) >= world.size.clients, 60), "nothing is served"
+        assert wait_for(lambda: len(clients.told) >= world.size.clients, 120), "nothing is served"
         disk.fill(proxy)
         redis.kill()
-        time.sleep(_SETTLES_S)
+        _settle(policy, proxy, clients)
         away_at = time.time()
         time.sleep(world.size.outage_s)
+        _wait_for_answers(clients, away_at)
         ready = readiness(proxy)
         back_at = time.time()
         redis.start()
-        assert wait_for(lambda: gauge(proxy.url, "store_away") == 0, 60), "the store does not come back"
+        assert wait_for(lambda: gauge(proxy.url, "store_away") == 0, 120), "the store does not come back"
         disk.free(proxy)
         time.sleep(1.0)
         clients.stop()
-        wait_for(lambda: gauge(proxy.url, "spool_pending") == 0, 60)
+        wait_for(lambda: gauge(proxy.url, "spool_pending") == 0, 120)
     meanwhile = [one for one in clients.told if away_at <= one.began and one.ended <= back_at]
     # With deny nothing is sent whose cost can be written nowhere.
     _by_policy(policy, meanwhile, ready, findings, free=503 if policy == "deny" else 200)
@@ -120,7 +122,7 @@ def _damaged(policy: Policy, world: World, findings: Findings) -> None:
         for left in ("-wal", "-shm"):
             path.with_name(path.name + left).unlink(missing_ok=True)
         backup.replace(path)
-        mended = wait_for(lambda: gauge(proxy.url, "store_away") == 0 and gauge(proxy.url, "spool_pending") == 0, 60)
+        mended = wait_for(lambda: gauge(proxy.url, "store_away") == 0 and gauge(proxy.url, "spool_pending") == 0, 120)
         with Clients(proxy.url, crowd, calls=10) as third:
             third.wait()
     lines = [line for line in log.splitlines() if "is damaged (" in line]
@@ -142,7 +144,7 @@ def _unwritable_spool(world: World, findings: Findings) -> None:
     fallback = str(world.folder / "fallback")
     config = world.config(redis.url, TEAMS, "allow", spool=str(spool), spool_fallback=fallback)
     with world.proxy(config, 2) as proxy, Clients(proxy.url, _crowd(world)) as clients:
-        assert wait_for(lambda: len(clients.told) >= world.size.clients, 60), "nothing is served"
+        assert wait_for(lambda: len(clients.told) >= world.size.clients, 120), "nothing is served"
         if spool.exists():
             shutil.rmtree(spool)
         spool.write_text("a file stands where the folder should be")
@@ -150,12 +152,12 @@ def _unwritable_spool(world: World, findings: Findings) -> None:
         time.sleep(world.size.outage_s)
         clients.stop()
         proxy.process.send_signal(signal.SIGTERM)
-        proxy.process.wait(60)
+        proxy.process.wait(120)
     log = (world.folder / "proxy" / "log").read_text()
     spool.unlink()
     redis.start()
     with world.proxy(config, 2) as proxy:
-        wait_for(lambda: gauge(proxy.url, "spool_pending") == 0, 60)
+        wait_for(lambda: gauge(proxy.url, "spool_pending") == 0, 120)
     books = read(redis.url, TEAMS)
     found = compare(world.upstream.served(), clients.told, books, unlimited=["free"])
     booked = {entry.user for entry in books.entries}
@@ -171,9 +173,26 @@ def _unwritable_spool(world: World, findings: Findings) -> None:
         findings.settle(found)
 
 
+def _settle(policy: Policy, proxy: Fleet, clients: Clients) -> None:
+    """Return when what was under way is over, and what there was room for has been written."""
+    time.sleep(_SETTLES_S)
+    if policy == "deny":
+        assert wait_for(lambda: readiness(proxy)[0] == 503, 120), "the fault is not noticed"
+        for team in TEAMS:
+            is_refused = wait_for(lambda team=team: [o.status for o in clients.of(team)[-20:]] == [503] * 20, 120)
+            assert is_refused, f"{team} is served though nothing can be written"
+
+
+def _wait_for_answers(clients: Clients, since: float) -> None:
+    """Return when each team has been told something about calls that began since then."""
+    for team in TEAMS:
+        found = wait_for(lambda team=team: any(one.began >= since for one in clients.of(team)), 120)
+        assert found, f"{team} is told nothing"
+
+
 def readiness(proxy: Fleet) -> tuple[int, Any]:
     """What ``/readyz`` says: the status, and the body."""
-    connection = http.client.HTTPConnection(proxy.url.removeprefix("http://"), timeout=30)
+    connection = http.client.HTTPConnection(proxy.url.removeprefix("http://"), timeout=120)
     try:
         connection.request("GET", "/readyz")
         answer = connection.getresponse()

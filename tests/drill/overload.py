@@ -26,7 +26,7 @@ def _busy(world: World, findings: Findings) -> None:
             stack.callback(hog.kill)
         with Clients(proxy.url, {"red": 2 * world.size.clients}) as clients:
             time.sleep(_LOAD_S)
-        wait_for(lambda: gauge(proxy.url, "spool_pending") == 0, 60)
+        wait_for(lambda: gauge(proxy.url, "spool_pending") == 0, 120)
         outages = proxy.log.read_text(errors="replace").count("the store is away")
     findings.expect("Redis is never taken for dead", f"{outages} times", outages == 0)
     findings.expect("all are served", statuses(clients.told), {one.status for one in clients.told} == {200})

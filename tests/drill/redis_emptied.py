@@ -49,11 +49,13 @@ def _run(empty: Emptied, policy: Literal["allow", "deny"], world: World, finding
     crowd = {"tight": size.share(30), "wide": size.share(30), "free": size.share(20)}
     with world.proxy(config, size.workers) as proxy:
         with Clients(proxy.url, crowd) as clients:
-            assert wait_for(lambda: any(one.status == 429 for one in clients.of("tight")), 60), "no limit is reached"
+            assert wait_for(lambda: any(one.status == 429 for one in clients.of("tight")), 120), "no limit is reached"
             time.sleep(_SETTLES_S)
             empty(redis, world.folder / "redis-1")
             back_at = time.time()
             time.sleep(_AFTERWARDS_S)
+            # Each worker says it once, also one that no client asks.
+            wait_for(lambda: len(_EMPTIED.findall(_log(world))) >= size.workers, 120)
             said, ready = gauge(proxy.url, "store_exchanged"), readiness(proxy)
         served, told = world.upstream.served(), list(clients.told)
         team_of = {one.id: one.team for one in told}
@@ -64,7 +66,7 @@ def _run(empty: Emptied, policy: Literal["allow", "deny"], world: World, finding
                 "nothing is granted anew: the limit is passed by no more than one call's estimate",
                 f"by ${over / NANOS_PER_USD:.4f}", over <= RESERVATION,
             )  # fmt: skip
-        warned = _EMPTIED.search((world.folder / "proxy" / "log").read_text()) is not None
+        warned = _EMPTIED.search(_log(world)) is not None
         findings.expect("the log says that the store was emptied", "yes" if warned else "no", warned)
         booked = sum(
             call.nanos or 0
@@ -89,7 +91,7 @@ def _run(empty: Emptied, policy: Literal["allow", "deny"], world: World, finding
         with Clients(proxy.url, {"tight": 2, "wide": 2}, calls=5) as more:
             more.wait()
         _budgets(world, "accept-store")
-        is_over = wait_for(lambda: gauge(proxy.url, "store_exchanged") == 0, 60)
+        is_over = wait_for(lambda: gauge(proxy.url, "store_exchanged") == 0, 120)
         findings.expect("`stratiform budgets accept-store` ends it", "yes" if is_over else "no", is_over)
     findings.expect(
         "a counter that is restored holds: the spent budget refuses, the other one serves",
@@ -108,6 +110,10 @@ def _run(empty: Emptied, policy: Literal["allow", "deny"], world: World, finding
         [call for call in world.upstream.served() if call.id in since], told + more.told, books, unlimited=["wide"]
     )
     findings.settle(found, goal="what is booked since then is what was served, to the cent")
+
+
+def _log(world: World) -> str:
+    return (world.folder / "proxy" / "log").read_text(errors="replace")
 
 
 def _restore(world: World, config: dict[str, object], spent: dict[str, float]) -> None:

@@ -58,7 +58,7 @@ def _run(trouble: Trouble, policy: Literal["allow", "deny"], world: World, findi
     crowd = {"tight": size.share(30), "wide": size.share(30), "free": size.share(40)}
     config = world.config(redis.url, teams, policy)
     with world.proxy(config, size.workers) as proxy, Clients(proxy.url, crowd) as clients:
-        assert wait_for(lambda: any(one.status == 429 for one in clients.of("tight")), 60), "the limit is not reached"
+        assert wait_for(lambda: any(one.status == 429 for one in clients.of("tight")), 120), "the limit is not reached"
         time.sleep(BACK_S / 3)
         failed_at = time.time()
         trouble(redis, size.outage_s)

@@ -89,10 +89,10 @@ def _drain(world: World, findings: Findings) -> None:
     with world.proxy(made, world.size.workers) as proxy:
         host, _, port = proxy.url.removeprefix("http://").rpartition(":")
         with Clients(proxy.url, {"red": 8}, Kind(delay_s=3.0), calls=1) as clients:
-            assert wait_for(lambda: len(world.upstream.served()) == 8, 30), "the calls do not arrive"
+            assert wait_for(lambda: len(world.upstream.served()) == 8, 120), "the calls do not arrive"
             told_at = time.time()
             proxy.process.send_signal(signal.SIGTERM)
-            is_refused = wait_for(lambda: not _connects(host, int(port)), 30)
+            is_refused = wait_for(lambda: not _connects(host, int(port)), 120)
             refused_at = time.time()
             clients.wait()
         ended_at = max(one.ended for one in clients.told)
@@ -105,7 +105,7 @@ def _drain(world: World, findings: Findings) -> None:
         findings.expect(
             "answers under way end", statuses(clients.told), all(one.is_complete for one in clients.told)
         )  # fmt: skip
-        code = proxy.process.wait(60)
+        code = proxy.process.wait(120)
         findings.expect("the exit code is 0", code, code == 0)
     findings.settle(compare(world.upstream.served(), clients.told, read(redis.url, TEAMS)))
 
@@ -121,11 +121,11 @@ def _rolling(world: World, findings: Findings) -> None:
                 proxy.process.send_signal(signal.SIGTERM)
                 time.sleep(0.5)
             told += clients.told
-            proxy.process.wait(60)
+            proxy.process.wait(120)
     wrong = [one for one in told if one.status not in (0, 200) or (one.status == 200 and not one.is_complete)]
     findings.expect("answers are whole, or their connection was refused", statuses(told), not wrong)
     with world.proxy(made, 2) as proxy:
-        wait_for(lambda: gauge(proxy.url, "spool_pending") == 0, 60)
+        wait_for(lambda: gauge(proxy.url, "spool_pending") == 0, 120)
     found = compare(world.upstream.served(), told, read(redis.url, TEAMS))
     findings.expect("nothing is estimated", len(found.estimated), not found.estimated)
     findings.settle(found)

@@ -26,10 +26,11 @@ import uvloop
 from tests.bench.servers import running
 from tests.e2e.fleet import INPUT, MODEL, OUTPUT
 from tests.services import free_port
+from tests.unread import is_taken
 
 FAULTS = ("", "reset", "cut", "half-json", "large", "hang", "error")
 LARGE_BYTES = 20_000_000
-HANG_S = 40.0
+HANG_S = 120.0
 _BASE = {"id": "chatcmpl-1", "created": 1, "model": MODEL}
 _RESET = struct.pack("ii", 1, 0)
 
@@ -144,7 +145,10 @@ class _Connection(asyncio.Protocol):
             self._transport.write(_chunk(b"data: %b\n\n" % orjson.dumps(event)))
         await asyncio.sleep(delay_s)
         if fault in ("cut", "half-json"):
-            await asyncio.sleep(0.05)  # what was written is to arrive before the reset
+            connection = self._transport.get_extra_info("socket")
+            while self._transport.get_write_buffer_size() or not is_taken(connection):
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)  # whoever has read it looks at it before the reset
             self._break()
             return
         self._transport.write(_chunk(b"data: [DONE]\n\n"))

@@ -10,7 +10,7 @@ from tests.drill.redis_outages import RESERVATION, WIDE_USD
 from tests.drill.upstream import HANG_S, LARGE_BYTES
 from tests.drill.world import World
 from tests.e2e.fleet import MODEL
-from tests.services import free_port
+from tests.services import closed_port
 
 TEAMS = {"red": WIDE_USD}
 GONE = "gpt-gone"
@@ -22,7 +22,8 @@ def _faults(world: World, findings: Findings) -> None:
     store = f"sqlite:{world.folder / 'spend.sqlite'}"
     config = world.config(store, TEAMS)
     entry = config["model_list"][0]
-    gone = {**entry["litellm_params"], "api_base": f"http://127.0.0.1:{free_port()}/v1"}
+    closed = world.stack.enter_context(closed_port())
+    gone = {**entry["litellm_params"], "api_base": f"http://127.0.0.1:{closed}/v1"}
     config["model_list"].append({**entry, "model_name": GONE, "litellm_params": gone})
     told: list[Told] = []
     with world.proxy(config) as proxy:

@@ -13,8 +13,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-SILENCE_S = 8.0
+from tests.e2e.fleet import until
+from tests.unread import is_taken
+
+SILENCE_S = 600.0
 BREAK_S = 1.0
+WAIT_S = 30.0
 _CLOSE = {"connection": "close"}
 
 OPENAI_CHUNK = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
@@ -112,7 +116,8 @@ def _head(status: int, headers: Mapping[str, str]) -> bytes:
 
 
 class FaultyProvider(socketserver.ThreadingTCPServer):
-    """The provider. ``calls`` counts the requests of each key."""
+    """The provider. ``calls`` counts the requests of each key. ``begun`` has an event for each key whose client tells
+    when it has seen the beginning of its stream."""
 
     daemon_threads = True
     block_on_close = False
@@ -121,6 +126,7 @@ class FaultyProvider(socketserver.ThreadingTCPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.calls: Counter[str] = Counter()
+        self.begun: dict[str, threading.Event] = {}
         self.lock = threading.Lock()
 
     @property
@@ -143,6 +149,9 @@ class _Handler(socketserver.StreamRequestHandler):
             self.wfile.write(answer_of(name, is_stream=is_stream, is_anthropic=is_anthropic))
         if name == "cut-in-body":
             # Who learns of the break before having read the bytes in front of it has never seen the answer begin.
+            until(lambda: is_taken(self.connection))
+            if is_stream and key in self.server.begun:
+                self.server.begun[key].wait(WAIT_S)
             threading.Event().wait(BREAK_S)
         if name == "timeout":
             self.connection.settimeout(SILENCE_S)

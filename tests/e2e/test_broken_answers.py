@@ -19,6 +19,7 @@ from proxy.settings import Environment, load
 from tests.e2e.fleet import KEY, MODEL, configuration, fleet, metric, until
 from tests.e2e.provider import DONE, chunk, completion, event, usage_chunk
 from tests.examples import sampled
+from tests.unread import is_taken
 
 WAIT_S = 60.0
 CONFIG = """
@@ -30,7 +31,7 @@ stratiform:
   prices: {{m: {{input_cost_per_token: 0.001, output_cost_per_token: 0.001}}}}
 model_list:
   - model_name: m
-    litellm_params: {{model: openai/m, api_base: "{url}/v1", api_key: sk-x, timeout: 8}}
+    litellm_params: {{model: openai/m, api_base: "{url}/v1", api_key: sk-x, timeout: 600}}
     model_info: {{mode: passthrough}}
 """
 
@@ -78,6 +79,7 @@ class _Handler(socketserver.StreamRequestHandler):
         self.wfile.write(data)
         if then == "reset":
             # Who is reset before having read what came in front has never seen the answer begin.
+            until(lambda: is_taken(self.connection))
             threading.Event().wait(0.3)
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         if then == "open":
@@ -259,7 +261,7 @@ def test_the_call_of_a_client_that_has_left_is_dropped_while_the_provider_is_sil
     with proxy_before(tmp_path, (b"", "open")) as (url, provider):
         with sent(url):
             until(lambda: provider.calls == 1)
-        assert provider.dropped.wait(6), "before the provider's time is over"
+        assert provider.dropped.wait(WAIT_S), "before the provider's time is over"
 
 
 @pytest.mark.slow

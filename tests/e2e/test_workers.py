@@ -95,7 +95,8 @@ def test_a_hard_budget_holds_on_four_workers_to_the_last_cent(tmp_path: Path, re
             asyncio.run(alone.send(proxy.url, 1, clients * calls, stop=lambda: alone.refused > 0))
             until(lambda: metric(proxy.url, "spool_pending") == 0)
     entries, spent, reserved = read(redis.url)
-    assert set(crowd.statuses) == {200, 429}, crowd.texts
+    others = {status: text for status, text in crowd.texts.items() if status not in (200, 429)}
+    assert not others
     assert (crowd.broken, alone.refused) == (0, 1)
     assert crowd.refused > 1000, "demand must last"
     assert sum(entry.cost for entry in entries) == spent == provider.nanos

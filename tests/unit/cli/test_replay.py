@@ -171,4 +171,4 @@ def test_a_reader_that_has_seen_enough_is_no_error(trace: Path) -> None:
     assert process.stderr is not None
     with process.stderr as errors:
         assert errors.read() == b""
-    assert process.wait(30) == 0
+    assert process.wait(120) == 0

@@ -37,7 +37,7 @@ sys.stdout.buffer.write(metrics.render())
 def worker(folder: Path, slot: int, steps: str) -> str:
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)}
     done = subprocess.run(
-        [sys.executable, "-c", WORKER, str(slot), steps], cwd=ROOT, env=environment, capture_output=True, timeout=60
+        [sys.executable, "-c", WORKER, str(slot), steps], cwd=ROOT, env=environment, capture_output=True, timeout=600
     )
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode()
