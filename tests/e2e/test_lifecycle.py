@@ -132,7 +132,7 @@ def test_stopping_lets_streams_end() -> None:
 
         engine = bare_engine(models, Meter(Metrics(), load_price_map()))
         body = json.dumps({"model": "m", "messages": HELLO, "stream": True}).encode()
-        with serving(create_app(Parts(engine, models, Metrics(), on_close=[close]))) as url:
+        with serving(create_app(Parts(engine, models, Metrics(), on_close=[close])), drain_s=60) as url:
             host, port = url.removeprefix("http://").split(":")
             line = socket.create_connection((host, int(port)), timeout=WAIT_S)
             line.sendall(
@@ -263,7 +263,7 @@ def test_an_upload_that_the_provider_does_not_take_costs_no_memory() -> None:
                         sent += len(piece)
                 except TimeoutError:
                     pass
-                assert taken.is_set()
+                assert taken.wait(WAIT_S)
                 # What the buffers of four sockets hold, and no more.
                 assert sent < 60 << 20
                 released.set()

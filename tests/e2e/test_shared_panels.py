@@ -86,6 +86,12 @@ def is_appended(provider: RecordingProvider) -> list[bool]:
     return [after[: len(before)] == before for before, after in pairwise(sent)]
 
 
+def kept(redis: RedisServer) -> list[str]:
+    """What Redis holds of boards of panels."""
+    keys = [key for key in redis.ask("KEYS", "*panels}:blobs").split("\r\n") if "panels" in key]
+    return [redis.ask("HGETALL", key, errors="replace") for key in keys]
+
+
 def test_a_restart_moves_no_panel(tmp_path: Path, upstream: str, provider: RecordingProvider) -> None:
     settings = config(upstream, f"sqlite:{tmp_path / 'store.sqlite'}")
     for name, turns in (("first", (0, 1)), ("second", (2, 3))):
@@ -110,6 +116,8 @@ def test_two_workers_with_one_redis_know_each_others_panels(
     with ExitStack() as stack:
         proxies = [stack.enter_context(fleet(tmp_path / name, settings)) for name in ("one", "two")]
         for turn in range(len(TURNS)):
+            before = kept(redis)
             ask(proxies[turn % 2].url, turn)
-            until(lambda: [key for key in redis.ask("KEYS", "*panels}:blobs").split("\r\n") if "panels" in key])
+            # What a worker keeps of a turn is written behind its answer.
+            until(lambda before=before: kept(redis) != before)
     assert is_appended(provider) == [False, True, False]

@@ -18,7 +18,7 @@ from tests.security.bodies import WIRE
 SMALL_BYTES, LARGE_BYTES = 24_000, 96_000
 MOST_RATIO = 9.0
 _FLOOR_S = 0.006
-_AGAIN = 3
+_AGAIN = 8
 _MARKS = (
     "<", ">", "</", "/>", "<file ", "<document ", 'path="a"', "```", "~~~", "`", "#", "-", "*", "|", "\n", "\n\n",
     "\r\n", " ", "\t", "a", "a.b", "a/b.py", "1", ":", "12:00", "2026-01-01", "Today's date is ", '"', "\\", "{", "}",

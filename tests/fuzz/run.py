@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from tests.fuzz.asgi import Broken, Result, exchange
+from tests.fuzz.asgi import HANGS_S, Broken, Result, exchange
 from tests.fuzz.cases import Case, case
 from tests.fuzz.growth import superlinear
 from tests.fuzz.wire import answer_to, listening, raw_request
@@ -70,7 +70,8 @@ async def _run(count: int, seed: int, only: int | None, progress: Callable[[int]
                 report.rss_warm = resident_bytes()
         report.rss_end = resident_bytes()
         await _settled(here, report)
-        if b"200" not in (await answer_to(port, b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"))[:15]:
+        alive = await answer_to(port, b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", HANGS_S)
+        if b"200" not in alive[:15]:
             report.failures.append("the server does not answer any more")
     report.seconds = time.perf_counter() - began
     return report
@@ -147,7 +148,7 @@ def _hear(here: World, batch: range, report: Report) -> None:
 
 async def _settled(here: World, report: Report) -> None:
     """Every exchange has ended, and every answer of the provider was closed."""
-    for _ in range(300):
+    for _ in range(12_000):
         if here.in_flight() == 0 and here.strange.opened == here.strange.closed:
             return
         await asyncio.sleep(0.01)

@@ -74,12 +74,12 @@ async def listening(app: ASGIApp) -> AsyncIterator[int]:
         await task
 
 
-async def answer_to(port: int, data: bytes) -> bytes:
-    """What comes back, if anything does."""
+async def answer_to(port: int, data: bytes, patience_s: float = _PATIENCE_S) -> bytes:
+    """What comes back within this time, if anything does."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(data)
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(patience_s):
             return await reader.read(65536)
     except (TimeoutError, ConnectionError):
         return b""
