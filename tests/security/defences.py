@@ -148,7 +148,7 @@ DEFENCES = (
     Defence("the size of heads", "proxy.web.guard:_GuardedProtocol._grow", nothing, ["test_smuggling.py"]),
     Defence("the time of heads", "proxy.web.guard:_GuardedProtocol._on_deadline", nothing,
             ["../unit/web/test_guard.py"]),
-    Defence("the size of bodies", "proxy.web.connection:Connection._check_length", nothing,
+    Defence("the size of bodies", "proxy.web.connection:content_length", always(None),
             ["../unit/web/test_connection.py"]),
     Defence("trailers are no headers", "proxy.web.guard:_GuardedProtocol.on_header",
             lambda old: HttpToolsProtocol.on_header,
