@@ -15,6 +15,8 @@ from tests.contract.litellm_fakes import Provider, anthropic_events, openai_even
 
 # litellm silences these two of its own when it is imported (litellm/_process_defaults.py); pytest undoes that.
 LITELLM = [
+    # To import litellm takes a process as long as a hundred other tests.
+    pytest.mark.slow,
     pytest.mark.usefixtures("litellm_imported"),
     pytest.mark.filterwarnings("ignore:.*`ReadOnly` qualifier:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*attribute on the instance is deprecated:DeprecationWarning"),

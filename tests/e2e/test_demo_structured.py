@@ -16,6 +16,7 @@ from proxy.demo.structured.repository import GitError
 from tests.git_repositories import needs_git, write_repository
 
 
+@pytest.mark.slow
 def test_the_histories_of_a_package_need_no_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert [history.name for history in histories(None, 30)] == ["quiet", "busy"]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 
 from proxy.app import composition
 from proxy.clock import Readings
@@ -67,6 +68,7 @@ async def talk(config: Path) -> None:
         await close()
 
 
+@pytest.mark.slow
 def test_pauses_of_eight_minutes_cost_less_and_every_refresh_is_in_the_ledger(tmp_path: Path) -> None:
     off, on = spent(tmp_path, enabled=False), spent(tmp_path, enabled=True)
     assert set(off) == {"client"}

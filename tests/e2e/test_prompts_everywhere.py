@@ -136,6 +136,7 @@ def test_a_refused_layout_is_followed_by_the_original_with_the_operators_texts(t
         assert (len(there.sent()[-1]["messages"]) < 124) is (profile == "mine")
 
 
+@pytest.mark.slow
 def test_azures_client_and_azures_deployments_have_the_operators_texts(tmp_path: Path) -> None:
     asked = talk(60)
     with world(tmp_path, replies(completion()), profile="mine") as there:

@@ -197,6 +197,7 @@ def litellm_keys() -> Iterator[tuple[str, str]]:
     yield from (("router_settings", name) for name in router - set(RouterSettings.model_fields))
 
 
+@pytest.mark.slow
 def test_every_key_of_litellm_has_a_class() -> None:
     keys = sorted(set(litellm_keys()))
     assert len(keys) > 400

@@ -178,6 +178,7 @@ def behind_litellm(litellm_imported: None) -> Iterator[World]:
         yield world
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", sampled(FIELDS.values(), 3), ids=FIELDS)
 @pytest.mark.parametrize("model", ["cheap", "claude"])
 def test_no_field_becomes_a_setting_of_litellm(behind_litellm: World, model: str, row: dict[str, object]) -> None:
@@ -193,6 +194,7 @@ def test_no_field_becomes_a_setting_of_litellm(behind_litellm: World, model: str
     assert all(KEYS["team-a"] not in seen.text for seen in world.sent())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["azure_endpoint", "aws_bedrock_runtime_endpoint", "proxy_url", "x_credentials", "api_base"]
 )

@@ -48,6 +48,7 @@ class Log:
         self._text = self._text.partition(words)[2]
 
 
+@pytest.mark.slow
 def test_models_keys_and_budgets_follow_the_file_and_connections_stay(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(config_of(["one"], {"red": "", "gone": ""}))

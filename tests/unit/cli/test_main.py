@@ -44,6 +44,7 @@ def test_problems_of_a_configuration_are_lines_on_stderr(capsys: pytest.CaptureF
     assert capsys.readouterr().err == "error: nothing to forward to: give --config FILE or --upstream URL\n"
 
 
+@pytest.mark.slow
 def test_only_the_command_that_is_run_is_imported() -> None:
     code = "import sys; from proxy.cli import main\ntry: main(['check-config', '--help'])\nexcept SystemExit: pass\n"
     code += "assert 'proxy.cli.check_config' in sys.modules and 'proxy.cli.serve' not in sys.modules"

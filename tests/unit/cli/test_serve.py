@@ -98,6 +98,7 @@ def test_keys_are_asked_for(config: str) -> None:
         assert httpx.get(url.removesuffix("/v1") + "/readyz").json() == {"status": "ready"}
 
 
+@pytest.mark.slow
 def test_the_command_line_wins_over_the_file(config: str) -> None:
     with serving("--config", config, "--mode", "passthrough") as (url, process):
         ask(url, "sk-blue")

@@ -86,6 +86,7 @@ def lives(pid: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_signal_ends_all_workers_in_order(tmp_path: Path) -> None:
     with above(tmp_path, "patient") as process:
         until(lambda: workers(tmp_path, 0) and workers(tmp_path, 1), process)

@@ -53,6 +53,7 @@ def test_every_entry_is_read_without_a_surprise(prices):
         assert [above for above, _ in price.tiers] == sorted(above for above, _ in price.tiers), name
 
 
+@pytest.mark.slow
 def test_it_reads_a_file_without_importing_litellm():
     code = (
         "import sys, proxy.deployments.price_map as p; m = p.load_price_map(); "

@@ -55,6 +55,7 @@ def requests(text: str) -> float:
     return float(found[0])
 
 
+@pytest.mark.slow
 def test_what_workers_count_is_added_up_and_read_from_any(tmp_path: Path) -> None:
     worker(tmp_path, 0, "bebebo")
     text = worker(tmp_path, 1, "bbeo")

@@ -37,6 +37,7 @@ def test_system_prompt_history_and_prompt_are_the_same_in_all_forms(form: Form, 
         assert len(messages) == len(turn.done) + (2 if form.is_structured else 4)
 
 
+@pytest.mark.slow
 def test_forms_that_are_compared_show_the_same_full_texts(steps: list[Turn]) -> None:
     for form, (other, _) in GOALS.items():
         if form is Form.SYMBOLS:
