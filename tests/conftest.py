@@ -49,8 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One worker for each processor, and at least two: few of the fast tests wait, and each worker reads all files."""
-    return max(2, os.cpu_count() or 1)
+    """One worker more than there are processors: many tests wait for a socket or a process."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

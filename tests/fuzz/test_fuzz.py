@@ -40,7 +40,6 @@ def test_an_app_whose_work_grows_too_fast_is_found() -> None:
     assert asyncio.run(superlinear(linear, 1, 3)) == ""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("count", chosen([60, 150, 400], 60))
 def test_a_few_hundred_cases(count: int) -> None:
     report = run(count, seed=1)
