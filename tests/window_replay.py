@@ -46,7 +46,7 @@ class Replay:
 
     def run(self, *, is_loop: bool = False) -> None:
         planner = TierPlanner(bytes_over_four, RECOGNISERS)
-        windows = ContextWindows(planner.pure.reader, bytes_over_four, ModelFacts(), TEXTS)
+        windows = ContextWindows(planner.reader, bytes_over_four, ModelFacts(), TEXTS)
         provider = Provider(self.cache, bytes_over_four)
         messages = [system(text_of(2 * TURN, "rules "))]
         for number in range(TURNS):
@@ -69,7 +69,7 @@ class Replay:
         body = json.dumps({"model": "m", "messages": messages, "tools": [tool("t")]}).encode()
         if self.profile is not None:
             deployment = Deployment("m", "m", Transport.EMBEDDED, self.cache)
-            parsed, composed = planner.pure.reader.parse(body), ComposedRequest(profile=self.profile)
+            parsed, composed = planner.reader.parse(body), ComposedRequest(profile=self.profile)
             fitted = asyncio.run(windows.fitted(parsed, composed, deployment))
             body, dropped = fitted.body, sum(fitted.edits.values())
         plan = planner.plan(body, Route("s", "m", "m", self.cache), Mode.TIER, now)

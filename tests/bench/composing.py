@@ -82,9 +82,9 @@ def main() -> int:
     prompts = registry(args.prompts, args.conditions)
     terms = PromptTerms(use=("rules.*",), tools=True, plugins=True, agents=True, context=_CONTEXT)
     snapshot = Snapshot.of(prompts, {})
-    found = assemble(prompts, terms, _CONTEXT, snapshot.render)
+    found = assemble(prompts, terms, _CONTEXT, snapshot.templates.render)
     print(f"{len(found.parts)} prompts, {args.conditions} conditions, {len(found.system)} characters of system text")
-    for name, render in (("assemble", _unrendered), ("compose", snapshot.render)):
+    for name, render in (("assemble", _unrendered), ("compose", snapshot.templates.render)):
         _show(name, _times_ms(lambda render=render: assemble(prompts, terms, _CONTEXT, render)))  # type: ignore[misc]
     _show("known", asyncio.run(_known_ms(Compositions(Aside(), lambda composition, terms: None), terms, snapshot)))
     return 0
