@@ -73,8 +73,8 @@ class Call:
     deployment: Deployment
     method: str
     path: str
-    headers: Headers
-    body: bytes | AsyncIterator[bytes]
+    headers: Headers = field(repr=False)
+    body: bytes | AsyncIterator[bytes] = field(repr=False)
     stream: bool
     now: float
     query: str = ""

@@ -15,7 +15,7 @@ from proxy.core.window.shortening import PartName
 from proxy.core.window.texts import WindowTexts
 from proxy.prompting.files import SHIPPED
 
-_FRONT_MATTER = re.compile(r"\A---[ \t\r]*+\n.*?^---[ \t\r]*+$\n?", re.DOTALL | re.MULTILINE)
+_FRONT_MATTER = re.compile(r"\A[ \t]*+---[ \t\r]*+\n.*?^[ \t]*+---[ \t\r]*+$\n?", re.DOTALL | re.MULTILINE)
 _ACKNOWLEDGEMENTS = frozenset({"ok", "urls_ok", "review_ok"})
 _HEADING = "## "
 _NEEDED = {"timestamp": ISO_TIME, "datetime": ISO_TIME, "repeat": SYSTEM}

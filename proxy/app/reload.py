@@ -73,7 +73,9 @@ class Reload:
         self.models.replace(factories.model_table(settings, self.prices))
         self.composer.rules = rules
         self.directory.declare(declared.declared(settings))
-        _log.info("the configuration is reloaded: %d models, %r", len(self.models.names()), self.directory)
+        now = self.directory.snapshot
+        found = len(self.models.names()), len(now.teams), len(now.keys), len(now.budgets)
+        _log.info("the configuration is reloaded: %d models, %d teams, %d keys, %d budgets", *found)
         return True
 
 

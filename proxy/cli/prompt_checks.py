@@ -24,13 +24,18 @@ _LATER = "; one that is made while the proxy runs will have it"
 
 
 def registered(settings: Settings) -> Snapshot | None:
-    """The prompts that requests may be composed of; None where the configuration names none. Raises ConfigError."""
-    if not (rules_of(settings).may_compose or any(named_prompts(settings))):
+    """The prompts that requests may be composed of; None where the configuration names none, and where no request gets
+    one and they cannot be read. Raises ConfigError."""
+    may_compose = rules_of(settings).may_compose
+    if not (may_compose or any(named_prompts(settings))):
         return None
     is_shipped = settings.stratiform.prompts.shipped
     try:
         return Sources.of(settings.prompt_folders, is_shipped=is_shipped, manager=build_plugin_manager()).snapshot()
     except PromptFileError as error:
+        if not may_compose:
+            # The proxy starts without reading them.
+            return None
         raise ConfigError([f"stratiform.prompts: {error}"]) from error
 
 

@@ -20,7 +20,7 @@ Resize = Callable[[float], Awaitable[Outgoing]]
 """Fits the request to that share of its budget, and plans it. Raises ContextTooLong."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Oversized:
     """The refusals of one exchange. ``scales`` are the shares of the budget that are still to be tried."""
 

@@ -35,7 +35,7 @@ from proxy.errors import InvalidRequest, UpstreamError
 from proxy.ports import Principal
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RawRequests:
     """Serves requests that are passed through in both directions."""
 

@@ -279,8 +279,9 @@ class MoneyStore(Protocol):
         ...
 
     async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
-        """Settle, release and reserve for one team what was put off, in one round trip, and without a look at limits.
-        Where it raises, some of the calls may have been carried out; a repetition does no harm."""
+        """Settle, release and reserve for one team in one round trip; some of the calls may have been put off, and the
+        reservations among them have no limits. Where it raises, some of the calls may have been carried out; a
+        repetition does no harm."""
         ...
 
     async def renew(self, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:

@@ -110,7 +110,7 @@ class RedisStore:
         return _balances((charge.account for charge in end.final), found)
 
     async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
-        """Settle, release and reserve what was put off for one team."""
+        """Settle, release and reserve for one team, in one script."""
         await self._register(team, now)
         await self._run("carry_out", team, now, *(word for call in calls for word in _put_off(call)))
 

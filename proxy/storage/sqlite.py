@@ -109,7 +109,7 @@ class SqliteStore:
     put_facts = _method(directory_sql.put_facts)
 
     async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
-        """Settle, release and reserve what was put off for one team, in one transaction."""
+        """Settle, release and reserve for one team, in one transaction."""
 
         def work(connection: sqlite3.Connection) -> None:
             for call in calls:

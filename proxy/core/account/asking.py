@@ -14,10 +14,10 @@ from proxy.core.account.paths import Path
 class AskingPath:
     """A path on which the body of a POST says the model, and no other thing does.
 
-    ``keeps``: what is made there may be kept as an object of the account. ``by_tokens``: it changes nothing, so that it
-    may be sent again, and is billed by tokens; this also holds with anything in front of the path. ``behind_name``: it
-    may stand behind the name of an engine or a deployment. ``is_free``: it costs nothing, and the body may leave the
-    model out.
+    ``keeps``: what is made there may be kept as an object of the account, as far as the path tells. ``by_tokens``: it
+    changes nothing, so that it may be sent again, and is billed by tokens; this also holds with anything in front of
+    the path. ``behind_name``: it may stand behind the name of an engine or a deployment. ``is_free``: it costs nothing,
+    and the body may leave the model out.
     """
 
     text: str

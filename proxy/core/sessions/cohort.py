@@ -93,14 +93,14 @@ class SessionCohort(Struct, array_like=True):
     started: int = 0
     continued: int = 0
     last_at: float = 0.0
-    breaks: list[HistoryDivergence] = []
-    layouts: list[tuple[bytes, ...]] = []
+    breaks: Annotated[list[HistoryDivergence], Meta(max_length=_REMEMBERED_BREAKS)] = []
+    layouts: Annotated[list[tuple[bytes, ...]], Meta(max_length=_REMEMBERED_LAYOUTS)] = []
     items: ItemRecords = {}
     reliance: Reliance = field(default_factory=Reliance)
     documents: DocumentOdds = field(default_factory=DocumentOdds)
     opening: tuple[bytes, ...] | None = None
-    gaps: list[float] = []
-    arrivals: list[float] = []
+    gaps: Annotated[list[float], Meta(max_length=_REMEMBERED_GAPS)] = []
+    arrivals: Annotated[list[float], Meta(max_length=_REMEMBERED_GAPS)] = []
 
     def request(self, now: float, session_gap: float | None) -> None:
         """A request arrived; ``session_gap`` seconds after the one before it of its session (None: the first)."""

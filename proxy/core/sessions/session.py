@@ -312,12 +312,17 @@ def _grown(base: bytes, pairs: Sequence[tuple[int, bytes]], place: int, count: i
     return [(base, digest(b"grown", pairs[place][1], b"%d" % count))] if len(pairs) + place > 0 else []
 
 
+_PLACE_BYTES = 72
+"""A record with four numbers, most of them small, and its slot in a list."""
+
+
 def _session_bytes(session: Session) -> int:
     """About what a session takes: the weights of digests in tuples, of records by key, and of an empty session."""
     digests = len(session.turns) + len(session.preamble) + len(session.fixed) + sum(map(len, session.layouts))
     records = 2 * len(session.items) + len(session.candidates) + len(session.rendered_anew)
     numbers = sum(map(len, session.lines)) + len(session.sketch)
-    return 4_000 + 80 * digests + 400 * records + 60 * numbers
+    places = len(session.own_head.places) + len(session.own_fixed.places)
+    return 4_000 + 80 * digests + 400 * records + 60 * numbers + _PLACE_BYTES * places
 
 
 def _lane_bytes(cohort: SessionCohort) -> int:
@@ -325,7 +330,7 @@ def _lane_bytes(cohort: SessionCohort) -> int:
 
 
 def _head_bytes(records: PreambleChanges) -> int:
-    return 800 + 16 * len(records.places) + 1_000 * len(records.evidence.regions)
+    return 800 + _PLACE_BYTES * len(records.places) + 1_000 * len(records.evidence.regions)
 
 
 def fixed_digest(message: Message) -> bytes:

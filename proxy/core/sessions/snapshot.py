@@ -24,6 +24,8 @@ VERSION: Final = 12
 
 # How a cache model may tell lives apart within a scope (``MarkerCache``).
 _LIVES: Final = (b"", b"/5m", b"/1h")
+# What a request itself says of its cohort.
+_BY_REQUEST: Final = frozenset({"key", "has_tools"})
 # An opening that sessions share is rarely more: tools, instructions, examples.
 _OPENING_POSITIONS: Final = 48
 
@@ -114,7 +116,8 @@ def pack_lane(cohort: SessionCohort, held: dict[str, list[SavedEntries]]) -> byt
 def restore_lane(packed: PackedLane, cohort: SessionCohort) -> None:
     """Make the cohort what the snapshot says."""
     for name in SessionCohort.__struct_fields__:
-        setattr(cohort, name, getattr(packed.cohort, name))
+        if name not in _BY_REQUEST:
+            setattr(cohort, name, getattr(packed.cohort, name))
 
 
 def pack_head(records: PreambleChanges) -> bytes:

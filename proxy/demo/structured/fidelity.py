@@ -48,5 +48,5 @@ def _times_in(sending: Sending, text: str) -> int:
 def _turns(wanted: list[Said], said: list[Said]) -> Iterator[str]:
     lost = list(in_order(wanted, said))
     yield from lost
-    if not lost and said[-1] != wanted[-1]:
+    if not lost and not list(in_order(wanted, said[:-1])):
         yield "something stands behind the prompt"

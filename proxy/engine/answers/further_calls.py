@@ -64,7 +64,7 @@ class NotContinued(UpstreamError):
         self.failure = failure
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class FurtherCalls:
     """The first call of one attempt, and the calls that follow it. ``call`` is the latest of them."""
 

@@ -141,7 +141,8 @@ class AnswerRelay:
     def _instead(
         self, status: int, said: Refusal, failure: Failure | None, attempts: Attempts, suspects: OurEdit
     ) -> AttemptResult | None:
-        """What takes the place of an answer, or of an error, that is not passed on; None: it is passed on."""
+        """What takes the place of an answer, or of an error, that is not passed on; None: it is passed on. An error
+        that ends an answer which has begun leaves that answer to be booked as lost."""
         if (found := self._too_large(status, said, attempts)) is not None:
             return found
         if self._exchange.answer.is_accepted and not self._client.is_started:
@@ -199,6 +200,8 @@ class AnswerRelay:
         return continued(answer, self._further)
 
     def _refused(self, refused: OurEdit, said: Refusal = NO_WORDS) -> AttemptResult:
+        # The next attempt's answer has not begun: what was held back of this one is no part of it.
+        self._exchange.answer.first_byte_s = None
         self.refused, self.names_usage = refused, said.names_usage
         return AttemptResult.REFUSED
 
@@ -240,7 +243,6 @@ class AnswerRelay:
                 if not hold.is_whole and (found := self._too_large(*_told(self._outcome(fold)), attempts)) is not None:
                     return found
                 if may_refuse and not hold.is_whole and _is_void(self._outcome(fold)):
-                    exchange.answer.first_byte_s = None
                     attempts.refused()
                     return self._refused(OurEdit.LAYOUT)
                 rest = hold.taken() + fold.end() + rest

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from proxy.ports import Headers
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class WholeAnswer:
     """A complete answer, in the place of one that an upstream sends piece by piece."""
 

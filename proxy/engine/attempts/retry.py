@@ -243,7 +243,8 @@ def refusal_of(error: UpstreamRejected) -> Refusal:
 
 
 def failure_answered(status: int, headers: Headers, said: Refusal = NO_WORDS) -> Failure | None:
-    """The failure that an answer is; None where it is none, or another attempt would get the same."""
+    """The failure that an answer is; None where it is none, or another attempt would get the same. Without what it
+    ``said``, only a 402 is known to be about a quota."""
     if is_quota(status, said.code, said.type, message=said.message):
         return Failure("quota")
     kind = kind_of(status)

@@ -17,7 +17,7 @@ class AnswerEnd(StrEnum):
     CANCELLED = "cancelled"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class EmbeddedAnswer:
     """``proxy.ports.Answer``, and the iterator over its own body: what is sent, and when. ``began`` is called at the
     first chunk; ``ended`` once, with the chunks sent so far. ``breaks`` cuts the line behind the last chunk."""

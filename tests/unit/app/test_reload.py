@@ -60,7 +60,7 @@ def test_models_keys_and_budgets_follow_the_file_and_connections_stay(tmp_path: 
         assert [model["id"] for model in names] == ["one"]
         path.write_text(config_of(["one", "two"], {"red": ", budget: {usd: 0.0000001}", "new": ""}))
         process.send_signal(signal.SIGHUP)
-        log.until("the configuration is reloaded: 2 models")
+        log.until("the configuration is reloaded: 2 models, 3 teams, 2 keys, 1 budgets")
         names = kept.get(f"{url}/models", headers={"authorization": "Bearer sk-red"}).json()["data"]
         assert [model["id"] for model in names] == ["one", "two"]
         assert [status(url, "sk-new", "two"), status(url, "sk-gone", "one")] == [200, 401]

@@ -209,3 +209,12 @@ def test_a_misspelt_template_of_a_profile_that_nobody_has_is_warned_of(
     warning = "stratiform.window.profiles.chat.template: there is no prompt `sytem`; did you mean `system`?"
     assert warning in report["warnings"]
     assert report["prompts"] is None
+
+
+def test_prompts_that_no_request_gets_need_not_be_readable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config.yaml"
+    profile, folder = "window: {profiles: {chat: {template: mine}}}", tmp_path / "nowhere"
+    path.write_text(f"{MODELS}stratiform: {{{profile}, prompts: {{folders: [{folder}]}}}}\n")
+
+    assert main(["check-config", str(path), "--json"]) == 0
+    assert orjson.loads(capsys.readouterr().out)["prompts"] is None

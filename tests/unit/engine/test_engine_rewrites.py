@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.reasons import Reason
-from proxy.engine.exchange import ExchangeOutcome
+from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.errors import UpstreamRejected
 from proxy.ports import Plan, PlanRequest
 from proxy.testing import RewritingPlanner
@@ -15,10 +15,12 @@ from tests.unit.engine.parts import (
     DONE,
     JSON,
     ROLE,
+    SSE,
     USAGE,
     WORD,
     Bench,
     MemoryClient,
+    Script,
     answers,
     chat_body,
     ended,
@@ -63,6 +65,22 @@ def test_a_refusal_that_a_library_raises_is_retried_too() -> None:
     bench = Bench(error, answers(BODY, headers=JSON), planner=RewritingPlanner())
     assert bench.chat(MemoryClient(chat_body())).status == 200
     assert len(bench.upstream.calls) == 2
+
+
+def test_an_answer_that_began_before_it_was_refused_is_lost_once() -> None:
+    refusal = UpstreamRejected("no markers", status=400, error_type="invalid_request_error")
+    bench = Bench(Script(200, SSE, ROLE, refusal), answers(ROLE, WORD, USAGE, DONE), planner=RewritingPlanner())
+    lost: list[int] = []
+
+    def lose(exchange: Exchange) -> Settlement:
+        lost.append(exchange.attempts)
+        return Settlement()
+
+    bench.ledger.lose = lose  # type: ignore[method-assign]
+    client = bench.chat(MemoryClient(chat_body(stream=True)))
+    assert client.answer == ROLE + WORD + DONE
+    assert lost == [1]
+    assert ended(bench).attempts == 2
 
 
 @pytest.mark.parametrize("status", [401, 403, 429, 500, 503])

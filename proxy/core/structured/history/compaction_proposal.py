@@ -39,8 +39,8 @@ class CompactionProposal:
 
     ``known`` and ``digest`` are those of the compaction. ``cuts`` are the places where the conversation may be cut, in
     their order; ``window`` is where the newest tokens begin that stay beside a summary, as an index of the conversation
-    as it is sent now. ``dropped_bytes`` is how long the messages are that a summary would stand for, which should have
-    ``summary_tokens``."""
+    as it is sent now. ``dropped_bytes`` is how long the messages are that a summary would stand for; the summary
+    should have ``summary_tokens``."""
 
     question: CompactionQuestion
     known: int

@@ -15,6 +15,7 @@ from proxy.core.providers import PROFILES, CacheProfile
 from proxy.core.request.route import Route
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.sessions import snapshot
+from proxy.core.sessions.cohort import SessionCohort
 from proxy.core.sessions.preamble_changes import PlaceChanges, PreambleChanges
 from proxy.core.sessions.session import Session, SessionMemory
 from proxy.core.sessions.volatile_lines import VolatileRegion
@@ -305,3 +306,22 @@ def test_a_lane_that_has_seen_little_does_not_replace_one_that_has_seen_much() -
     young.blobs.update(known)
     young.send(system(RULES), user("Eve asks."))
     assert snapshot.unpacked(snapshot.LANE, young.blobs[cohort]).cohort.started == 4
+
+
+@pytest.mark.parametrize(
+    ("place", "most"), [("gaps", 64), ("arrivals", 64), ("layouts", 4)], ids=["gaps", "arrivals", "layouts"]
+)
+def test_a_cohort_with_longer_lists_than_any_process_keeps_is_not_read(place: str, most: int) -> None:
+    values: list[object] = [(b"x",)] * most if place == "layouts" else [1.0] * most
+    cohort = SessionCohort(False)
+    setattr(cohort, place, values)
+    assert getattr(snapshot.unpacked(snapshot.LANE, snapshot.pack_lane(cohort, {})).cohort, place) == values
+    setattr(cohort, place, values + values[:1])
+    with pytest.raises(Unreadable):
+        snapshot.unpacked(snapshot.LANE, snapshot.pack_lane(cohort, {}))
+
+
+def test_what_another_process_has_learnt_of_a_cohort_does_not_rename_it() -> None:
+    cohort = SessionCohort(True, b"mine")
+    snapshot.restore_lane(snapshot.PackedLane(snapshot.VERSION, SessionCohort(False, b"theirs", started=7), {}), cohort)
+    assert (cohort.has_tools, cohort.key, cohort.started) == (True, b"mine", 7)

@@ -65,6 +65,7 @@ def _reworded(messages: list[Any]) -> None:
         (lambda messages: messages.pop(), "of the conversation is missing"),
         (lambda messages: messages.insert(3, messages.pop(1)), "out of order"),
         (lambda messages: messages.append({"role": "user", "content": "Go."}), "behind the prompt"),
+        (lambda messages: messages.extend([{"role": "user", "content": "Go."}, messages[-1]]), "behind the prompt"),
     ],
 )
 def test_what_is_wrong_is_found(change: Change, words: str, sending: Sending) -> None:
