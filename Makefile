@@ -18,7 +18,7 @@ RUN := .venv/bin/python -m
 STAMP := .venv/.synced
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all serve lint fmt bench economics ablate load drill fuzz defences mutants clean
+.PHONY: help setup demo test test-all serve lint fmt bench economics ablate load drill explore fuzz defences mutants clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -65,6 +65,9 @@ load: $(STAMP) ## budgets under load and kills at their full size: 200 clients x
 
 drill: $(STAMP) ## outages, kills, full disks, stepped clocks: what was served against what was booked (10 minutes; ARGS=--list)
 	$(RUN) tests.drill $(ARGS)
+
+explore: $(STAMP) ## every property with examples that no run has had (long; ARGS=tests/property/test_orders.py)
+	STRATIFORM_EXAMPLES=new $(RUN) pytest -n 2 --dist worksteal -m hypothesis $(ARGS)
 
 fuzz: $(STAMP) ## 100,000 random requests, headers and streams through the proxy (6 minutes)
 	$(RUN) tests.fuzz $(ARGS)

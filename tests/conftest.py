@@ -16,17 +16,16 @@ from hypothesis import HealthCheck, settings
 from proxy.upstream.litellm_ import LitellmUpstream
 from tests import read_once, rewriting
 from tests.brisk_servers import BriskAsyncio
-from tests.examples import examples
+from tests.examples import are_new, examples
 from tests.log_setup import logging_restored
 from tests.security import defences
 
-# No deadline and no check for slowness: both measure seconds, which grow beside other work. The gate tries the same
-# examples in each run, so that it fails for what has changed only; every other run tries examples of its own.
+# No deadline and no check for slowness: both measure seconds, which grow beside other work.
 settings.register_profile(
     "suite",
     max_examples=examples(100),
     deadline=None,
-    derandomize=os.environ.get("CI") == "true",
+    derandomize=not are_new(),
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("suite")

@@ -1,4 +1,4 @@
-"""How much is tried: everything in ``make test-all``, a sample in ``make test``."""
+"""How much is tried: all in ``make test-all``, a sample in ``make test``, and what is new in ``make explore``."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -8,13 +8,19 @@ from typing import Any, cast
 import pytest
 from _pytest.mark import ParameterSet
 
-_ALL_VARIABLE = "STRATIFORM_EXAMPLES"
+_VARIABLE = "STRATIFORM_EXAMPLES"
 _MOST_ROW_CHARS = 500
 
 
 def examples(full: int) -> int:
     """The number of Hypothesis's examples for this run, of as many as a full run tries: a tenth, and at least five."""
-    return full if os.environ.get(_ALL_VARIABLE) == "all" else max(5, full // 10)
+    return full if os.environ.get(_VARIABLE) in ("all", "new") else max(5, full // 10)
+
+
+def are_new() -> bool:
+    """Whether Hypothesis tries examples that no run has had. Else each run has the same, and fails only for what has
+    changed."""
+    return os.environ.get(_VARIABLE) == "new"
 
 
 def sampled(values: Iterable[object], step: int, start: int = 0) -> list[Any]:
