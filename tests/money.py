@@ -63,16 +63,7 @@ class Flaky(MemoryStore):
 
     def __getattribute__(self, name: str) -> Any:
         found = super().__getattribute__(name)
-        if name not in (
-            "reserve",
-            "settle",
-            "carry_out",
-            "renew",
-            "expire",
-            "claim",
-            "ping",
-            "forget_entries",
-        ):
+        if name not in _FLAKY:
             return found
 
         async def call(*args: Any, **more: Any) -> Any:

@@ -158,6 +158,33 @@ def test_a_file_that_was_exchanged_is_distrusted(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_server_that_is_emptied_while_no_request_comes_is_noticed(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(epochs, "EVERY_S", 0.01)
+
+    async def main() -> None:
+        async with worker(server.url) as one:
+            assert server.call("FLUSHALL") == "+OK"
+            async with asyncio.timeout(60):
+                while not one.told:
+                    await asyncio.sleep(0.005)
+            assert one.told == [True]
+            assert one.epochs.trouble
+
+    asyncio.run(main())
+
+
+def test_a_store_that_ends_with_its_process_is_asked_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        before = asyncio.all_tasks()
+        async with ENGINES["memory"](tmp_path) as store:
+            await Worker(store).begin()
+            assert asyncio.all_tasks() == before
+
+    asyncio.run(main())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("emptied", [0, 1, 2])
 def test_one_node_of_a_cluster_that_was_emptied_is_seen(cluster: list[RedisServer], emptied: int) -> None:

@@ -22,6 +22,11 @@ def test_a_counter_is_named_by_rule_whom_and_window() -> None:
     assert counter_of("red", rule("ann")) == "red:b:daily:ann:"
 
 
+def test_a_name_that_is_not_plain_is_spelt_as_in_the_stores_that_hold_it() -> None:
+    # BLAKE2b of the name, 12 bytes: another spelling would begin every budget of such a user anew.
+    assert account_of(rule("a b"), DAY) == "b:daily:~f8ead3ec60da789524652385:2026-11-22"
+
+
 @given(st.text(), st.text())
 def test_nobody_shares_a_counter_with_another(one: str, other: str) -> None:
     names = {account_of(rule(whom), DAY) for whom in (one, other)}

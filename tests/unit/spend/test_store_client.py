@@ -1,6 +1,7 @@
 """The background of the accounts: renewing, expiring, forgetting, coming back."""
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
@@ -220,6 +221,28 @@ def test_a_call_that_fails_while_the_store_answers_fails_alone(tmp_path: Path) -
             await until(lambda: one.store_client.is_in_step)
             assert len(await store.entries(0, NOW + 1)) == 2
             assert one.store_client.troubles == {}
+
+    run(main)
+
+
+def test_a_store_that_goes_on_refusing_is_asked_more_and_more_rarely(tmp_path: Path) -> None:
+    retry_s, times = 0.01, list[float]()
+
+    class Refusing(Held):
+        async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
+            times.append(asyncio.get_running_loop().time())
+            raise StoreError("WRONGTYPE")
+
+    async def main() -> None:
+        store = Refusing()
+        store.refused = {"red"}
+        async with budgeting(RULE, store=store, spool=tmp_path, retry_s=retry_s) as one:
+            asked = exchange(100)
+            await one.reserve(asked)
+            await one.settle(asked, Usage(1, 1))
+            await until(lambda: len(times) >= 5, 60.0)
+        pauses = [after - before for before, after in itertools.pairwise(times[:5])]
+        assert all(pause >= 0.9 * retry_s * 2**number for number, pause in enumerate(pauses, 1)), pauses
 
     run(main)
 

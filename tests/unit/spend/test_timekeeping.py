@@ -67,6 +67,7 @@ def boot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_a_proxy_goes_on_where_the_one_before_was(tmp_path: Path, boot: Path) -> None:
     host = Host(tmp_path / "spool")
     host.proxy()
+    assert [file.name for file in (tmp_path / "spool").iterdir()] == ["clock.json"]
     host.passes(100)
     host.wall += DAY
     assert host.proxy().now() == WALL + 100

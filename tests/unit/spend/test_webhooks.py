@@ -101,6 +101,18 @@ def test_a_webhook_that_never_takes_a_notice_is_given_up(caplog: pytest.LogCaptu
     assert "secret-path" not in caplog.text
 
 
+def test_nothing_goes_on_behind_the_end() -> None:
+    async def main() -> None:
+        before = asyncio.all_tasks()
+        sender = sender_of(Metrics())
+        sender.start()
+        assert asyncio.all_tasks() > before
+        await sender.aclose()
+        assert asyncio.all_tasks() == before
+
+    run(main)
+
+
 def test_beyond_the_bound_notices_are_dropped_and_nobody_waits() -> None:
     async def main() -> None:
         metrics = Metrics()

@@ -107,6 +107,12 @@ class TestPlace:
         assert 20 not in placed.positions
         assert any(0 < p - 20 < TINY.lookback for p in placed.positions)
         assert len(placed.positions) <= 4
+        assert placed.expected == pytest.approx(59 * 100 * 0.9)
+
+    def test_what_the_marker_that_reaches_an_entry_adds_is_expected_too(self) -> None:
+        made = layout([100] * 60, unmarkable=[20, 21])
+        placed = place(made, [0.6] * 21 + [0.1] * 39, [20], TINY, 1)
+        assert placed == Placement((22,), pytest.approx(21 * 100 * 0.6 + 2 * 100 * 0.1), 22)
 
     def test_a_breakpoint_is_never_placed_on_tools(self) -> None:
         made = layout([2000, 2000, 2000], tools=2)

@@ -84,6 +84,17 @@ def test_not_where_the_order_must_stay() -> None:
     assert [e.key for e in choice.layout.elements] == [e.key for e in given(LAID_OUT)[0].own.natural.elements]
 
 
+def test_the_clients_own_order_is_judged_by_where_its_context_will_stand() -> None:
+    # The files are the last thing in front of the question: next time this exchange stands in front of them.
+    inputs, pricing = given([SYSTEM, user(lines(30)), assistant("1"), *shown(A, B), user("two")], DEEPSEEK)
+    own, as_if_files_stayed = (
+        pricing.given_marks(pricing.read(inputs.own.natural, is_natural=known), {}, Reason.CLIENT_OPTIMAL).score
+        for known in (True, False)
+    )
+    assert choose(inputs, pricing, may_order=False, policy="economic").score == own
+    assert own > as_if_files_stayed + 100
+
+
 @pytest.mark.parametrize("profile", [OPENAI, DEEPSEEK, NONE])
 def test_ties_go_to_the_client(profile: CacheProfile) -> None:
     choice = chosen(PLAIN, profile)

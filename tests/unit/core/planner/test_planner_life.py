@@ -9,6 +9,7 @@ from proxy.core.layout.tiers import Tier
 from proxy.core.planner.plan import Plan
 from proxy.core.providers import OPENAI, PROFILES
 from proxy.core.reasons import Reason
+from proxy.core.response.usage import Usage
 from tests.edited_talks import SYSTEM, A, B, editing, exchange
 from tests.fidelity.chats import File
 from tests.talk import (
@@ -61,6 +62,8 @@ class TestLife:
         assert first.body == second.body
         assert second.predicted is not None
         assert second.predicted.read == 0
+        ended = talk.planner.on_completed(second, Usage(900, 10, read=900), talk.now)
+        assert ended.deviation == ""
 
     def test_siblings_count_once(self) -> None:
         """Parallel requests that were planned from one state are one observation."""
