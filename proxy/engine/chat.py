@@ -256,14 +256,16 @@ class ChatRequests:
         not even read."""
         mode = _mode(chat.client, deployment, chat.principal)
         before = exchange.planned
-        exchange.planned = Planned(mode, before.reason, before.plan, before.was_retried)
+        exchange.planned = replace(before, mode=mode)
         body, parsed = chat.body, chat.head.parsed
+        assembled = None
         if mode is Mode.PASSTHROUGH and not chat.has_panels and not chat.composed.inset:
             sent = await self._untouched(chat, deployment)
             plan = Plan(sent, sent, mode, Reason.PASSTHROUGH_MODE)
         elif parsed is None:
             plan = Plan(body, body, mode, Reason.UNREADABLE)
         else:
+            assembled = chat.assembled
             plan = await self._ports.planner.plan(
                 PlanRequest(
                     parsed,
@@ -271,7 +273,7 @@ class ChatRequests:
                     chat.principal,
                     mode,
                     exchange.arrival.now,
-                    chat.assembled,
+                    assembled,
                     inset=chat.composed.inset,
                     # What is fitted to a window leaves no room for more than was counted.
                     repeats_texts=chat.composed.profile is None,
@@ -282,7 +284,7 @@ class ChatRequests:
             sent = _with_texts(await self._untouched(chat, deployment), chat.composed)
             plan = replace(plan, body=sent, original=sent)
         plan = replace(plan, edits={**edits, **plan.edits}) if edits else plan
-        exchange.planned = Planned(plan.mode, plan.reason, plan, before.was_retried)
+        exchange.planned = Planned(plan.mode, plan.reason, plan, before.was_retried, assembled=assembled)
         if self._follower is not None:
             with suppress_and_log("follower.returned"):
                 self._follower.returned(plan.session)

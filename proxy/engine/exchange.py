@@ -21,6 +21,7 @@ from proxy.core.request.demand import Demand
 from proxy.core.response.context_refusal import ContextRefusalOutcome
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
+from proxy.core.structured.chat import AssembledChat
 from proxy.core.window.fitted import Fitted
 from proxy.core.window.profile import CapabilityProfile
 from proxy.ports import Call, Deployment, Plan, PlanResult, Principal, Reservation
@@ -104,6 +105,8 @@ class Planned:
     """The upstream refused the layout, and the client's own request took its place."""
     result: PlanResult = PlanResult()
     """What the end of the exchange has shown the planner."""
+    assembled: AssembledChat | None = field(default=None, repr=False)
+    """What was planned, where it was assembled from structured context."""
 
 
 @dataclass(slots=True)

@@ -14,7 +14,6 @@ import orjson
 from proxy.core.caches.prompt import Bill
 from proxy.core.planner.plan import Plan
 from proxy.core.reasons import Reason
-from proxy.core.structured.chat import AssembledChat
 from proxy.engine.exchange import Exchange
 from proxy.engine.suppress import suppress_and_log
 from proxy.planning.compactions import CompactionOutcome, Compactions, CompactionWork, Key
@@ -50,9 +49,8 @@ class Compactor:
 
     def ended(self, exchange: Exchange) -> None:
         """An exchange was settled: its conversation may be compacted now."""
-        plan = exchange.planned.plan
-        chat = plan.source if plan is not None else None
-        if self._is_closed or not isinstance(chat, AssembledChat) or chat.uncompacted is None:
+        chat = exchange.planned.assembled
+        if self._is_closed or chat is None or chat.uncompacted is None:
             return
         key = (chat.scope, chat.session)
         if key in self._running or len(self._running) >= MOST_AT_ONCE:

@@ -96,7 +96,6 @@ class Planning:
         route = _route(request)
         if request.assembled is not None and self._structured is not None:
             plan = await self._plan_assembled(request.assembled, request, route)
-            plan = replace(plan, source=request.assembled)
         else:
             plan = await self._plan(parsed, route, mode, now)
         if plan.reason is Reason.MARKS_WITHOUT_PROFILE:

@@ -29,8 +29,7 @@ class Plan:
     alone changes ``in_flight``. ``texts`` are the operator's texts in the request, which the planner remembers.
     ``counted`` is called once when the exchange counts, with the reported usage; it gives the moves of pieces that the
     planner does not track itself. ``edits`` says how many messages or panels were edited as a client asked for it, by
-    the reason. ``source`` is what the request was assembled from, for whoever has
-    assembled it. ``surprise`` is an error of the proxy's own that was contained.
+    the reason. ``surprise`` is an error of the proxy's own that was contained.
     """
 
     body: bytes
@@ -48,7 +47,6 @@ class Plan:
     texts: TextsInFlight | None = field(default=None, compare=False, repr=False)
     counted: Callable[[Usage | None], Sequence[Change]] | None = field(default=None, compare=False, repr=False)
     edits: Mapping[Edit, int] = field(default_factory=dict)
-    source: object = field(default=None, compare=False, repr=False)
     surprise: Exception | None = None
 
     @property

@@ -152,11 +152,10 @@ class Scene:
 
     def answered(self, chat: AssembledChat, **changes: Any) -> Exchange:
         """The client's exchange, as it has ended."""
-        plan = Plan(b"", b"", Mode.TIER, Reason.ORDERED, source=chat)
+        plan = Plan(b"", b"", Mode.TIER, Reason.ORDERED)
         principal = Principal(scope=chat.scope, team="red", virtual=True)
-        exchange = Exchange(
-            Arrival("POST", "/chat/completions", 1e9), principal, Requested("m"), planned=Planned(Mode.TIER, "", plan)
-        )
+        planned = Planned(Mode.TIER, "", plan, assembled=chat)
+        exchange = Exchange(Arrival("POST", "/chat/completions", 1e9), principal, Requested("m"), planned=planned)
         headers = [("authorization", "Bearer sk-operator")]
         exchange.call = Call(self.deployment, "POST", "/chat/completions", headers, b"{}", stream=True, now=1e9)
         exchange.deployment, exchange.ending = self.deployment, ExchangeOutcome.COMPLETED

@@ -54,6 +54,7 @@ def test_a_request_without_a_size_still_has_an_answer() -> None:
 def test_what_is_free_takes_next_to_nothing() -> None:
     amounts = estimates().amounts(exchange(10**6, demand=Demand(Kind.FREE, 0)), (MODEL,), [USD])
     assert (amounts["usd"].most, amounts["tokens"].most, amounts["requests"].most) == (1, 1, 1)
+    assert amounts["requests"].expected == 1
 
 
 def test_a_tier_that_was_seen_without_being_asked_for_is_reserved() -> None:

@@ -52,10 +52,11 @@ def test_money_is_reserved_at_the_worst_case_and_settled_to_what_it_was() -> Non
 def test_the_ledger_says_all_that_is_known_of_an_exchange() -> None:
     async def main() -> None:
         async with budgeting(TOTAL) as one:
-            asked = exchange(SIZE, mode=Mode.MARK, reason="ordered")
+            asked = exchange(SIZE, mode=Mode.MARK, reason="ordered", opened=-1000.0)
             await one.reserve(asked)
             await one.settle(asked, Usage(50, 7, read=20, write_5m=10, write_1h=5), saved_usd=-0.5)
             (entry,) = await one.store.entries(0, NOW + 1)
+            assert entry.latency_ms >= 1_000_000
             assert entry == LedgerEntry(
                 asked.arrival.id, NOW, "red", "key-1", "ann", "m", "mark", "ordered", 200, "completed", 20, 10, 5, 15,
                 7, round((2 + 12.5 + 10 + 15 + 7) * DOLLAR), -DOLLAR // 2, entry.latency_ms, False,
@@ -229,6 +230,31 @@ def test_a_rate_limit_says_when_to_come_back() -> None:
             assert (caught.value.kind, caught.value.code) == ("requests", "rate_limit_exceeded")
             assert one.sample("rate_limited_total", team="red", unit="requests") == 1
             await one.reserve(exchange(SIZE, at=NOW + 60))
+
+    run(main)
+
+
+def test_what_exceeds_a_rate_by_itself_is_not_to_be_tried_again() -> None:
+    async def main() -> None:
+        rule = Rule("rate", "the tokens per minute", unit="tokens", hard=10, window="minute", is_rate=True)
+        async with budgeting(rule) as one:
+            with pytest.raises(RateLimited) as caught:
+                await one.reserve(exchange(SIZE))
+            assert caught.value.headers["x-should-retry"] == "false"
+
+    run(main)
+
+
+def test_answers_teach_how_much_is_expected_of_the_next_request() -> None:
+    async def main() -> None:
+        async with budgeting(replace(TOTAL, hard=10**9 * DOLLAR)) as one:
+            expected = []
+            for _ in range(40):
+                asked = exchange(SIZE)
+                held = await one.reserve(asked, limit=10_000)
+                expected.append(held.bookings[0].charge.expected)
+                await one.settle(asked, Usage(50, 4000))
+            assert expected[-1] > 2 * expected[0]
 
     run(main)
 

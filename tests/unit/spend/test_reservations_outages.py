@@ -39,6 +39,7 @@ def test_with_allow_traffic_goes_on_and_its_spend_is_written_later(tmp_path: Pat
             store.is_out = True
             await one.settle(before, Usage(50, 0))
             assert one.store_client.is_away
+            assert one.sample("spool_pending") == 1
             await one.reserve(during)
             await one.settle(during, Usage(30, 0))
             assert (one.store_client.pending, one.sample("store_away"), one.sample("spool_pending")) == (2, 1, 2)
@@ -237,9 +238,11 @@ def test_a_store_that_was_emptied_is_seen_by_the_first_request(policy: str) -> N
                 assert epochs.trouble
                 await one.reserve(exchange(1))
                 return
-            for _ in range(3):
+            for number in range(3):
+                store.calls.clear()
                 with pytest.raises(BudgetUnavailable, match="emptied or exchanged"):
                     await one.reserve(exchange(1))
+                assert ("reserve" in store.calls) is (number == 0), "once that is known, nothing is reserved"
             assert await store.reserved() == 0, "it was given back"
             await epochs.restored(counter_of("red", TOTAL))
             await one.reserve(exchange(1))

@@ -247,6 +247,28 @@ def test_a_store_that_goes_on_refusing_is_asked_more_and_more_rarely(tmp_path: P
     run(main)
 
 
+def test_a_trouble_is_over_with_the_next_answer() -> None:
+    class Refusing(Flaky):
+        is_refusing = True
+
+        async def balance(self, team: str, charge: Charge, now: float) -> Balance:
+            if self.is_refusing:
+                raise StoreError("WRONGTYPE")
+            return await super().balance(team, charge, now)
+
+    async def main() -> None:
+        store = Refusing()
+        async with budgeting(RULE, store=store) as one:
+            assert await one.store_client.balance("red", Charge(ACCOUNT, 0)) is None
+            assert one.store_client.troubles == {"store": "WRONGTYPE"}
+            assert one.store_client.is_in_step
+            store.is_refusing = False
+            assert await one.store_client.balance("red", Charge(ACCOUNT, 0)) is not None
+            assert one.store_client.troubles == {}
+
+    run(main)
+
+
 def test_a_store_that_answers_no_ping_is_asked_nothing_twice(tmp_path: Path) -> None:
     async def main() -> None:
         store = Flaky()

@@ -68,6 +68,25 @@ class TestRefreshes:
         past = ReturnTimes([400.0] * returning, 20.0 - returning)
         assert refreshes(past, 300.0, 0.1, 1.1, 1) == expected
 
+    @pytest.mark.parametrize("gap_s", [280.0, 400.0, 700.0, 1100.0, 1600.0])
+    def test_the_series_is_the_one_of_least_cost(self, gap_s: float) -> None:
+        """Compared with the sum over all its refreshes: each is paid by those who have not come back before it."""
+        life_s, cost, gain = 300.0, 0.1, 1.1
+        past = ReturnTimes([gap_s] * 12 + [gap_s / 2] * 3, 4.0)
+        period_s, margin_s = life_s - margin_of(life_s), margin_of(life_s)
+        known = ReturnTimes([gap for gap in past.gaps if 1.75 * gap > period_s], past.gone)
+
+        def value(count: int) -> float:
+            away, total = 1.0, 0.0
+            for number in range(1, count + 1):
+                at = number * period_s
+                total += away * (known.share(at + margin_s, at + life_s, at) * gain - cost)
+                away *= 1.0 - known.share(at, at + period_s, at)
+            return total
+
+        best = max(range(13), key=lambda count: (value(count), -count))
+        assert refreshes(past, life_s, cost, gain, 12) == best
+
     def test_never_more_than_the_most(self) -> None:
         assert refreshes(ReturnTimes([1500.0] * 90, 0.1), 300.0, 0.01, 1.1, 3) <= 3
 
