@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from proxy.core.timing.steady_time import Departure, SteadyTime
+from proxy.core.timing.steady_time import AGREES, Departure, SteadyTime
 from proxy.errors import InvalidRequest
 from proxy.ports import Clock, Headers
 
@@ -49,14 +49,14 @@ class SteadyClock:
         self.readings = readings or Readings()
         self._on_departure = on_departure
         self.steady = SteadyTime(self.readings.wall(), self.readings.monotonic())
-        self._departure = Departure()
+        self._departure = AGREES
 
     def now(self) -> float:
         """Unix seconds."""
         wall_s, monotonic_s = self.readings.wall(), self.readings.monotonic()
         now = self.steady.at(wall_s, monotonic_s)
         departure = self.steady.departure(wall_s, monotonic_s)
-        if not departure.is_like(self._departure):
+        if departure is not self._departure and not departure.is_like(self._departure):
             self._departure = departure
             self._on_departure(departure)
         return now

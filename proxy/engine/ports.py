@@ -112,6 +112,11 @@ class ComposeRequest:
     profile: str = ""
     keeps_state: bool = True
 
+    @property
+    def asks_anything(self) -> bool:
+        """Whether the client says anything of its prompts or its context window."""
+        return self.prompts is not None or self.window is not None or bool(self.persona or self.profile)
+
 
 @dataclass(frozen=True, slots=True)
 class ComposedRequest:

@@ -88,6 +88,10 @@ class Composer:
     def _asked(self, request: ComposeRequest) -> tuple[PromptTerms, ComposedRequest]:
         """By which terms the request is composed, and the request without prompts. Raises InvalidRequest, Forbidden."""
         who = request.principal
+        whose = Whose(request.model, who.team, who.key_id)
+        if not request.asks_anything:
+            terms, profile = self.rules.terms_for(whose)
+            return terms, ComposedRequest(profile=profile)
         wish = read_wish(request.prompts) if request.prompts is not None else ClientWish()
         parts = read_parts(request.window) if request.window is not None else None
         persona = checked_persona(request.persona, "x-stratiform-persona") if request.persona else ""
@@ -98,7 +102,7 @@ class Composer:
             profile=by_body["profile"] or request.profile,
             by_header=frozenset(name for name, said in by_body.items() if not said),
         )
-        terms, profile = self.rules.terms_for(Whose(request.model, who.team, who.key_id), asked)
+        terms, profile = self.rules.terms_for(whose, asked)
         if parts is not None and parts.has_any and profile is None:
             message = "the request names parts of its context window and has no capability profile: name one"
             raise InvalidRequest(message, param="stratiform.window.profile", code="missing_field")

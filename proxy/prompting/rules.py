@@ -10,8 +10,6 @@ from proxy.core.prompts.terms import ClientWish, OnFailure, PromptTerms
 from proxy.core.window.profile import CapabilityProfile
 from proxy.core.window.rules import WindowRules
 
-_NO_WISH = ClientWish()
-
 
 class Whose(NamedTuple):
     """What the rules go by: the model that a request names, and the team and the id of its key."""
@@ -34,11 +32,15 @@ class Rules:
         has_template = any(profile.template for profile in self.windows.profiles.values())
         return not self.prompts.is_empty or (has_template and not self.windows.is_empty)
 
-    def terms_for(self, whose: Whose, wish: ClientWish = _NO_WISH) -> tuple[PromptTerms, CapabilityProfile | None]:
+    def terms_for(self, whose: Whose, wish: ClientWish | None = None) -> tuple[PromptTerms, CapabilityProfile | None]:
         """By which terms the request is composed, and which budget its context window has; None: it has none. The
         profile that a client asks for is a capability profile where there is one of that name, else it is one of the
         prompts alone. Raises Forbidden for what the client may not choose."""
-        terms, wanted = self.prompts.terms_for(*whose), wish.profile
+        terms = self.prompts.terms_for(*whose)
+        if wish is None:
+            profile = self.windows.profile_for(*whose)
+            return _with_profile(terms, profile), profile
+        wanted = wish.profile
         is_prompts_own = wanted not in self.windows.profiles and (
             wanted == terms.profile or matches_any(terms.allowed.profiles, wanted)
         )

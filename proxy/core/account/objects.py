@@ -10,6 +10,7 @@ Sources: https://platform.openai.com/docs/api-reference, https://docs.anthropic.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import lru_cache
 
 from proxy.core.account.asking import UNKEPT, VERBS
 
@@ -90,12 +91,16 @@ FAMILIES = (
     Family(("videos",), {"content": _GET, "remix": _POST}, makes=frozenset({"remix"})),
 )  # fmt: skip
 
+# Anthropic's batches stand below its messages.
+_LONGEST_FIRST = sorted(FAMILIES, key=lambda one: -len(one.path))
+
 # What asks a model behind its name.
 _ASKING_VERBS = tuple(f":{verb}" for verb in (*VERBS, "predict"))
 # A deployment's name in front of what is asked of it, as Azure and the first version of OpenAI's API have it.
 _PREFIXES = (("openai", "deployments"), ("deployments",), ("engines",))
 
 
+@lru_cache(maxsize=256)  # clients use a few paths
 def operation_of(method: str, segments: Segments) -> Operation:
     """What a request of this method and path does."""
     words = tuple(segment.lower() for segment in segments)
@@ -107,8 +112,7 @@ def operation_of(method: str, segments: Segments) -> Operation:
         return Operation(Act.ASK, words[0])
     if words[:1] in (("models",), ("engines",)):
         return _of_models(method, words)
-    # The longer path first: Anthropic's batches stand below its messages.
-    for family in sorted(FAMILIES, key=lambda one: -len(one.path)):
+    for family in _LONGEST_FIRST:
         size = len(family.path)
         if words[:size] == family.path:
             return _within(family, method, segments[size:])

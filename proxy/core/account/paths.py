@@ -8,6 +8,7 @@ differently is refused for everybody, so that what remains has one reading. The 
 import re
 import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import takewhile
 
 from proxy.errors import NotFound
@@ -40,6 +41,7 @@ class Path:
         return "/" + "/".join(self.words) if self.words else ""
 
 
+@lru_cache(maxsize=256)  # clients use a few paths, and a path that is refused is not kept
 def read_path(raw: str) -> Path:
     """The reading of a path behind ``/v1``, percent-encoded as it came. Raises NotFound where there is not just one."""
     if len(raw) > MOST_PATH_CHARS:

@@ -164,9 +164,11 @@ def _reports(payload: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
     """Every usage object in the payload, wherever the provider puts it."""
     yield payload
     for name in _NAMES:
-        yield mapping(payload.get(name))
+        if name in payload:
+            yield mapping(payload[name])
     for holder in _HOLDERS:
-        yield mapping(mapping(payload.get(holder)).get("usage"))
+        if holder in payload:
+            yield mapping(mapping(payload[holder]).get("usage"))
     choices = payload.get("choices")
     if not isinstance(choices, list):
         return
@@ -286,15 +288,15 @@ def _lives(report: Mapping[str, object], details: Mapping[str, object]) -> tuple
         details.get("cache_creation_token_details"),
         details.get("cache_write_tokens_details"),
     ):
-        by_life = mapping(split)
-        if by_life:
+        if split:
+            by_life = mapping(split)
             short = max(short, _most(by_life, *_SHORT_LIFE_KEYS))
             long = max(long, _most(by_life, *_LONG_LIFE_KEYS))
     return short, long
 
 
 def _most(report: Mapping[str, object], *keys: str) -> int:
-    return max(_count(report.get(key)) for key in keys)
+    return max([_count(report[key]) for key in keys if key in report], default=0)
 
 
 def _count(value: object) -> int:

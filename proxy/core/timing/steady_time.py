@@ -45,6 +45,9 @@ class Departure:
         return _is_like(self.held_back_s, other.held_back_s) and _is_like(self.ahead_of_store_s, other.ahead_of_store_s)
 
 
+AGREES = Departure()
+
+
 class SteadyTime:
     """The time, reading by reading. ``is_provisional``: the first answer of a store replaces it at once."""
 
@@ -78,8 +81,11 @@ class SteadyTime:
     def departure(self, wall_s: float, monotonic_s: float) -> Departure:
         """How far the wall clock of the last reading is from the time that was given for it."""
         own_s = wall_s - monotonic_s
+        ahead_of_store_s = own_s - self._chosen(own_s)
+        if self._waiting_s is None and not ahead_of_store_s:
+            return AGREES
         held_back_s = 0.0 if self._waiting_s is None else self._waiting_s - self._offset_s
-        return Departure(held_back_s, own_s - self._chosen(own_s))
+        return Departure(held_back_s, ahead_of_store_s)
 
     @property
     def state(self) -> SteadyState:
