@@ -65,6 +65,17 @@ def test_the_ledger_says_all_that_is_known_of_an_exchange() -> None:
     run(main)
 
 
+def test_an_exchange_without_usage_is_in_the_ledger_with_no_tokens() -> None:
+    async def main() -> None:
+        async with budgeting(TOTAL) as one:
+            await one.settle(await reserved(one, exchange(SIZE)))
+            (entry,) = await one.store.entries(0, NOW + 1)
+            tokens = (entry.read_tokens, entry.write_5m_tokens, entry.write_1h_tokens, entry.plain_tokens)
+            assert (tokens, entry.output_tokens, entry.cost) == ((0, 0, 0, 0), 0, 0)
+
+    run(main)
+
+
 def test_a_reservation_says_whether_anything_limits_it() -> None:
     async def main() -> None:
         for rules in ((), (TOTAL,)):

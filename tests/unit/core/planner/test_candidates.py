@@ -156,5 +156,15 @@ def test_one_hour_for_as_much_as_the_client_asked_it_for() -> None:
     inputs, pricing = given(PLAIN)
     long = replace(pricing, long_until=inputs.own.natural.ends[0])
     choice = choose(inputs, long, may_order=True, policy="economic")
-    assert {p: life for p, life in choice.marks.items() if life == "1h"} == {0: "1h"}
-    assert "5m" in choice.marks.values()
+    assert choice.marks == {0: "1h", **dict.fromkeys([p for p in choice.marks if p], "5m")}
+    assert len(choice.marks) > 1
+
+
+def test_one_hour_that_ends_in_front_of_every_marker_that_pays_still_has_one() -> None:
+    inputs, pricing = given([system("short"), user(lines(60)), assistant("1"), user("two")])
+    assert 0 not in choose(inputs, replace(pricing, slots=1), may_order=True, policy="economic").marks
+    for slots in (2, 4):
+        long = replace(pricing, long_until=inputs.own.natural.ends[0], slots=slots)
+        marks = choose(inputs, long, may_order=True, policy="economic").marks
+        assert marks == {0: "1h", **dict.fromkeys([p for p in marks if p], "5m")}
+        assert 1 < len(marks) <= slots
