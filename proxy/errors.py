@@ -211,7 +211,7 @@ class NotReady(ProxyError, status=503, code="not_ready"):
 
 
 class ShuttingDown(ProxyError, status=503, code="shutting_down"):
-    """The proxy was told to stop, and its patience is at an end."""
+    """The proxy was told to stop, and the time that open requests have is over."""
 
 
 class PromptInvalid(ProxyError, code="prompt_invalid"):
@@ -219,7 +219,7 @@ class PromptInvalid(ProxyError, code="prompt_invalid"):
 
 
 class InternalError(ProxyError):
-    """A surprise of our own."""
+    """The proxy met an error of its own."""
 
 
 def error_form(path: str) -> ErrorForm:

@@ -141,18 +141,18 @@ def _warnings(settings: Settings, prices: PriceMap) -> Iterator[str]:
     has_keys = settings.master_key is not None or any(team.keys for team in ours.teams)
     has_budgets = any(budget.usd is not None for team in ours.teams for budget in team.all_budgets)
     if ours.clock == "header":
-        yield "stratiform.clock: clients set the time; for replays only"
+        yield "stratiform.clock: clients set the time: use this for replays only"
     if _keys(settings) == "any" and not ours.open_to_network and (names := list(provider_keys(settings))):
         shown = ", ".join(f"`{name}`" for name in names[:3])
         yield (
-            f"stratiform.teams: any key is accepted, and {shown} would be served with the operator's own: `serve` "
+            f"stratiform.teams: any key is accepted, and {shown} would be served with the operator's own key: `serve` "
             "listens on this machine only"
         )
     yield from _about_teams(settings)
     for index, entry in enumerate(factories.entries(settings)[: len(settings.models)]):
         path, deployment = f"model_list[{index}]", deployment_of(entry, price_of)
         if entry.weight <= 0:
-            yield f"{path}: has no weight, rpm or tpm, as others do: it serves `{entry.name}` only when those failed"
+            yield f"{path}: has no weight, rpm or tpm, and others have: it serves `{entry.name}` only when those failed"
         if deployment.transport is Transport.HTTP:
             yield from _about_http(deployment, path, has_keys=has_keys, is_named=entry.profile is not None)
         if has_budgets and "*" not in entry.model and price_of(deployment) is None:
@@ -163,7 +163,10 @@ def _about_teams(settings: Settings) -> Iterator[str]:
     """Warnings about keys and lists of models that do not do what they seem to do."""
     ours = settings.stratiform
     if settings.master_key is not None and settings.store_name == "memory":
-        yield "stratiform.store: is memory: keys, teams and budgets that are made while the proxy runs end with it"
+        yield (
+            "stratiform.store: is memory: keys, teams and budgets that are made while the proxy runs end with its "
+            "process"
+        )
     served = [entry.model_name for entry in settings.models] + list(settings.aliases)
     if settings.upstream or any("*" in name for name in served):
         return
@@ -187,7 +190,10 @@ def _about_http(deployment: Deployment, path: str, *, has_keys: bool, is_named: 
         if parts.hostname == "api.anthropic.com":
             yield f"{path}: Anthropic's OpenAI-compatible endpoint does not cache; use `model: anthropic/...`"
         else:
-            yield f"{path}: set model_info.cache_profile: anthropic if this server takes cache_control; else no markers"
+            yield (
+                f"{path}: set model_info.cache_profile: anthropic if this server takes cache_control; otherwise no "
+                "markers are sent"
+            )
     elif deployment.profile.name == "none" and not is_named and not deployment.server and "*" not in deployment.model:
         yield (
             f"{path}: nothing is known of this server's cache: prompts are put into order, without markers, and those "

@@ -61,7 +61,7 @@ def _print(explanation: Explanation) -> None:
         output.print(table)
     output.print(f"plan: {explanation.reason} ({explanation.meaning})")
     output.print(f"sent: {_sent(explanation)}")
-    output.print(f"bill predicted: {_bill(explanation.predicted, explanation.predicted_cost)}")
+    output.print(f"predicted bill: {_bill(explanation.predicted, explanation.predicted_cost)}")
     output.print(f"bill of the client's own layout: {_bill(explanation.own, explanation.own_cost)}")
 
 

@@ -59,7 +59,7 @@ def _problem(address: str, names: list[str]) -> str:
     shown = ", ".join(f"`{name}`" for name in names[:3]) + (", ..." if len(names) > 3 else "")
     return (
         f"listens on {address or 'every address'}, beyond this machine, and accepts any key, while {shown} "
-        "would be served with the operator's own: set general_settings.master_key or stratiform.teams, listen on "
+        "would be served with the operator's own key: set general_settings.master_key or stratiform.teams, listen on "
         "127.0.0.1, or say stratiform.open_to_network: true"
     )
 

@@ -147,7 +147,7 @@ class Workers:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 for process in running:
-                    _log.error("process %s did not end in time: killed", process.pid)
+                    _log.error("process %s did not end in time and is killed", process.pid)
                     process.kill()
             wait([waker, *(process.sentinel for process in running)], max(left_s, 1.0))
             _drain(waker)

@@ -1,1 +1,5 @@
-"""Replays of recorded sessions: the same planner, a provider that really caches, virtual time, no network."""
+"""Replays recorded sessions.
+
+A trace comes in; bills, violations of fidelity, comparisons and explanations go out. The planner is the product's own,
+the provider really caches, and time is virtual. This package never uses the network.
+"""

@@ -1,4 +1,8 @@
-"""Configuration: LiteLLM's config.yaml plus a ``stratiform`` section, read and checked once, at start."""
+"""Reads the configuration.
+
+LiteLLM's config.yaml with its ``stratiform`` section and the environment come in, once at the start and once for each
+reload. Checked, frozen settings go out, or ``ConfigError``. This package never starts anything.
+"""
 
 from proxy.settings.config_file import NO_SHARED_STORE, Settings, key_digest, load
 from proxy.settings.environment import Environment, export

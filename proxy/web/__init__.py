@@ -1,1 +1,5 @@
-"""HTTP: routes, the client's side of an exchange as ASGI, and the composition root."""
+"""Serves HTTP.
+
+Requests come in as ASGI; the engine's answers go out, byte by byte as they arrive, and with the engine's errors in the
+form that OpenAI's clients read. This package decides nothing, and never reads a setting.
+"""

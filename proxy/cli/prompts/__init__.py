@@ -1,5 +1,8 @@
-"""``stratiform prompts``: what is in the registry of prompts, what it gives, what is wrong with it, and what a change
-does."""
+"""Shows the prompts of the registry: ``stratiform prompts``.
+
+Prompt files or a configuration come in; lists, composed texts, findings and differences go out. No command changes a
+prompt.
+"""
 
 import argparse
 from collections.abc import Mapping

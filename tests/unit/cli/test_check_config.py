@@ -74,13 +74,13 @@ def test_warnings_name_what_will_not_do_what_it_seems_to(file: Path, capsys: pyt
         "are not known here",
     ]
     assert report["warnings"] == [
-        "stratiform.clock: clients set the time; for replays only",
-        "stratiform.store: is memory: keys, teams and budgets that are made while the proxy runs end with it",
+        "stratiform.clock: clients set the time: use this for replays only",
+        "stratiform.store: is memory: keys, teams and budgets that are made while the proxy runs end with its process",
         "model_list[1].litellm_params.api_base: has no path, so requests go to "
         "http://localhost/chat/completions; most servers want /v1",
         "model_list[1].litellm_params.api_key: is missing; requests are refused, for the proxy's keys are not sent on",
-        "model_list[1]: set model_info.cache_profile: anthropic if this server takes cache_control; else no markers",
-        "model_list[2]: has no weight, rpm or tpm, as others do: it serves `local` only when those failed",
+        "model_list[1]: set model_info.cache_profile: anthropic if this server takes cache_control; otherwise no markers are sent",
+        "model_list[2]: has no weight, rpm or tpm, and others have: it serves `local` only when those failed",
         "model_list[2]: its price is not known: teams with a budget cannot use it (see stratiform.prices)",
         "model_list[3]: Anthropic's OpenAI-compatible endpoint does not cache; use `model: anthropic/...`",
         "model_list[3]: its price is not known: teams with a budget cannot use it (see stratiform.prices)",
@@ -94,7 +94,7 @@ def test_the_table_shows_the_same_to_people(file: Path, capsys: pytest.CaptureFi
         "local", "claude-local", "http", "none", "localhost", "mark", "known",
     ]  # fmt: skip
     assert "team: name red, keys 1, mode observe, budgets total: 5 USD" in shown
-    assert "warning: stratiform.clock: clients set the time; for replays only" in shown
+    assert "warning: stratiform.clock: clients set the time: use this for replays only" in shown
     assert [secret for secret in SECRETS if secret in shown] == []
 
 
@@ -137,7 +137,7 @@ def test_budgets_and_allow_lists_are_shown_as_they_are_meant(
         "model-total: soft 2.5 USD for model sonnet",
     ]  # fmt: skip
     assert report["warnings"] == [
-        "stratiform.store: is memory: keys, teams and budgets that are made while the proxy runs end with it",
+        "stratiform.store: is memory: keys, teams and budgets that are made while the proxy runs end with its process",
         "stratiform.teams[0].models: `sonet` is no model of model_list",
         "stratiform.teams[0].keys[0].models: `opus` is no model of model_list",
     ]

@@ -32,7 +32,7 @@ def test_the_table_ends_with_the_plan_and_both_bills(trace: Path, capsys: pytest
     assert printed[1].split() == ["at", "segment", "tier", "what", "tokens", "marker", "read", "again", "why"]
     assert printed[-4].startswith("plan: ")
     assert printed[-3] == "sent: rewritten"
-    assert printed[-2].startswith("bill predicted: read ")
+    assert printed[-2].startswith("predicted bill: read ")
     assert printed[-1].startswith("bill of the client's own layout: read 0, written 0, plain ")
 
 
@@ -45,7 +45,7 @@ def test_a_plan_without_a_draft_is_explained_too(trace: Path, capsys: pytest.Cap
     assert main(["explain", str(trace), "--mode", "passthrough"]) == 0
     printed = capsys.readouterr().out
     assert "plan: passthrough-mode (the mode asks for no change: the request is sent as it came)" in printed
-    assert "bill predicted: not known" in printed
+    assert "predicted bill: not known" in printed
 
 
 @pytest.mark.parametrize("number", ["0", "25", "-1"])

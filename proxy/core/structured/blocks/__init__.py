@@ -1,1 +1,5 @@
-"""What an assembled request consists of: items in sections, sections in blocks, and the breakdown of them."""
+"""Says what an assembled request consists of.
+
+Items come in; sections of items, blocks of sections and the messages that carry them go out, and a breakdown of the
+tokens in them. This package never changes the order of what it is given.
+"""

@@ -1,1 +1,5 @@
-"""Where each item of a context stands: its tier, what has been learnt of how stable it is, and where it may stand."""
+"""Finds the place of each item of a context.
+
+The items of a request and what earlier responses have shown come in; the tier of each item and its place within the
+tier go out. This package never writes a text.
+"""
