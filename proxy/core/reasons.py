@@ -36,7 +36,7 @@ class Reason(StrEnum):
     CLIENT_OPTIMAL = "client-optimal"
     """The client's own markers and order are at least as good as ours."""
     HOISTED_NOTICE = "hoisted-notice"
-    """This upstream moves later system messages to the front, and one of them is new: the text behind it is not read."""
+    """This upstream moves later system messages to the front, and one is new: the text behind it is not read."""
     MARKERS_REMOVED = "markers-removed"
     """The client marks in a way that this provider refuses: the markers are taken out, and all else goes as it came."""
     NOTHING_STABLE = "nothing-stable"
@@ -48,8 +48,8 @@ class Reason(StrEnum):
     MARKED = "marked"
     """The order stays as it came, and markers are placed."""
     SPLIT = "split"
-    """The order stays as it came. A system text goes in two parts, so that the part in front of its volatile line can be
-    marked."""
+    """The order stays as it came. A system text goes in two parts, so that what stands in front of its volatile line
+    can be marked."""
     ORDERED = "ordered"
     """The context is laid out anew, stable pieces first."""
     KEPT = "kept"
@@ -63,8 +63,8 @@ class Reason(StrEnum):
     ASSEMBLED_TIERS = "assembled-tiers"
     """Structured context is assembled in tiers under the policy ``classic``, with one breakpoint a tier."""
     ASSEMBLED_FLAT = "assembled-flat"
-    """Structured context is assembled flat and without breakpoints: the client asked for that, or the proxy met an error
-    of its own."""
+    """Structured context is assembled flat and without breakpoints: the client asked for that, or the proxy met an
+    error of its own."""
 
 
 class Edit(StrEnum):
