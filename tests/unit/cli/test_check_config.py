@@ -79,8 +79,8 @@ def test_warnings_name_what_will_not_do_what_it_seems_to(file: Path, capsys: pyt
         "model_list[1].litellm_params.api_base: has no path, so requests go to "
         "http://localhost/chat/completions; most servers want /v1",
         "model_list[1].litellm_params.api_key: is missing; requests are refused, for the proxy's keys are not sent on",
-        "model_list[1]: set model_info.cache_profile: anthropic if this server takes cache_control; otherwise no markers "
-        "are sent",
+        "model_list[1]: set model_info.cache_profile: anthropic if this server takes cache_control; otherwise no "
+        "markers are sent",
         "model_list[2]: has no weight, rpm or tpm, and others have: it serves `local` only when those failed",
         "model_list[2]: its price is not known: teams with a budget cannot use it (see stratiform.prices)",
         "model_list[3]: Anthropic's OpenAI-compatible endpoint does not cache; use `model: anthropic/...`",
