@@ -105,7 +105,7 @@ class Planned:
     """The upstream refused the layout, and the client's own request took its place."""
     result: PlanResult = PlanResult()
     """What the end of the exchange has shown the planner."""
-    assembled: AssembledChat | None = field(default=None, repr=False)
+    assembled: AssembledChat | None = field(default=None, compare=False, repr=False)
     """What was planned, where it was assembled from structured context."""
 
 

@@ -165,6 +165,7 @@ def test_a_server_that_is_emptied_while_no_request_comes_is_noticed(
 
     async def main() -> None:
         async with worker(server.url) as one:
+            assert await one.is_trusted("a")
             assert server.call("FLUSHALL") == "+OK"
             async with asyncio.timeout(60):
                 while not one.told:

@@ -10,7 +10,6 @@ Sources: https://platform.openai.com/docs/api-reference, https://docs.anthropic.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from functools import lru_cache
 
 from proxy.core.account.asking import UNKEPT, VERBS
 
@@ -100,7 +99,6 @@ _ASKING_VERBS = tuple(f":{verb}" for verb in (*VERBS, "predict"))
 _PREFIXES = (("openai", "deployments"), ("deployments",), ("engines",))
 
 
-@lru_cache(maxsize=256)  # clients use a few paths
 def operation_of(method: str, segments: Segments) -> Operation:
     """What a request of this method and path does."""
     words = tuple(segment.lower() for segment in segments)

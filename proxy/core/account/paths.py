@@ -8,7 +8,6 @@ differently is refused for everybody, so that what remains has one reading. The 
 import re
 import unicodedata
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import takewhile
 
 from proxy.errors import NotFound
@@ -41,9 +40,12 @@ class Path:
         return "/" + "/".join(self.words) if self.words else ""
 
 
-@lru_cache(maxsize=256)  # clients use a few paths, and a path that is refused is not kept
 def read_path(raw: str) -> Path:
     """The reading of a path behind ``/v1``, percent-encoded as it came. Raises NotFound where there is not just one."""
+    return _CHAT if raw == _CHAT_PATH else _read(raw)
+
+
+def _read(raw: str) -> Path:
     if len(raw) > MOST_PATH_CHARS:
         raise _invalid(f"it is longer than {MOST_PATH_CHARS} characters")
     if _RAW.fullmatch(raw) is None:
@@ -95,3 +97,8 @@ def _check_letters(part: str) -> None:
 
 def _invalid(why: str) -> NotFound:
     return NotFound(f"the path cannot be read in one way only: {why}", code=INVALID_PATH)
+
+
+# Most requests have this path. Others are read each time: nothing of what clients write is kept here.
+_CHAT_PATH = "/chat/completions"
+_CHAT = _read(_CHAT_PATH)

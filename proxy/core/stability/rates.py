@@ -36,6 +36,6 @@ class DecayedRate:
     def of(self, observations: Iterable[bool]) -> float:
         """The chance after these observations, the oldest first."""
         decay, seen, count = self.decay, 0.0, 0.0
-        for happened in observations:  # as ``added`` does it, without a call for each
+        for happened in observations:  # this is what ``added`` does, without a call for each observation
             seen, count = decay * seen + 1.0, decay * count + happened
         return self.share(count, seen)
