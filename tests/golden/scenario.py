@@ -42,7 +42,7 @@ class Scenario:
 
 
 @dataclass(slots=True)
-class _Lane:
+class _Conversation:
     """One conversation: its turns so far, and how many answers it had."""
 
     turns: list[Body] = field(default_factory=list)
@@ -64,13 +64,13 @@ def parse_scenario(text: str) -> Scenario:
             blocks.append((found, []))
         else:
             blocks[-1][1].append(entry)
-    cohorts: dict[str, _Lane] = {}
-    requests = tuple(_request(opening, rest, cohorts) for opening, rest in blocks)
+    conversations: dict[str, _Conversation] = {}
+    requests = tuple(_request(opening, rest, conversations) for opening, rest in blocks)
     return Scenario(profile, Mode.parse(head.get("mode", "tier")), head.get("policy", "economic"), requests)
 
 
-def _request(opening: re.Match[str], entries: list[str], cohorts: dict[str, _Lane]) -> Request:
-    cohort = cohorts.setdefault(opening[1] or "", _Lane())
+def _request(opening: re.Match[str], entries: list[str], conversations: dict[str, _Conversation]) -> Request:
+    conversation = conversations.setdefault(opening[1] or "", _Conversation())
     messages: list[Body] = []
     turns: list[Body] = []
     tools: list[Body] = []
@@ -80,7 +80,7 @@ def _request(opening: re.Match[str], entries: list[str], cohorts: dict[str, _Lan
             tools = [tool(name) for name in rest.split()]
         elif word == "history":
             follows = entries[number + 1].partition(" ")[0] if number + 1 < len(entries) else ""
-            past = _history(cohort, rest.split()[1:], is_answered=follows != "call")
+            past = _history(conversation, rest.split()[1:], is_answered=follows != "call")
             turns += past
             messages += past
         elif word in _CONTEXTS:
@@ -89,17 +89,17 @@ def _request(opening: re.Match[str], entries: list[str], cohorts: dict[str, _Lan
             one = _message(word, rest.strip())
             messages.append(one)
             turns += [one] if word != "system" else []
-    cohort.turns = turns
+    conversation.turns = turns
     gap = float(opening[2]) if opening[2] else _DEFAULT_GAP_S
     return Request(opening[0], gap, chat(*messages, **({"tools": tools} if tools else {})))
 
 
-def _history(cohort: _Lane, cleared: list[str], *, is_answered: bool) -> list[Body]:
+def _history(conversation: _Conversation, cleared: list[str], *, is_answered: bool) -> list[Body]:
     """The turns of the request before, and its answer; the results of ``cleared`` calls emptied."""
     if is_answered:
-        cohort.answers += 1
-        cohort.turns.append(assistant(lines(3, f"answer {cohort.answers}")))
-    bare = [_unmarked(turn) for turn in cohort.turns]
+        conversation.answers += 1
+        conversation.turns.append(assistant(lines(3, f"answer {conversation.answers}")))
+    bare = [_unmarked(turn) for turn in conversation.turns]
     return [{**t, "content": _CLEARED} if t.get("tool_call_id") in cleared else t for t in bare]
 
 

@@ -26,7 +26,7 @@ Mark = tuple[bytes, bytes]
 """What sessions are found by: a pair of turns, or an opening, within a scope and model or a cohort."""
 
 _MAX_SESSIONS = 4096
-_MAX_LANES = 4096
+_MAX_COHORTS = 4096
 _MAX_PAIRS = 4 * _MAX_SESSIONS
 # A pair takes 300 bytes, about.
 _PAIR_SHARE = 1_000
@@ -140,8 +140,8 @@ class SessionTable:
     def __init__(self, *, capacity_bytes: int = 128 * 2**20, prefix: str = "s") -> None:
         self.prefix = prefix
         self._sessions: Bounded[str, Session] = Bounded(capacity_bytes // 2, _session_bytes, _MAX_SESSIONS)
-        self._lanes: Bounded[bytes, SessionCohort] = Bounded(capacity_bytes // 3, _lane_bytes, _MAX_LANES)
-        self._heads: Bounded[PreambleKey, PreambleChanges] = Bounded(capacity_bytes // 6, _head_bytes, _MAX_LANES)
+        self._cohorts: Bounded[bytes, SessionCohort] = Bounded(capacity_bytes // 3, _cohort_bytes, _MAX_COHORTS)
+        self._heads: Bounded[PreambleKey, PreambleChanges] = Bounded(capacity_bytes // 6, _head_bytes, _MAX_COHORTS)
         self._bases: dict[tuple[str, str], bytes] = {}
         self._by_pair: LastUsed[Mark, str] = LastUsed(min(_MAX_PAIRS, capacity_bytes // _PAIR_SHARE))
         self._next = 1
@@ -282,7 +282,7 @@ class SessionTable:
         """What sessions, and everything learnt, are kept apart by."""
         known = self._bases.get((scope, model))
         if known is None:
-            if len(self._bases) >= _MAX_LANES:
+            if len(self._bases) >= _MAX_COHORTS:
                 self._bases.clear()
             known = self._bases[scope, model] = digest(scope.encode(), model.encode())
         return known
@@ -297,10 +297,10 @@ class SessionTable:
 
     def cohort(self, key: bytes, has_tools: bool) -> SessionCohort:
         """The cohort of that key."""
-        cohort = self._lanes.get(key)
+        cohort = self._cohorts.get(key)
         if cohort is None:
-            cohort = self._lanes[key] = SessionCohort(has_tools)
-        self._lanes.used(key)
+            cohort = self._cohorts[key] = SessionCohort(has_tools)
+        self._cohorts.used(key)
         return cohort
 
 
@@ -325,7 +325,7 @@ def _session_bytes(session: Session) -> int:
     return 4_000 + 80 * digests + 400 * records + 60 * numbers + _PLACE_BYTES * places
 
 
-def _lane_bytes(cohort: SessionCohort) -> int:
+def _cohort_bytes(cohort: SessionCohort) -> int:
     return 4_000 + 400 * len(cohort.items) + 80 * (sum(map(len, cohort.layouts)) + len(cohort.opening or ()))
 
 

@@ -21,24 +21,25 @@ from proxy.core.request.route import Route
 from proxy.core.request.transcript import Transcript
 from proxy.core.sessions.session import Mark, PreambleKey, Session, SessionKeys, SessionTable
 from proxy.core.sessions.snapshot import (
+    COHORT,
     HEAD,
-    LANE,
     SESSION,
     SavedEntries,
     held_along,
     hold,
+    pack_cohort,
     pack_head,
-    pack_lane,
     pack_session,
+    restore_cohort,
     restore_head,
-    restore_lane,
     restore_session,
     unpacked,
 )
 from proxy.core.shadow.shared_costs import Costs
 from proxy.core.wire.json_body import Unreadable
 
-_MARK, _SESSION, _LANE, _HEAD, _COSTS = "m", "s", "l", "h", "c"
+# What the names in a store begin with: "l" is a cohort's, since "c" is that of costs.
+_MARK, _SESSION, _COHORT, _HEAD, _COSTS = "m", "s", "l", "h", "c"
 
 SENT: Final = "sent"
 OWN: Final = "own"
@@ -63,7 +64,7 @@ class StateLookup:
         """Under what names something may be known about the request, as far as can be told by now."""
         place = self._place()
         cohorts, preambles = self._keys(place)
-        found = [costs_name(self.scope), *map(_lane_name, cohorts), *map(_head_name, preambles)]
+        found = [costs_name(self.scope), *map(_cohort_name, cohorts), *map(_head_name, preambles)]
         ids = [self.sessions.known(mark) for mark in place.marks]
         # A session that began here while its elder was not known shares marks with that one.
         found += [_SESSION + session for session in dict.fromkeys(filter(None, [*ids, place.given_id]))]
@@ -89,7 +90,9 @@ class StateLookup:
                     self._take_session(blob)
         sessions.unite(place)
         cohorts, preambles = self._keys(place)
-        takers: dict[str, Callable[[bytes], None]] = {_lane_name(key): partial(self._take_lane, key) for key in cohorts}
+        takers: dict[str, Callable[[bytes], None]] = {
+            _cohort_name(key): partial(self._take_cohort, key) for key in cohorts
+        }
         takers |= {_head_name(preamble): partial(self._take_head, preamble) for preamble in preambles}
         takers[costs_name(self.scope)] = partial(self.costs.adopt, process=sessions.prefix)
         for name, take in takers.items():
@@ -125,11 +128,11 @@ class StateLookup:
     def _take_head(self, preamble: PreambleKey, blob: bytes) -> None:
         restore_head(unpacked(HEAD, blob), self.sessions.preamble(preamble))
 
-    def _take_lane(self, key: bytes, blob: bytes) -> None:
-        packed = unpacked(LANE, blob)
+    def _take_cohort(self, key: bytes, blob: bytes) -> None:
+        packed = unpacked(COHORT, blob)
         cohort = self.sessions.cohort(key, packed.cohort.has_tools)
         if (packed.cohort.started, packed.cohort.last_at) > (cohort.started, cohort.last_at):
-            restore_lane(packed, cohort)
+            restore_cohort(packed, cohort)
         _hold(self.caches, packed.held)
 
 
@@ -140,7 +143,7 @@ def snapshot(session: Session, caches: Caches, sent: Prompt, own: Prompt) -> dic
     opening = {kind: held_along(caches[kind], prompt, opening_only=True) for kind, prompt in prompts.items()}
     blobs = {_mark_name(mark): session.id.encode() for mark in session.known_by}
     blobs[_SESSION + session.id] = pack_session(session, path)
-    blobs[_lane_name(session.cohort_key)] = pack_lane(session.cohort, opening)
+    blobs[_cohort_name(session.cohort_key)] = pack_cohort(session.cohort, opening)
     blobs[_head_name(session.preamble_key)] = pack_head(session.shared_head)
     return blobs
 
@@ -160,8 +163,8 @@ def _mark_name(mark: Mark) -> str:
     return _MARK + digest(*mark).hex()
 
 
-def _lane_name(key: bytes) -> str:
-    return _LANE + key.hex()
+def _cohort_name(key: bytes) -> str:
+    return _COHORT + key.hex()
 
 
 def _head_name(key: PreambleKey) -> str:

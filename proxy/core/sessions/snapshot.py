@@ -50,7 +50,7 @@ class PackedHead(Struct, frozen=True, array_like=True):
     changes: PreambleChanges
 
 
-class PackedLane(Struct, frozen=True, array_like=True):
+class PackedCohort(Struct, frozen=True, array_like=True):
     """A cohort, and what caches hold of the prompt's beginning that its sessions share."""
 
     version: int
@@ -73,10 +73,10 @@ class PackedSession(Struct, frozen=True, array_like=True):
     held: dict[str, list[SavedEntries]]
 
 
-P = TypeVar("P", PackedSession, PackedLane, PackedHead)
+P = TypeVar("P", PackedSession, PackedCohort, PackedHead)
 
 SESSION: Final = msgpack.Decoder(PackedSession)
-LANE: Final = msgpack.Decoder(PackedLane)
+COHORT: Final = msgpack.Decoder(PackedCohort)
 HEAD: Final = msgpack.Decoder(PackedHead)
 _encode: Final = msgpack.Encoder().encode
 
@@ -108,12 +108,12 @@ def restore_session(packed: PackedSession, session: Session) -> None:
     session.restore(packed.memory)
 
 
-def pack_lane(cohort: SessionCohort, held: dict[str, list[SavedEntries]]) -> bytes:
+def pack_cohort(cohort: SessionCohort, held: dict[str, list[SavedEntries]]) -> bytes:
     """The cohort as it stands."""
-    return _encode(PackedLane(VERSION, cohort, held))
+    return _encode(PackedCohort(VERSION, cohort, held))
 
 
-def restore_lane(packed: PackedLane, cohort: SessionCohort) -> None:
+def restore_cohort(packed: PackedCohort, cohort: SessionCohort) -> None:
     """Make the cohort what the snapshot says."""
     for name in SessionCohort.__struct_fields__:
         if name not in _BY_REQUEST:

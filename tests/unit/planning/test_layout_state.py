@@ -117,19 +117,19 @@ def test_a_crowd_is_served_by_a_handful_of_calls() -> None:
         store, failures = Recorder(), list[str]()
         names = {f"mark {n}": f"session {n}" for n in range(300)}
         await store.save("red", {name: name.encode() for pair in names.items() for name in pair}, 60.0, NOW)
-        await store.save("blue", {"lane": b"another"}, 60.0, NOW)
+        await store.save("blue", {"cohort": b"another"}, 60.0, NOW)
         store.calls.clear()
         state = SharedLayoutStore(store, failures.append, is_shared=False)
-        crowd = [Curious([name, "lane"], {name: after}) for name, after in names.items()]
-        neighbour = Curious(["lane"])
+        crowd = [Curious([name, "cohort"], {name: after}) for name, after in names.items()]
+        neighbour = Curious(["cohort"])
         await asyncio.gather(
             *(state.recall("red", one, NOW, LARGE) for one in crowd), state.recall("blue", neighbour, NOW, LARGE)
         )
         for one, (name, after) in zip(crowd, names.items(), strict=True):
             assert one.told == [{name: name.encode()}, {after: after.encode()}]
-        assert neighbour.told == [{"lane": b"another"}]
+        assert neighbour.told == [{"cohort": b"another"}]
         assert len(store.calls) == 3, "one call a scope, and one for what the answers led to"
-        assert [names.count("lane") for _, names in store.calls].count(1) == 2, "once for each scope"
+        assert [names.count("cohort") for _, names in store.calls].count(1) == 2, "once for each scope"
         assert failures == []
         await state.aclose()
 
@@ -336,11 +336,11 @@ def test_a_burst_of_writes_is_written_whole() -> None:
         store = Recorder()
         state = SharedLayoutStore(store, list[str]().append, is_shared=True)
         for number in range(2_000):
-            state.keep(f"s{number % 7}", {f"n{number}": b"1", "lane": b"%d" % number}, NOW)
+            state.keep(f"s{number % 7}", {f"n{number}": b"1", "cohort": b"%d" % number}, NOW)
         await state.aclose()
         for number in range(2_000):
             assert await store.load(f"s{number % 7}", [f"n{number}"], NOW) == [b"1"]
-        assert await store.load("s1", ["lane"], NOW) == [b"1996"]
+        assert await store.load("s1", ["cohort"], NOW) == [b"1996"]
         assert max(len(names) for _, names in store.calls) <= 500
 
     asyncio.run(main())

@@ -188,7 +188,7 @@ class TestFind:
         title, _ = clients.send(system("Write a title."), user("one"), hint="x")
         assert main is not title
 
-    def test_a_clock_in_the_system_prompt_does_not_split_a_lane(self) -> None:
+    def test_a_clock_in_the_system_prompt_does_not_split_a_cohort(self) -> None:
         clients = Clients()
         texts = (f"You are kind.\nCurrent time: 2026-01-01 10:0{n}\n" for n in range(2))
         one, other = (clients.send(system(text), user(text))[0] for text in texts)

@@ -294,7 +294,7 @@ def test_a_session_whose_load_was_missed_once_goes_on_where_it_stopped(gap: str)
     assert all(read >= 0.9 * least for read, least in zip(reads, wanted, strict=True)), (reads, wanted)
 
 
-def test_a_lane_that_has_seen_little_does_not_replace_one_that_has_seen_much() -> None:
+def test_a_cohort_that_has_seen_little_does_not_replace_one_that_has_seen_much() -> None:
     workers = Workers(1, blobs={})
     for name in ("Ann", "Bob", "Cid"):
         workers.send(system(RULES), user(f"{name} asks."))
@@ -305,7 +305,7 @@ def test_a_lane_that_has_seen_little_does_not_replace_one_that_has_seen_much() -
     young.send(system(RULES), user("Dan asks."))
     young.blobs.update(known)
     young.send(system(RULES), user("Eve asks."))
-    assert snapshot.unpacked(snapshot.LANE, young.blobs[cohort]).cohort.started == 4
+    assert snapshot.unpacked(snapshot.COHORT, young.blobs[cohort]).cohort.started == 4
 
 
 @pytest.mark.parametrize(
@@ -315,13 +315,15 @@ def test_a_cohort_with_longer_lists_than_any_process_keeps_is_not_read(place: st
     values: list[object] = [(b"x",)] * most if place == "layouts" else [1.0] * most
     cohort = SessionCohort(False)
     setattr(cohort, place, values)
-    assert getattr(snapshot.unpacked(snapshot.LANE, snapshot.pack_lane(cohort, {})).cohort, place) == values
+    assert getattr(snapshot.unpacked(snapshot.COHORT, snapshot.pack_cohort(cohort, {})).cohort, place) == values
     setattr(cohort, place, values + values[:1])
     with pytest.raises(Unreadable):
-        snapshot.unpacked(snapshot.LANE, snapshot.pack_lane(cohort, {}))
+        snapshot.unpacked(snapshot.COHORT, snapshot.pack_cohort(cohort, {}))
 
 
 def test_what_another_process_has_learnt_of_a_cohort_does_not_rename_it() -> None:
     cohort = SessionCohort(True, b"mine")
-    snapshot.restore_lane(snapshot.PackedLane(snapshot.VERSION, SessionCohort(False, b"theirs", started=7), {}), cohort)
+    snapshot.restore_cohort(
+        snapshot.PackedCohort(snapshot.VERSION, SessionCohort(False, b"theirs", started=7), {}), cohort
+    )
     assert (cohort.has_tools, cohort.key, cohort.started) == (True, b"mine", 7)

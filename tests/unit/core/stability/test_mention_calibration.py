@@ -11,7 +11,7 @@ TOLD, BESIDE = EditSignals(is_named=True), EditSignals(is_beside=True)
 
 
 def shown(told: bool, beside: bool, times: int = 10) -> Reliance:
-    """A lane whose requests told of a file and not of another; whether either changed."""
+    """A cohort whose requests told of a file and not of another; whether either changed."""
     reliance = Reliance()
     for _ in range(times):
         reliance.add(said_of(1.0, TOLD), is_changed=told)
