@@ -22,7 +22,7 @@ from proxy.core.stability.document_retention import MAX_DOCUMENTS, DocumentSign
 PreambleKey = tuple[bytes, bytes, int]
 """Scope and model, tools, and how many system messages there are."""
 
-Mark = tuple[bytes, bytes]
+SessionMark = tuple[bytes, bytes]
 """What sessions are found by: a pair of turns, or an opening, within a scope and model or a cohort."""
 
 _MAX_SESSIONS = 4096
@@ -31,7 +31,7 @@ _MAX_PAIRS = 4 * _MAX_SESSIONS
 # A pair takes 300 bytes, about.
 _PAIR_SHARE = 1_000
 REMEMBERED_GAPS = 16
-# Marks of a request that are asked of others: newer ones say more.
+# Session marks of a request that are asked of others: newer ones say more.
 _NEWEST_PAIRS = 3
 
 
@@ -83,7 +83,7 @@ class Session(SessionMemory, kw_only=True):
     cohort_key: bytes
     preamble_key: PreambleKey
     tracker: Classic = field(default_factory=Classic)
-    known_by: tuple[Mark, ...] = ()
+    known_by: tuple[SessionMark, ...] = ()
 
     def memory(self) -> SessionMemory:
         """What it has taught, by itself."""
@@ -119,14 +119,15 @@ class Session(SessionMemory, kw_only=True):
 class SessionKeys:
     """Where a request belongs: what its cohort, the records of its head, and its session are found by.
 
-    ``marks`` are looked for in their order; ``given_id`` is the id that a session gets which the client has named.
+    ``session_marks`` are looked for in their order; ``given_id`` is the id that a session gets which the client has
+    named.
     """
 
     base: bytes
     cohort_key: bytes
     preamble_key: PreambleKey
     opening: bytes
-    marks: tuple[Mark, ...]
+    session_marks: tuple[SessionMark, ...]
     given_id: str = ""
 
 
@@ -143,7 +144,7 @@ class SessionTable:
         self._cohorts: Bounded[bytes, SessionCohort] = Bounded(capacity_bytes // 3, _cohort_bytes, _MAX_COHORTS)
         self._heads: Bounded[PreambleKey, PreambleChanges] = Bounded(capacity_bytes // 6, _head_bytes, _MAX_COHORTS)
         self._bases: dict[tuple[str, str], bytes] = {}
-        self._by_pair: LastUsed[Mark, str] = LastUsed(min(_MAX_PAIRS, capacity_bytes // _PAIR_SHARE))
+        self._by_pair: LastUsed[SessionMark, str] = LastUsed(min(_MAX_PAIRS, capacity_bytes // _PAIR_SHARE))
         self._next = 1
 
     def __len__(self) -> int:
@@ -205,11 +206,11 @@ class SessionTable:
             cohort_key=cohort_key,
             preamble_key=(base, tools, transcript.preamble),
             opening=opening,
-            marks=tuple(marks),
+            session_marks=tuple(marks),
             given_id=digest(base, b"hint", hint.encode(), cohort_key).hex() if hint else "",
         )
 
-    def known(self, mark: Mark) -> str:
+    def known(self, mark: SessionMark) -> str:
         """The id of the session that has this mark; empty for none. It may not be here (any more)."""
         return self._by_pair.get(mark, "")
 
@@ -217,7 +218,7 @@ class SessionTable:
         """A session by its id."""
         return self._sessions.get(session)
 
-    def point(self, mark: Mark, session: str) -> None:
+    def point(self, mark: SessionMark, session: str) -> None:
         """Another process knows a session by this mark; one that is here keeps it."""
         if self._by_pair.get(mark, "") not in self._sessions:
             self._by_pair.put(mark, session)
@@ -225,7 +226,7 @@ class SessionTable:
     def unite(self, place: SessionKeys) -> None:
         """Of the sessions that a request's turns are known by, one that has had a single request gives way to the one
         that has had most: it began only because that one was not known here in time."""
-        marks = [mark for mark in place.marks if mark[1] != place.opening]
+        marks = [mark for mark in place.session_marks if mark[1] != place.opening]
         found = [(mark, self._sessions.get(self._by_pair.get(mark, ""))) for mark in marks]
         known = [(mark, session) for mark, session in found if session is not None]
         eldest = max((session for _, session in known), key=attrgetter("requests"), default=None)
@@ -271,7 +272,7 @@ class SessionTable:
                 return None
         return session
 
-    def _remember_opening(self, base: bytes, cohort_key: bytes, opening: bytes, session: str) -> list[Mark]:
+    def _remember_opening(self, base: bytes, cohort_key: bytes, opening: bytes, session: str) -> list[SessionMark]:
         self._by_pair.put((cohort_key, opening), session)
         # The first one that began like this keeps it: a side call does not take the conversation's place.
         if self._by_pair.get((base, opening), "") not in self._sessions:
@@ -304,10 +305,10 @@ class SessionTable:
         return cohort
 
 
-def _grown(base: bytes, pairs: Sequence[tuple[int, bytes]], place: int, count: int) -> list[Mark]:
-    """The mark of the pair in this ``place`` of a conversation that had so many pairs. By it a session is known from
-    its second request on whose client rewrites each turn once it is no longer the newest (it takes a reminder off it).
-    An example that all sessions begin with has no turn behind it that others do not have: one of as many turns is
+def _grown(base: bytes, pairs: Sequence[tuple[int, bytes]], place: int, count: int) -> list[SessionMark]:
+    """The session mark of the pair in this ``place`` of a conversation that had so many pairs. By it a session is known
+    from its second request on whose client rewrites each turn once it is no longer the newest (it takes a reminder off
+    it). An example that all sessions begin with has no turn behind it that others do not have: one of as many turns is
     another session."""
     return [(base, digest(b"grown", pairs[place][1], b"%d" % count))] if len(pairs) + place > 0 else []
 

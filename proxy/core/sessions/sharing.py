@@ -1,8 +1,8 @@
 """What several processes know of the same sessions, cohorts and caches, brought together through named blobs.
 
 A ``StateLookup`` says under which ``names`` others may have left something about a request, and can ``adopt`` it;
-``snapshot`` says what to leave for others. A name may lead to another one (a mark leads to a session's id), so a caller
-asks for names, loads what it has not asked for yet, and asks again, until there is nothing new.
+``snapshot`` says what to leave for others. A name may lead to another one (a session mark leads to a session's id), so
+a caller asks for names, loads what it has not asked for yet, and asks again, until there is nothing new.
 
 Of two versions the one that has seen more counts. What is lost between processes that write at once costs a forecast
 its sharpness, never a request.
@@ -19,7 +19,7 @@ from proxy.core.caches.prompt import Prompt
 from proxy.core.digest import digest
 from proxy.core.request.route import Route
 from proxy.core.request.transcript import Transcript
-from proxy.core.sessions.session import Mark, PreambleKey, Session, SessionKeys, SessionTable
+from proxy.core.sessions.session import PreambleKey, Session, SessionKeys, SessionMark, SessionTable
 from proxy.core.sessions.snapshot import (
     COHORT,
     HEAD,
@@ -39,7 +39,7 @@ from proxy.core.shadow.shared_costs import Costs
 from proxy.core.wire.json_body import Unreadable
 
 # What the names in a store begin with: "l" is a cohort's, since "c" is that of costs.
-_MARK, _SESSION, _COHORT, _HEAD, _COSTS = "m", "s", "l", "h", "c"
+_SESSION_MARK, _SESSION, _COHORT, _HEAD, _COSTS = "m", "s", "l", "h", "c"
 
 SENT: Final = "sent"
 OWN: Final = "own"
@@ -65,23 +65,23 @@ class StateLookup:
         place = self._place()
         cohorts, preambles = self._keys(place)
         found = [costs_name(self.scope), *map(_cohort_name, cohorts), *map(_head_name, preambles)]
-        ids = [self.sessions.known(mark) for mark in place.marks]
+        ids = [self.sessions.known(mark) for mark in place.session_marks]
         # A session that began here while its elder was not known shares marks with that one.
         found += [_SESSION + session for session in dict.fromkeys(filter(None, [*ids, place.given_id]))]
         # A mark that is known here needs no one's word for it.
-        found += [_mark_name(mark) for mark, known in zip(place.marks, ids, strict=True) if not known]
+        found += [_session_mark_name(mark) for mark, known in zip(place.session_marks, ids, strict=True) if not known]
         return found
 
     def is_known(self) -> bool:
         """Whether the request's session is here."""
         place, sessions = self._place(), self.sessions
-        return sessions.get(next(filter(None, map(sessions.known, place.marks)), place.given_id)) is not None
+        return sessions.get(next(filter(None, map(sessions.known, place.session_marks)), place.given_id)) is not None
 
     def adopt(self, blobs: Mapping[str, bytes]) -> None:
         """Take over what others know. What cannot be read is passed over."""
         place, sessions = self._place(), self.sessions
-        for mark in place.marks:
-            pointer = blobs.get(_mark_name(mark))
+        for mark in place.session_marks:
+            pointer = blobs.get(_session_mark_name(mark))
             if pointer is not None:
                 sessions.point(mark, pointer.decode("utf-8", "replace"))
         for name, blob in blobs.items():
@@ -109,7 +109,7 @@ class StateLookup:
         """The cohorts, and the kinds of heads, that a request may belong to: its own, and its session's: instructions
         may have changed since that began."""
         cohorts, preambles = {place.cohort_key}, {place.preamble_key}
-        for mark in place.marks:
+        for mark in place.session_marks:
             session = self.sessions.get(self.sessions.known(mark))
             if session is not None:
                 cohorts.add(session.cohort_key)
@@ -141,7 +141,7 @@ def snapshot(session: Session, caches: Caches, sent: Prompt, own: Prompt) -> dic
     prompts = {SENT: sent, OWN: own}
     path = {kind: held_along(caches[kind], prompt) for kind, prompt in prompts.items()}
     opening = {kind: held_along(caches[kind], prompt, opening_only=True) for kind, prompt in prompts.items()}
-    blobs = {_mark_name(mark): session.id.encode() for mark in session.known_by}
+    blobs = {_session_mark_name(mark): session.id.encode() for mark in session.known_by}
     blobs[_SESSION + session.id] = pack_session(session, path)
     blobs[_cohort_name(session.cohort_key)] = pack_cohort(session.cohort, opening)
     blobs[_head_name(session.preamble_key)] = pack_head(session.shared_head)
@@ -159,8 +159,8 @@ def costs_name(scope: bytes) -> str:
     return _COSTS + scope.hex()
 
 
-def _mark_name(mark: Mark) -> str:
-    return _MARK + digest(*mark).hex()
+def _session_mark_name(mark: SessionMark) -> str:
+    return _SESSION_MARK + digest(*mark).hex()
 
 
 def _cohort_name(key: bytes) -> str:
