@@ -42,7 +42,6 @@ _LIBRARIES = (
     "yaml",
 )
 _IGNORED = shutil.ignore_patterns(".*", "node_modules", "dist", "build", "*.sqlite*")
-_LEFT_OUT = frozenset({"test_memory.py"})
 _VERDICT, _OUTPUT = ".verdict.json", ".output.txt"
 _LEAST_LIMIT_S = 30.0
 # A mutant may take so many times the time of its tests without a change.
@@ -65,9 +64,9 @@ class Target:
     tests: Sequence[str]
 
     def files(self, root: Path) -> list[str]:
-        """The files of tests, without those that take longer than all the others together."""
+        """The files of tests."""
         found = (path for place in self.tests for path in (sorted((root / place).rglob("test_*.py")) or [root / place]))
-        return [str(path.relative_to(root)) for path in found if path.name not in _LEFT_OUT]
+        return [str(path.relative_to(root)) for path in found]
 
 
 @dataclass(frozen=True, slots=True)

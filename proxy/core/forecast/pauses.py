@@ -2,7 +2,7 @@
 
 A pause longer than the short life costs what the prefix costs to write again. The longer life prevents that for pauses
 up to its own end, at a dearer write (Anthropic: 2.0 against 1.25 of the input price). Two facts make it cheap where a
-conversation goes on (``cache_models.marker``, from Anthropic's billing formula): the dearer price is paid for what
+conversation goes on (``proxy.core.caches.marker``, from Anthropic's billing formula): the dearer price is paid for what
 stands between the deepest entry that is read and the last 1-hour marker, however long the prefix in front of it is;
 and a read renews every entry on the prefix for the entry's own life. So one 1-hour marker directly behind what is read
 protects all in front of it, and does so until the client changes something there.

@@ -97,8 +97,8 @@ class Routing:
     ``is_partition``: another key is another cache, not only another machine. ``is_needed``: the provider's own page
     asks for a key, or it was measured to raise hits; else sending one changes nothing. ``by_prefix``: one key for all
     conversations that begin alike, so that they find each other's beginning; else one for each conversation.
-    ``servers`` are the providers (``provider_hosts``) whose documents say that it is accepted. ``aliases`` are other
-    members by which a client may say the same, ``reads_hint``: the client's own session header says it, too.
+    ``servers`` are the providers (``proxy.core.providers.hosts``) whose documents say that it is accepted. ``aliases``
+    are other members by which a client may say the same, ``reads_hint``: the client's own session header says it, too.
     """
 
     place: Literal["body", "header"]

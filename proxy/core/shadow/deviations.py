@@ -66,7 +66,8 @@ _SCALE_SHARE = 0.1
 _SCALE_TOKENS = 256
 _SCALE_STEP = 0.2
 _SCALES = (0.5, 2.0)
-# The largest minimum of any page is 6144 (``profiles.models``): what is longer than this and not stored is no minimum.
+# The largest minimum of any page is 6144 (``proxy.core.providers.models``): what is longer than this and not stored is
+# no minimum.
 _NO_MINIMUM_TOKENS = 8192
 _SHORTEST_LIFE_S = 60.0
 _MOMENT_S = 30.0

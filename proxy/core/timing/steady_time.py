@@ -49,7 +49,7 @@ AGREES = Departure()
 
 
 class SteadyTime:
-    """The time, reading by reading. ``is_provisional``: the first answer of a store replaces it at once."""
+    """The time, reading by reading. The first answer of a store replaces it at once, unless it was resumed."""
 
     def __init__(self, wall_s: float, monotonic_s: float) -> None:
         self._is_provisional = True
