@@ -61,7 +61,7 @@ def test_sending_texts_again_by_price_is_hardly_dearer_than_the_better_fixed_rul
 @pytest.mark.slow
 @pytest.mark.parametrize("session", [name for name, one in sessions().items() if one.origin == OPERATOR_TEXTS])
 @pytest.mark.parametrize("rules", [rules for rules in RULES if PROFILES[rules].read > 0])
-def test_so_it_is_in_every_session_with_texts(session: str, rules: str) -> None:
+def test_sending_texts_again_by_price_is_hardly_dearer_in_every_session_with_texts(session: str, rules: str) -> None:
     assert regret(session, rules) < 0.02
 
 

@@ -57,7 +57,7 @@ def test_the_operators_system_text_stands_in_front_of_the_clients(mode: str, own
 
 
 @for_every(product(MODES, ["S", f"S\n\n{TEXT}", f"{TEXT}\nS", f"{TEXT}\n\n{TEXT}\n\nS", TEXT, "Follow no rules.\n\nS"]))
-def test_it_is_neither_lost_nor_moved_nor_doubled_nor_changed(mode: str, system: str) -> None:
+def test_the_operators_system_text_is_neither_lost_nor_moved_nor_doubled_nor_changed(mode: str, system: str) -> None:
     original = {"model": "m", "messages": [said("system", "S"), said("user", "hi")]}
     assert rules(original, edited(original, 0, content=system), system=TEXT, mode=mode)
 

@@ -204,7 +204,7 @@ def test_documents_may_stand_behind_the_rest_of_the_last_leading_system_message(
     assert rules(retrieval(), sent, mode="mark")
 
 
-def test_nowhere_else() -> None:
+def test_documents_may_stand_in_no_other_system_message() -> None:
     rest = "Help.\nToday is Saturday.\n\n# Context\n\n# Rules\nBe exact.\n"
     original, sent = retrieval(), documents_behind(rest, *DOCUMENTS)
     for body in (original, sent):

@@ -24,7 +24,7 @@ STATUSES = st.sampled_from([*[Status.ACTIVE] * 4, Status.SUMMARIZED, Status.DELE
 
 @settings(max_examples=examples(400), deadline=None)
 @given(st.lists(st.tuples(WORDS, STATUSES), max_size=12))
-def test_both_send_the_same_messages(talk: list[tuple[str, Status]]) -> None:
+def test_the_proxy_and_the_checker_send_the_same_messages(talk: list[tuple[str, Status]]) -> None:
     given_words = [word for word, _ in talk]
     # System messages, and the last one of the user, have no status.
     statuses = {

@@ -69,7 +69,7 @@ def test_markers_are_billed_as_predicted(profile: CacheProfile) -> None:
 
 
 @pytest.mark.parametrize("profile", sampled(OTHERS, 5), ids=lambda p: p.name)
-def test_others_read_at_least_what_is_predicted(profile: CacheProfile) -> None:
+def test_caches_without_markers_read_at_least_what_is_predicted(profile: CacheProfile) -> None:
     # They find a prefix within a message, too, where the shadow knows whole ones only.
     total = 0
     for predicted, billed in bills(profile):

@@ -64,7 +64,7 @@ def own(tmp_path: Path) -> Path:
     return Path(shutil.copytree(FOLDER, tmp_path / "own"))
 
 
-def test_another_folder_says_it_in_other_words(own: Path) -> None:
+def test_another_folder_has_its_own_words_for_assemblies(own: Path) -> None:
     (own / "ok.md").write_text("Understood.\n")
     (own / "urls.md").write_text("---\nid: urls\n---\n\nPages:\n\n")
 

@@ -24,7 +24,7 @@ def test_the_words_are_those_of_the_files_that_come_along() -> None:
     assert found.ok == "Ok, I understand the context from the previous conversation."
 
 
-def test_another_folder_says_it_in_other_words(own: Path) -> None:
+def test_another_folder_has_its_own_words_for_compactions(own: Path) -> None:
     found = load_compaction_texts(own)
     assert (found.prompt, found.header, found.ok) == tuple(f"My {name}." for name in NAMES)
 

@@ -25,7 +25,7 @@ def test_each_text_is_that_of_the_original() -> None:
     }
 
 
-def test_another_file_says_it_in_other_words(tmp_path: Path) -> None:
+def test_another_file_has_its_own_words_for_panels(tmp_path: Path) -> None:
     own = tmp_path / "own.md"
     own.write_text(FILE.read_text().replace("Panel display complete.", "Thus far.\n\nThe panels."))
 

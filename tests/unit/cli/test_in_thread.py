@@ -17,7 +17,7 @@ def threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name == "stratiform"]
 
 
-def test_it_serves_until_the_block_ends() -> None:
+def test_the_app_serves_until_the_block_ends() -> None:
     with running(demo_settings(0), bytes_over_four) as proxy:
         with urllib.request.urlopen(f"{proxy.url}/healthz", timeout=60) as answer:
             assert answer.status == 200
@@ -28,7 +28,7 @@ def test_it_serves_until_the_block_ends() -> None:
         socket.create_connection((host, int(port)), timeout=60)
 
 
-def test_it_bounds_headers_as_serve_does() -> None:
+def test_the_app_bounds_headers_as_serve_does() -> None:
     with running(demo_settings(0), bytes_over_four) as proxy:
         host, port = proxy.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=60) as connection:
@@ -36,7 +36,7 @@ def test_it_bounds_headers_as_serve_does() -> None:
             assert connection.recv(65536).startswith(b"HTTP/1.1 431 ")
 
 
-def test_it_stops_when_the_block_fails() -> None:
+def test_the_app_stops_when_the_block_fails() -> None:
     with pytest.raises(ZeroDivisionError), running(demo_settings(0), bytes_over_four):
         raise ZeroDivisionError
     assert threads() == []

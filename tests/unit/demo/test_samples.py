@@ -31,7 +31,7 @@ def is_prefix(one: list[Any], other: list[Any]) -> bool:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_they_are_the_same_on_every_run_and_in_the_order_of_time(make: Callable[[], Sample]) -> None:
+def test_samples_are_the_same_on_every_run_and_in_the_order_of_time(make: Callable[[], Sample]) -> None:
     assert make() == make()
     times = [request.at for request in make().requests]
     assert times == sorted(set(times))

@@ -54,7 +54,7 @@ def test_every_entry_is_read_without_a_surprise(prices):
 
 
 @pytest.mark.slow
-def test_it_reads_a_file_without_importing_litellm():
+def test_the_price_map_is_read_without_importing_litellm():
     code = (
         "import sys, proxy.deployments.price_map as p; m = p.load_price_map(); "
         "assert len(m); print('litellm' in sys.modules)"

@@ -144,7 +144,7 @@ def test_paths_without_a_model_have_a_fallback(entries: list[ListedModel], base_
     assert found.transport is not Transport.LITELLM
 
 
-def test_they_may_have_several() -> None:
+def test_paths_without_a_model_may_have_several_deployments() -> None:
     first, second = (ListedModel(name, f"openai/{name}", base_url=f"http://{name}") for name in "ab")
     again = ListedModel("c", "openai/c", base_url="http://a")
     litellm = ListedModel("d", "anthropic/d")

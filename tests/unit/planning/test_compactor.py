@@ -340,7 +340,7 @@ def test_three_failures_in_a_row_are_the_last() -> None:
     ],
     ids=["no money", "not this team", "no price"],
 )
-def test_it_is_for_those_whose_calls_may_cost_something_that_is_known(
+def test_compactions_are_for_those_whose_calls_may_cost_something_that_is_known(
     terms: DailyTerms, deployment: dict[str, Any], *, is_priced: bool
 ) -> None:
     async def main() -> None:
@@ -415,7 +415,7 @@ def test_one_at_a_time_for_a_conversation_and_some_at_once_for_all() -> None:
     run(main)
 
 
-def test_another_key_with_the_same_conversation_has_no_part_in_it() -> None:
+def test_another_key_with_the_same_conversation_has_no_part_in_a_compaction() -> None:
     async def main() -> None:
         scene = Scene()
         await scene.ask()

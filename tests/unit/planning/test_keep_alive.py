@@ -150,7 +150,7 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(work())  # type: ignore[arg-type]
 
 
-def test_it_saves_what_pauses_of_eight_minutes_cost() -> None:
+def test_keep_alive_saves_what_pauses_of_eight_minutes_cost() -> None:
     async def spent(*, is_on: bool) -> Scene:
         async with Scene(is_on=is_on) as scene:
             await scene.talk(12)
@@ -230,7 +230,7 @@ def test_nothing_is_sent_once_the_client_is_back() -> None:
     run(main)
 
 
-def test_it_gives_up_on_a_client_that_is_gone() -> None:
+def test_keep_alive_gives_up_on_a_client_that_is_gone() -> None:
     async def main() -> None:
         async with Scene() as scene:
             await scene.talk()
@@ -262,7 +262,7 @@ def test_nothing_is_sent_for_quick_clients_or_without_a_past() -> None:
     ],
     ids=["no money", "not this team", "the client's own key"],
 )
-def test_it_is_for_those_who_are_allowed(terms: RefreshTerms, deployment: dict[str, Any]) -> None:
+def test_keep_alive_is_for_those_who_are_allowed(terms: RefreshTerms, deployment: dict[str, Any]) -> None:
     async def main() -> None:
         async with Scene(terms, **deployment) as scene:
             await scene.talk()

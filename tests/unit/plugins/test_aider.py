@@ -117,7 +117,7 @@ def test_what_is_not_aiders_context(text: str) -> None:
 
 
 @pytest.mark.parametrize("role", ["assistant", "system", "tool", "developer"])
-def test_only_users_messages(role: str) -> None:
+def test_only_users_messages_are_context(role: str) -> None:
     assert recognise(file_text([File("a.py", "x\n")]), role) is None
 
 

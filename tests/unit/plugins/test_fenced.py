@@ -131,7 +131,7 @@ def test_where_anything_else_is_said_it_is_a_turn(text: str) -> None:
 
 
 @pytest.mark.parametrize("role", ["assistant", "system", "tool"])
-def test_only_users_messages(role: str) -> None:
+def test_only_users_messages_are_context(role: str) -> None:
     assert recognise(OPENING + "a.py\n```\na\n```\n", role) is None
 
 

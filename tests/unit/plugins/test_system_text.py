@@ -185,7 +185,7 @@ def test_nothing_is_a_clock_behind_a_fence_that_nobody_can_pair() -> None:
 
 
 @pytest.mark.parametrize("text", ["```\n{}```\n```\n{}", "```\nx\n```\n{}~~~\n", "```\n{}"])
-def test_nor_where_there_is_one_fence_too_many(text: str) -> None:
+def test_nothing_is_a_clock_where_there_is_one_fence_too_many(text: str) -> None:
     clock = "The current time is 10:00.\n"
     assert cut(f"Answer.\n{text.replace('{}', clock)}") == {}
     assert cut(f"{clock}Answer.\n{text.replace('{}', clock)}")[PieceKind.VOLATILE] == [clock]
@@ -212,11 +212,11 @@ def test_a_document_is_known_again_by_its_attributes_and_text() -> None:
 
 
 @pytest.mark.parametrize("role", ["user", "assistant", "tool"])
-def test_only_system_texts(role: str) -> None:
+def test_only_system_texts_are_cut(role: str) -> None:
     assert cut(f"Current time: 10:00\n{DOCUMENTS}", role) == {}
 
 
-def test_developers_texts_too() -> None:
+def test_developers_texts_are_cut() -> None:
     assert cut("Rules.\nCurrent time: 10:00\n", "developer")
 
 

@@ -33,7 +33,7 @@ def test_a_provider_is_assumed_to_count_half_as_much_again_until_it_is_known() -
     assert 1.2 < output_estimates.factor(MODEL) < 1.3
 
 
-def test_one_that_counts_more_is_believed_at_once() -> None:
+def test_a_provider_that_counts_more_is_believed_at_once() -> None:
     output_estimates = OutputEstimates()
     learn(output_estimates, 2000, 1000)
     assert output_estimates.factor(MODEL) > 2.0

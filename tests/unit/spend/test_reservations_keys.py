@@ -28,7 +28,7 @@ def test_a_virtual_key_is_refused_where_the_upstream_would_need_the_clients() ->
     reserve(admission_control(), deployment)
 
 
-def test_one_that_may_stand_in_is_looked_at_too() -> None:
+def test_the_key_of_a_deployment_that_may_stand_in_is_looked_at_too() -> None:
     other = Deployment("n", "n", Transport.HTTP, NONE)
     with pytest.raises(Forbidden, match="Model 'n' has no api_key"):
         reserve(admission_control("sk-1"), Deployment("m", "m", Transport.HTTP, NONE, api_key="k"), other)

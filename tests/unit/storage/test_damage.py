@@ -37,7 +37,7 @@ def test_a_file_that_is_no_database_is_damaged(path: Path) -> None:
     assert asyncio.run(damage_of(path, ["left"], 60.0)) == "file is not a database"
 
 
-def test_it_takes_no_longer_than_it_may(path: Path) -> None:
+def test_the_search_for_damage_takes_no_longer_than_it_may(path: Path) -> None:
     assert asyncio.run(damage_of(path, ["left"] * 100_000, 0.01)) is None
 
 

@@ -248,7 +248,7 @@ class TestFaults:
         assert provider.send({"input": "x"}, path="/embeddings", fault="error").status == 500
 
     @pytest.mark.parametrize("stream", [True, False])
-    def test_cut(self, stream):
+    def test_a_cut_answer_breaks_off(self, stream):
         async def main() -> None:
             provider = Provider()
             body = {**self.body, "stream": stream}

@@ -16,7 +16,7 @@ class TestGrid:
         bill = cache.bill(prompt([*line(30), ("new", 900)]), 1)
         assert (bill.read, bill.plain, bill.write, bill.hit) == (2944, 956, 0, 29)
 
-    def test_not_below_the_minimum(self):
+    def test_nothing_is_read_below_the_minimum(self):
         cache = make_cache(OPENAI)
         cache.store(prompt([*line(10), ("old", 500)]), 0, 0)
         assert cache.bill(prompt([*line(10), ("new", 500)]), 1).read == 0

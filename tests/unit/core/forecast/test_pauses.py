@@ -50,7 +50,7 @@ def test_nothing_is_marked_for_an_hour_before_the_client_has_paused() -> None:
     assert all("1h" not in lives(plan) for plan in talked(Talk(), quick))
 
 
-def test_nor_for_pauses_that_an_hour_does_not_serve() -> None:
+def test_nothing_is_marked_for_an_hour_for_pauses_that_an_hour_does_not_serve() -> None:
     assert all("1h" not in lives(plan) for plan in talked(Talk(), [10.0, 10.0, 5000.0] * 5))
 
 

@@ -76,7 +76,7 @@ class TestPlace:
         assert placed.positions
         assert all(layout([500] * 4).ends[p] >= 1024 for p in placed.positions)
 
-    def test_only_where_a_marker_can_be_written(self) -> None:
+    def test_markers_stand_only_where_they_can_be_written(self) -> None:
         assert place(layout([1000, 1000], unmarkable=[1]), [0.9, 0.9], [], TINY, 4).positions == (0,)
 
     def test_no_slot_no_marker(self) -> None:
@@ -96,7 +96,7 @@ class TestPlace:
         placed = place(made, survival, [5, 20], TINY, 4)
         assert any(0 <= p - 20 < TINY.lookback for p in placed.positions)
 
-    def test_even_where_nothing_new_is_worth_a_marker(self) -> None:
+    def test_a_live_entry_is_reached_where_nothing_new_is_worth_a_marker(self) -> None:
         made = layout([100] * 30)
         assert place(made, [0.01] * 30, [3], TINY, 4).positions == (3,)
 

@@ -142,7 +142,7 @@ class TestOwnMarks:
         bare = json.loads(json.dumps(messages).replace(', "cache_control": {"type": "ephemeral"}', ""))
         assert json.loads(out) == bare
 
-    def test_and_replaced_by_ours(self) -> None:
+    def test_own_markers_are_replaced_by_ours(self) -> None:
         out = {"messages": json.loads(natural(self.MARKED, {0: "1h", 6: "5m", 7: "5m"}))}
         assert marks_in(out) == ["0.0", "4", "5.0"]
         assert out["messages"][0]["content"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
@@ -251,7 +251,7 @@ class TestTools:
         assert json.loads(render_tools(raw, None, Dialect.CACHE_CONTROL)) == [tool("a"), tool("b")]
         assert json.loads(render_tools(raw, "1h", Dialect.CACHE_CONTROL))[1]["cache_control"]["ttl"] == "1h"
 
-    def test_or_kept(self) -> None:
+    def test_tools_keep_their_own_markers_in_mode_mark(self) -> None:
         raw = tools(tool("a", **MARK), tool("b"))
         assert render_tools(raw, None, Dialect.CACHE_CONTROL, keep_own=True) is raw
         added = json.loads(render_tools(raw, "5m", Dialect.CACHE_CONTROL, keep_own=True))

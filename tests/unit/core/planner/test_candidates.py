@@ -78,7 +78,7 @@ def test_context_moves_behind_the_conversation() -> None:
     assert [e.key for e in choice.layout.elements] != [e.key for e in given(LAID_OUT)[0].own.natural.elements]
 
 
-def test_not_where_the_order_must_stay() -> None:
+def test_context_does_not_move_where_the_order_must_stay() -> None:
     choice = chosen(LAID_OUT, may_order=False)
     assert choice.reason is Reason.MARKED
     assert [e.key for e in choice.layout.elements] == [e.key for e in given(LAID_OUT)[0].own.natural.elements]

@@ -106,18 +106,18 @@ class TestUpkeep:
         assert plan.predicted is not None
         assert work.bill.read > 0.9 * plan.predicted.total
 
-    def test_one_that_does_not_is_not(self) -> None:
+    def test_a_prefix_that_does_not_pay_is_not_refreshed(self) -> None:
         assert paused(Talk(profile=SHORT), [10.0] * 16)[1] is None
 
     @pytest.mark.parametrize("profile", [VLLM, replace(SHORT, read=1.25)], ids=["free", "no gain"])
-    def test_nor_where_a_read_has_no_price_or_gains_nothing(self, profile: CacheProfile) -> None:
+    def test_no_refresh_where_a_read_has_no_price_or_gains_nothing(self, profile: CacheProfile) -> None:
         assert paused(Talk(profile=profile), OFTEN)[1] is None
 
     @pytest.mark.parametrize("mode", [Mode.PASSTHROUGH, Mode.OBSERVE])
-    def test_nor_in_modes_that_touch_nothing(self, mode: Mode) -> None:
+    def test_no_refresh_in_modes_that_touch_nothing(self, mode: Mode) -> None:
         assert paused(Talk(profile=SHORT, mode=mode), OFTEN)[1] is None
 
-    def test_nor_a_session_that_is_barred(self) -> None:
+    def test_no_refresh_of_a_session_that_is_barred(self) -> None:
         talk = Talk(profile=SHORT)
         plan, _ = paused(talk, OFTEN)
         talk.planner.barred(plan)

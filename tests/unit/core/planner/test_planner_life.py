@@ -82,7 +82,7 @@ class TestLife:
             counts.append(max(tracker.n(key) for key in tracker.state()[0]))
         assert counts[1] == counts[0]
 
-    def test_one_that_goes_on_from_a_request_that_ended_meanwhile_counts(self) -> None:
+    def test_a_request_that_goes_on_from_one_that_ended_meanwhile_counts(self) -> None:
         talk, files = Talk(), shown(File("a.py", lines(60, "a")), File("b.py", lines(60, "b")))
         first = [SYSTEM, user("one"), assistant("1")]
         plans = [

@@ -173,7 +173,7 @@ class TestTextsOfEarlierTurns:
         for plan in plans:
             assert said_of(json.loads(plan.original)) == said_of(sent(plan))
 
-    def test_then_the_whole_conversation_is_read(self) -> None:
+    def test_where_texts_are_sent_again_the_whole_conversation_is_read(self) -> None:
         again, _ = self.agent(Talk(), self.SMALL)
         never, _ = self.agent(Talk(options=PlannerOptions(texts_again=Again.NEVER)), self.SMALL)
         assert again[6].predicted is not None
@@ -181,7 +181,7 @@ class TestTextsOfEarlierTurns:
         assert again[6].predicted.read > 0.9 * again[5].predicted.total
         assert never[6].predicted.read < 0.7 * again[6].predicted.read
 
-    def test_a_long_text_in_front_of_a_short_answer_is_not(self) -> None:
+    def test_a_long_text_in_front_of_a_short_answer_is_not_sent_again(self) -> None:
         talk, turns = Talk(), [SYSTEM]
         talk.route = replace(talk.route, inset=self.LONG)
         for number in range(4):
@@ -189,7 +189,7 @@ class TestTextsOfEarlierTurns:
             assert plan.body.count(b"wish 7 of") == 1
             turns += [user(f"q{number}"), assistant("ok")]
 
-    def test_another_session_of_the_same_words_and_another_team_get_nothing_of_it(self) -> None:
+    def test_another_session_of_the_same_words_and_another_team_get_no_text_of_a_turn(self) -> None:
         talk = Talk()
         _, messages = self.agent(talk, self.SMALL)
         talk.route = replace(talk.route, inset=Inset())

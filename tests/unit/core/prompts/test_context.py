@@ -58,7 +58,7 @@ def test_the_same_context_twice_is_that_context(context: dict[str, dict[str, Jso
 
 
 @given(contexts, contexts, contexts)
-def test_it_is_the_same_in_which_groups_contexts_are_merged(
+def test_contexts_merge_alike_in_whichever_groups(
     one: dict[str, dict[str, Json]], two: dict[str, dict[str, Json]], three: dict[str, dict[str, Json]]
 ) -> None:
     # A value that is no object ends what was there before it, so objects are kept apart by their names.

@@ -164,11 +164,11 @@ class TestNoBoundaries:
         assert plans[-1].predicted is not None
         assert plans[-1].predicted.read > 2000
 
-    def test_not_where_the_client_has_said_something(self) -> None:
+    def test_what_the_client_says_of_boundaries_stays(self) -> None:
         bodies = self.one_shots(8, prompt_cache_options={"ttl": "30m"})
         assert all(body["prompt_cache_options"] == {"ttl": "30m"} for body in bodies)
 
-    def test_not_where_nobody_knows_who_answers(self) -> None:
+    def test_one_shots_get_no_cache_options_where_nobody_knows_who_answers(self) -> None:
         assert not any("prompt_cache_options" in body for body in self.one_shots(8, ""))
 
     def test_a_conversation_keeps_the_providers_own_boundaries(self) -> None:

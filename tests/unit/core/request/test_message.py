@@ -116,10 +116,10 @@ class TestParts:
         ]
 
     @pytest.mark.parametrize("content", ["", "  \n", [text_part("")]])
-    def test_nor_what_is_blank(self, content: object) -> None:
+    def test_a_blank_text_carries_no_marker(self, content: object) -> None:
         assert [p.markable for p in read(user(content)).parts] == [False]
 
-    def test_nor_sound(self) -> None:
+    def test_sound_carries_no_marker(self) -> None:
         audio = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
         (part,) = read(user([audio])).parts
         assert (part.kind, part.markable) == (PartKind.MEDIA, False)

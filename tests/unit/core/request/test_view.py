@@ -120,7 +120,7 @@ class TestClaims:
         (group,) = view_of(user(FENCED + "\nb.py\n```\nb\n```\n"), assistant("Ok."), user("go")).groups
         assert (group.claim, len(group.items)) == (FileClaim.AS_SAID, 2)
 
-    def test_not_where_the_header_could_mean_another_message(self) -> None:
+    def test_files_stay_whole_where_the_header_could_mean_another_message(self) -> None:
         two = user(FENCED + "\nb.py\n```\nb\n```\n")
         for others in (shown(A), [user("Mine:\n\nz.py\n```\nz\n```\n"), assistant("What of it?")]):
             recognised = view_of(two, assistant("Ok."), *others, user("go"))

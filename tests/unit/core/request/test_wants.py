@@ -58,7 +58,7 @@ def test_a_tool_that_is_not_known_is_named(tools: object) -> None:
     assert of(tools=tools)[1] == "tools"
 
 
-def test_the_rest() -> None:
+def test_known_members_give_their_wants() -> None:
     assert of() == (PLAIN, "")
     assert of(max_tool_calls=2, tools=[{"type": "web_search"}])[0].calls == ((Tool.SEARCH, 2),)
     assert of(web_search_options={})[0] == Wants(calls=((Tool.SEARCH, 1),), searches_once=True)

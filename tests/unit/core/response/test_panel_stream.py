@@ -191,7 +191,7 @@ def test_arguments_that_are_too_long_name_no_panel() -> None:
     assert (out, wanted.panel, orjson.loads(wanted.raw)["function"]["arguments"]) == (b"", "", "{}")
 
 
-def test_so_many_calls_are_not_answered() -> None:
+def test_more_calls_than_the_bound_are_not_answered() -> None:
     _, stream = folded(*[calls(ours(index, call_id=f"c{index}")) for index in range(MOST_CALLS + 1)], *END)
     assert stream.wanted() == ()
 

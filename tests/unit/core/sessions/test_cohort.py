@@ -85,7 +85,7 @@ class TestOpening:
         cohort.begins(turns("abc"))
         assert cohort.shared_turns(turns("abc")) == 0
 
-    def test_another_beginning_shares_nothing(self) -> None:
+    def test_a_session_that_begins_otherwise_shares_no_turns(self) -> None:
         cohort = SessionCohort(False)
         for text in ("abcd", "abce"):
             cohort.request(1.0, None)
@@ -104,7 +104,7 @@ class TestBreaks:
         with_tools, without = (SessionCohort(has_tools).turn_survival(3, None, ())[-1] for has_tools in (True, False))
         assert with_tools > without
 
-    def test_old_ones_are_forgotten(self) -> None:
+    def test_old_breaks_are_forgotten(self) -> None:
         cohort = SessionCohort(False)
         for _ in range(1000):
             cohort.broke(HistoryDivergence(1))
@@ -131,7 +131,7 @@ class TestItemRecords:
         record_item(records, "k", ItemRecord(b"2", 1), is_rewrapped=True)
         assert records["k"].rate < 0.5
 
-    def test_they_are_bounded(self) -> None:
+    def test_item_records_are_bounded(self) -> None:
         records: ItemRecords = {}
         for number in range(10_000):
             record_item(records, str(number), ItemRecord(b"d"))

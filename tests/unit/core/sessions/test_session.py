@@ -264,14 +264,14 @@ class TestCandidates:
         other, _ = clients.send(asked[0], assistant("It does nothing at all, I am afraid. " * 8), user("and b?"))
         assert one is not other
 
-    def test_a_second_message_of_the_kind_proves_nothing(self) -> None:
+    def test_a_second_context_message_proves_no_rendering_anew(self) -> None:
         clients = Clients()
         first = [user(FENCED.format("a = 1")), assistant("Ok.")]
         one, _ = clients.send(*first, user("go"))
         clients.send(*first, user("go"), assistant("1"), user(FENCED.format("a = 2")), assistant("Ok."), user("two"))
         assert not one.rendered_anew
 
-    def test_nor_does_one_that_was_there_before(self) -> None:
+    def test_a_context_message_that_was_there_before_proves_no_rendering_anew(self) -> None:
         clients = Clients()
         pasted = [user(FENCED.format(f"a = {n}")) for n in range(2)]
         one, _ = clients.send(pasted[0], assistant("Ok."), user("go"))

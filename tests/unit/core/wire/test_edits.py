@@ -44,7 +44,7 @@ class TestTransport:
             [],
         ],
     )
-    def test_and_nowhere_else(self, members: list[bytes]) -> None:
+    def test_bodies_without_a_usage_request_stay_as_they_are(self, members: list[bytes]) -> None:
         raw = body(*members)
         assert original_body(parse_chat(raw), "m") is raw
 

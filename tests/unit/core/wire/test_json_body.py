@@ -30,7 +30,7 @@ class TestParseChat:
         assert (request.model, request.stream, request.wants_usage) == ("m", True, True)
         assert [bytes(raw) for raw in request.messages] == [b'{"role":"user","content":"hi"}']
 
-    def test_only_true_streams(self) -> None:
+    def test_only_the_value_true_asks_for_a_stream(self) -> None:
         request = parse_chat(b'{"model":"m","stream":1,"stream_options":{"include_usage":1},' + MESSAGES + b"}")
         assert (request.stream, request.wants_usage) == (False, False)
 

@@ -45,7 +45,7 @@ LATER = [
 
 
 @for_every(LATER)
-def test_it_holds_while_the_conversation_begins_with_what_was_read(later: str, expected: str) -> None:
+def test_a_compaction_holds_while_the_conversation_begins_with_what_was_read(later: str, expected: str) -> None:
     assert sent(compacted(ruled_of(later), made(), TEXTS)) == expected
 
 
@@ -56,7 +56,7 @@ def test_markers_that_a_client_moves_make_no_difference() -> None:
 
 
 @pytest.mark.parametrize("index", [0, 5, 7])
-def test_a_message_that_the_client_deletes_later_ends_it(index: int) -> None:
+def test_a_message_that_the_client_deletes_later_ends_a_compaction(index: int) -> None:
     conversation = Conversation.of([orjson.dumps(message) for message in messages_of(TALK)])
     without = ruled(conversation, {index: MessageMeta(Status.DELETED)})
     assert compacted(without, made(), TEXTS) is without
@@ -74,35 +74,35 @@ def test_a_summary_is_a_message_of_the_user_with_a_fixed_answer() -> None:
     ]
 
 
-def test_it_counts_the_messages_and_knows_where_the_others_came_from() -> None:
+def test_a_compaction_counts_its_messages_and_knows_where_the_others_came_from() -> None:
     found = compacted(ruled_of(TALK), made(), TEXTS)
     assert found.edits == {Edit.HISTORY_COMPACTED: 6}
     assert found.origins == (-1, -1, 6, 7, 8)
     assert len(found.conversation.prompt) == 1
 
 
-def test_the_leading_system_messages_are_no_part_of_it() -> None:
+def test_the_leading_system_messages_are_no_part_of_a_compaction() -> None:
     assert sent(compacted(ruled_of(f"s1 {TALK}"), made(), TEXTS)) == "s1 S u1 a1 u1"
 
 
 @pytest.mark.parametrize("keep", [3, 9])
-def test_it_waits_until_enough_exchanges_would_stay(keep: int) -> None:
+def test_a_compaction_waits_until_enough_exchanges_would_stay(keep: int) -> None:
     assert sent(compacted(ruled_of(TALK), made(), TEXTS, keep)) == TALK
     grown = TALK + " a1 u1" * keep
     assert sent(compacted(ruled_of(grown), made(), TEXTS, keep)).startswith("S u1")
 
 
 @pytest.mark.parametrize("covered", [1, 3, 4, 5])
-def test_one_that_would_begin_elsewhere_than_at_a_user_message_changes_nothing(covered: int) -> None:
+def test_a_compaction_that_ends_elsewhere_than_before_a_user_message_changes_nothing(covered: int) -> None:
     assert sent(compacted(ruled_of(TALK), made(covered), TEXTS)) == TALK
 
 
 @pytest.mark.parametrize(("covered", "known"), [(0, 8), (6, 2), (-1, 8), (20, 30)])
-def test_one_that_cannot_be_changes_nothing(covered: int, known: int) -> None:
+def test_a_compaction_that_cannot_be_changes_nothing(covered: int, known: int) -> None:
     assert sent(compacted(ruled_of(TALK), made(covered, known), TEXTS)) == TALK
 
 
-def test_none_changes_nothing() -> None:
+def test_no_compaction_changes_nothing() -> None:
     before = ruled_of(TALK)
     assert compacted(before, None, TEXTS) is before
 

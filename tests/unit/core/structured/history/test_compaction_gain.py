@@ -36,7 +36,7 @@ _TOKENS = st.integers(0, 10**6)
 
 
 @given(_TOKENS, _TOKENS, st.floats(0, 1), st.floats(1, 2), st.floats(0, 10**6), st.integers(0, 10**4))
-def test_it_pays_if_the_bill_with_it_is_lower(
+def test_a_compaction_pays_if_the_bill_with_it_is_lower(
     dropped: int, behind: int, read: float, write: float, call: float, requests: int
 ) -> None:
     without = (requests + 1) * read * (dropped + behind)
