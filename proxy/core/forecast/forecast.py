@@ -14,14 +14,13 @@ from proxy.core.recognition.pieces import ContextPiece, PieceKind
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import Part
 from proxy.core.request.view import RecognisedRequest
+from proxy.core.sessions.cohort import GOES_ON
 from proxy.core.sessions.observation import RequestObservation
 from proxy.core.sessions.preamble_changes import changed_places
 from proxy.core.sessions.session import Session
 from proxy.core.stability.change_rates import CLOCK_CHANGE, STATIC_CHANGE
 from proxy.core.stability.file_words import FileWords
 
-# P(a session goes on that has done so).
-_GOES_ON = 0.95
 # A client that clears tool results keeps the latest few.
 _MAX_RESULTS = 20
 # A text and its acknowledgement: a file that is one position.
@@ -149,7 +148,7 @@ def forecast(
     cohort, turns = session.cohort, recognised.own_turns()
     is_stored = profile.stores_prefixes
     pieces = piece_forecast(session, observation, recognised, material, file_words, is_stored=is_stored)
-    continues = _GOES_ON if session.requests else cohort.continues()
+    continues = GOES_ON if session.requests else cohort.continues()
     return Forecast(
         body=continues * cohort.returns_within(profile.life_s, observation.gap),
         opened=cohort.shares_within(profile.life_s),

@@ -31,9 +31,10 @@ _MAX_KEY_CHARS = 512
 # A client that declares tools works in a loop: its conversation goes on more often than not.
 _PRIOR_APPEND_TOOLS = 0.9
 _PRIOR_APPEND_PLAIN = 0.6
-# P(a session goes on), without tools: of a kind of which none was seen, and of one that was seen to.
+# P(a session goes on), without tools, of a kind of which none was seen.
 _FIRST_GOES_ON = 0.75
-_GOES_ON = 0.95
+GOES_ON = 0.95
+"""The probability that a session goes on which has done so, or whose kind was seen to."""
 
 
 T = TypeVar("T")
@@ -146,7 +147,7 @@ class SessionCohort(Struct, array_like=True):
         first request costs more than a wasted write. With tools it works in a loop.
         """
         if self.has_tools or self.continued:
-            return _GOES_ON
+            return GOES_ON
         return _FIRST_GOES_ON / max(1, self.started)
 
     @property

@@ -15,9 +15,11 @@ from proxy.core.shadow.shared_costs import Costs
 
 _REGRET_SHARE = 0.005
 # How much of one request a policy may lose to learning, and how many times more where the client is sure to come back
-# in time (nothing more up to P = 0.6). Classic orders by age alone and wins back less.
+# in time. Classic orders by age alone and wins back less.
 _REGRET_REQUESTS = MappingProxyType({"economic": 0.3, "classic": 0.27})
 _RETURN_BONUS = MappingProxyType({"economic": 4.8, "classic": 0.0})
+# Up to this P(the client comes back in time) there is nothing more; from here to 1 it grows evenly.
+_BONUS_FROM = 0.6
 
 
 @dataclass(slots=True)
@@ -45,10 +47,8 @@ class ShadowCaches:
     def regret_budget(self, own_now: float, policy: str, returns: float) -> float:
         """How much more than the client's own the next request may cost: realised regret is bounded by a share of the
         cost and a part of one request, which is what learning a new session costs."""
-        bound = (
-            _REGRET_SHARE * (self.own_cost + self.others.own)
-            + _REGRET_REQUESTS[policy] * (1 + _RETURN_BONUS[policy] * max(0.0, returns - 0.6) / 0.4) * own_now
-        )
+        bonus = _RETURN_BONUS[policy] * max(0.0, returns - _BONUS_FROM) / (1 - _BONUS_FROM)
+        bound = _REGRET_SHARE * (self.own_cost + self.others.own) + _REGRET_REQUESTS[policy] * (1 + bonus) * own_now
         return bound - (self.sent_cost + self.others.sent - self.own_cost - self.others.own)
 
     @classmethod

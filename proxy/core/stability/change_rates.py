@@ -50,6 +50,9 @@ _BREAK_DECAY = 0.93
 _OTHER_KIND = 0.15
 # Among so many of the newest breaks a clearing is looked for.
 _CLEARING_BREAKS = 2
+# Of the requests that do not append, this share, divided by a message's distance from the end, breaks at the message or
+# in front of it.
+_BREAKS_DEEPER = 0.35
 # P(a client that has just cleared tool results keeps all of them next time), before anything was seen.
 _PRIOR_CLEARING = 0.2
 
@@ -148,7 +151,7 @@ def turn_survival(
     for distance in range(1, turns + 1):
         # The message at this distance from the end (1: the last) survives when the break is nearer to the end.
         kept += counts[distance - 1]
-        prior = prior_append if distance == 1 else prior_append + (1 - prior_append) * (1 - 0.35 / distance)
+        prior = prior_append if distance == 1 else prior_append + (1 - prior_append) * (1 - _BREAKS_DEEPER / distance)
         if distance <= cleared:
             prior = min(prior, _PRIOR_CLEARING)
         result[turns - distance] = (kept + prior) / total
