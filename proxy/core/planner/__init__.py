@@ -2,6 +2,6 @@
 
 A parsed body, the route and the state of the session come in; a plan goes out: the bytes to send, the reason for them,
 and what the shadow cache is told when the exchange ends. The candidates are priced on the shadow cache, and the
-client's own request is always one of them. This package never reads a clock, never calls a provider, and never returns
+client's own layout is always one of them. This package never reads a clock, never calls a provider, and never returns
 a plan that loses, repeats or re-orders what the fidelity rules fix.
 """

@@ -3,7 +3,8 @@
 What comes in is the section ``stratiform`` of a chat request, together with the request's messages. What goes out is a
 list of messages, in tiers or flat, and a breakdown of the same blocks. The package never fetches anything, never keeps
 a text longer than its bound allows, and never plans: the messages that it assembles go through the planner as those of
-any other client do. ``README.md`` explains the rules and what they were measured by.
+any other client do, and it only observes those in tiers or flat. ``README.md`` explains the rules and what they were
+measured by.
 
 The packages work in this order. ``form`` reads the section. ``session`` has the texts that stand for its digests, and
 what earlier requests of the conversation have left; it makes the ``context`` of both. ``messages`` parts the request's
