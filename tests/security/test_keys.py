@@ -286,7 +286,7 @@ def tells(body: bytes) -> bool:
     text = body.decode("utf-8", "replace").lower()
     text = re.sub(r"\\u([0-9a-f]{4})", lambda match: chr(int(match[1], 16)), text)
     text = re.sub(r"&#(\d+);", lambda match: chr(int(match[1])), unquote(text))
-    # The random ids of exchanges hold the last four characters by chance.
+    # The random id of an exchange may hold the last four characters by chance.
     text = re.sub(r"\bsx-[0-9a-f]{16}\b", "", text)
     return any(part.lower() in text for part in (THEIRS, THEIRS[:12], THEIRS[-4:]))
 
