@@ -1,0 +1,140 @@
+"""Sessions of which no byte ever changes, drawn at random: all mixtures of roles, lengths, sizes and pauses."""
+
+import json
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+Message = dict[str, Any]
+
+_WORDS = (
+    "order invoice parcel customer stock refund carrier label return audit ledger price tax season supplier crate"
+    " route driver depot scanner query index migration rollback latency cache token prefix adapter worker socket"
+).split()
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One request at a time in seconds."""
+
+    at: float
+    body: bytes
+
+
+def append_only(seed: int) -> list[Sent]:
+    """The requests of one account: a conversation that only grows, and perhaps side calls between its requests."""
+    chance = Random(seed)
+    talk = _Conversation(chance)
+    sent: list[Sent] = []
+    at = 1_800_000_000.0
+    rhythm = chance.choice(_RHYTHMS)
+    has_side_calls = chance.random() < 0.25
+    for _ in range(round(3 * (80 / 3) ** chance.random())):
+        talk.grow()
+        sent.append(Sent(at, talk.body()))
+        talk.answer()
+        at += _pause(chance, rhythm)
+        if has_side_calls and chance.random() < 0.2:
+            sent.append(Sent(at, talk.side_call()))
+            at += chance.uniform(1, 10)
+    return sent
+
+
+# How often a pause is a long one, and from how many seconds to how many it then lasts.
+_RHYTHMS = ((0.0, 0, 0), (0.0, 0, 0), (0.1, 310, 3000), (0.3, 310, 3000), (0.15, 200, 400), (0.1, 3700, 40_000))
+
+
+def _pause(chance: Random, rhythm: tuple[float, float, float]) -> float:
+    share, least, most = rhythm
+    return chance.uniform(least, most) if chance.random() < share else chance.uniform(3, 90)
+
+
+class _Conversation:
+    """A client that appends. ``weights`` say how often it goes on in each way."""
+
+    def __init__(self, chance: Random) -> None:
+        self.chance = chance
+        self.turn = round(8 * 250 ** chance.random())
+        self.large = chance.random() < 0.3
+        roles = chance.choice((("system",), ("developer",), ("system", "system"), ()))
+        size = round(20 * 400 ** chance.random())
+        self.messages: list[Message] = [{"role": role, "content": self.text(size)} for role in roles]
+        self.tools = [self._tool(n) for n in range(chance.choice((0, 0, 3, 12)))]
+        self.ways = _chosen(chance, len(self.tools) > 0)
+        self.as_parts = chance.random() < 0.3
+        self.calls = 0
+        self.is_answered = False
+
+    def text(self, words: int) -> str:
+        return " ".join(self.chance.choices(_WORDS, k=max(1, words))) + f" {self.chance.randrange(10**9)}"
+
+    def words(self) -> int:
+        words = self.chance.expovariate(1 / self.turn)
+        return round(words * 20 if self.large and self.chance.random() < 0.15 else words)
+
+    def grow(self) -> None:
+        """What stands behind the newest answer in the next request."""
+        way = self.chance.choices(list(self.ways), list(self.ways.values()))[0] if self.is_answered else "user"
+        if way == "calls" and self.tools:
+            self._results()
+        elif way == "several":
+            for _ in range(self.chance.randint(2, 5)):
+                self._say(self.chance.choice(("user", "system", "assistant")))
+            self._say("user")
+        else:
+            self._say({"notice": "system", "developer": "developer"}.get(way, "user"))
+
+    def answer(self) -> None:
+        """The answer, as the client keeps it."""
+        self._say("assistant")
+        self.is_answered = True
+
+    def body(self) -> bytes:
+        """The request."""
+        tools = {"tools": self.tools} if self.tools else {}
+        return json.dumps({"model": "claude-sonnet-4-5", **tools, "messages": self.messages}).encode()
+
+    def side_call(self) -> bytes:
+        """A title is asked for: another prompt, once."""
+        shown = next(one["content"] for one in self.messages if one["role"] == "user")
+        asked = [{"role": "system", "content": "Write a title of five words."}, {"role": "user", "content": shown}]
+        return json.dumps({"model": "claude-sonnet-4-5", "messages": asked}).encode()
+
+    def _say(self, role: str) -> None:
+        text = self.text(self.words())
+        parts = [{"type": "text", "text": text}, {"type": "text", "text": self.text(3)}]
+        self.messages.append({"role": role, "content": parts if self.as_parts and role == "user" else text})
+
+    def _results(self) -> None:
+        """The newest answer becomes one that calls tools, and their results follow."""
+        before = self.messages[-1]
+        ids = [f"call_{self.calls + n}" for n in range(self.chance.choice((1, 1, 1, 2, 4, 25)))]
+        self.calls += len(ids)
+        calls = [
+            {
+                "id": one,
+                "type": "function",
+                "function": {"name": "tool_0", "arguments": json.dumps({"q": self.text(4)})},
+            }
+            for one in ids
+        ]
+        self.messages[-1] = {**before, "content": self.chance.choice((None, before["content"])), "tool_calls": calls}
+        for one in ids:
+            self.messages.append({"role": "tool", "tool_call_id": one, "content": self.text(self.words())})
+
+    def _tool(self, number: int) -> dict[str, Any]:
+        about = {"name": f"tool_{number}", "description": self.text(30), "parameters": {"type": "object"}}
+        return {"type": "function", "function": about}
+
+
+def _chosen(chance: Random, has_tools: bool) -> dict[str, float]:
+    kinds = [
+        {"user": 1.0},
+        {"notice": 0.95, "user": 0.05},
+        {"notice": 0.5, "user": 0.5},
+        {"user": 0.7, "notice": 0.15, "developer": 0.1, "several": 0.05},
+        {"several": 0.3, "user": 0.7},
+    ]
+    if has_tools:
+        kinds += [{"calls": 0.9, "user": 0.1}, {"calls": 0.6, "notice": 0.2, "user": 0.2}] * 2
+    return chance.choice(kinds)
