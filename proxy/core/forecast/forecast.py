@@ -172,9 +172,9 @@ def _turns(
     if recognised.moving:
         turns = _with_moving(recognised, turns)
     if notices := recognised.transcript.notices if hoists_system else ():
-        # Hoisted ones stand in front of all turns.
-        held = stays(recognised.messages, notices, session.noticed, session.notices_new)
-        turns = {index: held * chance for index, chance in turns.items()} | dict.fromkeys(notices, held)
+        # A new notice stands behind the other ones and in front of all turns: it costs the turns, and no notice.
+        held, at = stays(recognised.messages, notices, session.noticed, session.notices_new), set(notices)
+        turns = {index: chance if index in at else held * chance for index, chance in turns.items()}
     return turns
 
 

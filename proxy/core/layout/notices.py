@@ -96,4 +96,4 @@ def stays(messages: Sequence[Message], notices: Sequence[int], seen: float, chan
         elif index in at and not has_shown:
             shown, has_shown = shown + 1, True
     joins = DecayedRate(shown / requests, _SHOWN_WEIGHT).share(changed, seen)
-    return max(0.0, 1.0 - joins) * exp(-STATIC_CHANGE * len(notices))
+    return max(0.0, 1.0 - joins)

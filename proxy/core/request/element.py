@@ -58,19 +58,15 @@ _MAX_PLACES = 4
 
 
 def message_element(message: Message, index: int, key: str = "turn") -> Element:
-    """A message as it came; the same element for the same place, so that layouts can share their positions. A system
-    message behind the leading ones carries no marker: some upstreams take it to the front."""
+    """A message as it came; the same element for the same place, so that layouts can share their positions."""
     known = message.memo.get((index, key))
     if isinstance(known, Element):
         return known
-    parts = message.parts
-    if key != "system" and message.role in SYSTEM_ROLES:
-        parts = tuple(replace(part, markable=False) for part in parts)
     element = Element(
         key=key,
         kind=ElementKind.MESSAGE,
         digest=message.digest,
-        parts=parts,
+        parts=message.parts,
         tokens=message.tokens,
         role=message.role,
         message=index,
