@@ -2,10 +2,10 @@
 
 Some upstreams take every system message to the front, newer ones keep its place. In what follows a layout stands in the
 order in which the provider reads it; where that is not the order of the messages (``CacheProfile.hoists_system``), the
-notices stand behind the head with the key ``NOTICE``, and ``wire_order`` puts them back where the client has them. A
-notice carries no marker of ours, so that markers and their lives are in the same order under both readings.
+notices stand behind the head with the key ``NOTICE``, and ``wire_order`` puts them back where the client has them.
 
-What stands behind a hoisted notice is another prompt as soon as there is one more of them: nothing there is read again.
+A notice may carry a marker under either reading: in its place all in front of it is read again, and at the front all
+notices up to it are. What stands behind hoisted notices is another prompt as soon as there is one more of them.
 """
 
 from bisect import bisect_left, bisect_right
@@ -78,6 +78,22 @@ def elsewhere(layout: Layout, marks: Mapping[int, Life]) -> Prompt | None:
         index = bisect_right(layout.starts, position) - 1
         moved[starts[index] + position - layout.starts[index]] = life
     return other.prompt(moved)
+
+
+def are_ordered(layout: Layout, marks: Mapping[int, Life]) -> bool:
+    """Whether no marker for an hour stands behind one for five minutes, which a provider refuses, wherever the notices
+    are put."""
+    if len(set(marks.values())) < 2:
+        return True
+    other = elsewhere(layout, marks)
+    readings = (marks,) if other is None else (marks, other.marks)
+    return all(lives == sorted(lives) for lives in ([one[p] for p in sorted(one)] for one in readings))
+
+
+def off_notices(layout: Layout, marks: Mapping[int, Life]) -> dict[int, Life]:
+    """The markers that stand on no notice."""
+    elements = (layout.elements[bisect_right(layout.starts, position) - 1] for position in marks)
+    return {p: marks[p] for p, e in zip(marks, elements, strict=True) if e.role not in SYSTEM_ROLES or e.key == "system"}
 
 
 def _is_front(element: Element) -> bool:

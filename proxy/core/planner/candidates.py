@@ -12,6 +12,7 @@ from proxy.core.forecast.forecast import Forecast
 from proxy.core.forecast.pauses import PauseForecast, outlook
 from proxy.core.layout.breakpoints import Placement, place, place_given, read_gain
 from proxy.core.layout.layout import Layout, PrefixSettings
+from proxy.core.layout.notices import are_ordered, off_notices
 from proxy.core.layout.orders import RequestElements, behind_prefix, by_tiers, valid_prefix, whole_groups
 from proxy.core.layout.prefix_seed import slots_of
 from proxy.core.planner.incoming_chat import IncomingChat
@@ -78,11 +79,14 @@ class Pricing:
             if len(marks) == slots:
                 placed = place(layout, candidate.survival, candidate.held, self.profile, slots - 1)
             marks = {**dict.fromkeys(placed.positions, "5m"), self._anchor(layout): "1h"}
-        choice = self._choice(candidate, {**marks, **(kept or {})}, placed, reason)
+        marks |= kept or {}
+        if not are_ordered(layout, marks):
+            return self.given_marks(candidate, kept or off_notices(layout, marks), reason)
+        choice = self._choice(candidate, marks, placed, reason)
         if self.outlook is None or kept or self.long_until:
             return choice
         hours = self.outlook.hours(candidate, choice.marks, choice.bill.hit, slots)
-        priced = (self.given_marks(candidate, marks, reason) for marks in hours)
+        priced = (self.given_marks(candidate, marks, reason) for marks in hours if are_ordered(layout, marks))
         return min((choice, *(one for one in priced if self.is_allowed(one))), key=lambda one: one.score)
 
     def is_allowed(self, choice: Choice, instead: Choice | None = None) -> bool:
@@ -175,7 +179,7 @@ class CandidateInputs:
 def choose(inputs: CandidateInputs, pricing: Pricing, *, may_order: bool, policy: str) -> Choice:
     """The cheapest candidate. The client's own layout and markers are always among them; ties go to the client."""
     natural = pricing.read(inputs.own.natural, is_natural=True)
-    if not may_order and (inputs.own.mark_count > len(inputs.own.marks) or not _is_ordered(inputs.own.marks)):
+    if not may_order and (inputs.own.mark_count > len(inputs.own.marks) or not are_ordered(inputs.own.natural, inputs.own.marks)):
         # Markers that the provider may not honour, or refuses: nothing can be added that is sure to go with them.
         return pricing.given_marks(natural, inputs.own.marks, Reason.CLIENT_OPTIMAL)
     best = own = pricing.given_marks(natural, inputs.own.marks, Reason.CLIENT_OPTIMAL)
@@ -190,12 +194,6 @@ def choose(inputs: CandidateInputs, pricing: Pricing, *, may_order: bool, policy
     if held_back and best.reason is Reason.CLIENT_OPTIMAL:
         return replace(best, reason=Reason.REGRET_BOUND)
     return best
-
-
-def _is_ordered(marks: Mapping[int, Life]) -> bool:
-    """No 1-hour marker behind a 5-minute one."""
-    lives = [marks[position] for position in sorted(marks)]
-    return lives == sorted(lives)
 
 
 def _challengers(

@@ -62,6 +62,8 @@ _ENOUGH_PLACES = 2
 # Differences below these are rounding and framing, not news.
 _TOLERANCE_TOKENS = 192
 _TOLERANCE_SHARE = 0.03
+# Two bills must be so many tolerances apart before a report tells which of them holds.
+_APART = 2
 _SCALE_SHARE = 0.1
 _SCALE_TOKENS = 256
 _SCALE_STEP = 0.2
@@ -81,8 +83,8 @@ class Observation:
 
     ``marked`` are the tokens, by our count, up to the last marker or boundary (0: none). Of the entry that was expected
     to be read, ``age_s`` are the seconds since its last use, ``life_s`` its life; ``distance`` counts positions singly
-    from the nearest marker to it. ``elsewhere`` is what would be read were system messages within the conversation put
-    elsewhere than is believed (None: there are none).
+    from the nearest marker to it. ``elsewhere`` is the bill if system messages within the conversation are put elsewhere
+    than is believed (None: there are none).
     """
 
     predicted: Bill
@@ -91,7 +93,7 @@ class Observation:
     age_s: float | None = None
     life_s: float = 0.0
     distance: int = 0
-    elsewhere: int | None = None
+    elsewhere: Bill | None = None
 
 
 @dataclass(slots=True)
@@ -195,7 +197,7 @@ class ProviderObservations:
         self._count(seen, profile)
         if kind in LOST:
             self._lesson_at = now
-        self._learn_place(kind, seen, profile, now)
+        self._learn_place(seen, profile, now)
         if kind is not Deviation.MOVED_SYSTEM:
             self._learn(kind, seen, profile, now)
         self._is_stale = True
@@ -210,10 +212,10 @@ class ProviderObservations:
         ratio = reported.prompt / predicted.total
         expected = predicted.read * ratio / (profile.hit_chance or 1.0)
         tolerance = _tolerance(reported, profile)
+        if _is_elsewhere(seen, profile):
+            return Deviation.MOVED_SYSTEM
         if self._is_unstored(seen, profile):
             return Deviation.MARKERS_IGNORED if self._minimum.is_ignored else Deviation.HIGHER_MINIMUM
-        if _is_elsewhere(seen, expected, tolerance):
-            return Deviation.MOVED_SYSTEM
         if reported.read < expected - tolerance:
             return _lost(seen, profile)
         if reported.read > expected + tolerance:
@@ -245,10 +247,10 @@ class ProviderObservations:
         if profile.family is Family.MARKER and (reported.read or reported.write):
             self._minimum.stored(reported.read + reported.write)
 
-    def _learn_place(self, kind: Deviation, seen: Observation, profile: CacheProfile, now: float) -> None:
+    def _learn_place(self, seen: Observation, profile: CacheProfile, now: float) -> None:
         """Where system messages within the conversation are put."""
-        is_moved = kind is Deviation.MOVED_SYSTEM
-        if is_moved or (kind is Deviation.AS_EXPECTED and _tells_place(seen, profile)):
+        is_moved = _is_elsewhere(seen, profile)
+        if is_moved is not None:
             self._system.saw(is_hoisted=profile.hoists_system is not is_moved)
             if self._system.hoisted:
                 self._lesson_at = now
@@ -346,7 +348,7 @@ def observed(
         age_s=age_s,
         life_s=life_s,
         distance=min((p - hit for p in stops if p >= hit >= 0), default=0),
-        elsewhere=elsewhere.read if elsewhere is not None else None,
+        elsewhere=elsewhere,
     )
 
 
@@ -366,18 +368,23 @@ def _tolerance(reported: Usage, profile: CacheProfile) -> float:
     return max(_TOLERANCE_TOKENS, 2 * profile.step, _TOLERANCE_SHARE * reported.prompt)
 
 
-def _is_elsewhere(seen: Observation, expected: float, tolerance: float) -> bool:
-    """Whether just so much was read as if system messages within the conversation were put elsewhere."""
+def _is_elsewhere(seen: Observation, profile: CacheProfile) -> bool | None:
+    """Whether system messages within the conversation were put elsewhere than is believed; None where the report fits
+    both places, or neither."""
     if seen.elsewhere is None:
-        return False
-    other = seen.elsewhere * seen.reported.prompt / seen.predicted.total
-    return abs(seen.reported.read - other) <= tolerance and abs(other - expected) > 2 * tolerance
+        return None
+    here, there = (_departure(seen, bill, profile) for bill in (seen.predicted, seen.elsewhere))
+    return there < here if min(here, there) <= 1 and max(here, there) > _APART else None
 
 
-def _tells_place(seen: Observation, profile: CacheProfile) -> bool:
-    """Whether so much would not have been read, were system messages within the conversation put elsewhere."""
-    apart = abs(seen.predicted.read - seen.elsewhere) if seen.elsewhere is not None else 0
-    return apart * seen.reported.prompt / max(1, seen.predicted.total) > 2 * _tolerance(seen.reported, profile)
+def _departure(seen: Observation, bill: Bill, profile: CacheProfile) -> float:
+    """How far the report is from a bill, by what was read and, where writes are told, by what is stored: as a multiple
+    of the tolerance."""
+    reported, ratio = seen.reported, seen.reported.prompt / max(1, seen.predicted.total)
+    apart = abs(reported.read - bill.read * ratio)
+    if reported.writes_told:
+        apart = max(apart, abs(reported.read + reported.write - (bill.read + bill.write) * ratio))
+    return apart / _tolerance(reported, profile)
 
 
 def _is_downgraded(seen: Observation) -> bool:
