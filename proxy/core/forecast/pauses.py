@@ -124,4 +124,4 @@ def _nearest(layout: Layout, hit: int, profile: CacheProfile) -> int | None:
     if hit < 0:
         return None
     last = min(hit + profile.lookback, len(layout.parts))
-    return next((p for p in range(hit + 1, last) if layout.parts[p].markable), None)
+    return next((p for p in range(hit + 1, last) if layout.markable[p]), None)

@@ -200,7 +200,7 @@ def _markable_behind(layout: Layout, entry: int, profile: CacheProfile) -> int |
     where we set none (assistant turns)."""
     first = max(entry, _first_markable(layout, profile))
     last = min(entry + profile.lookback, len(layout.parts))
-    return next((p for p in range(first, last) if layout.parts[p].markable), None)
+    return next((p for p in range(first, last) if layout.markable[p]), None)
 
 
 def _fill_with_heads(
@@ -211,9 +211,9 @@ def _fill_with_heads(
     if not chosen or spare <= 0:
         return chosen
     taken = set(chosen)
-    first, parts = _first_markable(layout, profile), layout.parts
+    first = _first_markable(layout, profile)
     free = [s for s in stops if first <= s.position < chosen[-1] and s.position not in taken]
-    free = [s for s in free if parts[s.position].markable]
+    free = [s for s in free if layout.markable[s.position]]
     free.sort(key=lambda s: (-s.survival, s.position))
     return tuple(sorted([*chosen, *(s.position for s in free[:spare])]))
 

@@ -17,13 +17,15 @@ NOTICE = "notice"
 class PrefixSettings:
     """What stands in front of the first position: ``scope`` names account and model; ``settings`` digests the
     parameters that a provider renders between the system text and the messages, ``tools`` and ``system`` those in front
-    of either. ``is_implicit``: the provider sets boundaries of its own where messages end."""
+    of either. ``is_implicit``: the provider sets boundaries of its own where messages end. ``marks_answers``: it reads a
+    marker on the text of an assistant's message."""
 
     scope: bytes
     settings: bytes
     tools: bytes = b""
     system: bytes = b""
     is_implicit: bool = False
+    marks_answers: bool = False
 
     @property
     def start(self) -> bytes:
@@ -89,6 +91,7 @@ class Layout:
             if not in_messages and _is_message(element):
                 in_messages = True
                 running = chain(running, self.seed.settings)
+            can_mark = element.role != "assistant" or self.seed.marks_answers
             is_first = True
             for part in element.parts:
                 running = sha256(running + part.digest).digest()[:DIGEST_BYTES]
@@ -99,7 +102,7 @@ class Layout:
                     run += 1
                 previous, is_first = kind, False
                 hashes.append(running)
-                self.markable.append(part.markable)
+                self.markable.append(can_mark and part.markable)
                 ends.append(end)
                 runs.append(run)
             parts += element.parts
@@ -147,7 +150,7 @@ class Layout:
                 found.append(last)
             elif element.role == "user":
                 # A context message stands with its acknowledgement, of which no part can carry a marker.
-                own = (p for p in range(last, self.starts[index] - 1, -1) if self.parts[p].markable)
+                own = (p for p in range(last, self.starts[index] - 1, -1) if self.markable[p])
                 found.append(next(own, last))
         return tuple(found) or tuple(p for p in (head_end,) if p >= 0), head_end
 

@@ -151,7 +151,7 @@ class _PieceWriter:
         self._source = (group.message, group.ack)
         self._header = _lead(CLAIM_HEADERS[group.claim], counter)
         self._opening = _lead(group.opening, counter)
-        self._client_ack = recognised.messages[group.ack].parts[0]
+        self._client_ack = replace(recognised.messages[group.ack].parts[0], markable=False)
         self._ack = Part(
             PartKind.TEXT, text_digest("assistant", PART_ACKNOWLEDGEMENT), 2 + MESSAGE_OVERHEAD_TOKENS, -1, False
         )

@@ -25,6 +25,7 @@ def seed_of(members: Members, profile: CacheProfile, scope: bytes, *, has_media:
         tools=_digest_of(_given(members, breaking.before_tools)),
         system=_digest_of(_given(members, breaking.before_system)),
         is_implicit=profile.implicit_marks > 0 and not _is_told_explicit(members),
+        marks_answers=profile.answer_mark,
     )
 
 

@@ -108,7 +108,7 @@ class Pricing:
 
     def _anchor(self, layout: Layout) -> int:
         """Where the client's one-hour life ends: the last place for a marker that it covered, else the first of all."""
-        markable = [p for p, part in enumerate(layout.parts) if part.markable]
+        markable = [p for p, can in enumerate(layout.markable) if can]
         return max((p for p in markable if layout.ends[p] <= self.long_until), default=markable[0])
 
     def _choice(self, candidate: Candidate, marks: dict[int, Life], placed: Placement, reason: Reason) -> Choice:

@@ -70,6 +70,8 @@ ANTHROPIC = CacheProfile(
     tool_mark=True,
     result_mark=MarkPlace.MESSAGE,
     message_mark=True,
+    # "Text messages: Content blocks in the messages.content array, for both user and assistant turns" (the same page).
+    answer_mark=True,
     body_mark=True,
     declares_tools=True,
     thinks_in_calls=True,

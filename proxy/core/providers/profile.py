@@ -199,6 +199,8 @@ class CacheProfile:
     result_mark: MarkPlace = MarkPlace.MESSAGE
     message_mark: bool = False
     """A marker beside string content is read (litellm translates it)."""
+    answer_mark: bool = False
+    """A marker on the text of an assistant's message is read."""
     declares_tools: bool = False
     """A conversation in which tool calls stand is refused where the request declares no tools."""
     begins_with_user: bool = False

@@ -83,7 +83,7 @@ def whole_element(key: str, message: Message, ack: Message, source: tuple[int, i
         key=key,
         kind=ElementKind.WHOLE,
         digest=digest(message.digest, ack.digest),
-        parts=message.parts + ack.parts,
+        parts=message.parts + tuple(replace(part, markable=False) for part in ack.parts),
         tokens=message.tokens + ack.tokens,
         role=message.role,
         message=source[0],

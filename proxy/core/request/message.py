@@ -254,7 +254,7 @@ class MessageReader:
             digest=key,
             tokens=self._count(key, cuts, text, known) + (MESSAGE_OVERHEAD_TOKENS if index <= 0 else 0),
             index=index,
-            markable=role != "assistant" and bool(text) and not text.isspace(),
+            markable=bool(text) and not text.isspace(),
             own_mark=mark,
         )
 
@@ -291,7 +291,7 @@ class MessageReader:
         tokens = self._counter.count(key, raw_text(bytes(part.raw))) + overhead
         if kind == "text":
             shown = text_value(members["text"]) if "text" in members else None
-            markable = role != "assistant" and isinstance(shown, str) and bool(shown.strip())
+            markable = isinstance(shown, str) and bool(shown.strip())
             return Part(PartKind.TEXT, key, tokens, index, markable, mark)
         part_kind = PartKind.THINKING if kind in THINKING_TYPES else PartKind.OTHER
         return Part(part_kind, key, tokens, index, False, mark)

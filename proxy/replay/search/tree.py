@@ -111,7 +111,7 @@ class Tree:
         known = self._pieces.get(key)
         if known is None:
             blocks = self._read(shot, order, index)
-            can = [part.markable for part in element.parts]
+            can = [part.markable and element.role != "assistant" for part in element.parts]
             known = self._pieces[key] = Piece(
                 blocks=blocks,
                 markable=tuple(can) if len(can) == len(blocks) else (False,) * len(blocks),
