@@ -110,7 +110,7 @@ def _stops(layout: Layout, survival: Sequence[float], live: Sequence[int], profi
     held = set(live)
     found: list[_Stop] = []
     waiting = -1
-    ends, minimum, last = layout.ends, profile.min_tokens, len(layout.ends) - 1
+    ends, minimum, last = layout.ends, profile.least_marked, len(layout.ends) - 1
     first = _first_markable(layout, profile)
     base = survival[0] if survival else 0.0
     for position, is_markable in enumerate(layout.markable):

@@ -71,7 +71,7 @@ class PlanAnalysis:
         """Why the client's own request is sent although a candidate was chosen; None where it is not."""
         if self.session.is_barred:
             return Reason.BARRED
-        if self.profile.family is not Family.NONE and self.choice.layout.total < self.profile.min_tokens:
+        if self.profile.family is not Family.NONE and self.choice.layout.total < self.profile.least_marked:
             return Reason.BELOW_MINIMUM
         return Reason.MARKERS_IGNORED if ignores_markers else None
 

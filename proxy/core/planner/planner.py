@@ -367,7 +367,7 @@ class TierPlanner:
         pricing: Pricing,
     ) -> Choice:
         route, mode, natural = incoming.route, incoming.mode, own.natural
-        if natural.total < route.profile.min_tokens and not elements.is_movable:
+        if natural.total < route.profile.least_marked and not elements.is_movable:
             # Whatever is chosen, the provider stores nothing of it.
             bill = pricing.cache.bill(own.prompt, incoming.now)
             return Choice(natural, own.marks, Reason.CLIENT_OPTIMAL, bill, 0.0)

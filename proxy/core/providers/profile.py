@@ -233,6 +233,12 @@ class CacheProfile:
         return self.family in (Family.GRID, Family.UNIT)
 
     @property
+    def least_marked(self) -> int:
+        """The shortest prefix that is marked: what the provider counts may be more than our estimate (15 % at the 95th
+        percentile, ``request.token_estimate``), and a marker that it ignores costs nothing."""
+        return self.min_tokens * 17 // 20 if self.family is Family.MARKER else self.min_tokens
+
+    @property
     def slots(self) -> int:
         """Markers that a request may carry besides the provider's own."""
         return self.max_marks - self.implicit_marks

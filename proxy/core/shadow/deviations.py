@@ -371,7 +371,10 @@ def _tolerance(reported: Usage, profile: CacheProfile) -> float:
 def _is_elsewhere(seen: Observation, profile: CacheProfile) -> bool | None:
     """Whether system messages within the conversation were put elsewhere than is believed; None where the report fits
     both places, or neither."""
-    if seen.elsewhere is None:
+    reported = seen.reported
+    is_short = seen.marked * reported.prompt < profile.min_tokens * seen.predicted.total
+    if seen.elsewhere is None or (is_short and not reported.read + reported.write):
+        # A prefix that is too short is stored at neither place.
         return None
     here, there = (_departure(seen, bill, profile) for bill in (seen.predicted, seen.elsewhere))
     return there < here if min(here, there) <= 1 and max(here, there) > _APART else None
