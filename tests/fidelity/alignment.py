@@ -15,23 +15,29 @@ from .holders import Holders
 from .insets import Texts, fronts_of
 from .systems import glued, wholly_moved, with_documents_moved, without_lines
 from .tags import extra_tags
-from .view import Key, View, parts_of
+from .view import MARKER_KEYS, Key, View, parts_of
 from .violations import Report, Rule, difference
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What this request allows: moves, the operator's texts by the index of their user message, a tool's text turned
-    into a list of one part."""
+    into a list of one part, and the text of an answer likewise, where that carries a marker."""
 
     movable: bool
     texts: Mapping[int, Texts]
     tool_text_to_parts: bool
+    marks_answers: bool = False
 
 
 def last_user_index(messages: Sequence[View]) -> int:
     """The index of the last user message, or the number of messages where there is none."""
     return next((m.index for m in reversed(messages) if m.role == "user"), len(messages))
+
+
+def _is_marked_part(message: View) -> bool:
+    parts = message.raw.get("content")
+    return isinstance(parts, list) and len(parts) == 1 and any(key in parts[0] for key in MARKER_KEYS)
 
 
 class Alignment:
@@ -126,7 +132,7 @@ class Alignment:
             self._equal(fixed, message)
             or self._with_lines_taken(fixed, message)
             or self._with_documents_moved(fixed, message)
-            or self._with_tool_parts(fixed, message)
+            or self._with_text_part(fixed, message)
             or self._last_user(fixed, message)
             or self._earlier_user(fixed, message)
             or self._with_tag_behind(fixed, message, following)
@@ -204,9 +210,12 @@ class Alignment:
             self.next_fixed += 1
         return bool(reached)
 
-    def _with_tool_parts(self, fixed: View, message: View) -> bool:
-        """A tool's text as one part: the only form in which some dialects can mark it."""
-        if not self.terms.tool_text_to_parts or fixed.role != "tool" or message.role != "tool":
+    def _with_text_part(self, fixed: View, message: View) -> bool:
+        """The text of a tool, or of an answer with a marker, as one part: the only form in which some dialects can mark
+        it."""
+        may = self.terms.tool_text_to_parts and fixed.role == "tool"
+        may = may or (self.terms.marks_answers and fixed.role == "assistant" and _is_marked_part(message))
+        if not may or fixed.role != message.role:
             return False
         same = fixed.rest == message.rest and not fixed.is_list and message.is_list
         if not same or fixed.texts is None or fixed.texts != message.texts:

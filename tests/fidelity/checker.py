@@ -24,15 +24,17 @@ class _Profile:
     """What may be added for one cache profile: the key of its markers, and top-level fields.
 
     ``parts_only``: markers are read on content parts alone, also within tool results. ``lives``: two lives are sold.
+    ``answers``: a marker on the text of an assistant's message is read.
     """
 
     marker: str | None = None
     fields: tuple[str, ...] = ()
     parts_only: bool = False
     lives: bool = True
+    answers: bool = False
 
 
-_CLAUDE = _Profile(marker="cache_control")
+_CLAUDE = _Profile(marker="cache_control", answers=True)
 _KEYED = _Profile(fields=("prompt_cache_key",))
 _STICKY = _Profile(fields=("session_id",))
 _PLAIN = _Profile()
@@ -44,7 +46,7 @@ def _explicit(*keys: str) -> _Profile:
 
 PROFILES: Mapping[str, _Profile] = {
     **dict.fromkeys(("anthropic", "bedrock", "vertex", "foundry"), _CLAUDE),
-    "openrouter-anthropic": _Profile(marker="cache_control", fields=("session_id",)),
+    "openrouter-anthropic": _Profile(marker="cache_control", fields=("session_id",), answers=True),
     "openai-explicit": _explicit(),
     "azure-explicit": _explicit("prompt_cache_key"),
     "openrouter-openai-explicit": _explicit("session_id"),
@@ -96,7 +98,7 @@ def check(
         if mode in ("passthrough", "observe"):
             _check_untouched(form, sent, report, texts)
         else:
-            terms = Terms(mode == "tier", texts, PROFILES[profile].parts_only)
+            terms = Terms(mode == "tier", texts, PROFILES[profile].parts_only, PROFILES[profile].answers)
             _check_laid_out(form, sent, report, PROFILES[profile], terms, tools_seen_reordered)
         if not report.violations:
             return []
@@ -162,5 +164,6 @@ def _check_laid_out(
         keep_on_tools=moved_tools,
         parts_only=profile.parts_only,
         lives=profile.lives,
+        answers=profile.answers,
     )
     check_markers(own, placed, last_tool, kept, report)

@@ -120,7 +120,7 @@ def _is_blank(marker: Marker) -> bool:
     return isinstance(text, str) and not text.strip()
 
 
-def _wrong_place(marker: Marker, last_tool: int, parts_only: bool) -> str | None:
+def _wrong_place(marker: Marker, last_tool: int, parts_only: bool, answers: bool) -> str | None:
     """Why a marker that the client did not set may not stand here."""
     role = marker.owner.role if marker.owner is not None else ""
     if parts_only and marker.form != "part":
@@ -130,7 +130,7 @@ def _wrong_place(marker: Marker, last_tool: int, parts_only: bool) -> str | None
         return None if last else "only the last tool may carry a marker of ours"
     if marker.form not in ("part", "message"):
         return f"a marker of ours on a {marker.form}"
-    if role == "assistant":
+    if role == "assistant" and not (answers and marker.form == "part"):
         return "on an assistant message"
     if _is_blank(marker):
         return "on empty content"
@@ -139,7 +139,7 @@ def _wrong_place(marker: Marker, last_tool: int, parts_only: bool) -> str | None
         return None if kind in _BREAKPOINT_PARTS else "a breakpoint stands on a text, image, audio or file part"
     if marker.form == "message":
         return None if role == "tool" else f"message-level on a {role} message"
-    if role not in TEXT_ROLES and not (parts_only and role == "tool"):
+    if role not in (*TEXT_ROLES, "assistant") and not (parts_only and role == "tool"):
         return f"inside the parts of a {role} message"
     kind = marker.part.get("type") if isinstance(marker.part, dict) else None
     if kind == "text":
@@ -154,6 +154,7 @@ class MarkerTerms:
     """The marker key that the profile takes (None: no markers at all), and which of the client's markers must stay.
 
     ``parts_only``: markers are read on content parts alone, also within tool results. ``lives``: two lives are sold.
+    ``answers``: markers are read on the text of an assistant's message.
     """
 
     dialect: str | None
@@ -161,6 +162,7 @@ class MarkerTerms:
     keep_on_tools: bool
     parts_only: bool = False
     lives: bool = True
+    answers: bool = False
 
 
 def check_markers(
@@ -175,7 +177,7 @@ def check_markers(
         if marker.key != terms.dialect:
             report.add(Rule.MARKER_PLACE, marker.path, "this profile takes no such marker")
             continue
-        reason = _wrong_place(marker, last_tool, terms.parts_only)
+        reason = _wrong_place(marker, last_tool, terms.parts_only, terms.answers)
         if reason is not None:
             report.add(Rule.MARKER_PLACE, marker.path, reason)
         if not _is_form_allowed(marker, says_5m):
