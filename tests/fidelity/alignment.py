@@ -35,9 +35,10 @@ def last_user_index(messages: Sequence[View]) -> int:
     return next((m.index for m in reversed(messages) if m.role == "user"), len(messages))
 
 
-def _is_marked_part(message: View) -> bool:
-    parts = message.raw.get("content")
-    return isinstance(parts, list) and len(parts) == 1 and any(key in parts[0] for key in MARKER_KEYS)
+def _is_one_part(fixed: View, message: View) -> bool:
+    """Whether the string of a message became the one part of a list."""
+    same = (fixed.role, fixed.rest) == (message.role, message.rest) and not fixed.is_list and message.is_list
+    return same and fixed.texts is not None and fixed.texts == message.texts
 
 
 class Alignment:
@@ -214,11 +215,7 @@ class Alignment:
         """The text of a tool, or of an answer with a marker, as one part: the only form in which some dialects can mark
         it."""
         may = self.terms.tool_text_to_parts and fixed.role == "tool"
-        may = may or (self.terms.marks_answers and fixed.role == "assistant" and _is_marked_part(message))
-        if not may or fixed.role != message.role:
-            return False
-        same = fixed.rest == message.rest and not fixed.is_list and message.is_list
-        if not same or fixed.texts is None or fixed.texts != message.texts:
+        if not (may and _is_one_part(fixed, message)) and not self._is_marked_answer(fixed, message):
             return False
         self._take_fixed(message, fixed)
         return True
@@ -273,6 +270,11 @@ class Alignment:
         self._tag_found(message.path)
         return True
 
+    def _is_marked_answer(self, fixed: View, message: View) -> bool:
+        """Whether an answer became a part so that it can carry a marker."""
+        may = self.terms.marks_answers and fixed.role == "assistant" and _is_one_part(fixed, message)
+        return may and any(key in message.raw["content"][0] for key in MARKER_KEYS)
+
     # The tag.
 
     def _check_tag_count(self) -> None:
@@ -308,8 +310,9 @@ class Alignment:
         if following is None:
             return False
         for group in self.groups:
-            same = group.message.key == message.key and group.acknowledgement.key == following.key
-            if group.met or group.parts or not same:
+            ack = group.acknowledgement
+            same = ack.key == following.key or self._is_marked_answer(ack, following)
+            if group.met or group.parts or not same or group.message.key != message.key:
                 continue
             group.met, group.remaining = True, set()
             self._check_cuts(group.message, message)

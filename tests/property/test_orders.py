@@ -53,7 +53,7 @@ def an_order(material: RequestElements, past: Sequence[Sequence[bytes]], chance:
 
 def some_marks(layout: Layout, chance: random.Random, tools: int) -> dict[int, Life]:
     """Markers where they may be written, at most four, one-hour ones first."""
-    places = [p for p, part in enumerate(layout.parts) if part.markable and p >= tools]
+    places = [p for p, can in enumerate(layout.markable) if can and p >= tools]
     chosen = sorted(chance.sample(places, min(len(places), chance.randrange(5))))
     long = chance.randrange(len(chosen) + 1)
     return {p: "1h" if i < long else "5m" for i, p in enumerate(chosen)}

@@ -75,10 +75,12 @@ def slow(talk: Talk) -> Plan:
 
 
 def marked_well(talk: Talk) -> Plan:
+    """Markers on the instructions, the newest answer and the newest question."""
     turns: list[Body] = [system([text_part(lines(40), **MARK)])]
     for number in range(3):
-        plan = talk.send(chat(*turns, user([text_part(lines(10, f"q{number}"), **MARK)])))
-        turns += [user(lines(10, f"q{number}")), assistant(lines(5, f"a{number}"))]
+        answer = [assistant([text_part(lines(5, f"a{number}"), **MARK)])] if number else []
+        plan = talk.send(chat(*turns, *answer, user([text_part(lines(10, f"q{number}"), **MARK)])))
+        turns += [*([assistant(lines(5, f"a{number}"))] if number else []), user(lines(10, f"q{number}"))]
     return plan
 
 

@@ -71,10 +71,13 @@ class TestPlace:
         assert placed.positions == (1, 3)
 
     def test_below_the_minimum_nothing_is_marked(self) -> None:
-        assert place(layout([500, 500]), [1, 1], [], ANTHROPIC, 4).positions == ()
+        assert place(layout([400, 400]), [1, 1], [], ANTHROPIC, 4).positions == ()
         placed = place(layout([500, 500, 500, 500]), [1, 0.9, 0.8, 0.7], [], ANTHROPIC, 4)
         assert placed.positions
-        assert all(layout([500] * 4).ends[p] >= 1024 for p in placed.positions)
+        assert all(layout([500] * 4).ends[p] >= 1024 * 0.8 for p in placed.positions)
+
+    def test_what_may_be_just_long_enough_is_marked(self) -> None:
+        assert place(layout([500, 500]), [1, 1], [], ANTHROPIC, 4).positions == (1,)
 
     def test_markers_stand_only_where_they_can_be_written(self) -> None:
         assert place(layout([1000, 1000], unmarkable=[1]), [0.9, 0.9], [], TINY, 4).positions == (0,)
@@ -197,6 +200,6 @@ def test_every_placement_keeps_the_rules(
     placed = place(made, survival, live, profile, slots)
     assert len(placed.positions) <= slots
     assert list(placed.positions) == sorted(set(placed.positions))
-    assert all(made.parts[p].markable and made.ends[p] >= profile.min_tokens for p in placed.positions)
+    assert all(made.parts[p].markable and made.ends[p] >= profile.least_marked for p in placed.positions)
     if live and any(made.parts[p].markable for p in range(live[-1], min(live[-1] + profile.lookback, len(made.parts)))):
         assert any(0 <= p - live[-1] < profile.lookback for p in placed.positions)

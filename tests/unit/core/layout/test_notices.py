@@ -1,4 +1,4 @@
-"""Later system messages: no marker of ours stands on them, and every layout holds wherever an upstream puts them."""
+"""Later system messages: every layout and its markers hold wherever an upstream puts them."""
 
 import json
 import random
@@ -53,15 +53,26 @@ def is_refused(plan: Plan, profile: CacheProfile) -> str | None:
 
 @pytest.mark.parametrize("profile", [TINY, replace(TINY, hoists_system=True)], ids=["kept", "hoisted"])
 @pytest.mark.parametrize("last_is_notice", [False, True])
-def test_no_marker_stands_on_a_later_system_message(profile: CacheProfile, last_is_notice: bool) -> None:
+def test_markers_are_in_order_under_either_reading(profile: CacheProfile, last_is_notice: bool) -> None:
     talk = Talk(profile=profile)
     for turns in range(1, 9):
         messages = conversation(turns, last_is_notice=last_is_notice)
         plan = talk.send(chat(*messages))
         places = [int(place.split(".")[0]) for place in marks_in(json.loads(plan.body))]
         assert places
-        assert not [at for at in places if at and messages[at]["role"] == "system"]
         assert is_refused(plan, profile) is None
+
+
+@pytest.mark.parametrize("profile", [TINY, replace(TINY, hoists_system=True)], ids=["kept", "hoisted"])
+def test_the_newest_of_many_system_messages_carries_a_marker(profile: CacheProfile) -> None:
+    """The output of a client's tools comes back as system messages; nobody says anything in between."""
+    talk, messages = Talk(profile=profile), [HEAD, user("Mend it.")]
+    for step in range(8):
+        messages += [assistant(lines(5, f"a{step}")), system(lines(20, f"output {step}"))]
+        plan = talk.send(chat(*messages))
+        assert f"{len(messages) - 1}.0" in marks_in(json.loads(plan.body))
+    assert plan.predicted is not None
+    assert plan.predicted.read > 0.5 * plan.predicted.total
 
 
 @pytest.mark.parametrize("seed", sampled(range(12), 3))

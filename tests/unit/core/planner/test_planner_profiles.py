@@ -115,7 +115,7 @@ class TestProfiles:
             turns += [user(lines(60, f"q{number}")), assistant(lines(5, "a"))]
             written = [part for m in sent(plan)["messages"] if isinstance(m["content"], list) for part in m["content"]]
             lives = [part["cache_control"].get("ttl", "5m") for part in written if "cache_control" in part]
-            assert lives == ["1h", "5m", "5m", "5m"][: number + 2]
+            assert lives == ["1h", "5m", "5m", "5m"][: 2 * number + 2]
 
     def test_an_hour_that_the_client_asks_for_twice_is_kept_up_to_the_later_place(self) -> None:
         hour = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}

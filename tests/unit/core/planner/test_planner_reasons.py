@@ -48,8 +48,10 @@ class TestReasons:
         plans = []
         for number in range(4):
             newest = user([text_part(lines(10, f"q{number}"), **MARK)])
-            plans.append(talk.send(chat(*turns, newest)))
-            turns += [user(lines(10, f"q{number}")), assistant(lines(5, f"a{number}"))]
+            plans.append(talk.send(chat(*turns, *([answer] if number else []), newest)))
+            turns += [assistant(lines(5, f"a{number - 1}"))] if number else []
+            turns += [user(lines(10, f"q{number}"))]
+            answer = assistant([text_part(lines(5, f"a{number}"), **MARK)])
         assert {plan.reason for plan in plans[1:]} == {Reason.CLIENT_OPTIMAL}
         assert all(plan.body == plan.original for plan in plans)
 

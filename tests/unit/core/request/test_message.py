@@ -106,12 +106,12 @@ class TestParts:
         assert plain.recognition is not None
         assert (odd.recognition, odd.parts[0].kind, odd.parts[0].markable) == (None, PartKind.TEXT, True)
 
-    def test_nothing_of_the_models_can_be_marked(self) -> None:
+    def test_of_what_a_model_says_only_text_can_be_marked(self) -> None:
         thinking = {"type": "thinking", "thinking": "hm", "signature": "s"}
         message = read({**calling("1"), "content": [thinking, text_part("a")]})
         assert [(p.kind, p.markable) for p in message.parts] == [
             (PartKind.THINKING, False),
-            (PartKind.TEXT, False),
+            (PartKind.TEXT, True),
             (PartKind.CALL, False),
         ]
 

@@ -144,7 +144,7 @@ def test_a_higher_minimum_is_learnt_and_tried_again_after_an_hour() -> None:
     assert {plan.reason for plan in plans} == {Reason.MARKED}
     assert truth.seen == [Deviation.HIGHER_MINIMUM] * 4
     assert truth.believed().min_tokens > truth.usages[-1].prompt - 10
-    low = truth.send(*conversation(2, "other"))
+    low = truth.send(*conversation(1, "other"))
     assert low.reason is Reason.BELOW_MINIMUM
     assert low.body == low.original
     high = [truth.send(*conversation(turns)) for turns in (12, 13)]
