@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from proxy.demo.source import NOUNS
+
 Message = dict[str, Any]
 
-_WORDS = (
-    "order invoice parcel customer stock refund carrier label return audit ledger price tax season supplier crate"
-    " route driver depot scanner query index migration rollback latency cache token prefix adapter worker socket"
-).split()
+_WORDS = [word for pair in NOUNS for word in pair]
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,38 @@ def append_only(seed: int) -> list[Sent]:
     return sent
 
 
+def by_itself(seed: int) -> list[Sent]:
+    """An agent whose tools answer in system messages: 45 requests, three of which are a user's."""
+    chance = Random(seed)
+    talk = _Conversation(chance, {"notice": 1.0})
+    sent: list[Sent] = []
+    at = 1_800_000_000.0
+    for number in range(45):
+        talk.grow("" if number % 15 else "user")
+        sent.append(Sent(at, talk.body()))
+        talk.answer()
+        at += chance.uniform(5, 60)
+    return sent
+
+
+def with_pauses(seed: int) -> list[Sent]:
+    """Twelve requests with three long pauses, and a large fragment in most of them."""
+    chance = Random(seed)
+    talk = _Conversation(chance, {"user": 1.0})
+    share, most, large = chance.uniform(0.5, 0.9), chance.choice((1200, 3000, 6000, 20_000)), chance.choice((800, 4000))
+    pauses = chance.sample(range(11), 3)
+    sent: list[Sent] = []
+    at = 1_800_000_000.0
+    for number in range(12):
+        talk.turn = large if chance.random() < share else 50
+        talk.grow("user")
+        sent.append(Sent(at, talk.body()))
+        talk.turn = 150
+        talk.answer()
+        at += chance.uniform(310, most) if number in pauses else chance.uniform(10, 200)
+    return sent
+
+
 # How often a pause is a long one, and from how many seconds to how many it then lasts.
 _RHYTHMS = ((0.0, 0, 0), (0.0, 0, 0), (0.1, 310, 3000), (0.3, 310, 3000), (0.15, 200, 400), (0.1, 3700, 40_000))
 
@@ -50,17 +81,17 @@ def _pause(chance: Random, rhythm: tuple[float, float, float]) -> float:
 
 
 class _Conversation:
-    """A client that appends. ``weights`` say how often it goes on in each way."""
+    """A client that appends. ``ways`` say how often it goes on in each way; ``turn`` is how many words it says."""
 
-    def __init__(self, chance: Random) -> None:
+    def __init__(self, chance: Random, ways: dict[str, float] | None = None) -> None:
         self.chance = chance
         self.turn = round(8 * 250 ** chance.random())
         self.large = chance.random() < 0.3
         roles = chance.choice((("system",), ("developer",), ("system", "system"), ()))
         size = round(20 * 400 ** chance.random())
         self.messages: list[Message] = [{"role": role, "content": self.text(size)} for role in roles]
-        self.tools = [self._tool(n) for n in range(chance.choice((0, 0, 3, 12)))]
-        self.ways = _chosen(chance, len(self.tools) > 0)
+        self.tools = [] if ways else [self._tool(n) for n in range(chance.choice((0, 0, 3, 12)))]
+        self.ways = ways or _chosen(chance, has_tools=len(self.tools) > 0)
         self.as_parts = chance.random() < 0.3
         self.calls = 0
         self.is_answered = False
@@ -72,9 +103,10 @@ class _Conversation:
         words = self.chance.expovariate(1 / self.turn)
         return round(words * 20 if self.large and self.chance.random() < 0.15 else words)
 
-    def grow(self) -> None:
-        """What stands behind the newest answer in the next request."""
-        way = self.chance.choices(list(self.ways), list(self.ways.values()))[0] if self.is_answered else "user"
+    def grow(self, way: str = "") -> None:
+        """What stands behind the newest answer in the next request: ``way``, or any that the client has."""
+        drawn = self.chance.choices(list(self.ways), list(self.ways.values()))[0] if self.is_answered else "user"
+        way = way or drawn
         if way == "calls" and self.tools:
             self._results()
         elif way == "several":
@@ -127,7 +159,7 @@ class _Conversation:
         return {"type": "function", "function": about}
 
 
-def _chosen(chance: Random, has_tools: bool) -> dict[str, float]:
+def _chosen(chance: Random, *, has_tools: bool) -> dict[str, float]:
     kinds = [
         {"user": 1.0},
         {"notice": 0.95, "user": 0.05},

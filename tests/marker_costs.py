@@ -1,8 +1,8 @@
 """A provider with explicit markers, written from its rules and not from the product's: it bills bodies of requests.
 
-The rules are Anthropic's ("Prompt caching", https://platform.claude.com/docs/en/build-with-claude/prompt-caching): tools,
-then system, then messages; an entry at each marker; a look-back of 20 positions, the marker's own counted; a run of
-calls or of results is one position; a read renews the entries in front of it; an hour's writes come first.
+The rules are Anthropic's ("Prompt caching", https://platform.claude.com/docs/en/build-with-claude/prompt-caching):
+tools, then system, then messages; an entry at each marker; a look-back of 20 positions, the marker's own counted; a run
+of calls or of results is one position; a read renews the entries in front of it; an hour's writes come first.
 """
 
 import json

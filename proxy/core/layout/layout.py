@@ -17,8 +17,8 @@ NOTICE = "notice"
 class PrefixSettings:
     """What stands in front of the first position: ``scope`` names account and model; ``settings`` digests the
     parameters that a provider renders between the system text and the messages, ``tools`` and ``system`` those in front
-    of either. ``is_implicit``: the provider sets boundaries of its own where messages end. ``marks_answers``: it reads a
-    marker on the text of an assistant's message."""
+    of either. ``is_implicit``: the provider sets boundaries of its own where messages end. ``marks_answers``: it reads
+    a marker on the text of an assistant's message."""
 
     scope: bytes
     settings: bytes

@@ -10,13 +10,12 @@ notices up to it are. What stands behind hoisted notices is another prompt as so
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from math import exp, inf
+from math import inf
 
 from proxy.core.caches.prompt import Life, Prompt
 from proxy.core.layout.layout import NOTICE, Layout
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import SYSTEM_ROLES, Message
-from proxy.core.stability.change_rates import STATIC_CHANGE
 from proxy.core.stability.rates import DecayedRate
 
 # What the conversation itself shows of how often a notice joins it weighs as much as so many requests.
@@ -92,8 +91,8 @@ def are_ordered(layout: Layout, marks: Mapping[int, Life]) -> bool:
 
 def off_notices(layout: Layout, marks: Mapping[int, Life]) -> dict[int, Life]:
     """The markers that stand on no notice."""
-    elements = (layout.elements[bisect_right(layout.starts, position) - 1] for position in marks)
-    return {p: marks[p] for p, e in zip(marks, elements, strict=True) if e.role not in SYSTEM_ROLES or e.key == "system"}
+    owners = {position: layout.elements[bisect_right(layout.starts, position) - 1] for position in marks}
+    return {p: marks[p] for p, owner in owners.items() if owner.role not in SYSTEM_ROLES or owner.key == "system"}
 
 
 def _is_front(element: Element) -> bool:

@@ -1,7 +1,7 @@
 """The candidates for one request, priced on the shadow cache, and the cheapest of them."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -178,8 +178,8 @@ class CandidateInputs:
 
 def choose(inputs: CandidateInputs, pricing: Pricing, *, may_order: bool, policy: str) -> Choice:
     """The cheapest candidate. The client's own layout and markers are always among them; ties go to the client."""
-    natural = pricing.read(inputs.own.natural, is_natural=True)
-    if not may_order and (inputs.own.mark_count > len(inputs.own.marks) or not are_ordered(inputs.own.natural, inputs.own.marks)):
+    natural, own_marks = pricing.read(inputs.own.natural, is_natural=True), inputs.own.marks
+    if not may_order and (inputs.own.mark_count > len(own_marks) or not are_ordered(natural.layout, own_marks)):
         # Markers that the provider may not honour, or refuses: nothing can be added that is sure to go with them.
         return pricing.given_marks(natural, inputs.own.marks, Reason.CLIENT_OPTIMAL)
     best = own = pricing.given_marks(natural, inputs.own.marks, Reason.CLIENT_OPTIMAL)

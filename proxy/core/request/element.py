@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from proxy.core.digest import digest
 from proxy.core.recognition.pieces import ContextPiece
-from proxy.core.request.message import SYSTEM_ROLES, Message, Part
+from proxy.core.request.message import Message, Part
 
 
 class ElementKind(StrEnum):

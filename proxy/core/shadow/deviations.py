@@ -83,8 +83,8 @@ class Observation:
 
     ``marked`` are the tokens, by our count, up to the last marker or boundary (0: none). Of the entry that was expected
     to be read, ``age_s`` are the seconds since its last use, ``life_s`` its life; ``distance`` counts positions singly
-    from the nearest marker to it. ``elsewhere`` is the bill if system messages within the conversation are put elsewhere
-    than is believed (None: there are none).
+    from the nearest marker to it. ``elsewhere`` is the bill if system messages within the conversation are put
+    elsewhere than is believed (None: there are none).
     """
 
     predicted: Bill

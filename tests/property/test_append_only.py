@@ -1,0 +1,138 @@
+"""Sessions of which no byte ever changes cost no more than the best fixed markers, and the allowance.
+
+The sessions are drawn at random (``tests.append_only``), and the bills are those of a provider that is written from the
+published rules (``tests.marker_costs``) or, for the other kinds of caches, of the embedded one.
+"""
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from proxy.core.modes import Mode
+from proxy.core.planner.planner import TierPlanner
+from proxy.core.providers import ANTHROPIC, PROFILES, CacheProfile, Family
+from proxy.core.providers.affinity_key import EMBEDDED
+from proxy.core.request.route import Route
+from proxy.core.request.tokens import Encode, quick
+from proxy.core.response.usage import Usage
+from proxy.plugins import build_plugin_manager, recognisers
+from proxy.replay.account import Account
+from proxy.replay.baselines import CLIENT, COMPARED
+from proxy.upstream.embedded import PromptReader
+from tests.append_only import Sent, append_only, by_itself, with_pauses
+from tests.economics.measure import encode
+from tests.marker_costs import MarkerProvider, Rules
+
+# A part of one request, which learning a session may cost (``ShadowCaches.regret_budget``), as a multiple of the price
+# of the largest request without a cache.
+ALLOWANCE = 1.0
+TOLERANCE = 1.01
+
+seeds = st.integers(0, 10**9)
+# A smaller seed is no simpler session: nothing is gained by looking for one.
+without_shrinking = [Phase.explicit, Phase.generate]
+
+
+class Provider:
+    """What any kind of cache makes of one policy: the sum of its bills."""
+
+    def __init__(self, profile: CacheProfile, *, hoists: bool) -> None:
+        self._markers = MarkerProvider(Rules(hoists=hoists), encode()) if profile is ANTHROPIC else None
+        self._account = Account(PromptReader(profile, encode()))
+        self._profile = profile
+
+    @property
+    def cost(self) -> float:
+        return self._markers.cost if self._markers is not None else self._account.total.cost(self._profile)
+
+    def send(self, body: bytes, at: float) -> Usage:
+        if self._markers is not None:
+            return self._markers.send(body, at)
+        bill = self._account.send(body, at)
+        assert bill is not None, "the provider refuses the request"
+        return Usage(bill.total, 1, bill.read, bill.write_5m, bill.write_1h, writes_told=True, lives_told=True)
+
+
+def cost_of_ours(sent: list[Sent], profile: CacheProfile, *, hoists: bool) -> float:
+    planner = TierPlanner(quick(encode()), recognisers(build_plugin_manager()))
+    provider = Provider(profile, hoists=hoists)
+    route = Route("scope", "model", "model", profile, server=EMBEDDED)
+    for one in sent:
+        plan = planner.plan(one.body, route, Mode.TIER, one.at)
+        assert plan.surprise is None
+        usage = provider.send(plan.body, one.at)
+        planner.on_accepted(plan, one.at)
+        planner.on_completed(plan, usage, one.at)
+    return provider.cost
+
+
+def cost_of_best(sent: list[Sent], profile: CacheProfile, *, hoists: bool) -> float:
+    costs = []
+    for name, policy in COMPARED.items():
+        if name == CLIENT or (profile.family is not Family.MARKER and costs):
+            continue  # the clients mark nothing; where nothing is marked, all policies send the same
+        provider = Provider(profile, hoists=hoists)
+        for one in sent:
+            provider.send(policy(one.body, profile.dialect), one.at)
+        costs.append(provider.cost)
+    return min(costs)
+
+
+def excess(sent: list[Sent], profile: CacheProfile = ANTHROPIC, *, hoists: bool = False) -> float:
+    """How many of the session's largest requests it costs more than the best fixed policy and the tolerance."""
+    ours, best = (cost(sent, profile, hoists=hoists) for cost in (cost_of_ours, cost_of_best))
+    count: Encode = encode()
+    return (ours - TOLERANCE * best) / max(count(one.body.decode()) for one in sent)
+
+
+def hold(seed: int) -> None:
+    """Both readings of system messages within a conversation."""
+    for hoists in (False, True):
+        assert excess(append_only(seed), hoists=hoists) <= ALLOWANCE, f"hoists: {hoists}"
+
+
+def hold_by_itself(seed: int) -> None:
+    sent = by_itself(seed)
+    assert excess(sent) <= 0.3
+    assert excess(sent, hoists=True) <= ALLOWANCE
+
+
+def hold_with_pauses(seed: int) -> None:
+    assert excess(with_pauses(seed)) <= ALLOWANCE
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_session_is_dearer_than_the_best_markers_and_the_allowance(seed: int) -> None:
+    hold(seed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_an_agent_that_calls_itself_is_cached_behind_its_system_messages(seed: int) -> None:
+    hold_by_itself(seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_hour_that_was_bought_too_early_costs_little(seed: int) -> None:
+    hold_with_pauses(seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=500, phases=without_shrinking)
+@given(seeds)
+def test_no_session_of_many_is_dearer(seed: int) -> None:
+    hold(seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=100, phases=without_shrinking)
+@given(seeds)
+def test_no_agent_of_many_and_no_early_hour_is_dearer(seed: int) -> None:
+    hold_by_itself(seed)
+    hold_with_pauses(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(name for name, each in PROFILES.items() if each.family is not Family.NONE))
+def test_no_session_is_dearer_in_a_cache_of_any_kind(name: str) -> None:
+    for seed in range(12):
+        assert excess(append_only(seed), PROFILES[name]) <= ALLOWANCE, seed
