@@ -21,14 +21,14 @@ class Transcript:
     """The messages of one request.
 
     ``preamble`` of them are leading system messages. ``elements`` holds each as it came, ``turns`` each one's identity
-    as a turn; ``pairs`` for each user turn its index and the digest of it and the conversation message before it,
-    context left out. ``marked`` and ``recognised`` are the indices of messages with markers, and of those that a
+    as a turn; ``pairs`` for each user turn its index and the digest of it and the newest answer before it (of the model or
+    of a tool): what a client shows in front of its prompt and does not keep makes no other pair. ``marked`` and ``recognised`` are the indices of messages with markers, and of those that a
     recogniser took apart; ``notices`` those of system messages behind the preamble.
     """
 
     __slots__ = (
-        "_last", "_skips", "elements", "preamble", "marked", "media_at", "messages", "notices", "pairs", "recognised",
-        "turns",
+        "_answers", "_last", "_skips", "elements", "preamble", "marked", "media_at", "messages", "notices", "pairs",
+        "recognised", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +46,7 @@ class Transcript:
         self.elements: tuple[Element, ...] = ()
         self._skips: MessageKind | None = None
         self._last = b""
+        self._answers: list[bytes] = []
         first = self._taken_over(base, len(base.messages) if shared is None else shared) if base is not None else 0
         added = self.messages[first:]
         self.turns = (*self.turns, *map(turn_digest, added))
@@ -65,6 +66,7 @@ class Transcript:
             self.turns, self.elements, self.media_at = base.turns, base.elements, base.media_at
             self.marked, self.recognised, self.pairs = base.marked, base.recognised, base.pairs
             self._skips, self._last, self.notices = base._skips, base._last, base.notices
+            self._answers = [*base._answers]
             return shared
         self.turns, self.elements = base.turns[:shared], base.elements[:shared]
         self.media_at = base.media_at if base.media_at < shared else -1
@@ -74,9 +76,10 @@ class Transcript:
         self.pairs = base.pairs[: bisect_left(base.pairs, (shared, b""))]
         # What follows a user's turn begins anew: from there on it is found out again.
         behind = self.preamble
+        self._answers = base._answers[: len(self.pairs)]
         if self.pairs:
             behind = self.pairs[-1][0] + 1
-            self._last = self.turns[behind - 1]
+            self._last = self._answers[-1]
         pairs: list[tuple[int, bytes]] = []
         for index in range(behind, shared):
             self._pair(index, self.messages[index], pairs)
@@ -111,7 +114,9 @@ class Transcript:
         own = self.turns[index]
         if message.role == "user":
             pairs.append((index, digest(self._last, own)))
-        self._last = own
+            self._answers.append(self._last)
+        elif message.role not in SYSTEM_ROLES:
+            self._last = own
 
     def replaced(self, changes: Mapping[int, Message]) -> "Transcript":
         """With other readings of some messages: their volatile lines cut out, or with the operator's texts. Roles,

@@ -7,12 +7,12 @@ from msgspec import Raw
 
 from proxy.core.digest import chain, digest
 from proxy.core.recognition.pieces import MessageKind, PieceKind
-from proxy.core.request.message import Message
+from proxy.core.request.message import SYSTEM_ROLES, Message
 from proxy.core.request.transcript import Transcript
 
 
 def user_turns(start: bytes, transcript: Transcript, without: Container[int] = ()) -> list[tuple[int, bytes]]:
-    """For each user message of the conversation its index, and a digest of the user's turns up to it and of the message
+    """For each user message of the conversation its index, and a digest of the user's turns up to it and of the answer
     in front of each. It begins with ``start``, and leaves out instructions, context, and the messages ``without``."""
     pairs = _pairs(transcript, without) if without else transcript.pairs
     found: list[tuple[int, bytes]] = []
@@ -70,5 +70,6 @@ def _pairs(transcript: Transcript, without: Container[int]) -> list[tuple[int, b
         own = transcript.turns[index]
         if transcript.messages[index].role == "user":
             pairs.append((index, digest(last, own)))
-        last = own
+        elif transcript.messages[index].role not in SYSTEM_ROLES:
+            last = own
     return pairs
