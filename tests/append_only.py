@@ -1,6 +1,7 @@
 """Sessions of which no byte ever changes, drawn at random: all mixtures of roles, lengths, sizes and pauses."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -71,6 +72,28 @@ def with_pauses(seed: int) -> list[Sent]:
     return sent
 
 
+def unkept(seed: int) -> list[Sent]:
+    """A client that shows its state beside its newest prompt, in front of it or behind it, and keeps none of that."""
+    chance = Random(seed)
+    talk = _Conversation(chance, {"user": 1.0})
+    talk.turn = chance.choice((20, 80, 300))
+    role, size, count = chance.choice(("user", "user", "system", "developer")), chance.choice((100, 600, 3000)), 1
+    count += chance.random() < 0.25
+    is_behind, renewed = chance.random() < 0.15, chance.choice((1.0, 1.0, 0.4))
+    shown: list[Message] = []
+    sent: list[Sent] = []
+    at = 1_800_000_000.0
+    for _ in range(chance.randint(4, 40)):
+        talk.grow("user")
+        if not shown or chance.random() < renewed:
+            texts = [talk.text(round(size * chance.uniform(0.6, 1.4))) for _ in range(count)]
+            shown = [{"role": role, "content": text} for text in texts]
+        sent.append(Sent(at, talk.body(shown, is_behind=is_behind)))
+        talk.answer()
+        at += chance.uniform(310, 3000) if chance.random() < 0.05 else chance.uniform(5, 100)
+    return sent
+
+
 # How often a pause is a long one, and from how many seconds to how many it then lasts.
 _RHYTHMS = ((0.0, 0, 0), (0.0, 0, 0), (0.1, 310, 3000), (0.3, 310, 3000), (0.15, 200, 400), (0.1, 3700, 40_000))
 
@@ -121,10 +144,12 @@ class _Conversation:
         self._say("assistant")
         self.is_answered = True
 
-    def body(self) -> bytes:
-        """The request."""
+    def body(self, shown: Sequence[Message] = (), *, is_behind: bool = False) -> bytes:
+        """The request; ``shown`` stands in front of the newest message, or behind it, in this request only."""
         tools = {"tools": self.tools} if self.tools else {}
-        return json.dumps({"model": "claude-sonnet-4-5", **tools, "messages": self.messages}).encode()
+        at = len(self.messages) - (not is_behind)
+        messages = [*self.messages[:at], *shown, *self.messages[at:]]
+        return json.dumps({"model": "claude-sonnet-4-5", **tools, "messages": messages}).encode()
 
     def side_call(self) -> bytes:
         """A title is asked for: another prompt, once."""

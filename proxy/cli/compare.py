@@ -110,6 +110,7 @@ def _trace_report(one: Comparison) -> dict[str, object]:
         "prefix_share": one.prefix_share,
         "requests": one.requests,
         "prompt_tokens": round(one.plain),
+        "allowance": one.share_of(one.allowance),
         "shares": costs,
         "hit_rates": {name: score.hit_rate for name, score in one.scores.items()},
         "write_waste": {name: score.waste for name, score in one.scores.items()},
@@ -133,7 +134,7 @@ def _print(found: Sequence[Comparison]) -> None:
         "The free limit is a bound for every order: none costs less, and perhaps none costs so little. Best found is\n"
         "the result of a search that knows the future: it is feasible, but not proven to be the best. Gain is the\n"
         "saving of economic as a share of the saving at that limit. Waste is the share of written tokens that were\n"
-        "never read.",
+        "never read. The allowance is what economic may lose while it learns a session, as a share likewise.",
         style="dim",
     )
     for one in found:
@@ -189,6 +190,7 @@ def _details(found: Sequence[Comparison], lines: Sequence[Mean]) -> Table:
         table.add_column(name, justify="right", max_width=13)
     for limit in _LIMITS:
         table.add_column(f"gain: {limit}", justify="right", max_width=11)
+    table.add_column("allowance", justify="right")
     table.add_column("best found by", overflow="fold")
 
     def cells(pairs: Iterable[tuple[float, float | None]], won: Mapping[str, float | None]) -> list[str]:
@@ -196,10 +198,14 @@ def _details(found: Sequence[Comparison], lines: Sequence[Mean]) -> Table:
 
     def own(one: Comparison) -> list[str]:
         scores = [one.scores[policy] for policy in _DETAILED]
-        return [*cells(((s.hit_rate, s.waste) for s in scores), gains(shares(one))), one.found_by]
+        return [
+            *cells(((s.hit_rate, s.waste) for s in scores), gains(shares(one))),
+            f"{one.share_of(one.allowance):.3f}",
+            one.found_by,
+        ]
 
     def means_of(mean: Mean) -> list[str]:
-        return [*cells(((mean.hit_rates[p], mean.waste[p]) for p in _DETAILED), mean.gains), ""]
+        return [*cells(((mean.hit_rates[p], mean.waste[p]) for p in _DETAILED), mean.gains), "", ""]
 
     _fill(table, found, lines, own, means_of)
     return table

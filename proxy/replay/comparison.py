@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from proxy.core.shadow.shadow_caches import most_regret
 from proxy.errors import UpstreamRejected
 from proxy.replay.account import Account
 from proxy.replay.baselines import AS_SENT, CLIENT, COMPARED, SYSTEM_LAST, TOOLS_SYSTEM_LAST_TWO, as_sent
@@ -56,7 +57,9 @@ class Comparison:
     """The comparison of one trace. ``plain`` is the cost without any cache. ``fixed`` bounds the client's own order
     from below, and ``free`` bounds any order.
 
-    ``found_by`` names what found the best feasible layout: the search, or the policy that the search did not beat.
+    ``allowance`` is what ``economic`` may cost more than the client's own request while it learns a session: so much of
+    the largest request (``ShadowCaches.regret_budget``). ``found_by`` names what found the best feasible layout: the
+    search, or the policy that the search did not beat.
     ``violations`` are those of fidelity under ``economic``.
     """
 
@@ -68,6 +71,7 @@ class Comparison:
     scores: dict[str, Score]
     fixed: float
     free: float
+    allowance: float
     found_by: str
     violations: list[str] = field(default_factory=list)
 
@@ -104,6 +108,7 @@ def compare(trace: Trace, setting: Setting) -> Comparison:
         scores={name: scores[name] for name in (*POLICIES, BEST)},
         fixed=fixed_limit(prompts, setting.rules, with_long=with_long) + tails,
         free=free_limit(bags, setting.rules, with_long=with_long) + tails,
+        allowance=most_regret(ECONOMIC) * max((prompt.total for _, prompt in prompts), default=0),
         found_by=found_by,
         violations=_violations(steps, sent[ECONOMIC], setting),
     )

@@ -15,17 +15,17 @@ from proxy.core.providers.affinity_key import EMBEDDED
 from proxy.core.request.route import Route
 from proxy.core.request.tokens import Encode, quick
 from proxy.core.response.usage import Usage
+from proxy.core.shadow.shadow_caches import most_regret
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.replay.account import Account
 from proxy.replay.baselines import CLIENT, COMPARED
 from proxy.upstream.embedded import PromptReader
-from tests.append_only import Sent, append_only, by_itself, with_pauses
+from tests.append_only import Sent, append_only, by_itself, unkept, with_pauses
 from tests.economics.measure import encode
 from tests.marker_costs import MarkerProvider, Rules
 
-# A part of one request, which learning a session may cost (``ShadowCaches.regret_budget``), as a multiple of the price
-# of the largest request without a cache.
-ALLOWANCE = 1.0
+# How many requests without a cache learning a session may cost.
+ALLOWANCE = most_regret("economic")
 TOLERANCE = 1.01
 
 seeds = st.integers(0, 10**9)
@@ -53,10 +53,11 @@ class Provider:
         return Usage(bill.total, 1, bill.read, bill.write_5m, bill.write_1h, writes_told=True, lives_told=True)
 
 
-def cost_of_ours(sent: list[Sent], profile: CacheProfile, *, hoists: bool) -> float:
+def cost_of_ours(sent: list[Sent], profile: CacheProfile, *, hoists: bool = False, hint: str = "") -> float:
+    """``hint`` is a session id that the client gives."""
     planner = TierPlanner(quick(encode()), recognisers(build_plugin_manager()))
     provider = Provider(profile, hoists=hoists)
-    route = Route("scope", "model", "model", profile, server=EMBEDDED)
+    route = Route("scope", "model", "model", profile, hint=hint, server=EMBEDDED)
     for one in sent:
         plan = planner.plan(one.body, route, Mode.TIER, one.at)
         assert plan.surprise is None
@@ -66,7 +67,7 @@ def cost_of_ours(sent: list[Sent], profile: CacheProfile, *, hoists: bool) -> fl
     return provider.cost
 
 
-def cost_of_best(sent: list[Sent], profile: CacheProfile, *, hoists: bool) -> float:
+def cost_of_best(sent: list[Sent], profile: CacheProfile, *, hoists: bool = False) -> float:
     costs = []
     for name, policy in COMPARED.items():
         if name == CLIENT or (profile.family is not Family.MARKER and costs):
@@ -101,6 +102,13 @@ def hold_with_pauses(seed: int) -> None:
     assert excess(with_pauses(seed)) <= ALLOWANCE
 
 
+def hold_unkept(seed: int) -> None:
+    """The conversation is recognised as if the client had named it, from its second request on."""
+    sent = unkept(seed)
+    ours, named = cost_of_ours(sent, ANTHROPIC), cost_of_ours(sent, ANTHROPIC, hint="named")
+    assert ours <= TOLERANCE * named + encode()(sent[1].body.decode())
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_no_session_is_dearer_than_the_best_markers_and_the_allowance(seed: int) -> None:
     hold(seed)
@@ -116,6 +124,17 @@ def test_an_hour_that_was_bought_too_early_costs_little(seed: int) -> None:
     hold_with_pauses(seed)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_context_that_is_shown_and_not_kept_does_not_hide_the_conversation(seed: int) -> None:
+    hold_unkept(seed)
+
+
+def test_all_of_them_together_cost_no_more_than_the_best_markers() -> None:
+    sessions = [append_only(seed) for seed in range(12)]
+    ours = sum(cost_of_ours(sent, ANTHROPIC) for sent in sessions)
+    assert ours <= sum(cost_of_best(sent, ANTHROPIC) for sent in sessions)
+
+
 @pytest.mark.slow
 @settings(max_examples=500, phases=without_shrinking)
 @given(seeds)
@@ -129,6 +148,7 @@ def test_no_session_of_many_is_dearer(seed: int) -> None:
 def test_no_agent_of_many_and_no_early_hour_is_dearer(seed: int) -> None:
     hold_by_itself(seed)
     hold_with_pauses(seed)
+    hold_unkept(seed)
 
 
 @pytest.mark.slow

@@ -21,14 +21,15 @@ class Transcript:
     """The messages of one request.
 
     ``preamble`` of them are leading system messages. ``elements`` holds each as it came, ``turns`` each one's identity
-    as a turn; ``pairs`` for each user turn its index and the digest of it and the newest answer before it (of the model or
-    of a tool): what a client shows in front of its prompt and does not keep makes no other pair. ``marked`` and ``recognised`` are the indices of messages with markers, and of those that a
-    recogniser took apart; ``notices`` those of system messages behind the preamble.
+    as a turn; ``pairs`` for each user turn its index and the digest of it and of what it follows: the newest answer in
+    front of it (of the model or of a tool) and the turn before that. What a client shows in front of its prompt and
+    does not keep makes no other pair. ``marked`` and ``recognised`` are the indices of messages with markers, and of
+    those that a recogniser took apart; ``notices`` those of system messages behind the preamble.
     """
 
     __slots__ = (
-        "_answers", "_last", "_skips", "elements", "preamble", "marked", "media_at", "messages", "notices", "pairs",
-        "recognised", "turns",
+        "_answers", "_before", "_last", "_skips", "elements", "preamble", "marked", "media_at", "messages", "notices",
+        "pairs", "recognised", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -45,7 +46,7 @@ class Transcript:
         self.turns: tuple[bytes, ...] = ()
         self.elements: tuple[Element, ...] = ()
         self._skips: MessageKind | None = None
-        self._last = b""
+        self._last = self._before = b""
         self._answers: list[bytes] = []
         first = self._taken_over(base, len(base.messages) if shared is None else shared) if base is not None else 0
         added = self.messages[first:]
@@ -57,6 +58,17 @@ class Transcript:
         """Whether an image, a sound or a file is among the messages."""
         return self.media_at >= 0
 
+    @property
+    def opening_pairs(self) -> int:
+        """How many pairs stand in front of the first answer: they may be the same in many conversations."""
+        return next((at for at, answer in enumerate(self._answers) if answer), len(self._answers))
+
+    def newest_pairs(self, most: int) -> int:
+        """How many pairs follow the newest answer that a user's turn follows: the prompt, and what is shown beside it.
+        At most ``most``."""
+        newest = self._answers[-most:]
+        return next((at for at, answer in enumerate(reversed(newest)) if answer != newest[-1]), len(newest))
+
     def _taken_over(self, base: "Transcript", shared: int) -> int:
         """Begin with the first ``shared`` messages of an earlier state; how many were taken over."""
         if shared <= base.preamble:
@@ -65,7 +77,8 @@ class Transcript:
         if shared == len(base.messages):
             self.turns, self.elements, self.media_at = base.turns, base.elements, base.media_at
             self.marked, self.recognised, self.pairs = base.marked, base.recognised, base.pairs
-            self._skips, self._last, self.notices = base._skips, base._last, base.notices
+            self._skips, self._last, self._before = base._skips, base._last, base._before
+            self.notices = base.notices
             self._answers = [*base._answers]
             return shared
         self.turns, self.elements = base.turns[:shared], base.elements[:shared]
@@ -79,7 +92,7 @@ class Transcript:
         self._answers = base._answers[: len(self.pairs)]
         if self.pairs:
             behind = self.pairs[-1][0] + 1
-            self._last = self._answers[-1]
+            self._last, self._before = self._answers[-1], self.turns[behind - 1]
         pairs: list[tuple[int, bytes]] = []
         for index in range(behind, shared):
             self._pair(index, self.messages[index], pairs)
@@ -116,7 +129,8 @@ class Transcript:
             pairs.append((index, digest(self._last, own)))
             self._answers.append(self._last)
         elif message.role not in SYSTEM_ROLES:
-            self._last = own
+            self._last = digest(self._before, own)
+        self._before = own
 
     def replaced(self, changes: Mapping[int, Message]) -> "Transcript":
         """With other readings of some messages: their volatile lines cut out, or with the operator's texts. Roles,

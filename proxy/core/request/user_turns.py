@@ -63,7 +63,7 @@ def _fixed(message: Message) -> bytes:
 
 def _pairs(transcript: Transcript, without: Container[int]) -> list[tuple[int, bytes]]:
     pairs: list[tuple[int, bytes]] = []
-    last = b""
+    last = before = b""
     for index in range(transcript.preamble, len(transcript.messages)):
         if index in without:
             continue
@@ -71,5 +71,6 @@ def _pairs(transcript: Transcript, without: Container[int]) -> list[tuple[int, b
         if transcript.messages[index].role == "user":
             pairs.append((index, digest(last, own)))
         elif transcript.messages[index].role not in SYSTEM_ROLES:
-            last = own
+            last = digest(before, own)
+        before = own
     return pairs

@@ -170,7 +170,7 @@ class SessionTable:
         place = self.place(scope, model, hint, transcript, tools)
         base, cohort_key, opening = place.base, place.cohort_key, place.opening
         preamble, pairs = transcript.messages[: transcript.preamble], transcript.pairs
-        session = None if hint else self._continued(base, pairs)
+        session = None if hint else self._continued(base, pairs, transcript.opening_pairs)
         if session is None and opening:
             session = self._opened(base, cohort_key, opening, preamble, has_tools=bool(tools))
         if session is None:
@@ -179,9 +179,9 @@ class SessionTable:
             )
             session.sketch, session.opening = sketch_of(preamble), opening
         self._sessions.used(session.id)
-        # The pair before the last one helps where a client rewrites its newest turn later; in a session's first request
-        # it may be an example that all of the client's sessions begin with.
-        newest = pairs[-2:] if session.requests else pairs[-1:]
+        # A client may show more beside its prompt, and keep nothing of it. The pair before these helps where it
+        # rewrites its newest turn later; in a session's first request that may be an example that all of them have.
+        newest = pairs[-transcript.newest_pairs(_NEWEST_PAIRS) - bool(session.requests) :]
         marks = [(base, pair) for _, pair in newest if pair != opening]
         marks += [] if session.requests else _grown(base, pairs, -2, len(pairs))
         for mark in marks:
@@ -197,7 +197,8 @@ class SessionTable:
         pairs = transcript.pairs
         cohort_key = digest(base, tools, *(fixed_digest(m) for m in transcript.messages[: transcript.preamble]))
         opening = digest(b"hint", hint.encode()) if hint else pairs[0][1] if pairs else b""
-        marks = [] if hint else [(base, pair) for _, pair in reversed(pairs[1:][-_NEWEST_PAIRS:])]
+        said = pairs[max(1, transcript.opening_pairs) :]
+        marks = [] if hint else [(base, pair) for _, pair in reversed(said[-_NEWEST_PAIRS:])]
         marks += [] if hint else _grown(base, pairs, -3, len(pairs) - 1)
         if opening:
             marks += [(cohort_key, opening), (base, opening)]
@@ -249,9 +250,10 @@ class SessionTable:
         self._sessions.put(session, new)
         return new
 
-    def _continued(self, base: bytes, pairs: Sequence[tuple[int, bytes]]) -> Session | None:
-        """The session that knows one of these pairs, the newest first; the first pair of all says less."""
-        for _, pair in reversed(pairs[1:]):
+    def _continued(self, base: bytes, pairs: Sequence[tuple[int, bytes]], opening: int) -> Session | None:
+        """The session that knows one of these pairs, the newest first; the first of all, and those in front of any
+        answer (``opening``), say less."""
+        for _, pair in reversed(pairs[max(1, opening) :]):
             session = self._sessions.get(self._by_pair.get((base, pair), ""))
             if session is not None:
                 return session

@@ -79,6 +79,12 @@ class ShadowCaches:
         return kind
 
 
+def most_regret(policy: str) -> float:
+    """The most that a policy may lose to learning, as a multiple of one request without a cache; besides a share of the
+    cost (``_REGRET_SHARE``)."""
+    return _REGRET_REQUESTS[policy] * (1 + _RETURN_BONUS[policy])
+
+
 def cost_of(profile: CacheProfile, bill: Bill) -> float:
     """A bill in tokens at the plain price."""
     return bill.read * profile.read + bill.write_5m * profile.write + bill.write_1h * profile.write_long + bill.plain

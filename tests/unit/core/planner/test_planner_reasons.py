@@ -47,11 +47,9 @@ class TestReasons:
         talk, turns = Talk(), [system([text_part(lines(40), **MARK)])]
         plans = []
         for number in range(4):
-            newest = user([text_part(lines(10, f"q{number}"), **MARK)])
-            plans.append(talk.send(chat(*turns, *([answer] if number else []), newest)))
-            turns += [assistant(lines(5, f"a{number - 1}"))] if number else []
-            turns += [user(lines(10, f"q{number}"))]
-            answer = assistant([text_part(lines(5, f"a{number}"), **MARK)])
+            answer = [assistant([text_part(lines(5, f"a{number}"), **MARK)])] if number else []
+            plans.append(talk.send(chat(*turns, *answer, user([text_part(lines(10, f"q{number}"), **MARK)]))))
+            turns += [*([assistant(lines(5, f"a{number}"))] if number else []), user(lines(10, f"q{number}"))]
         assert {plan.reason for plan in plans[1:]} == {Reason.CLIENT_OPTIMAL}
         assert all(plan.body == plan.original for plan in plans)
 
