@@ -170,7 +170,7 @@ class SessionTable:
         place = self.place(scope, model, hint, transcript, tools)
         base, cohort_key, opening = place.base, place.cohort_key, place.opening
         preamble, pairs = transcript.messages[: transcript.preamble], transcript.pairs
-        session = None if hint else self._continued(base, pairs, transcript.opening_pairs)
+        session = None if hint else self._continued(base, transcript)
         if session is None and opening:
             session = self._opened(base, cohort_key, opening, preamble, has_tools=bool(tools))
         if session is None:
@@ -250,11 +250,16 @@ class SessionTable:
         self._sessions.put(session, new)
         return new
 
-    def _continued(self, base: bytes, pairs: Sequence[tuple[int, bytes]], opening: int) -> Session | None:
-        """The session that knows one of these pairs, the newest first; the first of all, and those in front of any
-        answer (``opening``), say less."""
-        for _, pair in reversed(pairs[max(1, opening) :]):
-            session = self._sessions.get(self._by_pair.get((base, pair), ""))
+    def _continued(self, base: bytes, transcript: Transcript) -> Session | None:
+        """The session that knows one of the request's pairs, the newest first. The first of all, and those in front of
+        any answer, say less; those of the newest turn are a retry if the session knows all of them: one alone may be a
+        reminder that the client shows in each of its conversations."""
+        pairs, newest = transcript.pairs, transcript.newest_pairs(_NEWEST_PAIRS)
+        said = pairs[max(1, transcript.opening_pairs) :]
+        if len({self.known((base, pair)) for _, pair in said[-newest:]}) > 1:
+            said = said[:-newest]
+        for _, pair in reversed(said):
+            session = self._sessions.get(self.known((base, pair)))
             if session is not None:
                 return session
         for mark in _grown(base, pairs, -3, len(pairs) - 1):
