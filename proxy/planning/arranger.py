@@ -68,7 +68,7 @@ class Arranger:
             fallback=chat.body,
             mode=planned,
             assembly=sent.assembly,
-            counted=partial(self._sessions.counted, sent, bill),
+            counted=partial(self._sessions.counted, sent, bill, profile, None),
             edits=chat.dialogue.edits,
             bill=bill,
             tier_tokens={tier.label: count for tier, count in tokens.items() if count},

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 from proxy.core.layout.tiers import Change
 from proxy.core.lru import Bounded
+from proxy.core.providers import CacheProfile
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.response.usage import Usage
 from proxy.core.structured.blocks.breakdown import Circumstances
+from proxy.core.structured.cache_terms import CacheTerms
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.panels.board import Board
 from proxy.core.structured.placement.tracking import ContextTracker
@@ -68,10 +70,14 @@ class ContextSessions:
             changes=session.changes, empty_tiers_total=session.empty_tiers, last=session.last, total=session.total
         )
 
-    def counted(self, chat: AssembledChat, bill: PanelBill | None, usage: Usage | None) -> Sequence[Change]:
+    def counted(
+        self, chat: AssembledChat, bill: PanelBill | None, profile: CacheProfile, most_input: int | None, usage: Usage | None
+    ) -> Sequence[Change]:
         """The exchange counts: age what was sent once. A retry of the same conversation counts no second time."""
         session = self.session(chat.scope, chat.session)
         session.spent(usage)
+        life_s = profile.long_life_s if session.total.write_1h else profile.life_s
+        session.terms = CacheTerms(profile.read, profile.write, life_s)
         if session.counted == chat.reading.digest:
             return ()
         session.counted = chat.reading.digest

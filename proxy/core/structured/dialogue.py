@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from proxy.core.reasons import Edit
+from proxy.core.structured.cache_terms import CacheTerms
 from proxy.core.structured.form.form import StructuredForm
 from proxy.core.structured.form.live_form import detach_terms
 from proxy.core.structured.history.compaction import Compaction, compacted
@@ -16,7 +17,7 @@ from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.messages.turn import Turn
 from proxy.core.structured.panels.board import Board, refreshed
 from proxy.core.structured.panels.inlay import NO_INLAY, Inlay, SentTurns, inlay_of
-from proxy.core.structured.panels.panel import Panel
+from proxy.core.structured.panels.panel import FROZEN_PREFIX, Panel
 from proxy.core.structured.panels.progress import Progress
 from proxy.core.structured.panels.texts import PanelTexts
 from proxy.core.wire.json_body import Members
@@ -29,20 +30,24 @@ _SPACES = b" \t\r\n"
 @dataclass(frozen=True, slots=True)
 class DialogueRules:
     """What the operator sets. ``detach`` are the minimums of freezing; None: only what a client asks for is frozen.
-    ``keep_exchanges`` are the newest user exchanges that a compaction never leaves out."""
+    ``keep_exchanges`` are the newest user exchanges that a compaction never leaves out. ``is_classic``: the rules of
+    the original hold, whatever they cost."""
 
     panels: PanelTexts
     compaction: CompactionTexts
     detach: DetachTerms | None = None
     keep_exchanges: int = 2
+    is_classic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What the session remembers of the requests before this one."""
+    """What the session remembers of the requests before this one. ``terms`` are those of the cache that has served the
+    last one; None: nobody knows."""
 
     board: Board = Board()
     compaction: Compaction | None = None
+    terms: CacheTerms | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +115,25 @@ def dialogue_of(
     terms = detach_terms(form.detach, rules.detach) if form.has_history else None
     chunks: tuple[Panel, ...] = ()
     if terms is not None:
-        history, chunks = frozen(history, terms, tokens)
+        most = _most_chunks(form, before, rules, moment)
+        history, chunks = frozen(history, terms, tokens, most)
     edits = Counter({edit: history.edits.get(edit, 0) for edit in Edit})
     panels = (*chunks, *form.panels)
     edits[Edit.PANELS_SHOWN] = sum(panel.is_shown for panel in panels)
     board = None
     if form.has_history:
         progress = Progress.of(conversation, has_thinking=moment.has_thinking)
-        board = refreshed(before.board, panels, progress, moment.now_s)
+        board = refreshed(before.board, panels, progress, moment.now_s, before.terms)
     return Dialogue(history.conversation, history.origins, panels, board, +edits, uncompacted)
+
+
+def _most_chunks(form: StructuredForm, before: Before, rules: DialogueRules, moment: Moment) -> int | None:
+    """How many parts of the conversation may be frozen; None: all that have the minimums. Unless somebody asks for it,
+    no part is frozen in addition while the cache holds the conversation: it would be written anew, and nothing would
+    become cheaper."""
+    board, terms = before.board, before.terms
+    if form.detach is not None or rules.is_classic:
+        return None
+    if terms is not None and (terms.is_full or moment.now_s - board.last_s > terms.life_s):
+        return None
+    return sum(name.startswith(FROZEN_PREFIX) for name in board.panels)
