@@ -4,7 +4,7 @@ Files and panels change at random between the turns. Sizes are in tokens, log-un
 equally likely.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
@@ -30,6 +30,7 @@ class Thing:
     tokens: int
     rate: float
     kind: str = ""
+    in_loops: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,10 @@ def spec_of(seed: int) -> Spec:
         common = _size(chance, 50, 4_000) if chance.random() < 0.4 else 0
         for number in range(chance.randint(1, 8)):
             rate = chance.choice((0.0, 0.02, 0.1, 0.3, 0.6, 1.0))
-            panels.append(Thing(f"p{number}", common or _size(chance, 50, 4_000), rate, chance.choice(_KINDS)))
+            panels.append(Thing(f"p{number}", common or _size(chance, 50, 4_000), rate, chance.choice(_KINDS), chance.random() < 0.5))
     commit = 0
     if shape in ("files", "both"):
-        files = [Thing(f"src/f{number}.py", _size(chance, 100, 3_000), 0.0) for number in range(chance.randint(1, 20))]
+        files = [Thing(f"src/f{number}.py", _size(chance, 100, 3_000), 1.0) for number in range(chance.randint(1, 20))]
         commit = chance.randint(0, min(16, len(files)))
     return Spec(
         seed=seed,
@@ -112,7 +113,7 @@ def moments(spec: Spec) -> Iterator[Moment]:
     done: list[Mapping[str, Any]] = [{"role": "system", "content": text_of(chance, spec.system)}]
     for turn in range(spec.turns):
         if turn:
-            _change(chance, spec, shown)
+            _change(chance, [*spec.panels, *chance.sample(spec.files, spec.files_a_commit)], shown)
         done.append({"role": "user", "content": text_of(chance, _size(chance, max(1, spec.prompt // 2), 2 * spec.prompt))})
         yield Moment(at, tuple(done), dict(shown))
         for call in range(chance.randint(0, spec.calls)):
@@ -121,17 +122,16 @@ def moments(spec: Spec) -> Iterator[Moment]:
             done.append({"role": "assistant", "content": None, "tool_calls": [{"id": name, "type": "function", "function": function}]})
             done.append({"role": "tool", "tool_call_id": name, "content": text_of(chance, _size(chance, max(1, spec.answer // 2), 2 * spec.answer))})
             at += chance.uniform(3, 20)
+            _change(chance, [thing for thing in spec.panels if thing.in_loops], shown)
             yield Moment(at, tuple(done), dict(shown))
         done.append({"role": "assistant", "content": text_of(chance, _size(chance, max(1, spec.answer // 2), 2 * spec.answer))})
         at += spec.pause_s if chance.random() < spec.pause else chance.uniform(10, 120)
 
 
-def _change(chance: Random, spec: Spec, shown: dict[str, str]) -> None:
-    for thing in spec.panels:
+def _change(chance: Random, things: Iterable[Thing], shown: dict[str, str]) -> None:
+    for thing in things:
         if chance.random() < thing.rate:
             shown[thing.name] = _edited(chance, shown[thing.name])
-    for thing in chance.sample(spec.files, min(spec.files_a_commit, len(spec.files))):
-        shown[thing.name] = _edited(chance, shown[thing.name])
 
 
 def body_of(spec: Spec, form: Form, moment: Moment) -> dict[str, Any]:

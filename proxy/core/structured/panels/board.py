@@ -84,7 +84,11 @@ def refreshed(
     last_s = max((board.panels[key].changed_s for key in digests if key in board.panels), default=-inf)
     stamp_s = now_s if now_s > last_s else nextafter(last_s, inf)
     old = {key: known.memory(memory) for key, memory in board.panels.items()}
-    memories = {key: _seen_again(old.get(key), PanelMemory(key, digest, stamp_s)) for key, digest in digests.items()}
+    in_loop = not progress.is_prompt_last
+    memories = {
+        key: _seen_again(old.get(key), PanelMemory(key, digest, stamp_s), in_loop=in_loop)
+        for key, digest in digests.items()
+    }
     tail = in_tail(shown, memories, progress, terms)
     life_s = UNKNOWN_LIFE_S if terms is None else terms.life_s
     is_cold = board.is_begun and now_s - board.last_s > life_s
@@ -113,12 +117,19 @@ def _digests(shown: Iterable[Panel]) -> dict[str, bytes]:
     return found
 
 
-def _seen_again(before: PanelMemory | None, now: PanelMemory) -> PanelMemory:
+def _seen_again(before: PanelMemory | None, now: PanelMemory, *, in_loop: bool) -> PanelMemory:
     if before is None:
         return now
     if before.digest == now.digest:
         return replace(before, seen=before.seen + 1)
-    return replace(before, digest=now.digest, stamp_s=now.stamp_s, seen=before.seen + 1, changes=before.changes + 1)
+    return replace(
+        before,
+        digest=now.digest,
+        stamp_s=now.stamp_s,
+        seen=before.seen + 1,
+        changes=before.changes + 1,
+        in_loops=before.in_loops + in_loop,
+    )
 
 
 def _moved(

@@ -17,7 +17,7 @@ from proxy.core.structured.panels.stored import Count, Digest, DigestOrNone, Pan
 
 _PRIOR_WEIGHT = 2.0
 """What the kind of a panel says of its changes counts as much as so many requests of the session."""
-_LEAST_CHANGE = 0.001
+LEAST_CHANGE = 0.001
 FRAME_BYTES = 300
 """About what a panel takes besides its content: the call, its words, and the line in front of the content."""
 _FRONT = -1
@@ -34,8 +34,8 @@ class Place(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 class PanelMemory(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What a session remembers of one panel, and a store keeps: the digest of what it shows, and when that last changed
     (``stamp_s``); its place, None in front of the conversation, its ``rank`` among the panels of that place, and since
-    when it stands there; in how many of the ``seen`` requests it changed, and in how many others it was ``taken``
-    along. Times are seconds since 1970. The order of the fields is that of the stored form."""
+    when it stands there; in how many of the ``seen`` requests it changed, in how many others it was ``taken``
+    along, and how many of the changes came ``in_loops`` of calls. Times are seconds since 1970. The order of the fields is that of the stored form."""
 
     id: PanelId
     digest: Digest
@@ -46,6 +46,7 @@ class PanelMemory(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
     seen: Count = 1
     changes: Count = 0
     taken: Count = 0
+    in_loops: Count = 0
 
     @property
     def changed_s(self) -> float:
@@ -77,7 +78,7 @@ def leaving_rate(panel: Panel, memory: PanelMemory) -> float:
 
 def _rate(count: int, panel: Panel, memory: PanelMemory) -> float:
     rate = (count + _PRIOR_WEIGHT * panel.hazard) / (memory.seen + _PRIOR_WEIGHT)
-    return min(max(rate, _LEAST_CHANGE), 1.0)
+    return min(max(rate, LEAST_CHANGE), 1.0)
 
 
 def weight(panel: Panel, memory: PanelMemory) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from proxy.core.structured.cache_terms import CacheTerms
 from proxy.core.structured.panels.panel import Panel
-from proxy.core.structured.panels.placing import PanelMemory, change_rate, size_of, turn_size
+from proxy.core.structured.panels.placing import LEAST_CHANGE, PanelMemory, change_rate, size_of, turn_size
 from proxy.core.structured.panels.progress import Progress
 
 _AHEAD = 20
@@ -39,13 +39,12 @@ def in_tail(
     tail at its place."""
     if terms is None or terms.anew <= 0.0 or not progress.has_tail:
         return frozenset()
-    stakes = [
-        _Stake(panel.id, size_of(panel), change_rate(panel, memories[panel.id])) for panel in shown if not panel.is_frozen
-    ]
+    share = progress.prompt_share
+    stakes = [_stake(panel, memories[panel.id], share) for panel in shown if not panel.is_frozen]
     # What is small and changes often goes there first.
     stakes.sort(key=lambda each: (each.size - each.kept(terms)) / each.change)
     turn, requests = turn_size(progress.sizes), _AHEAD + max((each.seen for each in memories.values()), default=0)
-    behind = (1.0 - terms.read) * turn * progress.prompt_share
+    behind = (1.0 - terms.read) * turn * share
 
     def cost(count: int) -> float:
         kept, tail = stakes[count:], stakes[:count]
@@ -55,6 +54,15 @@ def in_tail(
 
     best = min(range(0, len(stakes) + 1, 1 + len(stakes) // _MOST_TRIES), key=cost)
     return frozenset(each.id for each in stakes[:best])
+
+
+def _stake(panel: Panel, memory: PanelMemory, prompt_share: float) -> _Stake:
+    """In a conversation with loops of calls the tail moves with each call: what changes with prompts alone is cheaper
+    at a place."""
+    change = change_rate(panel, memory)
+    if prompt_share < 1.0:
+        change = min(change, max(LEAST_CHANGE, memory.in_loops / (memory.seen * (1.0 - prompt_share))))
+    return _Stake(panel.id, size_of(panel), change)
 
 
 def _rewrites(changes: Sequence[float], requests: int) -> float:
