@@ -16,6 +16,15 @@ from proxy.core.response.usage import Usage
 
 _LOOKBACK = 20
 _MOST_MARKS = 4
+_PANEL_CALL = b'"name": "dynamic_panel"'
+_OWN = (
+    b"assistant: Beginning of dynamic panel",
+    b"assistant: Panel automatically",
+    b"assistant: End of dynamic panel",
+    b"tool: Panel display complete",
+    b"user: Current datetime",
+    b"assistant: Ok.",
+)
 
 
 def tokens(text: str) -> int:
@@ -33,22 +42,27 @@ class _Block:
 
 @dataclass
 class Provider:
-    """One account. ``cost`` is in tokens at the plain input price."""
+    """One account. ``cost`` is in tokens at the plain input price; ``words_cost`` is what of it was paid for the words
+    that the proxy has added."""
 
     profile: CacheProfile
     cost: float = 0.0
     uncached: float = 0.0
+    words_cost: float = 0.0
     refused: list[str] = field(default_factory=list)
     _until: dict[bytes, tuple[float, float]] = field(default_factory=dict)
 
     def send(self, body: bytes, at: float) -> Usage:
         """The usage that is reported for a request at this time."""
-        profile = self.profile
+        profile, request = self.profile, json.loads(body)
         if profile.family is Family.MARKER:
-            total, read, short, long = self._marked(json.loads(body), at)
+            total, read, short, long = self._marked(request, at)
         else:
-            total, read = self._on_grid(body, at)
+            total, read = self._on_grid(request, at)
             short = long = 0
+        prices = ((read, profile.read), (read + short + long, profile.write), (total, 1.0))
+        for own, end in _words(request):
+            self.words_cost += own * next(price for most, price in prices if end <= most)
         plain = total - read - short - long
         self.cost += profile.read * read + profile.write * short + profile.write_long * long + plain
         self.uncached += total
@@ -89,9 +103,9 @@ class Provider:
                 return number
         return None
 
-    def _on_grid(self, body: bytes, at: float) -> tuple[int, int]:
+    def _on_grid(self, body: Mapping[str, Any], at: float) -> tuple[int, int]:
         profile = self.profile
-        text = b"".join(block for block, *_ in _texts(json.loads(body)))
+        text = b"".join(block for block, *_ in _texts(body))
         step, read, chain, is_hit = profile.step * 4, 0, b"", True
         for end in range(step, len(text) + 1, step):
             chain = sha256(chain + text[end - step : end]).digest()
@@ -127,6 +141,15 @@ def _texts(body: Mapping[str, Any]) -> Iterator[tuple[bytes, str, Mapping[str, A
             yield text, kind, part.get("cache_control") or (mark if is_last else None)
         for number, call in enumerate(calls):
             yield _written(call), "call", mark if number == len(calls) - 1 else None
+
+
+def _words(body: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
+    """The tokens of each block that consists of the proxy's words, and where it ends."""
+    size = 0
+    for text, *_ in _texts(body):
+        size += len(text)
+        if text.startswith(_OWN) or _PANEL_CALL in text:
+            yield -(-len(text) // 4), -(-size // 4)
 
 
 def _written(value: object) -> bytes:

@@ -73,7 +73,11 @@ def spec_of(seed: int) -> Spec:
         common = _size(chance, 50, 4_000) if chance.random() < 0.4 else 0
         for number in range(chance.randint(1, 8)):
             rate = chance.choice((0.0, 0.02, 0.1, 0.3, 0.6, 1.0))
-            panels.append(Thing(f"p{number}", common or _size(chance, 50, 4_000), rate, chance.choice(_KINDS), chance.random() < 0.5))
+            panels.append(
+                Thing(
+                    f"p{number}", common or _size(chance, 50, 4_000), rate, chance.choice(_KINDS), chance.random() < 0.5
+                )
+            )
     commit = 0
     if shape in ("files", "both"):
         files = [Thing(f"src/f{number}.py", _size(chance, 100, 3_000), 1.0) for number in range(chance.randint(1, 20))]
@@ -114,17 +118,33 @@ def moments(spec: Spec) -> Iterator[Moment]:
     for turn in range(spec.turns):
         if turn:
             _change(chance, [*spec.panels, *chance.sample(spec.files, spec.files_a_commit)], shown)
-        done.append({"role": "user", "content": text_of(chance, _size(chance, max(1, spec.prompt // 2), 2 * spec.prompt))})
+        done.append(
+            {"role": "user", "content": text_of(chance, _size(chance, max(1, spec.prompt // 2), 2 * spec.prompt))}
+        )
         yield Moment(at, tuple(done), dict(shown))
         for call in range(chance.randint(0, spec.calls)):
             name = f"c{turn}_{call}"
-            function = {"name": "run", "arguments": '{"n":%d}' % call}
-            done.append({"role": "assistant", "content": None, "tool_calls": [{"id": name, "type": "function", "function": function}]})
-            done.append({"role": "tool", "tool_call_id": name, "content": text_of(chance, _size(chance, max(1, spec.answer // 2), 2 * spec.answer))})
+            function = {"name": "run", "arguments": f'{{"n":{call}}}'}
+            done.append(
+                {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [{"id": name, "type": "function", "function": function}],
+                }
+            )
+            done.append(
+                {
+                    "role": "tool",
+                    "tool_call_id": name,
+                    "content": text_of(chance, _size(chance, max(1, spec.answer // 2), 2 * spec.answer)),
+                }
+            )
             at += chance.uniform(3, 20)
             _change(chance, [thing for thing in spec.panels if thing.in_loops], shown)
             yield Moment(at, tuple(done), dict(shown))
-        done.append({"role": "assistant", "content": text_of(chance, _size(chance, max(1, spec.answer // 2), 2 * spec.answer))})
+        done.append(
+            {"role": "assistant", "content": text_of(chance, _size(chance, max(1, spec.answer // 2), 2 * spec.answer))}
+        )
         at += spec.pause_s if chance.random() < spec.pause else chance.uniform(10, 120)
 
 
@@ -142,21 +162,22 @@ def body_of(spec: Spec, form: Form, moment: Moment) -> dict[str, Any]:
     if form is Form.STRUCTURED:
         section: dict[str, Any] = {"session": f"s{spec.seed}"}
         if spec.files:
-            section["files"] = [{"path": one.name, "selected": True, "content": moment.shown[one.name]} for one in spec.files]
+            section["files"] = [
+                {"path": one.name, "selected": True, "content": moment.shown[one.name]} for one in spec.files
+            ]
         if spec.panels or not spec.files:
             section["panels"] = [
                 {"id": one.name, "kind": one.kind, "header": one.name, "content": moment.shown[one.name]}
                 for one in spec.panels
             ]
         return {**body, "stratiform": section}
-    things = (*spec.files, *spec.panels)
-    if not things:
-        return body
-    words = "\n\n".join(f"# {one.name}\n\n{moment.shown[one.name]}" for one in things)
+    files = (f"{one.name}\n```\n{moment.shown[one.name]}\n```\n" for one in spec.files)
+    panels = (f"======= [{one.name}] {one.name} =======\n{moment.shown[one.name]}" for one in spec.panels)
+    words = "\n\n".join((*files, *panels))
     messages = body["messages"]
-    if form is Form.FLAT:
+    if form is Form.FLAT and words:
         messages[1:1] = [{"role": "user", "content": words}, {"role": "assistant", "content": "Ok."}]
-    else:
+    elif words:
         last = max(at for at, message in enumerate(messages) if message["role"] == "user")
         messages[last] = {"role": "user", "content": f"{words}\n\n{messages[last]['content']}"}
     return body

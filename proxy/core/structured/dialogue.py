@@ -1,7 +1,7 @@
 """The conversation of a request as it is sent: by the rules of the history, and with live panels in it."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from proxy.core.reasons import Edit
@@ -56,7 +56,8 @@ class Dialogue:
     messages, its index in the client's conversation (``RuledHistory``). ``panels`` are the client's own and frozen
     parts of the conversation, in no order yet. ``board`` is what the session remembers from this request on, None where
     the request has nothing to remember. ``edits`` counts the messages and panels that were edited, by the reason.
-    ``uncompacted`` is the conversation without a compaction, where the client wants one."""
+    ``uncompacted`` is the conversation without a compaction, where the client wants one. ``freezing_cost`` is what is
+    written anew because a part was frozen while the cache held it, in tokens at the plain input price."""
 
     conversation: Conversation
     origins: tuple[int, ...] = ()
@@ -64,6 +65,7 @@ class Dialogue:
     board: Board | None = None
     edits: Mapping[Edit, int] = field(default_factory=dict)
     uncompacted: RuledHistory | None = None
+    freezing_cost: float = 0.0
 
     @property
     def has_panels(self) -> bool:
@@ -114,9 +116,14 @@ def dialogue_of(
         history = compacted(history, before.compaction, rules.compaction, rules.keep_exchanges)
     terms = detach_terms(form.detach, rules.detach) if form.has_history else None
     chunks: tuple[Panel, ...] = ()
+    is_held, held, cost = _is_held(before, moment), _held_chunks(before), 0.0
     if terms is not None:
-        most = _most_chunks(form, before, rules, moment)
-        history, chunks = frozen(history, terms, tokens, most)
+        # Freezing makes nothing cheaper, so it costs what it has written anew.
+        is_priced = is_held and form.detach is None and not rules.is_classic
+        whole = history
+        history, chunks = frozen(whole, terms, tokens, held if is_priced else None)
+        if is_held and len(chunks) > held and before.terms is not None:
+            cost = before.terms.anew * _behind(whole, chunks[:held], tokens)
     edits = Counter({edit: history.edits.get(edit, 0) for edit in Edit})
     panels = (*chunks, *form.panels)
     edits[Edit.PANELS_SHOWN] = sum(panel.is_shown for panel in panels)
@@ -124,16 +131,24 @@ def dialogue_of(
     if form.has_history:
         progress = Progress.of(conversation, has_thinking=moment.has_thinking)
         board = refreshed(before.board, panels, progress, moment.now_s, before.terms)
-    return Dialogue(history.conversation, history.origins, panels, board, +edits, uncompacted)
+    return Dialogue(history.conversation, history.origins, panels, board, +edits, uncompacted, cost)
 
 
-def _most_chunks(form: StructuredForm, before: Before, rules: DialogueRules, moment: Moment) -> int | None:
-    """How many parts of the conversation may be frozen; None: all that have the minimums. Unless somebody asks for it,
-    no part is frozen in addition while the cache holds the conversation: it would be written anew, and nothing would
-    become cheaper."""
-    board, terms = before.board, before.terms
-    if form.detach is not None or rules.is_classic:
-        return None
-    if terms is not None and (terms.is_full or moment.now_s - board.last_s > terms.life_s):
-        return None
-    return sum(name.startswith(FROZEN_PREFIX) for name in board.panels)
+def _is_held(before: Before, moment: Moment) -> bool:
+    """Whether the provider's cache may still hold the conversation, and the model's window has room for it: then only
+    who asks for it has parts frozen in addition."""
+    terms = before.terms
+    return terms is None or not (terms.is_full or moment.now_s - before.board.last_s > terms.life_s)
+
+
+def _held_chunks(before: Before) -> int:
+    """How many parts of the conversation were frozen in the request before."""
+    return sum(name.startswith(FROZEN_PREFIX) for name in before.board.panels)
+
+
+def _behind(whole: RuledHistory, held: Sequence[Panel], tokens: Callable[[Turn], int]) -> float:
+    """About the tokens of the conversation behind the parts that were frozen before, by its bytes."""
+    turns = whole.conversation.turns
+    size = sum(len(turn.bare) for turn in turns)
+    share = 1.0 - sum(len(chunk.content) for chunk in held) / max(1, size)
+    return max(0.0, share) * sum(map(tokens, turns))

@@ -34,8 +34,9 @@ class Place(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 class PanelMemory(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What a session remembers of one panel, and a store keeps: the digest of what it shows, and when that last changed
     (``stamp_s``); its place, None in front of the conversation, its ``rank`` among the panels of that place, and since
-    when it stands there; in how many of the ``seen`` requests it changed, in how many others it was ``taken``
-    along, and how many of the changes came ``in_loops`` of calls. Times are seconds since 1970. The order of the fields is that of the stored form."""
+    when it stands there; in how many of the ``seen`` requests it changed, in how many others it was ``taken`` along,
+    and how many of the changes came ``in_loops`` of calls. Times are seconds since 1970. The order of the fields is
+    that of the stored form."""
 
     id: PanelId
     digest: Digest

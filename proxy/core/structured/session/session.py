@@ -33,7 +33,8 @@ class ContextSession:
     does not count again. ``empty_tiers`` is the sum over all counted requests. ``changes`` are those of the last
     counted answer; ``last`` is the usage that the provider reported for the last answer, ``total`` the sum of all.
     ``dated`` has the board and the compaction with the times at which they changed. ``terms`` are those of the cache
-    that has served the last request; None: nobody knows.
+    that has served the last request; None: nobody knows. ``freezing_cost`` is what freezing has cost, in tokens at the
+    plain input price.
     """
 
     tracker: ContextTracker
@@ -52,6 +53,7 @@ class ContextSession:
     total: Usage = Usage(0, 0)
     dated: LiveState = LiveState()
     terms: CacheTerms | None = None
+    freezing_cost: float = 0.0
 
     @property
     def bytes(self) -> int:
