@@ -189,6 +189,7 @@ def assembly_options(settings: Settings) -> AssemblyOptions:
         detach=_detach_terms(ours.structured.detach),
         keep_exchanges=ours.structured.compaction.keep_exchanges,
         repeats_for=frozenset(ours.structured.panels.repeat_system_for),
+        keeps_alive=keep_alive_terms(settings) is not None,
     )
 
 

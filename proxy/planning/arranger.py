@@ -52,10 +52,17 @@ class Arranger:
         return tracker.placement(chat.context, chat.reading.history, chat.reading.head_tokens)
 
     def arrange(
-        self, chat: AssembledChat, placement: Placement | None, profile: CacheProfile, mode: Mode, price: Price | None
+        self,
+        chat: AssembledChat,
+        placement: Placement | None,
+        profile: CacheProfile,
+        mode: Mode,
+        price: Price | None,
+        most_input: int | None = None,
     ) -> Arrangement:
-        """The messages for an upstream with these cache rules. ``price`` is the model's; None: nobody knows it. Any
-        thread may call this. An error of the proxy's own leaves the flat assembly, and is logged."""
+        """The messages for an upstream with these cache rules. ``price`` is the model's, and ``most_input`` what it
+        reads at most; None: nobody knows it. Any thread may call this. An error of the proxy's own leaves the flat
+        assembly, and is logged."""
         wants = _wants(chat.sent, profile)
         if chat.dialogue.has_panels and (profile.declares_tools or profile.name in self._options.repeats_for or wants):
             chat = self._ordered(chat, profile, wants, is_chronological=False)
@@ -68,7 +75,7 @@ class Arranger:
             fallback=chat.body,
             mode=planned,
             assembly=sent.assembly,
-            counted=partial(self._sessions.counted, sent, bill),
+            counted=partial(self._sessions.counted, sent, bill, profile, most_input),
             edits=chat.dialogue.edits,
             bill=bill,
             tier_tokens={tier.label: count for tier, count in tokens.items() if count},

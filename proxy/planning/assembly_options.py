@@ -14,7 +14,7 @@ class AssemblyOptions:
     ``most_chars`` the texts of one request's selected files together. ``detach`` are the minimums by which the oldest
     part of a conversation is frozen; None: only what a client asks for is. ``repeats_for`` names the cache profiles
     whose models read the system text again behind the panels. ``keep_exchanges`` are the newest user exchanges that a
-    compaction never leaves out."""
+    compaction never leaves out. ``keeps_alive``: a prefix may be kept alive beyond its life."""
 
     policy: str = "economic"
     classic: ClassicPolicy = ClassicPolicy()
@@ -25,6 +25,7 @@ class AssemblyOptions:
     detach: DetachTerms | None = DetachTerms()
     keep_exchanges: int = 2
     repeats_for: frozenset[str] = frozenset()
+    keeps_alive: bool = False
 
     @property
     def is_classic(self) -> bool:

@@ -123,8 +123,7 @@ class Compactions:
             return CompactionOutcome.UNREADABLE
         session.compaction = made
         session.attempts = session.attempts.succeeded(proposal.left_tokens(made))
-        # Turns are named by their places, which are others from now on.
-        session.tracker.purge_history()
+        session.rewritten()
         self._sessions.grown(*work.key)
         if self._compacted is not None:
             self._compacted(*work.key)

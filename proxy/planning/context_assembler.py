@@ -50,7 +50,13 @@ class ContextAssembler:
     ) -> None:
         self._options = options or AssemblyOptions()
         self._texts = texts
-        self._rules = DialogueRules(texts.panels, texts.compaction, self._options.detach, self._options.keep_exchanges)
+        self._rules = DialogueRules(
+            texts.panels,
+            texts.compaction,
+            self._options.detach,
+            self._options.keep_exchanges,
+            is_classic=self._options.is_classic,
+        )
         self._counter = TokenCounter(encode, capacity=100_000)
         self._indexer = indexer
         self.uploads = Uploads(self._options.text_bytes)
@@ -163,7 +169,7 @@ class ContextAssembler:
     def _dialogue(self, resolved: Resolved, counter: TokenCounter, now: float) -> Dialogue:
         """The conversation as it is sent, and what the session remembers of it from then on."""
         session, members = resolved.session, resolved.sent.members
-        before, moment = Before(session.board, session.compaction), Moment(now, has_thinking(members))
+        before, moment = Before(session.board, session.compaction, session.terms), Moment(now, has_thinking(members))
         tokens = partial(Turn.tokens, counter=counter)
         found = dialogue_of(resolved.conversation, resolved.found.form, before, self._rules, tokens, moment)
         if found.has_panels and names_tool(members.get("tools")):

@@ -5,10 +5,13 @@ from dataclasses import replace
 
 from proxy.core.layout.tiers import Change
 from proxy.core.lru import Bounded
+from proxy.core.providers import CacheProfile
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.response.usage import Usage
 from proxy.core.structured.blocks.breakdown import Circumstances
+from proxy.core.structured.cache_terms import UNKNOWN_LIFE_S, CacheTerms
 from proxy.core.structured.chat import AssembledChat
+from proxy.core.structured.history.compaction_gain import WINDOW_SHARE
 from proxy.core.structured.panels.board import Board
 from proxy.core.structured.placement.tracking import ContextTracker
 from proxy.core.structured.session.live_state import LiveState
@@ -25,6 +28,7 @@ class ContextSessions:
         self.counter = counter
         self._policy = options.classic if options.is_classic else replace(options.classic, promotion="count")
         self._most_bytes = options.session_bytes
+        self._keeps_alive = options.keeps_alive
         self._held: Bounded[tuple[str, str], ContextSession] = Bounded(self._most_bytes, lambda session: session.bytes)
 
     def session(self, scope: str, name: str) -> ContextSession:
@@ -65,16 +69,33 @@ class ContextSessions:
         """What a breakdown says of the conversation so far."""
         session = self.session(chat.scope, chat.session)
         return Circumstances(
-            changes=session.changes, empty_tiers_total=session.empty_tiers, last=session.last, total=session.total
+            changes=session.changes,
+            empty_tiers_total=session.empty_tiers,
+            last=session.last,
+            total=session.total,
+            freezing_cost=session.freezing_cost + chat.dialogue.freezing_cost,
         )
 
-    def counted(self, chat: AssembledChat, bill: PanelBill | None, usage: Usage | None) -> Sequence[Change]:
-        """The exchange counts: age what was sent once. A retry of the same conversation counts no second time."""
+    def counted(
+        self,
+        chat: AssembledChat,
+        bill: PanelBill | None,
+        profile: CacheProfile,
+        most_input: int | None,
+        usage: Usage | None,
+    ) -> Sequence[Change]:
+        """The exchange counts: age what was sent once. A retry of the same conversation counts no second time. The
+        upstream's cache has these rules, and its model reads ``most_input`` tokens; None: nobody knows."""
         session = self.session(chat.scope, chat.session)
         session.spent(usage)
+        life_s = profile.long_life_s if session.total.write_1h and profile.long_life_s else profile.life_s
+        life_s = UNKNOWN_LIFE_S if self._keeps_alive else life_s
+        is_full = usage is not None and most_input is not None and usage.prompt >= WINDOW_SHARE * most_input
+        session.terms = CacheTerms(profile.read, profile.write, life_s, is_full)
         if session.counted == chat.reading.digest:
             return ()
         session.counted = chat.reading.digest
+        session.freezing_cost += chat.dialogue.freezing_cost
         session.empty_tiers += chat.assembly.empty_tiers
         if bill is not None:
             session.board = bill.charged(session.board)

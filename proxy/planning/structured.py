@@ -196,7 +196,8 @@ class StructuredChats:
         self, chat: AssembledChat, placement: Placement | None, deployment: Deployment, mode: Mode
     ) -> Callable[[], Arrangement]:
         arrange, price = self.assembler.arranger.arrange, self._facts.price(deployment)
-        return partial(arrange, chat, placement, deployment.profile, mode, price)
+        most_input, _ = self._facts.limits(deployment)
+        return partial(arrange, chat, placement, deployment.profile, mode, price, most_input)
 
     async def breakdown(self, chat: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
         """What the request would consist of at this deployment, as a value for JSON."""

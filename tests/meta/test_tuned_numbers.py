@@ -25,6 +25,8 @@ _MODULES = (
     "structured.panels.moving",
     "structured.panels.panel",
     "structured.panels.placing",
+    "structured.panels.tail",
+    "structured.cache_terms",
 )
 
 # These numbers bound or define something, and nothing is fitted about them.

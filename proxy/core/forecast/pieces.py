@@ -22,6 +22,8 @@ from proxy.core.stability.mention_calibration import said_of
 _EDITS_USUALLY = 0.7
 _EDITS_NAMED = 0.97
 _STORED_SHARE = 0.5
+_EDITED_USUALLY = 2.0
+"""Files that an answer edits, on recorded sessions: hardly ever more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,8 @@ def piece_forecast(
     later: dict[str, float] = {}
     said: dict[str, float] = {}
     reliance = session.cohort.reliance
+    busy = _busy([rates.get(item.key, 0.0) for group in recognised.groups for item in group.items if _is_editable(item)])
+    least = -math.log1p(-busy)
     for item in (item for group in recognised.groups for item in group.items):
         key = item.key
         if _is_editable(item):
@@ -82,8 +86,8 @@ def piece_forecast(
             sign = signs.get(key, NO_SIGN)
             general = file_hazard(ages[key], tokens, sign)
             said[key] = said_of(general, sign)
-            hazards[key] = reliance.hazard(general, sign) if is_stored else general
-            later[key] = later_hazard(ages[key], tokens, rates.get(key) if is_stored else None)
+            hazards[key] = max(least, reliance.hazard(general, sign) if is_stored else general)
+            later[key] = max(least, later_hazard(ages[key], tokens, rates.get(key) if is_stored else None))
         else:
             hazards[key] = later[key] = change_hazard(item.kind, item.claim, ages[key], rates.get(key))
     for item in (item for item in recognised.documents() if item.kind is PieceKind.FILE):
@@ -96,9 +100,16 @@ def piece_forecast(
         hazards[document.key], later[document.key] = odds.hazard(one), odds.hazard(one.later())
     share = _STORED_SHARE if is_stored else 1.0
     usual = _usual_edit(signs)
-    scale = _edit_scale(sum(hazards[key] for key in said), reliance.edits(usual), share)
+    any_edit = busy + (1.0 - busy) * reliance.edits(usual)
+    scale = _edit_scale(sum(hazards[key] for key in said), any_edit, share)
     whole_set = odds.stays(shown) if documents else 0.0
     return PieceForecast(hazards, later, signs, frozenset(said), scale, shown, whole_set, said, usual if said else 0.0)
+
+
+def _busy(rates: Sequence[float]) -> float:
+    """The share of the files, each with its rate of change, that change in addition to the few that an answer usually
+    edits: the signs of edits say nothing about them."""
+    return min(max(0.0, sum(rates) - _EDITED_USUALLY) / max(1, len(rates)), 0.95)
 
 
 def _is_editable(item: ContextPiece) -> bool:

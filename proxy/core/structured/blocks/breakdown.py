@@ -53,7 +53,8 @@ class Circumstances:
     ``empty_tiers_total`` is the sum over the session. ``last`` and ``total`` are the usage that the provider reported
     for the last answer and for all of the session. Sizes are tokens, None where they are not known. ``panels`` say of
     the live panels in sending order where they stand and what they cost; ``edits`` counts the messages and panels that
-    were edited besides the layout, by the reason."""
+    were edited besides the layout, by the reason; ``freezing_cost`` is what freezing has cost the session so far, in
+    tokens at the plain input price."""
 
     model: str = ""
     max_input_tokens: int | None = None
@@ -65,6 +66,7 @@ class Circumstances:
     total: Usage | None = None
     panels: Sequence[Mapping[str, object]] = ()
     edits: Mapping[Edit, int] = field(default_factory=dict)
+    freezing_cost: float = 0.0
 
 
 def breakdown(assembly: Assembly, measure: Measure, about: Circumstances) -> dict[str, object]:
@@ -95,6 +97,7 @@ def breakdown(assembly: Assembly, measure: Measure, about: Circumstances) -> dic
         "breakdown": _by_kind(blocks),
         "panels": list(about.panels),
         "edits": {str(edit): count for edit, count in about.edits.items()},
+        "freezing_cost": round(about.freezing_cost),
         "session_totals": _totals(about.total or _NOTHING),
     }
 

@@ -7,6 +7,7 @@ has the same chunks in each request, and more of them later. A chunk that could 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from proxy.core.reasons import Edit
 from proxy.core.structured.history.chunk_text import chunk_text
@@ -19,7 +20,7 @@ from proxy.core.wire.json_body import Unreadable
 
 
 def frozen(
-    ruled: RuledHistory, terms: DetachTerms, tokens: Callable[[Turn], int]
+    ruled: RuledHistory, terms: DetachTerms, tokens: Callable[[Turn], int], most: int | None = None
 ) -> tuple[RuledHistory, tuple[Panel, ...]]:
     """The conversation without its oldest parts, and these parts as panels in their order. Each message is counted once
     at most, and the time is linear. System messages, and what begins with the last user message, stay where they are.
@@ -29,7 +30,7 @@ def frozen(
     history = ruled.conversation.history
     chunks: list[Panel] = []
     end = total = 0
-    for start, boundary, count in _cuts(ruled, terms, tokens):
+    for start, boundary, count in islice(_cuts(ruled, terms, tokens) if most != 0 else (), most):
         try:
             text = chunk_text(history[start:boundary])
         except Unreadable:

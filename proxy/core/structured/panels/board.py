@@ -4,7 +4,7 @@ A board is a value. Each request makes a new one of the one before; the caller k
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
 from math import inf, nextafter
@@ -13,10 +13,10 @@ from sys import getsizeof
 from msgspec.structs import replace
 
 from proxy.core.digest import digest as digest_of
+from proxy.core.structured.cache_terms import UNKNOWN_LIFE_S, CacheTerms
 from proxy.core.structured.panels.costs import EmittedPanel, PanelCosts, counted
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.placing import (
-    COLD_S,
     EVERYTHING,
     PanelMemory,
     Place,
@@ -25,6 +25,7 @@ from proxy.core.structured.panels.placing import (
     taken_along,
 )
 from proxy.core.structured.panels.progress import Progress
+from proxy.core.structured.panels.tail import in_tail
 
 MOST_PROMPTS = 4_096
 """The times of so many prompts are remembered; beyond, only the newer half stays, so that it seldom happens: prompts
@@ -36,13 +37,15 @@ _SLOT_BYTES = 300
 class Board:
     """``panels`` are by id. ``prompts`` are, by the index of the user message, the digest of the message and when it
     was first sent, in seconds since 1970. ``is_begun``: the session has had a request; ``last_s`` is when it had the
-    last one. ``costs`` are those of all requests that have counted."""
+    last one. ``costs`` are those of all requests that have counted. The panels in the ``tail`` stand last in each
+    request; it is found anew in each."""
 
     panels: Mapping[str, PanelMemory] = field(default_factory=dict)
     prompts: Mapping[int, tuple[bytes, float]] = field(default_factory=dict)
     is_begun: bool = False
     last_s: float = 0.0
     costs: PanelCosts = PanelCosts()
+    tail: frozenset[str] = frozenset()
 
     @property
     def size_bytes(self) -> int:
@@ -61,7 +64,9 @@ class Board:
         return changed(self, costs=counted(self.costs, emitted, hit_usd, miss_usd))
 
 
-def refreshed(board: Board, panels: Sequence[Panel], progress: Progress, now_s: float) -> Board:
+def refreshed(
+    board: Board, panels: Sequence[Panel], progress: Progress, now_s: float, terms: CacheTerms | None = None
+) -> Board:
     """The board of a request, from that of the request before, at the time ``now_s`` in seconds since 1970.
 
     A panel whose content is new gets this time; equal content touches no time. In the session's first request all
@@ -79,18 +84,25 @@ def refreshed(board: Board, panels: Sequence[Panel], progress: Progress, now_s: 
     last_s = max((board.panels[key].changed_s for key in digests if key in board.panels), default=-inf)
     stamp_s = now_s if now_s > last_s else nextafter(last_s, inf)
     old = {key: known.memory(memory) for key, memory in board.panels.items()}
-    memories = {key: _seen_again(old.get(key), PanelMemory(key, digest, stamp_s)) for key, digest in digests.items()}
-    moved, taken = _moved(board, old, shown, digests, progress, now_s)
+    in_loop = not progress.is_prompt_last
+    memories = {
+        key: _seen_again(old.get(key), PanelMemory(key, digest, stamp_s), in_loop=in_loop)
+        for key, digest in digests.items()
+    }
+    tail = in_tail(shown, memories, progress, terms)
+    life_s = UNKNOWN_LIFE_S if terms is None else terms.life_s
+    is_cold = board.is_begun and now_s - board.last_s > life_s
+    moved, taken = _moved(board, old, shown, digests, progress, tail, is_cold=is_cold)
     memories |= {key: replace(memories[key], taken=memories[key].taken + 1) for key in taken}
     if board.is_begun:
         memories = put(memories, [panel for panel in moved if panel.is_frozen], None, stamp_s)
         here = _place(progress, progress.now_at)
-        memories = put(memories, [panel for panel in moved if not panel.is_frozen], here, stamp_s)
+        memories = put(memories, [panel for panel in moved if not panel.is_frozen], here, stamp_s, tail)
     else:
-        memories = put(memories, moved, None, stamp_s)
+        memories = put(memories, moved, None, stamp_s, tail)
     prompts = known.prompts(board.prompts)
     _remember_prompt(prompts, board, shown, progress, now_s)
-    return Board(memories, prompts, is_begun=True, last_s=max(now_s, board.last_s), costs=board.costs)
+    return Board(memories, prompts, is_begun=True, last_s=max(now_s, board.last_s), costs=board.costs, tail=tail)
 
 
 def _digests(shown: Iterable[Panel]) -> dict[str, bytes]:
@@ -105,12 +117,19 @@ def _digests(shown: Iterable[Panel]) -> dict[str, bytes]:
     return found
 
 
-def _seen_again(before: PanelMemory | None, now: PanelMemory) -> PanelMemory:
+def _seen_again(before: PanelMemory | None, now: PanelMemory, *, in_loop: bool) -> PanelMemory:
     if before is None:
         return now
     if before.digest == now.digest:
         return replace(before, seen=before.seen + 1)
-    return replace(before, digest=now.digest, stamp_s=now.stamp_s, seen=before.seen + 1, changes=before.changes + 1)
+    return replace(
+        before,
+        digest=now.digest,
+        stamp_s=now.stamp_s,
+        seen=before.seen + 1,
+        changes=before.changes + 1,
+        in_loops=before.in_loops + in_loop,
+    )
 
 
 def _moved(
@@ -119,12 +138,13 @@ def _moved(
     shown: Sequence[Panel],
     digests: Mapping[str, bytes],
     progress: Progress,
-    now_s: float,
+    tail: Set[str],
+    *,
+    is_cold: bool,
 ) -> tuple[list[Panel], Sequence[str]]:
     """The panels that get a new place, and the ids of those among them that are only taken along. Frozen parts of the
     conversation stay where they are while they are the same."""
     new = [panel for panel in shown if panel.id not in old]
-    is_cold = board.is_begun and now_s - board.last_s > COLD_S
     broken = EVERYTHING if is_cold else first_broken(old, digests, new)
 
     def moves(panel: Panel) -> bool:
@@ -133,7 +153,8 @@ def _moved(
             return True
         is_lost = memory.place is None and board.panels[panel.id].place is not None
         is_behind = broken is not None and memory.position > broken
-        return not panel.is_frozen and (is_lost or is_behind)
+        is_left = panel.id in tail and (memory.place is None or memory.place.index < progress.now_at)
+        return not panel.is_frozen and (is_lost or is_behind or is_left)
 
     moved = {panel.id for panel in shown if moves(panel)}
     taken: Sequence[str] = ()

@@ -34,4 +34,5 @@ def moving(blocks: Iterable[Block], board: Board, panels: Iterable[Panel]) -> di
 
 
 def _hazard(panel: Panel, board: Board) -> float:
-    return -log(1.0 - min(leaving_rate(panel, board.memory(panel)), _MOST_CHANGE))
+    rate = 1.0 if panel.id in board.tail else leaving_rate(panel, board.memory(panel))
+    return -log(1.0 - min(rate, _MOST_CHANGE))

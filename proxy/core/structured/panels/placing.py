@@ -6,7 +6,7 @@ place what is large and steady stands in front of what is small and changes ofte
 other context.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from math import inf
 
 from msgspec import Struct
@@ -15,16 +15,9 @@ from msgspec.structs import replace
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.stored import Count, Digest, DigestOrNone, PanelId, Time
 
-COLD_S = 3_600.0
-"""After such a pause no provider is expected to hold the prompt still: the longest life that is sold for a single
-prompt is an hour (Anthropic, "Prompt caching"). Everything is then written anew."""
 _PRIOR_WEIGHT = 2.0
 """What the kind of a panel says of its changes counts as much as so many requests of the session."""
-_LEAST_CHANGE = 0.001
-LITTLE = 0.2
-"""What is written anew is made longer by no more than this share, so that a panel in front of it moves, too: when that
-panel changes, all of it would be written once more. Five sessions of 60 turns with eight panels cost 0.258 of no
-caching without this, 0.250 with 0.15, 0.247 with 0.2, and 0.28 with 0.3."""
+LEAST_CHANGE = 0.001
 FRAME_BYTES = 300
 """About what a panel takes besides its content: the call, its words, and the line in front of the content."""
 _FRONT = -1
@@ -41,8 +34,9 @@ class Place(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 class PanelMemory(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What a session remembers of one panel, and a store keeps: the digest of what it shows, and when that last changed
     (``stamp_s``); its place, None in front of the conversation, its ``rank`` among the panels of that place, and since
-    when it stands there; in how many of the ``seen`` requests it changed, and in how many others it was ``taken``
-    along. Times are seconds since 1970. The order of the fields is that of the stored form."""
+    when it stands there; in how many of the ``seen`` requests it changed, in how many others it was ``taken`` along,
+    and how many of the changes came ``in_loops`` of calls. Times are seconds since 1970. The order of the fields is
+    that of the stored form."""
 
     id: PanelId
     digest: Digest
@@ -53,6 +47,7 @@ class PanelMemory(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
     seen: Count = 1
     changes: Count = 0
     taken: Count = 0
+    in_loops: Count = 0
 
     @property
     def changed_s(self) -> float:
@@ -84,7 +79,7 @@ def leaving_rate(panel: Panel, memory: PanelMemory) -> float:
 
 def _rate(count: int, panel: Panel, memory: PanelMemory) -> float:
     rate = (count + _PRIOR_WEIGHT * panel.hazard) / (memory.seen + _PRIOR_WEIGHT)
-    return min(max(rate, _LEAST_CHANGE), 1.0)
+    return min(max(rate, LEAST_CHANGE), 1.0)
 
 
 def weight(panel: Panel, memory: PanelMemory) -> float:
@@ -107,11 +102,19 @@ def first_broken(
 
 
 def put(
-    memories: Mapping[str, PanelMemory], moved: Iterable[Panel], place: Place | None, now_s: float
+    memories: Mapping[str, PanelMemory],
+    moved: Iterable[Panel],
+    place: Place | None,
+    now_s: float,
+    tail: Set[str] = frozenset(),
 ) -> dict[str, PanelMemory]:
     """The memories with the ``moved`` panels at this place, behind those that stand there already. Frozen parts of the
-    conversation come first, and keep their order."""
-    order = sorted(moved, key=lambda panel: (0, 0.0) if panel.is_frozen else (1, -weight(panel, memories[panel.id])))
+    conversation come first, and keep their order; those in the ``tail`` come last."""
+
+    def key(panel: Panel) -> tuple[bool, bool, float]:
+        return not panel.is_frozen, panel.id in tail, 0.0 if panel.is_frozen else -weight(panel, memories[panel.id])
+
+    order = sorted(moved, key=key)
     movers = {panel.id for panel in order}
     standing = [memory.rank for key, memory in memories.items() if key not in movers and memory.place == place]
     first = max(standing, default=-1) + 1
@@ -124,26 +127,36 @@ def put(
 def taken_along(
     old: Mapping[str, PanelMemory],
     panels: Mapping[str, Panel],
-    moved: Iterable[str],
+    moved: Collection[str],
     broken: tuple[float, float],
     sizes: Sequence[int],
 ) -> list[str]:
-    """The panels in front of the ``broken`` position that move as well, since that makes what is written anew but
-    little longer; from there to the front, up to the first for which that is not so. ``panels`` are all that are shown
-    and ``moved`` those that move anyway, by id; ``sizes`` are those of the conversation's messages in bytes."""
+    """The panels in front of the ``broken`` position that move as well, since that is cheaper in expectation; from
+    there to the front, up to the first for which it is not. ``panels`` are all that are shown and ``moved`` those that
+    move anyway, by id; ``sizes`` are those of the conversation's messages in bytes.
+
+    A panel that moves is written anew, with the messages between it and what moves anyway. That saves as much if the
+    panel changes before one of those that stand in front of it or have just changed: then what is written anew in this
+    request, but for what is new in it, would be written once more."""
     found: list[str] = []
-    movers = set(moved)
     reached = _message_at(broken)
-    anew = sum(sizes[reached:]) + sum(_size(panels[key]) for key in movers)
-    stay = [key for key in panels if key in old and key not in movers and not panels[key].is_frozen]
-    for key in sorted(stay, key=lambda key: old[key].position, reverse=True):
+    again = max(0.0, sum(sizes[reached:]) - turn_size(sizes))
+    ahead = [key for key in panels if key in old and not panels[key].is_frozen and old[key].position <= broken]
+    rates = {key: change_rate(panels[key], old[key]) for key in ahead}
+    total = sum(rates.values())
+    for key in sorted((key for key in ahead if key not in moved), key=lambda key: old[key].position, reverse=True):
         at = _message_at(old[key].position)
-        more = sum(sizes[at:reached]) + _size(panels[key])
-        if more > LITTLE * anew:
+        between, size = sum(sizes[at:reached]), size_of(panels[key])
+        if between + size > rates[key] / total * (between + again):
             break
         found.append(key)
-        reached, anew = at, anew + more
+        reached, again = at, again + between + size
     return found
+
+
+def turn_size(sizes: Sequence[int]) -> float:
+    """What a request adds to a conversation whose messages have these sizes: two messages of the usual size."""
+    return 2 * sum(sizes) / max(1, len(sizes))
 
 
 def _message_at(position: tuple[float, float]) -> int:
@@ -151,5 +164,6 @@ def _message_at(position: tuple[float, float]) -> int:
     return int(max(position[0], 0.0))
 
 
-def _size(panel: Panel) -> int:
+def size_of(panel: Panel) -> int:
+    """What a panel takes, in bytes."""
     return FRAME_BYTES + len(panel.content)

@@ -19,13 +19,17 @@ class Progress:
     ``digests`` are those of its messages, as ``message_digest`` has them, and ``sizes`` theirs in bytes. ``prompt_at``
     is the index of the last user message, None where there is none. ``outside`` has for each index, and for the end,
     the next one at which something may stand without parting a call from its results. ``now_at`` is where the
-    conversation stands: what is new now is put in front of the message of this index."""
+    conversation stands: what is new now is put in front of the message of this index. ``has_tail``: each request puts
+    it behind all that the request before has sent. ``prompt_share`` is about the share of the requests that ask
+    something new: others go on with a loop of calls."""
 
     digests: tuple[bytes, ...]
     sizes: tuple[int, ...]
     prompt_at: int | None
     outside: Sequence[int]
     now_at: int
+    has_tail: bool = True
+    prompt_share: float = 1.0
 
     @classmethod
     def of(cls, conversation: Conversation, *, has_thinking: bool = False) -> "Progress":
@@ -33,8 +37,8 @@ class Progress:
         of a tool loop, so that what is new stands in front of the user's message."""
         turns = conversation.turns
         free = outside(turns)
-        users = (i for i in range(len(turns) - 1, -1, -1) if turns[i].role == "user" and not turns[i].has_results)
-        prompt_at = next(users, None)
+        users = [i for i, turn in enumerate(turns) if turn.role == "user" and not turn.has_results]
+        prompt_at = users[-1] if users else None
         is_loop = bool(turns) and turns[-1].has_results
         start = len(conversation.history) if prompt_at is None else prompt_at
         return cls(
@@ -43,6 +47,8 @@ class Progress:
             prompt_at=prompt_at,
             outside=free,
             now_at=len(turns) if is_loop and not has_thinking else free[start],
+            has_tail=not has_thinking or not any(turn.has_results for turn in turns),
+            prompt_share=min(1.0, 2 * len(users) / max(1, len(turns))),
         )
 
     @property

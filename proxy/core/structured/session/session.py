@@ -1,11 +1,12 @@
 """What is kept of one conversation with structured context."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from sys import getsizeof
 
 from proxy.core.layout.tiers import Change
 from proxy.core.response.usage import Usage
+from proxy.core.structured.cache_terms import CacheTerms
 from proxy.core.structured.context import Review
 from proxy.core.structured.history.compaction import Compaction
 from proxy.core.structured.history.compaction_attempts import CompactionAttempts
@@ -31,7 +32,9 @@ class ContextSession:
     paths that were named so far. ``counted`` is the digest of the conversation that was counted last: a retry of it
     does not count again. ``empty_tiers`` is the sum over all counted requests. ``changes`` are those of the last
     counted answer; ``last`` is the usage that the provider reported for the last answer, ``total`` the sum of all.
-    ``dated`` has the board and the compaction with the times at which they changed.
+    ``dated`` has the board and the compaction with the times at which they changed. ``terms`` are those of the cache
+    that has served the last request; None: nobody knows. ``freezing_cost`` is what freezing has cost, in tokens at the
+    plain input price.
     """
 
     tracker: ContextTracker
@@ -49,6 +52,8 @@ class ContextSession:
     last: Usage | None = None
     total: Usage = Usage(0, 0)
     dated: LiveState = LiveState()
+    terms: CacheTerms | None = None
+    freezing_cost: float = 0.0
 
     @property
     def bytes(self) -> int:
@@ -74,9 +79,15 @@ class ContextSession:
         """Take over what other processes know."""
         self.dated = merged(self.live(now), known)
         if self.compaction != self.dated.compaction:
-            # Turns are named by their places, which are others from now on.
-            self.tracker.purge_history()
+            self.rewritten()
         self.board, self.compaction = self.dated.board, self.dated.compaction
+
+    def rewritten(self) -> None:
+        """The next request has another beginning: turns are named by their places, which are others from now on, and
+        the cache does not hold what is behind it."""
+        self.tracker.purge_history()
+        if self.terms is not None:
+            self.terms = replace(self.terms, life_s=0.0)
 
     def spent(self, usage: Usage | None) -> None:
         """The provider has reported the usage of an answer; None where it reported nothing."""

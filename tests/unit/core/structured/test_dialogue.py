@@ -8,6 +8,7 @@ import pytest
 
 from proxy.app.fixed_texts import load_context_texts
 from proxy.core.reasons import Edit
+from proxy.core.structured.cache_terms import CacheTerms
 from proxy.core.structured.dialogue import Before, Dialogue, DialogueRules, Moment, dialogue_of
 from proxy.core.structured.form.form import StructuredForm, read_form
 from proxy.core.structured.history.metas import DetachTerms
@@ -38,6 +39,13 @@ def dialogue(
     talk: Conversation, section: StructuredForm, before: Before | None = None, rules: DialogueRules = RULES
 ) -> Dialogue:
     return dialogue_of(talk, section, before or Before(), rules, lambda turn: len(turn.raw), Moment(NOW))
+
+
+def after(found: Dialogue, pause_s: float = 100.0, life_s: float = 300.0, *, is_full: bool = False) -> Before:
+    """What the session remembers so many seconds after a request, whose cache holds it for ``life_s``."""
+    assert found.board is not None
+    terms = CacheTerms(read=0.1, write=1.25, life_s=life_s, is_full=is_full)
+    return Before(replace(found.board, last_s=NOW - pause_s), terms=terms)
 
 
 def said(found: Dialogue) -> list[Any]:
@@ -79,11 +87,45 @@ def long_talk() -> Conversation:
 
 
 def test_a_long_conversation_is_frozen_by_the_operator_s_minimums_where_the_client_sends_panels() -> None:
-    found = dialogue(long_talk(), form(panels=[]))
+    found = dialogue(long_talk(), form(panels=[]), Before(terms=CacheTerms(0.1, 1.25)))
     assert found.edits[Edit.HISTORY_FROZEN] >= 25
     assert Edit.PANELS_SHOWN in found.edits
     assert all(panel.is_frozen for panel in found.panels)
     assert dialogue(long_talk(), form(session="s")).panels == ()
+
+
+def test_nothing_is_frozen_in_addition_while_the_cache_may_hold_the_conversation() -> None:
+    first = dialogue(long_talk(), form(panels=[]))
+    assert first.panels == ()
+    assert dialogue(long_talk(), form(panels=[]), after(first)).panels == ()
+    frozen = dialogue(long_talk(), form(panels=[]), after(first, pause_s=301))
+    assert len(frozen.panels) > 1
+    assert frozen.freezing_cost == 0
+    longer = Conversation.of([turn.raw for turn in long_talk()] + [turn.raw for turn in long_talk()][1:-1])
+    assert dialogue(longer, form(panels=[]), after(frozen)).panels == frozen.panels
+    assert len(dialogue(longer, form(panels=[]), after(frozen, pause_s=301)).panels) > len(frozen.panels)
+
+
+@pytest.mark.parametrize("before", [{"life_s": 0.0}, {"is_full": True}])
+def test_a_conversation_is_frozen_where_it_is_rewritten_anyway_and_where_the_window_fills(before: Any) -> None:
+    first = dialogue(long_talk(), form(panels=[]))
+    assert Edit.HISTORY_FROZEN in dialogue(long_talk(), form(panels=[]), after(first, **before)).edits
+
+
+def test_a_client_that_asks_for_it_has_parts_frozen_at_once_and_what_that_costs_is_known() -> None:
+    first = dialogue(long_talk(), form(panels=[]))
+    asked = dialogue(long_talk(), form(panels=[], detach=True), after(first))
+    assert Edit.HISTORY_FROZEN in asked.edits
+    assert asked.freezing_cost == pytest.approx(1.15 * sum(len(turn.raw) for turn in long_talk().turns))
+    again = dialogue(long_talk(), form(panels=[], detach=True), after(asked))
+    assert again.freezing_cost == 0
+    assert dialogue(long_talk(), form(panels=[], detach=True), after(first, pause_s=301)).freezing_cost == 0
+
+
+def test_the_original_s_rules_freeze_at_once() -> None:
+    rules = replace(RULES, is_classic=True)
+    first = dialogue(long_talk(), form(panels=[]), rules=rules)
+    assert Edit.HISTORY_FROZEN in first.edits
 
 
 @pytest.mark.parametrize(("detach", "freezes"), [(False, False), (True, True), (None, False)])
@@ -119,6 +161,6 @@ def test_messages_are_counted_by_what_the_caller_counts() -> None:
         seen.append(turn)
         return 0
 
-    found = dialogue_of(long_talk(), form(panels=[]), Before(), RULES, tokens, Moment(NOW))
+    found = dialogue_of(long_talk(), form(panels=[], detach=True), Before(), RULES, tokens, Moment(NOW))
     assert seen
     assert Edit.HISTORY_FROZEN not in found.edits

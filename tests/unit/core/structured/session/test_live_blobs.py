@@ -85,7 +85,7 @@ def assert_sound(state: LiveState) -> None:
     assert all(0 <= memory.stamp_s < 1e12 and len(memory.digest) == 16 for memory in state.board.panels.values())
 
 
-PANEL: list[Any] = ["todo", D, 1.0, None, 0, 0.0, 1, 0, 0]
+PANEL: list[Any] = ["todo", D, 1.0, None, 0, 0.0, 1, 0, 0, 0]
 ILL: Mapping[str, tuple[Part, list[Any]]] = {
     "no finite time": (Part.BOARD, [float("nan"), [], []]),
     "a time without an end": (Part.BOARD, [float("inf"), [], []]),

@@ -1,0 +1,80 @@
+"""Which panels have no place of their own: they stand last in every request, where their changes break nothing.
+
+A panel at a place is read from the cache, and what has come behind it is written anew when it changes. A panel in the
+tail is sent anew with every request, and so is what stands behind the tail, but its changes cost nothing. Which is
+cheaper follows from the sizes, the rates of change and the prices.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from proxy.core.structured.cache_terms import CacheTerms
+from proxy.core.structured.panels.panel import Panel
+from proxy.core.structured.panels.placing import LEAST_CHANGE, PanelMemory, change_rate, size_of, turn_size
+from proxy.core.structured.panels.progress import Progress
+
+_AHEAD = 20
+"""A conversation is expected to have so many requests more, and as many again as it has had."""
+_MOST_TRIES = 32
+"""So many sizes of the tail are compared at most, so that the time does not grow with the square of the panels."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stake:
+    """A panel: its size in bytes, and the probability that it changes before the next request."""
+
+    id: str
+    size: int
+    change: float
+
+    def kept(self, terms: CacheTerms) -> float:
+        """What a request costs with the panel at a place, without what stands behind it."""
+        return self.size * (terms.read + self.change * terms.anew)
+
+
+def in_tail(
+    shown: Iterable[Panel], memories: Mapping[str, PanelMemory], progress: Progress, terms: CacheTerms | None
+) -> frozenset[str]:
+    """The ids of the panels that stand in the tail; none where the prices are not known, or a loop of calls holds the
+    tail at its place."""
+    if terms is None or terms.anew <= 0.0 or not progress.has_tail:
+        return frozenset()
+    share = progress.prompt_share
+    stakes = [_stake(panel, memories[panel.id], share) for panel in shown if not panel.is_frozen]
+    # What is small and changes often goes there first.
+    stakes.sort(key=lambda each: (each.size - each.kept(terms)) / each.change)
+    turn, requests = turn_size(progress.sizes), _AHEAD + max((each.seen for each in memories.values()), default=0)
+    # The prompt stands behind the tail. An answer stands in front of it; where writes are metered they are marked, and
+    # no marker stands on an answer.
+    behind = (1.0 - terms.read) * turn * share * (1.0 if terms.write > 1.0 else 0.5)
+
+    def cost(count: int) -> float:
+        kept, tail = stakes[count:], stakes[:count]
+        again = terms.anew * turn * _rewrites([each.change for each in kept], requests)
+        sent = behind + sum(each.size for each in tail) if tail else 0.0
+        return sent + sum(each.kept(terms) for each in kept) + again
+
+    best = min(range(0, len(stakes) + 1, 1 + len(stakes) // _MOST_TRIES), key=cost)
+    return frozenset(each.id for each in stakes[:best])
+
+
+def _stake(panel: Panel, memory: PanelMemory, prompt_share: float) -> _Stake:
+    """In a conversation with loops of calls the tail moves with each call: what changes with prompts alone is cheaper
+    at a place."""
+    change = change_rate(panel, memory)
+    if prompt_share < 1.0:
+        change = min(change, max(LEAST_CHANGE, memory.in_loops / (memory.seen * (1.0 - prompt_share))))
+    return _Stake(panel.id, size_of(panel), change)
+
+
+def _rewrites(changes: Sequence[float], requests: int) -> float:
+    """How often a message is written anew in all later requests, because a panel in front of it changes: it then stands
+    behind the message, with every panel that stood between the two. What changes least stands in front. Panels are
+    taken to change at the same time as far as their rates allow it."""
+    found, most, still = 0.0, max(changes, default=1.0), 1.0
+    for change in sorted(changes):
+        own = change / most
+        ever = 1.0 - (1.0 - (1.0 - change) ** requests) / (change * requests)
+        found += ever * own * still / (1.0 - (1.0 - own) * still)
+        still *= 1.0 - own
+    return found
