@@ -77,7 +77,9 @@ def piece_forecast(
     later: dict[str, float] = {}
     said: dict[str, float] = {}
     reliance = session.cohort.reliance
-    busy = _busy([rates.get(item.key, 0.0) for group in recognised.groups for item in group.items if _is_editable(item)])
+    busy = _busy(
+        [rates.get(item.key, 0.0) for group in recognised.groups for item in group.items if _is_editable(item)]
+    )
     least = -math.log1p(-busy)
     for item in (item for group in recognised.groups for item in group.items):
         key = item.key
