@@ -1,8 +1,8 @@
 """Random sessions of a client that knows its context, each in the forms that the client could have sent.
 
 Files and panels change at random between the turns, and some panels between the calls of a turn. Sizes are in tokens,
-log-uniform, so that small and large ones are equally likely. Files do not stand beside loops of calls: there the planner
-is up to 1.4 times dearer than files in the prompt, because it expects that each answer edits files.
+log-uniform, so that small and large ones are equally likely. Files do not stand beside loops of calls: the planner is
+there up to 1.4 times dearer than files in the prompt, because it expects that each answer edits files.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
