@@ -18,6 +18,9 @@ class Reason(StrEnum):
     """The session is a control: its requests are sent as they came, so that others can be compared with them."""
     UNREADABLE = "unreadable"
     """The body is JSON that has not the shape of a chat request, or a text in it cannot be encoded."""
+    SIGNED_THINKING = "signed-thinking"
+    """Signed thinking binds what stands in front of it: that goes out as it was laid out when the thinking was made,
+    in every mode."""
     INTERNAL_ERROR = "internal-error"
     """The proxy met an error of its own: the request is sent as it came."""
     BARRED = "barred"

@@ -12,6 +12,7 @@ from proxy.core.modes import Mode
 from proxy.core.prompts.inset import Inset
 from proxy.core.reasons import Edit, Reason
 from proxy.core.request.insets import inset_body
+from proxy.core.request.message import may_be_signed
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.routing_fields import RequestFields, head_of, untouched
 from proxy.core.structured.chat import AssembledChat
@@ -259,7 +260,8 @@ class ChatRequests:
         exchange.planned = replace(before, mode=mode)
         body, parsed = chat.body, chat.head.parsed
         assembled = None
-        if mode is Mode.PASSTHROUGH and not chat.has_panels and not chat.composed.inset:
+        is_free = mode is Mode.PASSTHROUGH and not chat.has_panels and not chat.composed.inset
+        if is_free and not may_be_signed(body):
             sent = await self._untouched(chat, deployment)
             plan = Plan(sent, sent, mode, Reason.PASSTHROUGH_MODE)
         elif parsed is None:

@@ -12,12 +12,13 @@ from proxy.core.layout.layout import Layout
 from proxy.core.layout.orders import RequestElements, request_elements
 from proxy.core.layout.prefix_seed import seed_of
 from proxy.core.layout.relocation import moved_elements
+from proxy.core.layout.sent_front import begun_with, digests_on_wire, laid_out_again
 from proxy.core.layout.split import split_layout
 from proxy.core.layout.tiers import with_target
 from proxy.core.lru import Bounded
 from proxy.core.modes import Mode
 from proxy.core.planner.analysis import PlanAnalysis, segment_tokens
-from proxy.core.planner.body import body_as_read, planned_body, written_reason
+from proxy.core.planner.body import body_as_read, front_as_sent, planned_body, written_reason
 from proxy.core.planner.candidates import CandidateInputs, Choice, Pricing, choose, pricing_of
 from proxy.core.planner.in_flight import InFlight, PlanResult
 from proxy.core.planner.incoming_chat import IncomingChat
@@ -33,6 +34,7 @@ from proxy.core.reasons import Reason
 from proxy.core.recognition.pieces import Recogniser
 from proxy.core.request.element import Element
 from proxy.core.request.insets import inset_body
+from proxy.core.request.message import may_be_signed
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.route import Route
@@ -43,7 +45,8 @@ from proxy.core.request.user_turns import head_digest, tokens_from, user_turns
 from proxy.core.request.view import RecognisedRequest, recognise_request
 from proxy.core.response.usage import Usage
 from proxy.core.sessions.observation import read_request
-from proxy.core.sessions.session import Session, SessionTable
+from proxy.core.sessions.sent_fronts import FrontTable, SentForm, form_of
+from proxy.core.sessions.session import Session, SessionTable, seen_volatile
 from proxy.core.sessions.sharing import OWN, SENT, StateLookup, costs_name, snapshot
 from proxy.core.shadow.deviations import ProviderObservations
 from proxy.core.shadow.shadow_caches import ShadowCaches, cost_of
@@ -86,6 +89,7 @@ class TierPlanner:
         self._natural: Bounded[str, Layout] = Bounded(memory_bytes // 16, _layout_bytes, _MAX_NATURAL)
         self._tool_orders = ToolOrders(capacity_bytes=memory_bytes // 32)
         self._words = FileWords(capacity_bytes=memory_bytes // 64)
+        self._fronts = FrontTable(capacity_bytes=memory_bytes // 64)
         self._texts = TurnTexts(capacity_bytes=memory_bytes // 64, again=self._options.texts_again)
 
     def plan(self, body: bytes, route: Route, mode: Mode, now: float) -> Plan:
@@ -106,7 +110,7 @@ class TierPlanner:
         except Unreadable as error:
             return as_it_came(parsed.body, mode, error)
         original = original_body(request, route.model)
-        if mode is Mode.PASSTHROUGH:
+        if mode is Mode.PASSTHROUGH and not may_be_signed(parsed.body):
             flat = _flat(original, route)
             return Plan(flat, flat, mode, Reason.PASSTHROUGH_MODE)
         try:
@@ -152,6 +156,7 @@ class TierPlanner:
             {SENT: caches.sent, OWN: caches.own},
             incoming.account,
             caches.others,
+            self._fronts,
         )
 
     def export_state(self, plan: Plan) -> tuple[str, Mapping[str, bytes]]:
@@ -165,11 +170,22 @@ class TierPlanner:
         costs = caches.others.packed(self._prefix, caches.sent_cost, caches.own_cost)
         return analysis.route.scope, {**blobs, costs_name(analysis.account): costs}
 
+    def export_front(self, plan: Plan) -> tuple[str, Mapping[str, bytes]]:
+        """What to leave for other processes as soon as a request is accepted: its client may go on before the exchange
+        is settled."""
+        if plan.in_flight is None:
+            return "", {}
+        analysis = plan.in_flight.analysis
+        return analysis.route.scope, self._fronts.packed(analysis.route.scope, analysis.came[0])
+
     def on_accepted(self, plan: Plan, now: float) -> None:
         """The provider has accepted the prompt: commit the shadow caches."""
         if plan.in_flight is not None:
-            plan.in_flight.accept(self._caches_in(plan.in_flight), now)
-            self._caches.used(plan.in_flight.analysis.account)  # they have grown
+            in_flight = plan.in_flight
+            in_flight.accept(self._caches_in(in_flight), now)
+            self._caches.used(in_flight.analysis.account)  # they have grown
+            form = None if in_flight.sends_own else in_flight.form
+            self._fronts.sent(in_flight.analysis.route.scope, *in_flight.analysis.came, form)
 
     def refused(self, plan: Plan) -> None:
         """The upstream refused the rewritten request, and the client's own is sent in its place."""
@@ -218,15 +234,46 @@ class TierPlanner:
     def decide(self, incoming: IncomingChat) -> Decision:
         """The plan, with its body perhaps still to be written. Errors of the proxy's own are contained."""
         try:
-            if incoming.route.profile.family is Family.NONE:
+            incoming = self._bound(incoming)
+            if incoming.mode is Mode.PASSTHROUGH:
+                decision = Decision(Plan(incoming.original, incoming.original, incoming.mode, Reason.PASSTHROUGH_MODE))
+            elif incoming.route.profile.family is Family.NONE:
                 decision = self._decide_order(incoming)
             else:
                 decision = self._decide_layout(incoming)
         except Exception as error:  # noqa: BLE001 - fidelity rule 7: caching never fails a request
             decision = Decision(as_it_came(incoming.original, incoming.mode, error))
+        if incoming.front is not None:
+            decision = replace(decision, plan=replace(decision.plan, reason=Reason.SIGNED_THINKING))
         if incoming.texts is None:
             return decision
         return replace(decision, plan=replace(decision.plan, texts=incoming.texts))
+
+    def _bound(self, incoming: IncomingChat) -> IncomingChat:
+        """The request with what stands in front of its signed thinking as it went out."""
+        transcript, route, tools = incoming.transcript, incoming.route, self._own_tools(incoming)
+        if not transcript.signed:
+            return incoming
+        bound = self._fronts.bound(route.scope, transcript, tools[0].digest if tools else b"")
+        incoming, form = replace(incoming, bound=bound), bound.form
+        if form is None:
+            return incoming
+        steady = self._steady_tools(replace(incoming, mode=Mode.TIER), tools)
+        forms = {one.digest: one for one in (*self.reader.read_tools(steady), *tools)}
+        messages = self.reader.inlaid(seen_volatile(transcript, form.regions), route).messages
+        counter = self.reader.counter
+        front = laid_out_again(incoming.request, messages[: form.count], forms.values(), form.elements, counter)
+        if front is None:
+            return incoming
+        if steady is not None and front[0] is tools[0]:
+            steady = None
+        changes = {
+            **transport_edits(incoming.request, route.model),
+            "messages": front_as_sent(incoming, front, messages),
+        }
+        if steady is not None:
+            changes["tools"] = steady
+        return replace(incoming, original=incoming.request.edited(changes), front=front, tools=steady)
 
     def _decide_order(self, incoming: IncomingChat) -> Decision:
         """Nothing is known of this upstream's cache. The plan is an order only, as for a prefix cache that reads at
@@ -286,28 +333,42 @@ class TierPlanner:
             arm=(CONTROL if is_control else TREATED) if is_planned and self._options.holdout else "",
             session=analysis.session.id,
             headers=(analysis.key.header,) if analysis.key.header is not None else (),
-            in_flight=InFlight(analysis, sends_own),
+            in_flight=InFlight(analysis, sends_own, self._form(incoming, analysis) if is_written else None),
         )
         return Decision(plan, partial(planned_body, incoming, analysis) if is_written else None)
+
+    def _form(self, incoming: IncomingChat, analysis: PlanAnalysis) -> SentForm | None:
+        """How the request goes out, where that is not as the client sent it."""
+        layout, natural, steady = analysis.choice.layout, analysis.own.natural, analysis.steady_tools
+        if layout.digests == natural.digests and (steady is None or incoming.front is not None):
+            return None
+        route = incoming.route
+        model = f"{route.name}/{route.model}"
+        tools = analysis.elements.tools[0].digest if analysis.elements.tools else b""
+        regions = self._sessions.evidence(route.scope, model, incoming.transcript, tools)
+        return form_of(*analysis.came, digests_on_wire(layout), regions)
 
     def _analyse(self, incoming: IncomingChat, caches: ShadowCaches) -> PlanAnalysis:
         """Recognise the request, forecast its successor and choose among the candidates."""
         route, profile, now = incoming.route, incoming.route.profile, incoming.now
         tools = own_tools = self._own_tools(incoming)
-        steady = self._steady_tools(incoming, tools)
+        steady = self._steady_tools(incoming, tools) if not incoming.bound.still else incoming.tools
         if steady is not None:
             tools = self.reader.read_tools(steady)
         tools_key = tools[0].digest if tools else b""
         session, transcript = self._session_of(incoming, tools_key)
-        recognised = recognise_request(incoming.request, transcript, session.is_movable, route.moving)
+        bound, front = incoming.bound, incoming.front
+        recognised = recognise_request(incoming.request, transcript, session.is_movable, route.moving, bound.still)
         observation = read_request(session, recognised, tools_key, now)
         has_spans, hoists = profile.stores_prefixes, profile.hoists_system
         elements = request_elements(recognised, tools, self.reader.counter, has_spans=has_spans, hoists_system=hoists)
+        if front is not None and bound.form is not None:
+            elements = begun_with(elements, front, bound.form.count, bound.still)
         expected = forecast(session, observation, recognised, elements, profile, self._words)
         natural = self._natural_layout(incoming, session, elements)
         # What the client's own request would have cost has its tools as it sent them.
         came = natural
-        if steady is not None:
+        if steady is not None and front is None:
             came = Layout(natural.seed, (*own_tools, *elements.natural[len(tools) :]))
         own = own_request(incoming, natural, came, caches.own)
         pricing = pricing_of(incoming, session, observation, expected, own, caches, self._policy)
@@ -323,6 +384,7 @@ class TierPlanner:
             at=now,
             turns_before=session.turns,
             steady_tools=steady,
+            came=(incoming.transcript, own_tools[0].digest if own_tools else b""),
         )
 
     def _own_tools(self, incoming: IncomingChat) -> tuple[Element, ...]:

@@ -23,12 +23,13 @@ class Transcript:
     ``preamble`` of them are leading system messages. ``elements`` holds each as it came, ``turns`` each one's identity
     as a turn; ``pairs`` for each user turn its index and the digest of it and the conversation message before it,
     context left out. ``marked`` and ``recognised`` are the indices of messages with markers, and of those that a
-    recogniser took apart; ``notices`` those of system messages behind the preamble.
+    recogniser took apart; ``notices`` those of system messages behind the preamble, and ``signed`` those of messages
+    with signed thinking.
     """
 
     __slots__ = (
         "_last", "_skips", "elements", "preamble", "marked", "media_at", "messages", "notices", "pairs", "recognised",
-        "turns",
+        "signed", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -41,6 +42,7 @@ class Transcript:
         self.marked: tuple[int, ...] = ()
         self.recognised: tuple[int, ...] = ()
         self.notices: tuple[int, ...] = ()
+        self.signed: tuple[int, ...] = ()
         self.pairs: tuple[tuple[int, bytes], ...] = ()
         self.turns: tuple[bytes, ...] = ()
         self.elements: tuple[Element, ...] = ()
@@ -64,13 +66,14 @@ class Transcript:
         if shared == len(base.messages):
             self.turns, self.elements, self.media_at = base.turns, base.elements, base.media_at
             self.marked, self.recognised, self.pairs = base.marked, base.recognised, base.pairs
-            self._skips, self._last, self.notices = base._skips, base._last, base.notices
+            self._skips, self._last, self.notices, self.signed = base._skips, base._last, base.notices, base.signed
             return shared
         self.turns, self.elements = base.turns[:shared], base.elements[:shared]
         self.media_at = base.media_at if base.media_at < shared else -1
         self.marked = base.marked[: bisect_left(base.marked, shared)]
         self.recognised = base.recognised[: bisect_left(base.recognised, shared)]
         self.notices = base.notices[: bisect_left(base.notices, shared)]
+        self.signed = base.signed[: bisect_left(base.signed, shared)]
         self.pairs = base.pairs[: bisect_left(base.pairs, (shared, b""))]
         # What follows a user's turn begins anew: from there on it is found out again.
         behind = self.preamble
@@ -96,6 +99,7 @@ class Transcript:
         self.recognised = (*self.recognised, *[i for i, one in numbered if one.recognition is not None])
         later = [i for i, one in numbered if one.role in SYSTEM_ROLES and i >= self.preamble]
         self.notices = (*self.notices, *later)
+        self.signed = (*self.signed, *[i for i, one in numbered if one.is_signed])
         if self.media_at < 0:
             self.media_at = next((i for i, one in numbered if _has_media(one)), -1)
         return [message_element(one, i, "system" if i < self.preamble else "turn") for i, one in numbered]
