@@ -1,8 +1,10 @@
-"""The beginning of a request as it was laid out before: what stands in front of signed thinking stays as it went out."""
+"""The beginning of a request as it was laid out before: what stands in front of signed thinking stays as it was."""
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+
+from msgspec.structs import replace as with_marks
 
 from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.layout.notices import wire_order
@@ -37,17 +39,14 @@ def laid_out_again(
     not to be had. Of each message every form that a layout may have given it is tried."""
     recognised = recognise_request(request, Transcript(messages), lambda *_: True)
     elements = request_elements(recognised, (), counter)
-    forms = [*tools, *elements.forms.by_digest.values(), *recognised.transcript.elements]
-    moved, split = moved_elements(recognised, elements, counter), None
-    if recognised.system:
-        split = split_layout(recognised, Layout(_SEED, elements.natural), counter)
-    if moved is not None:
-        forms += [*moved.preamble, *moved.documents.values(), *moved.tail]
-    forms += split.elements if split is not None else ()
-    by_digest: defaultdict[bytes, list[Element]] = defaultdict(list)
-    for form in reversed(forms):
+    natural = Layout(_SEED, elements.natural)
+    moved, split = moved_elements(recognised, elements, counter), split_layout(recognised, natural, counter)
+    forms = [*tools, *recognised.transcript.elements, *elements.forms.by_digest.values()]
+    forms += (*moved.preamble, *moved.documents.values(), *moved.tail) if moved is not None else ()
+    by_digest: defaultdict[bytes, deque[Element]] = defaultdict(deque)
+    for form in (*forms, *(split.elements if split is not None else ())):
         by_digest[form.digest].append(form)
-    found = [by_digest[one].pop() if by_digest[one] else None for one in digests]
+    found = [by_digest[one].popleft() if by_digest[one] else None for one in digests]
     return tuple(form for form in found if form is not None) if None not in found else None
 
 
@@ -73,13 +72,5 @@ def begun_with(elements: RequestElements, front: Sequence[Element], count: int, 
 
 def written_front(front: Sequence[Element], messages: Sequence[Message]) -> bytes:
     """These elements as an array of messages, with the client's own markers where a message is as it came."""
-    # A message counts as unmarked here, so that its markers are not looked for and taken out.
-    came = [message if not message.has_marks else _unmarked(message) for message in messages]
-    return render_messages(Layout(_SEED, front), came, {}, Dialect.NONE)
-
-
-def _unmarked(message: Message) -> Message:
-    raw, role, parts = message.raw, message.role, message.parts
-    return Message(
-        raw, role, message.digest, parts, message.tokens, message.is_list, False, (), None, "", message.text, None
-    )
+    # A message counts as unmarked here, so that its markers are not taken out.
+    return render_messages(Layout(_SEED, front), [with_marks(m, has_marks=False) for m in messages], {}, Dialect.NONE)

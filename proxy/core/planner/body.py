@@ -11,7 +11,6 @@ from proxy.core.planner.analysis import PlanAnalysis
 from proxy.core.planner.incoming_chat import IncomingChat
 from proxy.core.providers.affinity_key import NO_BOUNDARIES
 from proxy.core.reasons import Reason
-from proxy.core.request.element import Element
 from proxy.core.request.message import Message
 from proxy.core.wire.edits import transport_edits
 from proxy.core.wire.json_body import Patch
@@ -36,16 +35,14 @@ def planned_body(incoming: IncomingChat, analysis: PlanAnalysis) -> bytes:
     own = choice.reason in (Reason.CLIENT_OPTIMAL, Reason.REGRET_BOUND)
     # In mode mark the client's markers stay, whatever the provider makes of them.
     if own and (mode is Mode.MARK or not analysis.own.has_foreign_marks):
-        if incoming.front is not None:
-            changes["messages"] = front_as_sent(incoming, incoming.front, messages)
         return body_as_read(incoming, messages, changes)
     if choice.layout.seed.is_implicit is not analysis.own.natural.seed.is_implicit:
         changes["prompt_cache_options"] = NO_BOUNDARIES
     dialect = route.profile.dialect
-    keep = mode is Mode.MARK and choice.reason is not Reason.SPLIT and incoming.front is None
+    keep = mode is Mode.MARK and choice.reason is not Reason.SPLIT and not incoming.front
     marks = {p: life for p, life in choice.marks.items() if not keep or choice.layout.parts[p].own_mark is None}
     within: list[Patch] = []
-    if choice.layout is analysis.own.natural and request.span is not None and incoming.front is None:
+    if choice.layout is analysis.own.natural and request.span is not None and not incoming.front:
         marked = incoming.transcript.marked
         rewritten = patches(choice.layout, messages, marks, dialect, marked, keep_own=keep)
         within = _patches_at(incoming, {**_inlaid(incoming, messages), **rewritten})
@@ -66,21 +63,15 @@ def written_reason(reason: str, mode: Mode, *, has_foreign_marks: bool) -> str:
 
 def body_as_read(incoming: IncomingChat, messages: Sequence[Message], changes: Mapping[str, bytes | None]) -> bytes:
     """The request with these changes. Its messages are the client's but for the operator's texts, which ``messages``
-    may have."""
-    request, changed = incoming.request, _inlaid(incoming, messages)
-    if not changed or "messages" in changes:
+    may have, and for those that went out otherwise before."""
+    request, changed, front = incoming.request, _inlaid(incoming, messages), incoming.front
+    if not changed and not front:
         return request.edited(changes)
-    if request.span is None:
-        written = b"[" + b",".join(message.raw for message in messages) + b"]"
-        return request.edited({**changes, "messages": written})
+    if request.span is None or front:
+        first = [written_front(front, messages)[1:-1]] if front else []
+        written = [*first, *(message.raw for message in messages[incoming.laid_out :])]
+        return request.edited({**changes, "messages": b"[" + b",".join(written) + b"]"})
     return request.edited(changes, _patches_at(incoming, changed))
-
-
-def front_as_sent(incoming: IncomingChat, front: Sequence[Element], messages: Sequence[Message]) -> bytes:
-    """The array of messages: those that are bound as they went out, and the others of ``messages``."""
-    count = incoming.bound.form.count if incoming.bound.form is not None else 0
-    behind = [message.raw for message in messages[count:]]
-    return b",".join([written_front(front, messages).removesuffix(b"]"), *behind]) + b"]"
 
 
 def _inlaid(incoming: IncomingChat, messages: Sequence[Message]) -> Mapping[int, bytes]:

@@ -45,9 +45,9 @@ class Accepted:
 
 @dataclass(slots=True)
 class InFlight:
-    """One request on its way. ``sends_own``: the client's own layout is sent. ``form`` is the layout that is sent, where
-    it is another than that, for the thinking in the answer, which may be signed. ``waiting`` is stored in the shadow
-    caches when the answer has ended. Only the planner changes it."""
+    """One request on its way. ``sends_own``: the client's own layout is sent. ``form`` is the layout that is
+    sent, where it is another one: the thinking in the answer may be signed. ``waiting`` is stored in the shadow caches
+    when the answer has ended. Only the planner changes it."""
 
     analysis: PlanAnalysis
     sends_own: bool

@@ -8,7 +8,6 @@ from proxy.core.request.element import Element
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.route import Route
 from proxy.core.request.transcript import Transcript
-from proxy.core.sessions.sent_fronts import BoundFront
 from proxy.core.wire.json_body import ChatRequest
 
 
@@ -16,9 +15,9 @@ from proxy.core.wire.json_body import ChatRequest
 class IncomingChat:
     """A chat request that has been read and is to be planned. ``original`` is the client's request with the edits that
     every mode allows. ``account`` names what the provider keeps apart. ``texts`` are the operator's texts in it, None
-    where there are none. ``bound`` is what must stay as it went out; ``front`` are the elements of its form, None where
-    that is the client's own, and ``tools`` are the tools in the form in which they stand there. ``original`` has them,
-    too."""
+    where there are none. Signed thinking keeps the first ``still`` messages where they are for good; the first
+    ``laid_out`` of them went out as the elements ``front``, with ``tools`` where those were not as they come now, and
+    ``original`` has both."""
 
     parsed: ParsedBody
     transcript: Transcript
@@ -28,8 +27,9 @@ class IncomingChat:
     mode: Mode
     now: float
     texts: TextsInFlight | None = None
-    bound: BoundFront = BoundFront()
-    front: tuple[Element, ...] | None = None
+    still: int = 0
+    laid_out: int = 0
+    front: tuple[Element, ...] = ()
     tools: bytes | None = None
 
     @property

@@ -18,7 +18,7 @@ from proxy.core.layout.tiers import with_target
 from proxy.core.lru import Bounded
 from proxy.core.modes import Mode
 from proxy.core.planner.analysis import PlanAnalysis, segment_tokens
-from proxy.core.planner.body import body_as_read, front_as_sent, planned_body, written_reason
+from proxy.core.planner.body import body_as_read, planned_body, written_reason
 from proxy.core.planner.candidates import CandidateInputs, Choice, Pricing, choose, pricing_of
 from proxy.core.planner.in_flight import InFlight, PlanResult
 from proxy.core.planner.incoming_chat import IncomingChat
@@ -45,7 +45,7 @@ from proxy.core.request.user_turns import head_digest, tokens_from, user_turns
 from proxy.core.request.view import RecognisedRequest, recognise_request
 from proxy.core.response.usage import Usage
 from proxy.core.sessions.observation import read_request
-from proxy.core.sessions.sent_fronts import FrontTable, SentForm, form_of
+from proxy.core.sessions.sent_fronts import FrontTable, SentForm, key_of
 from proxy.core.sessions.session import Session, SessionTable, seen_volatile
 from proxy.core.sessions.sharing import OWN, SENT, StateLookup, costs_name, snapshot
 from proxy.core.shadow.deviations import ProviderObservations
@@ -243,7 +243,7 @@ class TierPlanner:
                 decision = self._decide_layout(incoming)
         except Exception as error:  # noqa: BLE001 - fidelity rule 7: caching never fails a request
             decision = Decision(as_it_came(incoming.original, incoming.mode, error))
-        if incoming.front is not None:
+        if incoming.front:
             decision = replace(decision, plan=replace(decision.plan, reason=Reason.SIGNED_THINKING))
         if incoming.texts is None:
             return decision
@@ -251,29 +251,24 @@ class TierPlanner:
 
     def _bound(self, incoming: IncomingChat) -> IncomingChat:
         """The request with what stands in front of its signed thinking as it went out."""
-        transcript, route, tools = incoming.transcript, incoming.route, self._own_tools(incoming)
+        transcript, route, request = incoming.transcript, incoming.route, incoming.request
         if not transcript.signed:
             return incoming
-        bound = self._fronts.bound(route.scope, transcript, tools[0].digest if tools else b"")
-        incoming, form = replace(incoming, bound=bound), bound.form
+        tools = self._own_tools(incoming)
+        still, form = self._fronts.bound(route.scope, transcript, tools[0].digest if tools else b"")
+        incoming = replace(incoming, still=still)
         if form is None:
             return incoming
-        steady = self._steady_tools(replace(incoming, mode=Mode.TIER), tools)
-        forms = {one.digest: one for one in (*self.reader.read_tools(steady), *tools)}
+        steady = self._steady_tools(replace(incoming, mode=Mode.TIER, still=0), tools)
+        tools = (*tools, *self.reader.read_tools(steady))
         messages = self.reader.inlaid(seen_volatile(transcript, form.regions), route).messages
-        counter = self.reader.counter
-        front = laid_out_again(incoming.request, messages[: form.count], forms.values(), form.elements, counter)
+        front = laid_out_again(request, messages[: form.count], tools, form.elements, self.reader.counter)
         if front is None:
             return incoming
-        if steady is not None and front[0] is tools[0]:
-            steady = None
-        changes = {
-            **transport_edits(incoming.request, route.model),
-            "messages": front_as_sent(incoming, front, messages),
-        }
-        if steady is not None:
-            changes["tools"] = steady
-        return replace(incoming, original=incoming.request.edited(changes), front=front, tools=steady)
+        steady = steady if steady is not None and front[0] is tools[-1] else None
+        incoming = replace(incoming, laid_out=form.count, front=front, tools=steady)
+        changes = {**transport_edits(request, route.model), **({"tools": steady} if steady is not None else {})}
+        return replace(incoming, original=body_as_read(incoming, messages, changes))
 
     def _decide_order(self, incoming: IncomingChat) -> Decision:
         """Nothing is known of this upstream's cache. The plan is an order only, as for a prefix cache that reads at
@@ -340,35 +335,34 @@ class TierPlanner:
     def _form(self, incoming: IncomingChat, analysis: PlanAnalysis) -> SentForm | None:
         """How the request goes out, where that is not as the client sent it."""
         layout, natural, steady = analysis.choice.layout, analysis.own.natural, analysis.steady_tools
-        if layout.digests == natural.digests and (steady is None or incoming.front is not None):
+        if layout.digests == natural.digests and (steady is None or incoming.front):
             return None
-        route = incoming.route
-        model = f"{route.name}/{route.model}"
-        tools = analysis.elements.tools[0].digest if analysis.elements.tools else b""
-        regions = self._sessions.evidence(route.scope, model, incoming.transcript, tools)
-        return form_of(*analysis.came, digests_on_wire(layout), regions)
+        route, (transcript, tools), count = incoming.route, analysis.came, len(incoming.transcript.messages)
+        first = analysis.elements.tools[0].digest if analysis.elements.tools else b""
+        regions = self._sessions.evidence(route.scope, f"{route.name}/{route.model}", transcript, first)
+        return SentForm(count, key_of(transcript, tools, count), digests_on_wire(layout), regions)
 
     def _analyse(self, incoming: IncomingChat, caches: ShadowCaches) -> PlanAnalysis:
         """Recognise the request, forecast its successor and choose among the candidates."""
         route, profile, now = incoming.route, incoming.route.profile, incoming.now
         tools = own_tools = self._own_tools(incoming)
-        steady = self._steady_tools(incoming, tools) if not incoming.bound.still else incoming.tools
+        steady = self._steady_tools(incoming, tools)
         if steady is not None:
             tools = self.reader.read_tools(steady)
         tools_key = tools[0].digest if tools else b""
         session, transcript = self._session_of(incoming, tools_key)
-        bound, front = incoming.bound, incoming.front
-        recognised = recognise_request(incoming.request, transcript, session.is_movable, route.moving, bound.still)
+        front, still = incoming.front, incoming.still
+        recognised = recognise_request(incoming.request, transcript, session.is_movable, route.moving, still)
         observation = read_request(session, recognised, tools_key, now)
         has_spans, hoists = profile.stores_prefixes, profile.hoists_system
         elements = request_elements(recognised, tools, self.reader.counter, has_spans=has_spans, hoists_system=hoists)
-        if front is not None and bound.form is not None:
-            elements = begun_with(elements, front, bound.form.count, bound.still)
+        if front:
+            elements = begun_with(elements, front, incoming.laid_out, still)
         expected = forecast(session, observation, recognised, elements, profile, self._words)
         natural = self._natural_layout(incoming, session, elements)
         # What the client's own request would have cost has its tools as it sent them.
         came = natural
-        if steady is not None and front is None:
+        if steady is not None and not front:
             came = Layout(natural.seed, (*own_tools, *elements.natural[len(tools) :]))
         own = own_request(incoming, natural, came, caches.own)
         pricing = pricing_of(incoming, session, observation, expected, own, caches, self._policy)
@@ -392,8 +386,8 @@ class TierPlanner:
 
     def _steady_tools(self, incoming: IncomingChat, tools: tuple[Element, ...]) -> bytes | None:
         """The tools as this client first sent them, where they are the same in another order or form."""
-        if not tools or not self._options.steady_tools or incoming.mode is Mode.MARK:
-            return None
+        if not tools or not self._options.steady_tools or incoming.mode is Mode.MARK or incoming.still:
+            return incoming.tools
         return self._tool_orders.steady(incoming.account, tools[0].digest, bytes(incoming.request.members["tools"]))
 
     def _session_of(self, incoming: IncomingChat, tools_key: bytes) -> tuple[Session, Transcript]:

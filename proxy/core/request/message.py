@@ -338,31 +338,13 @@ def _message(
         text=content.text if content.recognition is not None else None,
         recognition=content.recognition,
         cut_digests=content.cuts,
-        is_signed=_is_signed(content, members),
+        is_signed=role == "assistant" and bool(members) and _SEAL.search(raw) is not None,
     )
-
-
-def _is_signed(content: _Content, members: Members) -> bool:
-    """Whether a message holds thinking that is signed or encrypted: in a member, as litellm and OpenRouter have it, or
-    among the parts of its content."""
-    held = [members[name] for name in _THINKING_MEMBERS if name in members]
-    if any(part.kind is PartKind.THINKING for part in content.parts):
-        held.append(members["content"])
-    return any(_holds_seal(raw) for raw in held)
-
-
-def _holds_seal(raw: Raw) -> bool:
-    try:
-        blocks = value(raw)
-    except Unreadable:
-        return True  # what cannot be read may be signed
-    found = [block for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
-    return any(isinstance(block.get(seal), str) and block[seal] for block in found for seal in _SEALS)
 
 
 def may_be_signed(body: bytes) -> bool:
     """Whether any message of a body that has not been read may hold signed thinking."""
-    return any(b'"%s"' % name.encode() in body for name in (*_THINKING_MEMBERS, *THINKING_TYPES - {"reasoning"}))
+    return any(name in body for name in _THINKING)
 
 
 def _text_of(members: Members, name: str) -> str | None:
@@ -418,8 +400,8 @@ _MEDIA = frozenset({"image_url", "image", "input_audio", "file", "document", "in
 _MARKABLE_MEDIA = frozenset({"image_url", "file"})
 THINKING_TYPES = frozenset({"thinking", "redacted_thinking", "reasoning"})
 """The types of parts in which stands what a model thought."""
-_THINKING_MEMBERS = ("thinking_blocks", "reasoning_details")
-_SEALS = ("signature", "data", "encrypted_content")
+_SEAL = re.compile(rb'"(?:signature|encrypted_content)"\s*:\s*"[^"]|"(?:redacted_thinking|reasoning\.encrypted)"')
+_THINKING = (b'"thinking', b'"redacted_thinking', b'"reasoning')
 MARK_KEYS = ("cache_control", "prompt_cache_breakpoint")
 PLAIN_TEXT_KEYS = frozenset({"type", "text", *MARK_KEYS})
 _HASHED_ELSEWHERE = frozenset({"role", "content", "tool_calls", *MARK_KEYS})

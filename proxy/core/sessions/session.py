@@ -154,7 +154,7 @@ class SessionTable:
         """The messages, with what other requests have shown to be volatile in their system texts cut out as such."""
         return seen_volatile(transcript, self.evidence(scope, model, transcript, tools))
 
-    def evidence(self, scope: str, model: str, transcript: Transcript, tools: bytes) -> Sequence[VolatileRegion]:
+    def evidence(self, scope: str, model: str, transcript: Transcript, tools: bytes) -> tuple[VolatileRegion, ...]:
         """What other requests have shown to be volatile in the system texts."""
         records = self._heads.get((self._base(scope, model), tools, transcript.preamble))
         return records.evidence.regions if records is not None else ()
@@ -313,11 +313,11 @@ def _grown(base: bytes, pairs: Sequence[tuple[int, bytes]], place: int, count: i
     return [(base, digest(b"grown", pairs[place][1], b"%d" % count))] if len(pairs) + place > 0 else []
 
 
-def seen_volatile(transcript: Transcript, regions: Sequence[VolatileRegion]) -> Transcript:
+def seen_volatile(transcript: Transcript, regions: tuple[VolatileRegion, ...]) -> Transcript:
     """The messages, with these regions of the system texts cut out as volatile."""
     if not regions:
         return transcript
-    evidence = VolatileRegions(tuple(regions))
+    evidence = VolatileRegions(regions)
     system = {i: with_evidence(m, i, evidence) for i, m in enumerate(transcript.messages[: transcript.preamble])}
     return transcript.replaced({i: m for i, m in system.items() if m is not transcript.messages[i]})
 
