@@ -92,5 +92,7 @@ class Edit(StrEnum):
     """The oldest part of the conversation is left out, or a summary stands in its place."""
     WINDOW_TRIMMED = "window-trimmed"
     """The oldest messages are left out, so that the request fits the context window of its profile."""
+    SIGNED_FRONT = "signed-front"
+    """What stands in front of signed thinking was edited: a model that binds it to its front may refuse the request."""
     WINDOW_SHORTENED = "window-shortened"
     """Parts that the request names are shortened or left out, so that it fits the context window of its profile."""

@@ -40,6 +40,8 @@ MODE_HEADER = "x-stratiform-mode"
 PERSONA_HEADER = "x-stratiform-persona"
 PROFILE_HEADER = "x-stratiform-profile"
 _REDUCED = frozenset({Edit.WINDOW_TRIMMED, Edit.WINDOW_SHORTENED})
+# What these do stays the same in the next request, or concerns calls alone.
+_STEADY = frozenset({Edit.PROMPTS_COMPOSED, Edit.HISTORY_REPAIRED, Edit.CALLS_MERGED})
 _LEAST_BYTES_PER_TOKEN = 2
 
 
@@ -285,7 +287,10 @@ class ChatRequests:
             # The body cannot be taken apart, but the model in it still goes by the deployment's name.
             sent = _with_texts(await self._untouched(chat, deployment), chat.composed)
             plan = replace(plan, body=sent, original=sent)
-        plan = replace(plan, edits={**edits, **plan.edits}) if edits else plan
+        edits = {**edits, **plan.edits}
+        if not edits.keys() <= _STEADY and may_be_signed(body):
+            edits[Edit.SIGNED_FRONT] = 1
+        plan = replace(plan, edits=edits) if edits else plan
         exchange.planned = Planned(plan.mode, plan.reason, plan, before.was_retried, assembled=assembled)
         if self._follower is not None:
             with suppress_and_log("follower.returned"):

@@ -167,9 +167,6 @@ class Planning:
     def on_accepted(self, plan: Plan, now: float) -> None:
         """The upstream accepted the request: commit the shadow cache."""
         self.pure.on_accepted(plan, now)
-        if self._state is not None:
-            scope, blobs = self.pure.export_front(plan)
-            self._state.keep(scope, blobs, now)
 
     def refused(self, plan: Plan) -> None:
         """The upstream refused the rewritten body: the original is sent in its place."""

@@ -87,7 +87,6 @@ class Fleet:
             worker.barred(plan)
             plan = replace(plan, body=plan.original)
         worker.on_accepted(plan, self.now)
-        self.blobs.update(worker.export_front(plan)[1])
         worker.on_completed(plan, None, self.now)
         self.blobs.update(worker.export_state(plan)[1])
         return plan

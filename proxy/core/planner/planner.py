@@ -130,8 +130,11 @@ class TierPlanner:
         head = head_digest(transcript, incoming.request.members.get("tools"))
         behind = partial(tokens_from, transcript, turns, route.moving, caches_output=profile.caches_output)
         prices = TextPrices(profile.read, profile.write)
-        applied = self._texts.earlier(turns, head, prices, incoming.now, behind)
-        route = replace(route, earlier={**applied.texts, **route.earlier})
+        signed = transcript.signed[-1] if transcript.signed else -1
+        applied = self._texts.earlier(turns, head, prices, incoming.now, behind, signed)
+        inset = self._texts.sent_with(applied.newest) if turns and turns[-1][0] < signed else None
+        inset = inset if inset is not None else route.inset
+        route = replace(route, earlier={**applied.texts, **route.earlier}, inset=inset)
         if not route.has_texts:
             return replace(incoming, texts=TextsInFlight(applied, route.inset, 0)) if applied.before else incoming
         inlaid = self.reader.inlaid(transcript, route)
@@ -168,24 +171,16 @@ class TierPlanner:
         both = {SENT: caches.sent, OWN: caches.own}
         blobs = snapshot(analysis.session, both, in_flight.accepted.prompt, analysis.own.prompt)
         costs = caches.others.packed(self._prefix, caches.sent_cost, caches.own_cost)
-        return analysis.route.scope, {**blobs, costs_name(analysis.account): costs}
-
-    def export_front(self, plan: Plan) -> tuple[str, Mapping[str, bytes]]:
-        """What to leave for other processes as soon as a request is accepted: its client may go on before the exchange
-        is settled."""
-        if plan.in_flight is None:
-            return "", {}
-        analysis = plan.in_flight.analysis
-        return analysis.route.scope, self._fronts.packed(analysis.route.scope, analysis.came[0])
+        fronts = self._fronts.packed(analysis.route.scope, analysis.came[0])
+        return analysis.route.scope, {**blobs, **fronts, costs_name(analysis.account): costs}
 
     def on_accepted(self, plan: Plan, now: float) -> None:
         """The provider has accepted the prompt: commit the shadow caches."""
         if plan.in_flight is not None:
-            in_flight = plan.in_flight
+            in_flight, analysis = plan.in_flight, plan.in_flight.analysis
             in_flight.accept(self._caches_in(in_flight), now)
-            self._caches.used(in_flight.analysis.account)  # they have grown
-            form = None if in_flight.sends_own else in_flight.form
-            self._fronts.sent(in_flight.analysis.route.scope, *in_flight.analysis.came, form)
+            self._caches.used(analysis.account)  # they have grown
+            self._fronts.sent(analysis.route.scope, *analysis.came, None if in_flight.sends_own else in_flight.form)
 
     def refused(self, plan: Plan) -> None:
         """The upstream refused the rewritten request, and the client's own is sent in its place."""

@@ -344,7 +344,7 @@ def _message(
 
 def may_be_signed(body: bytes) -> bool:
     """Whether any message of a body that has not been read may hold signed thinking."""
-    return any(name in body for name in _THINKING)
+    return any(name in body for name in _SEAL_NAMES)
 
 
 def _text_of(members: Members, name: str) -> str | None:
@@ -401,7 +401,7 @@ _MARKABLE_MEDIA = frozenset({"image_url", "file"})
 THINKING_TYPES = frozenset({"thinking", "redacted_thinking", "reasoning"})
 """The types of parts in which stands what a model thought."""
 _SEAL = re.compile(rb'"(?:signature|encrypted_content)"\s*:\s*"[^"]|"(?:redacted_thinking|reasoning\.encrypted)"')
-_THINKING = (b'"thinking', b'"redacted_thinking', b'"reasoning')
+_SEAL_NAMES = (b'"signature"', b'"encrypted_content"', b'"redacted_thinking"', b'"reasoning.encrypted"')
 MARK_KEYS = ("cache_control", "prompt_cache_breakpoint")
 PLAIN_TEXT_KEYS = frozenset({"type", "text", *MARK_KEYS})
 _HASHED_ELSEWHERE = frozenset({"role", "content", "tool_calls", *MARK_KEYS})
