@@ -288,7 +288,8 @@ class ChatRequests:
             sent = _with_texts(await self._untouched(chat, deployment), chat.composed)
             plan = replace(plan, body=sent, original=sent)
         edits = {**edits, **plan.edits}
-        if not edits.keys() <= _STEADY and may_be_signed(body):
+        is_moved = plan.reason is Reason.ASSEMBLED_TIERS or not edits.keys() <= _STEADY
+        if is_moved and may_be_signed(body):
             edits[Edit.SIGNED_FRONT] = 1
         plan = replace(plan, edits=edits) if edits else plan
         exchange.planned = Planned(plan.mode, plan.reason, plan, before.was_retried, assembled=assembled)

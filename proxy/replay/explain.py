@@ -240,7 +240,8 @@ class _Description:
     def _items(self, element: Element) -> Sequence[ContextPiece]:
         """The pieces of an element that is a context message, or a part of one."""
         if element.kind is ElementKind.WHOLE:
-            return next(g for g in self._analysis.recognised.groups if g.message == element.message).items
+            groups = self._analysis.recognised.groups
+            return next((group.items for group in groups if group.message == element.message), ())
         return [element.item] if element.item is not None else []
 
     def _message_reason(self, element: Element) -> str:

@@ -4,7 +4,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from msgspec.structs import replace as with_marks
+from msgspec.structs import replace as with_members
 
 from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.layout.notices import wire_order
@@ -21,6 +21,7 @@ from proxy.core.request.view import recognise_request
 from proxy.core.wire.json_body import ChatRequest
 
 _SEED = PrefixSettings(b"", b"")
+_MOVED = frozenset({ElementKind.WHOLE, ElementKind.PART, ElementKind.LAST_PART, ElementKind.TAG})
 
 
 def digests_on_wire(layout: Layout) -> tuple[bytes, ...]:
@@ -54,6 +55,11 @@ def begun_with(elements: RequestElements, front: Sequence[Element], count: int, 
     """The request with its first ``count`` messages laid out as the elements ``front``, the tools among them. Nothing
     moves in the first ``still`` messages."""
     tools = tuple(element for element in front if element.kind is ElementKind.TOOLS)
+    # What was moved is a turn like any other from now on: it stands still as long as the conversation goes on.
+    front = [
+        with_members(e, key="turn", message=e.message if e.message >= 0 else count - 1) if e.kind in _MOVED else e
+        for e in front
+    ]
     turns, tail, natural, notices = (
         tuple(element for element in some if element.message >= count)
         for some in (elements.turns, elements.tail, elements.natural, elements.notices)
@@ -73,4 +79,4 @@ def begun_with(elements: RequestElements, front: Sequence[Element], count: int, 
 def written_front(front: Sequence[Element], messages: Sequence[Message]) -> bytes:
     """These elements as an array of messages, with the client's own markers where a message is as it came."""
     # A message counts as unmarked here, so that its markers are not taken out.
-    return render_messages(Layout(_SEED, front), [with_marks(m, has_marks=False) for m in messages], {}, Dialect.NONE)
+    return render_messages(Layout(_SEED, front), [with_members(m, has_marks=False) for m in messages], {}, Dialect.NONE)

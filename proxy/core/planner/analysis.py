@@ -42,8 +42,8 @@ class PlanAnalysis:
     route: Route
     at: float
     turns_before: tuple[bytes, ...]
+    came: tuple[Transcript, bytes]
     steady_tools: bytes | None = None
-    came: tuple[Transcript, bytes] = (Transcript(()), b"")
     key: RoutingKey = field(default_factory=RoutingKey)
 
     @property

@@ -238,7 +238,7 @@ class TierPlanner:
                 decision = self._decide_layout(incoming)
         except Exception as error:  # noqa: BLE001 - fidelity rule 7: caching never fails a request
             decision = Decision(as_it_came(incoming.original, incoming.mode, error))
-        if incoming.front:
+        if incoming.front and decision.plan.surprise is None:
             decision = replace(decision, plan=replace(decision.plan, reason=Reason.SIGNED_THINKING))
         if incoming.texts is None:
             return decision
