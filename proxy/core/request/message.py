@@ -338,7 +338,7 @@ def _message(
         text=content.text if content.recognition is not None else None,
         recognition=content.recognition,
         cut_digests=content.cuts,
-        is_signed=role == "assistant" and bool(members) and _SEAL.search(raw) is not None,
+        is_signed=role == "assistant" and bool(members) and may_be_signed(raw) and _SEAL.search(raw) is not None,
     )
 
 
