@@ -18,6 +18,9 @@ class Reason(StrEnum):
     """The session is a control: its requests are sent as they came, so that others can be compared with them."""
     UNREADABLE = "unreadable"
     """The body is JSON that has not the shape of a chat request, or a text in it cannot be encoded."""
+    SIGNED_THINKING = "signed-thinking"
+    """Signed thinking binds what stands in front of it: that goes out as it was laid out when the thinking was made,
+    in every mode."""
     INTERNAL_ERROR = "internal-error"
     """The proxy met an error of its own: the request is sent as it came."""
     BARRED = "barred"
@@ -89,5 +92,7 @@ class Edit(StrEnum):
     """The oldest part of the conversation is left out, or a summary stands in its place."""
     WINDOW_TRIMMED = "window-trimmed"
     """The oldest messages are left out, so that the request fits the context window of its profile."""
+    SIGNED_FRONT = "signed-front"
+    """What stands in front of signed thinking was edited: a model that binds it to its front may refuse the request."""
     WINDOW_SHORTENED = "window-shortened"
     """Parts that the request names are shortened or left out, so that it fits the context window of its profile."""

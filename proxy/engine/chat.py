@@ -12,6 +12,7 @@ from proxy.core.modes import Mode
 from proxy.core.prompts.inset import Inset
 from proxy.core.reasons import Edit, Reason
 from proxy.core.request.insets import inset_body
+from proxy.core.request.message import may_be_signed
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.routing_fields import RequestFields, head_of, untouched
 from proxy.core.structured.chat import AssembledChat
@@ -39,6 +40,8 @@ MODE_HEADER = "x-stratiform-mode"
 PERSONA_HEADER = "x-stratiform-persona"
 PROFILE_HEADER = "x-stratiform-profile"
 _REDUCED = frozenset({Edit.WINDOW_TRIMMED, Edit.WINDOW_SHORTENED})
+# What these do stays the same in the next request, or concerns calls alone.
+_STEADY = frozenset({Edit.PROMPTS_COMPOSED, Edit.HISTORY_REPAIRED, Edit.CALLS_MERGED})
 _LEAST_BYTES_PER_TOKEN = 2
 
 
@@ -259,7 +262,8 @@ class ChatRequests:
         exchange.planned = replace(before, mode=mode)
         body, parsed = chat.body, chat.head.parsed
         assembled = None
-        if mode is Mode.PASSTHROUGH and not chat.has_panels and not chat.composed.inset:
+        is_free = mode is Mode.PASSTHROUGH and not chat.has_panels and not chat.composed.inset
+        if is_free and not may_be_signed(body):
             sent = await self._untouched(chat, deployment)
             plan = Plan(sent, sent, mode, Reason.PASSTHROUGH_MODE)
         elif parsed is None:
@@ -283,7 +287,11 @@ class ChatRequests:
             # The body cannot be taken apart, but the model in it still goes by the deployment's name.
             sent = _with_texts(await self._untouched(chat, deployment), chat.composed)
             plan = replace(plan, body=sent, original=sent)
-        plan = replace(plan, edits={**edits, **plan.edits}) if edits else plan
+        edits = {**edits, **plan.edits}
+        is_moved = plan.reason is Reason.ASSEMBLED_TIERS or not edits.keys() <= _STEADY
+        if is_moved and may_be_signed(body):
+            edits[Edit.SIGNED_FRONT] = 1
+        plan = replace(plan, edits=edits) if edits else plan
         exchange.planned = Planned(plan.mode, plan.reason, plan, before.was_retried, assembled=assembled)
         if self._follower is not None:
             with suppress_and_log("follower.returned"):

@@ -33,6 +33,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         Reason.OBSERVE_MODE: "the request is planned and priced, and sent as it came",
         Reason.HOLD_OUT: "this is a control session of the hold-out: the request is sent as it came",
         Reason.UNREADABLE: "the proxy cannot read the request: it is sent as it came",
+        Reason.SIGNED_THINKING: "what signed thinking binds goes out as it was laid out when the thinking was made",
         Reason.INTERNAL_ERROR: "the proxy met an error of its own: the request is sent as it came",
         Reason.BARRED: "the upstream refused an earlier rewrite of this session: the request is sent as it came",
         Reason.NO_PROFILE: "the rules of this upstream's cache are not known",
@@ -239,7 +240,8 @@ class _Description:
     def _items(self, element: Element) -> Sequence[ContextPiece]:
         """The pieces of an element that is a context message, or a part of one."""
         if element.kind is ElementKind.WHOLE:
-            return next(g for g in self._analysis.recognised.groups if g.message == element.message).items
+            groups = self._analysis.recognised.groups
+            return next((group.items for group in groups if group.message == element.message), ())
         return [element.item] if element.item is not None else []
 
     def _message_reason(self, element: Element) -> str:

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from proxy.core.reasons import Reason
 from proxy.testing import serving
 from tests.e2e.fleet import KEY, configuration, fleet
-from tests.e2e.provider import embedded_app, new_embedded
+from tests.e2e.provider import Scripted, completion, embedded_app, new_embedded, replies
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING
+from tests.fidelity.signed import SignedThinking
 from tests.redis_server import BRISK, RedisServer, redis_server
 
 pytestmark = pytest.mark.slow
@@ -143,3 +145,54 @@ def test_a_store_that_is_away_is_not_waited_for(tmp_path: Path, redis: RedisServ
         finally:
             redis.resume()
     assert all(read > 0 for read, _ in seen[4:]), "its own memory serves meanwhile"
+
+
+def reflecting(name: str, turns: int = 6) -> Iterator[list[dict[str, Any]]]:
+    """The same editor, which answers each answer once more before it shows its files anew; the model signs its
+    thoughts."""
+    for number, messages in enumerate(session(name, turns)):
+        yield messages
+        seal = {"type": "thinking", "thinking": "Hm.", "signature": f"c2ln{number}"}
+        answer = {"role": "assistant", "content": "So it is.", "thinking_blocks": [seal]}
+        yield [*messages, answer, {"role": "user", "content": "Are you sure?"}]
+
+
+def signed_faults(
+    urls: Sequence[str], provider: Scripted, requests: Sequence[list[dict[str, Any]]], history: SignedThinking
+) -> tuple[int, int]:
+    """How often the rule on signed thinking is broken by requests that go to these proxies in turn, and in how many of
+    them something stands in another place in front of signed thinking than the client has it."""
+    faults = moved = 0
+    for number, messages in enumerate(requests):
+        request = urllib.request.Request(
+            f"{urls[number % len(urls)]}/v1/chat/completions",
+            json.dumps({"model": MODEL, "messages": messages}).encode(),
+            {"authorization": f"Bearer {KEY}", "content-type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            moved += answer.headers["x-stratiform-reason"] == Reason.SIGNED_THINKING
+            answer.read()
+        original, sent = {"model": MODEL, "messages": messages}, provider.seen[-1].json
+        faults += len(history.check(original, sent, mode="tier", profile="anthropic"))
+    return faults, moved
+
+
+def test_what_signed_thinking_binds_is_the_same_on_every_worker(tmp_path: Path, redis: RedisServer) -> None:
+    provider = Scripted(replies(completion()))
+    with ExitStack() as stack:
+        upstream = stack.enter_context(serving(provider))
+        urls = [stack.enter_context(fleet(tmp_path / name, config(upstream, redis.url))).url for name in ("a", "b")]
+        faults, moved = signed_faults(urls, provider, list(reflecting("Ann")), SignedThinking())
+    assert faults == 0
+    assert moved >= 3
+
+
+def test_what_signed_thinking_binds_is_the_same_after_a_restart(tmp_path: Path) -> None:
+    provider, requests, history = Scripted(replies(completion())), list(reflecting("Ann")), SignedThinking()
+    store = f"sqlite:{tmp_path / 'store.sqlite'}"
+    with ExitStack() as stack:
+        upstream = stack.enter_context(serving(provider))
+        with fleet(tmp_path / "first", config(upstream, store)) as first:
+            assert signed_faults([first.url], provider, requests[:7], history)[0] == 0
+        with fleet(tmp_path / "second", config(upstream, store)) as second:
+            assert signed_faults([second.url], provider, requests[7:8], history) == (0, 1)

@@ -20,6 +20,7 @@ from proxy.core.request.tokens import bytes_over_four
 from proxy.testing import serving
 from tests.e2e.provider import DONE, Reply, Scripted, chunk, completion, replies, streams, usage_chunk
 from tests.prompt_files import write_prompts
+from tests.signed_thinking import signed
 from tests.whole import whole
 from tests.windows import unpaired
 
@@ -414,6 +415,15 @@ def test_edits_are_told_in_the_header_and_the_log_line_and_counted_once(
     (line,) = [record.getMessage() for record in caplog.records if " edits=" in record.getMessage()]
     assert " edits=prompts-composed,window-trimmed " in line
     assert "question" not in caplog.text
+
+
+def test_a_window_says_that_it_cut_in_front_of_signed_thinking(tmp_path: Path) -> None:
+    talk = signed({"messages": turns(20)})["messages"]
+    with world(tmp_path, narrow()) as there:
+        assert len(there.ask(talk)) < len(talk)
+        assert there.answer.headers["x-stratiform-edits"] == "window-trimmed, signed-front"
+        there.ask(talk[-3:])
+        assert "x-stratiform-edits" not in there.answer.headers
 
 
 def test_streams_are_fitted_as_answers_are(tmp_path: Path) -> None:

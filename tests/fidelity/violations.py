@@ -28,6 +28,7 @@ class Rule(StrEnum):
     SPLIT = "split"  # a text was cut (or joined) where that is not allowed, or a cut left a blank part
     GLUED = "glued"  # two lines that stood apart make one, where the parts are joined with nothing between them
     FORM = "form"  # content changed between string and list in a way that is not documented
+    SIGNED = "signed"  # what stands in front of signed thinking is not what stood there when it was made
     TAG = "tag"  # the tag stands in the wrong place, or more than once
     PANEL = "panel"  # a live panel is missing, stands twice, or is not what the client sent
     STAMP = "stamp"  # the time above a panel, or the order of these times

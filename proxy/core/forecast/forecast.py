@@ -133,7 +133,7 @@ class Forecast:
             case ElementKind.TAG:
                 return _TAG_HAZARD
             case _:
-                return self.pieces.hazards[element.item.key] if element.item is not None else 0.0
+                return self.pieces.hazards.get(element.item.key, 0.0) if element.item is not None else 0.0
 
 
 def forecast(

@@ -51,7 +51,8 @@ class RequestElements:
     ``tools`` and ``preamble`` stand in front; ``turns`` are the conversation up to the last exchange, which is
     ``tail``. ``natural`` is all of it in the client's order. ``groups`` are the context messages, ``items`` the movable
     pieces and ``sizes`` their tokens. ``documents`` are the pieces that are moved out of the system text. ``notices``
-    are system messages behind the preamble, where the upstream takes them to the front.
+    are system messages behind the preamble, where the upstream takes them to the front. Nothing stands in front of, or
+    between, the first ``still`` turns.
     """
 
     tools: tuple[Element, ...]
@@ -65,6 +66,7 @@ class RequestElements:
     sizes: Mapping[str, int]
     notices: tuple[Element, ...] = ()
     documents: Mapping[str, Element] = field(default_factory=dict)
+    still: int = 0
 
     @property
     def fixed(self) -> tuple[Element, ...]:
@@ -112,6 +114,7 @@ def request_elements(
         items=items,
         sizes=sizes,
         notices=notices,
+        still=sum(turn.message < recognised.still for turn in turns) if recognised.still else 0,
     )
 
 
@@ -194,7 +197,7 @@ def behind_prefix(elements: RequestElements, kept: Sequence[Element], weight: We
 
     ``weight`` is larger for what should stand earlier.
     """
-    turns = elements.turns[sum(1 for e in kept if e.key == "turn") :]
+    turns = elements.turns[sum(1 for e in kept[len(elements.fixed) :] if e.key == "turn") :]
     preamble = () if kept else elements.fixed
     documents = documents_left(elements, kept, weight)
     notices = elements.notices[sum(1 for e in kept if e.key == NOTICE) :]
@@ -251,7 +254,8 @@ def valid_prefix(
         is_open = element is None and changed is not None
         if element is None and changed is not None:
             element = changed.get(one)
-        if element is None or element.key in used or _is_answer(elements.turns, next_turn):
+        is_held = next_turn < elements.still or _is_answer(elements.turns, next_turn)
+        if element is None or element.key in used or is_held:
             break
         used.add(element.key)
         found.append(element)
@@ -339,7 +343,7 @@ def by_tiers(
             stable.append((tier, entered(item.key), item))
     stable.sort(key=lambda s: (s[0], s[1], s[2].key))
     documents = documents_left(elements, (), weight)
-    kept: list[Element] = [*elements.fixed, *documents, *elements.notices]
+    kept: list[Element] = [*elements.fixed, *documents, *elements.notices, *elements.turns[: elements.still]]
     chosen = [item for _, _, item in stable]
     for position, (tier, _, item) in enumerate(stable):
         element = _tiered_form(elements, item, chosen[: position + 1])

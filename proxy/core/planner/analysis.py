@@ -11,6 +11,7 @@ from proxy.core.providers import CacheProfile, Family
 from proxy.core.providers.affinity_key import RoutingKey
 from proxy.core.reasons import Reason
 from proxy.core.request.route import Route
+from proxy.core.request.transcript import Transcript
 from proxy.core.request.view import RecognisedRequest
 from proxy.core.sessions.observation import RequestObservation
 from proxy.core.sessions.session import Session
@@ -27,7 +28,8 @@ class PlanAnalysis:
 
     ``route`` has the cache profile with what the provider's reports have taught. ``steady_tools`` are the tools as this
     client first sent them, where they are sent in that form. ``turns_before`` are the turns of the session's newest
-    request when this one was planned. ``key`` is the routing key that the request is given.
+    request when this one was planned. ``came`` are the messages as they came and the digest of the tools as they came.
+    ``key`` is the routing key that the request is given.
     """
 
     session: Session
@@ -40,6 +42,7 @@ class PlanAnalysis:
     route: Route
     at: float
     turns_before: tuple[bytes, ...]
+    came: tuple[Transcript, bytes]
     steady_tools: bytes | None = None
     key: RoutingKey = field(default_factory=RoutingKey)
 

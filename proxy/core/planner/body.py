@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import orjson
 
 from proxy.core.layout.render import patches, render_messages, render_tools
+from proxy.core.layout.sent_front import written_front
 from proxy.core.modes import Mode
 from proxy.core.planner.analysis import PlanAnalysis
 from proxy.core.planner.incoming_chat import IncomingChat
@@ -37,10 +38,11 @@ def planned_body(incoming: IncomingChat, analysis: PlanAnalysis) -> bytes:
         return body_as_read(incoming, messages, changes)
     if choice.layout.seed.is_implicit is not analysis.own.natural.seed.is_implicit:
         changes["prompt_cache_options"] = NO_BOUNDARIES
-    dialect, keep = route.profile.dialect, mode is Mode.MARK and choice.reason is not Reason.SPLIT
+    dialect = route.profile.dialect
+    keep = mode is Mode.MARK and choice.reason is not Reason.SPLIT and not incoming.front
     marks = {p: life for p, life in choice.marks.items() if not keep or choice.layout.parts[p].own_mark is None}
     within: list[Patch] = []
-    if choice.layout is analysis.own.natural and request.span is not None:
+    if choice.layout is analysis.own.natural and request.span is not None and not incoming.front:
         marked = incoming.transcript.marked
         rewritten = patches(choice.layout, messages, marks, dialect, marked, keep_own=keep)
         within = _patches_at(incoming, {**_inlaid(incoming, messages), **rewritten})
@@ -61,13 +63,14 @@ def written_reason(reason: str, mode: Mode, *, has_foreign_marks: bool) -> str:
 
 def body_as_read(incoming: IncomingChat, messages: Sequence[Message], changes: Mapping[str, bytes | None]) -> bytes:
     """The request with these changes. Its messages are the client's but for the operator's texts, which ``messages``
-    may have."""
-    request, changed = incoming.request, _inlaid(incoming, messages)
-    if not changed:
+    may have, and for those that went out otherwise before."""
+    request, changed, front = incoming.request, _inlaid(incoming, messages), incoming.front
+    if not changed and not front:
         return request.edited(changes)
-    if request.span is None:
-        written = b"[" + b",".join(message.raw for message in messages) + b"]"
-        return request.edited({**changes, "messages": written})
+    if request.span is None or front:
+        first = [written_front(front, messages)[1:-1]] if front else []
+        written = [*first, *(message.raw for message in messages[incoming.laid_out :])]
+        return request.edited({**changes, "messages": b"[" + b",".join(written) + b"]"})
     return request.edited(changes, _patches_at(incoming, changed))
 
 

@@ -14,6 +14,7 @@ from proxy.core.providers import Family
 from proxy.core.response.usage import Usage
 from proxy.core.sessions.cohort import remember
 from proxy.core.sessions.observation import commit_preamble, commit_reading
+from proxy.core.sessions.sent_fronts import SentForm
 from proxy.core.sessions.session import Session
 from proxy.core.shadow.deviations import Deviation
 from proxy.core.shadow.shadow_caches import ShadowCaches, cost_of, unpredicted_cost
@@ -44,11 +45,13 @@ class Accepted:
 
 @dataclass(slots=True)
 class InFlight:
-    """One request on its way. ``sends_own``: the client's own layout is sent. ``waiting`` is stored in the shadow
-    caches when the answer has ended. Only the planner changes it."""
+    """One request on its way. ``sends_own``: the client's own layout is sent. ``form`` is the layout that is
+    sent, where it is another one: the thinking in the answer may be signed. ``waiting`` is stored in the shadow caches
+    when the answer has ended. Only the planner changes it."""
 
     analysis: PlanAnalysis
     sends_own: bool
+    form: SentForm | None = None
     accepted: Accepted | None = None
     waiting: list[tuple[Cache, Prompt]] = field(default_factory=list)
 

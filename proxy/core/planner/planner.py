@@ -12,6 +12,7 @@ from proxy.core.layout.layout import Layout
 from proxy.core.layout.orders import RequestElements, request_elements
 from proxy.core.layout.prefix_seed import seed_of
 from proxy.core.layout.relocation import moved_elements
+from proxy.core.layout.sent_front import begun_with, digests_on_wire, laid_out_again
 from proxy.core.layout.split import split_layout
 from proxy.core.layout.tiers import with_target
 from proxy.core.lru import Bounded
@@ -33,6 +34,7 @@ from proxy.core.reasons import Reason
 from proxy.core.recognition.pieces import Recogniser
 from proxy.core.request.element import Element
 from proxy.core.request.insets import inset_body
+from proxy.core.request.message import may_be_signed
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.route import Route
@@ -43,7 +45,8 @@ from proxy.core.request.user_turns import head_digest, tokens_from, user_turns
 from proxy.core.request.view import RecognisedRequest, recognise_request
 from proxy.core.response.usage import Usage
 from proxy.core.sessions.observation import read_request
-from proxy.core.sessions.session import Session, SessionTable
+from proxy.core.sessions.sent_fronts import FrontTable, SentForm, key_of
+from proxy.core.sessions.session import Session, SessionTable, seen_volatile
 from proxy.core.sessions.sharing import OWN, SENT, StateLookup, costs_name, snapshot
 from proxy.core.shadow.deviations import ProviderObservations
 from proxy.core.shadow.shadow_caches import ShadowCaches, cost_of
@@ -86,6 +89,7 @@ class TierPlanner:
         self._natural: Bounded[str, Layout] = Bounded(memory_bytes // 16, _layout_bytes, _MAX_NATURAL)
         self._tool_orders = ToolOrders(capacity_bytes=memory_bytes // 32)
         self._words = FileWords(capacity_bytes=memory_bytes // 64)
+        self._fronts = FrontTable(capacity_bytes=memory_bytes // 64)
         self._texts = TurnTexts(capacity_bytes=memory_bytes // 64, again=self._options.texts_again)
 
     def plan(self, body: bytes, route: Route, mode: Mode, now: float) -> Plan:
@@ -106,7 +110,7 @@ class TierPlanner:
         except Unreadable as error:
             return as_it_came(parsed.body, mode, error)
         original = original_body(request, route.model)
-        if mode is Mode.PASSTHROUGH:
+        if mode is Mode.PASSTHROUGH and not may_be_signed(parsed.body):
             flat = _flat(original, route)
             return Plan(flat, flat, mode, Reason.PASSTHROUGH_MODE)
         try:
@@ -126,8 +130,11 @@ class TierPlanner:
         head = head_digest(transcript, incoming.request.members.get("tools"))
         behind = partial(tokens_from, transcript, turns, route.moving, caches_output=profile.caches_output)
         prices = TextPrices(profile.read, profile.write)
-        applied = self._texts.earlier(turns, head, prices, incoming.now, behind)
-        route = replace(route, earlier={**applied.texts, **route.earlier})
+        signed = transcript.signed[-1] if transcript.signed else -1
+        applied = self._texts.earlier(turns, head, prices, incoming.now, behind, signed)
+        inset = self._texts.sent_with(applied.newest) if turns and turns[-1][0] < signed else None
+        inset = inset if inset is not None else route.inset
+        route = replace(route, earlier={**applied.texts, **route.earlier}, inset=inset)
         if not route.has_texts:
             return replace(incoming, texts=TextsInFlight(applied, route.inset, 0)) if applied.before else incoming
         inlaid = self.reader.inlaid(transcript, route)
@@ -152,6 +159,7 @@ class TierPlanner:
             {SENT: caches.sent, OWN: caches.own},
             incoming.account,
             caches.others,
+            self._fronts,
         )
 
     def export_state(self, plan: Plan) -> tuple[str, Mapping[str, bytes]]:
@@ -163,13 +171,16 @@ class TierPlanner:
         both = {SENT: caches.sent, OWN: caches.own}
         blobs = snapshot(analysis.session, both, in_flight.accepted.prompt, analysis.own.prompt)
         costs = caches.others.packed(self._prefix, caches.sent_cost, caches.own_cost)
-        return analysis.route.scope, {**blobs, costs_name(analysis.account): costs}
+        fronts = self._fronts.packed(analysis.route.scope, analysis.came[0])
+        return analysis.route.scope, {**blobs, **fronts, costs_name(analysis.account): costs}
 
     def on_accepted(self, plan: Plan, now: float) -> None:
         """The provider has accepted the prompt: commit the shadow caches."""
         if plan.in_flight is not None:
-            plan.in_flight.accept(self._caches_in(plan.in_flight), now)
-            self._caches.used(plan.in_flight.analysis.account)  # they have grown
+            in_flight, analysis = plan.in_flight, plan.in_flight.analysis
+            in_flight.accept(self._caches_in(in_flight), now)
+            self._caches.used(analysis.account)  # they have grown
+            self._fronts.sent(analysis.route.scope, *analysis.came, None if in_flight.sends_own else in_flight.form)
 
     def refused(self, plan: Plan) -> None:
         """The upstream refused the rewritten request, and the client's own is sent in its place."""
@@ -218,15 +229,41 @@ class TierPlanner:
     def decide(self, incoming: IncomingChat) -> Decision:
         """The plan, with its body perhaps still to be written. Errors of the proxy's own are contained."""
         try:
-            if incoming.route.profile.family is Family.NONE:
+            incoming = self._bound(incoming)
+            if incoming.mode is Mode.PASSTHROUGH:
+                decision = Decision(Plan(incoming.original, incoming.original, incoming.mode, Reason.PASSTHROUGH_MODE))
+            elif incoming.route.profile.family is Family.NONE:
                 decision = self._decide_order(incoming)
             else:
                 decision = self._decide_layout(incoming)
         except Exception as error:  # noqa: BLE001 - fidelity rule 7: caching never fails a request
             decision = Decision(as_it_came(incoming.original, incoming.mode, error))
+        if incoming.front and decision.plan.surprise is None:
+            decision = replace(decision, plan=replace(decision.plan, reason=Reason.SIGNED_THINKING))
         if incoming.texts is None:
             return decision
         return replace(decision, plan=replace(decision.plan, texts=incoming.texts))
+
+    def _bound(self, incoming: IncomingChat) -> IncomingChat:
+        """The request with what stands in front of its signed thinking as it went out."""
+        transcript, route, request = incoming.transcript, incoming.route, incoming.request
+        if not transcript.signed:
+            return incoming
+        tools = self._own_tools(incoming)
+        still, form = self._fronts.bound(route.scope, transcript, tools[0].digest if tools else b"")
+        incoming = replace(incoming, still=still)
+        if form is None:
+            return incoming
+        steady = self._steady_tools(replace(incoming, mode=Mode.TIER, still=0), tools)
+        tools = (*tools, *self.reader.read_tools(steady))
+        messages = self.reader.inlaid(seen_volatile(transcript, form.regions), route).messages
+        front = laid_out_again(request, messages[: form.count], tools, form.elements, self.reader.counter)
+        if front is None:
+            return incoming
+        steady = steady if steady is not None and front[0] is tools[-1] else None
+        incoming = replace(incoming, laid_out=form.count, front=front, tools=steady)
+        changes = {**transport_edits(request, route.model), **({"tools": steady} if steady is not None else {})}
+        return replace(incoming, original=body_as_read(incoming, messages, changes))
 
     def _decide_order(self, incoming: IncomingChat) -> Decision:
         """Nothing is known of this upstream's cache. The plan is an order only, as for a prefix cache that reads at
@@ -286,9 +323,19 @@ class TierPlanner:
             arm=(CONTROL if is_control else TREATED) if is_planned and self._options.holdout else "",
             session=analysis.session.id,
             headers=(analysis.key.header,) if analysis.key.header is not None else (),
-            in_flight=InFlight(analysis, sends_own),
+            in_flight=InFlight(analysis, sends_own, self._form(incoming, analysis) if is_written else None),
         )
         return Decision(plan, partial(planned_body, incoming, analysis) if is_written else None)
+
+    def _form(self, incoming: IncomingChat, analysis: PlanAnalysis) -> SentForm | None:
+        """How the request goes out, where that is not as the client sent it."""
+        layout, natural, steady = analysis.choice.layout, analysis.own.natural, analysis.steady_tools
+        if layout.digests == natural.digests and (steady is None or incoming.front):
+            return None
+        route, (transcript, tools), count = incoming.route, analysis.came, len(incoming.transcript.messages)
+        first = analysis.elements.tools[0].digest if analysis.elements.tools else b""
+        regions = self._sessions.evidence(route.scope, f"{route.name}/{route.model}", transcript, first)
+        return SentForm(count, key_of(transcript, tools, count), digests_on_wire(layout), regions)
 
     def _analyse(self, incoming: IncomingChat, caches: ShadowCaches) -> PlanAnalysis:
         """Recognise the request, forecast its successor and choose among the candidates."""
@@ -299,15 +346,18 @@ class TierPlanner:
             tools = self.reader.read_tools(steady)
         tools_key = tools[0].digest if tools else b""
         session, transcript = self._session_of(incoming, tools_key)
-        recognised = recognise_request(incoming.request, transcript, session.is_movable, route.moving)
+        front, still = incoming.front, incoming.still
+        recognised = recognise_request(incoming.request, transcript, session.is_movable, route.moving, still)
         observation = read_request(session, recognised, tools_key, now)
         has_spans, hoists = profile.stores_prefixes, profile.hoists_system
         elements = request_elements(recognised, tools, self.reader.counter, has_spans=has_spans, hoists_system=hoists)
+        if front:
+            elements = begun_with(elements, front, incoming.laid_out, still)
         expected = forecast(session, observation, recognised, elements, profile, self._words)
         natural = self._natural_layout(incoming, session, elements)
         # What the client's own request would have cost has its tools as it sent them.
         came = natural
-        if steady is not None:
+        if steady is not None and not front:
             came = Layout(natural.seed, (*own_tools, *elements.natural[len(tools) :]))
         own = own_request(incoming, natural, came, caches.own)
         pricing = pricing_of(incoming, session, observation, expected, own, caches, self._policy)
@@ -323,6 +373,7 @@ class TierPlanner:
             at=now,
             turns_before=session.turns,
             steady_tools=steady,
+            came=(incoming.transcript, own_tools[0].digest if own_tools else b""),
         )
 
     def _own_tools(self, incoming: IncomingChat) -> tuple[Element, ...]:
@@ -330,8 +381,8 @@ class TierPlanner:
 
     def _steady_tools(self, incoming: IncomingChat, tools: tuple[Element, ...]) -> bytes | None:
         """The tools as this client first sent them, where they are the same in another order or form."""
-        if not tools or not self._options.steady_tools or incoming.mode is Mode.MARK:
-            return None
+        if not tools or not self._options.steady_tools or incoming.mode is Mode.MARK or incoming.still:
+            return incoming.tools
         return self._tool_orders.steady(incoming.account, tools[0].digest, bytes(incoming.request.members["tools"]))
 
     def _session_of(self, incoming: IncomingChat, tools_key: bytes) -> tuple[Session, Transcript]:

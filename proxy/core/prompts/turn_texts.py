@@ -102,11 +102,12 @@ class TurnTexts:
         prices: TextPrices,
         now: float,
         tokens_from: Callable[[int], int],
+        signed: int = -1,
     ) -> AppliedTexts:
         """What is sent with the turns in front of the newest. ``turns`` are the user messages' indices and the keys of
         the conversation up to each, ``head`` a digest of what stands in front of it; ``tokens_from`` gives the tokens
-        of the conversation from a message up to the end of the prompt before. This changes nothing: ``commit`` does,
-        when the exchange counts."""
+        of the conversation from a message up to the end of the prompt before. In front of the message ``signed`` each
+        text stays: signed thinking binds it. This changes nothing: ``commit`` does, when the exchange counts."""
         if not turns:
             return NO_TEXTS
         newest = turns[-1][1]
@@ -126,6 +127,7 @@ class TurnTexts:
                 behind = max(0, tokens_from(index) - max(latest.stored.loose_tokens, latest.lost_tokens))
                 is_cheaper = applies_again(sent.tokens, behind, prices, latest.number, chance)
                 is_kept = is_cheaper if self._again is Again.BY_PRICE else self._again is Again.ALWAYS
+                is_kept = is_kept or index < signed
                 decided[key] = is_kept
                 if not is_kept:
                     chance = 0.0  # what stands behind it is written again in any case
@@ -133,6 +135,11 @@ class TurnTexts:
                 texts[index] = sent.inset
                 kept.append(key)
         return AppliedTexts(texts, kept, decided, newest, head, latest)
+
+    def sent_with(self, turn: bytes) -> Inset | None:
+        """The text that this turn was sent with; None where that is not known."""
+        sent = self._sent.get(turn)
+        return sent.inset if sent is not None else None
 
     def commit(self, applied: AppliedTexts, inset: Inset, tokens: int, stored: StoredPrompt, now: float) -> None:
         """The exchange counts: with the newest turn ``inset`` was sent, which added ``tokens``. A conversation that has

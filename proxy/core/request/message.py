@@ -53,7 +53,8 @@ class Message(Struct, frozen=True):
     """A message and what is known of it. ``raw`` is the client's own JSON; ``digest`` covers it without markers.
 
     ``text`` is kept only where ``recognition`` needs it again; ``lead`` is the text's beginning. ``cut_digests``
-    are the digests of the recognised pieces. ``memo`` keeps what others derive from the message.
+    are the digests of the recognised pieces. ``is_signed``: it holds signed or encrypted thinking, which a model may
+    bind to all that stands in front of it. ``memo`` keeps what others derive from the message.
     """
 
     raw: bytes
@@ -69,6 +70,7 @@ class Message(Struct, frozen=True):
     text: str | None
     recognition: Recognition | None
     cut_digests: tuple[bytes, ...] = ()
+    is_signed: bool = False
     memo: dict[object, object] = field(default_factory=dict)
 
 
@@ -336,7 +338,13 @@ def _message(
         text=content.text if content.recognition is not None else None,
         recognition=content.recognition,
         cut_digests=content.cuts,
+        is_signed=role == "assistant" and bool(members) and may_be_signed(raw) and _SEAL.search(raw) is not None,
     )
+
+
+def may_be_signed(body: bytes) -> bool:
+    """Whether any message of a body that has not been read may hold signed thinking."""
+    return any(name in body for name in _SEAL_NAMES)
 
 
 def _text_of(members: Members, name: str) -> str | None:
@@ -392,6 +400,8 @@ _MEDIA = frozenset({"image_url", "image", "input_audio", "file", "document", "in
 _MARKABLE_MEDIA = frozenset({"image_url", "file"})
 THINKING_TYPES = frozenset({"thinking", "redacted_thinking", "reasoning"})
 """The types of parts in which stands what a model thought."""
+_SEAL = re.compile(rb'"(?:signature|encrypted_content)"\s*:\s*"[^"]|"(?:redacted_thinking|reasoning\.encrypted)"')
+_SEAL_NAMES = (b'"signature"', b'"encrypted_content"', b'"redacted_thinking"', b'"reasoning.encrypted"')
 MARK_KEYS = ("cache_control", "prompt_cache_breakpoint")
 PLAIN_TEXT_KEYS = frozenset({"type", "text", *MARK_KEYS})
 _HASHED_ELSEWHERE = frozenset({"role", "content", "tool_calls", *MARK_KEYS})

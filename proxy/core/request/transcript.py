@@ -24,12 +24,13 @@ class Transcript:
     as a turn; ``pairs`` for each user turn its index and the digest of it and of what it follows: the newest answer in
     front of it (of the model or of a tool) and the turn before that. What a client shows in front of its prompt and
     does not keep makes no other pair. ``marked`` and ``recognised`` are the indices of messages with markers, and of
-    those that a recogniser took apart; ``notices`` those of system messages behind the preamble.
+    those that a recogniser took apart; ``notices`` those of system messages behind the preamble, and ``signed`` those
+    of messages with signed thinking.
     """
 
     __slots__ = (
         "_answers", "_before", "_last", "_skips", "elements", "preamble", "marked", "media_at", "messages", "notices",
-        "pairs", "recognised", "turns",
+        "pairs", "recognised", "signed", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -42,6 +43,7 @@ class Transcript:
         self.marked: tuple[int, ...] = ()
         self.recognised: tuple[int, ...] = ()
         self.notices: tuple[int, ...] = ()
+        self.signed: tuple[int, ...] = ()
         self.pairs: tuple[tuple[int, bytes], ...] = ()
         self.turns: tuple[bytes, ...] = ()
         self.elements: tuple[Element, ...] = ()
@@ -78,7 +80,7 @@ class Transcript:
             self.turns, self.elements, self.media_at = base.turns, base.elements, base.media_at
             self.marked, self.recognised, self.pairs = base.marked, base.recognised, base.pairs
             self._skips, self._last, self._before = base._skips, base._last, base._before
-            self.notices = base.notices
+            self.notices, self.signed = base.notices, base.signed
             self._answers = [*base._answers]
             return shared
         self.turns, self.elements = base.turns[:shared], base.elements[:shared]
@@ -86,6 +88,7 @@ class Transcript:
         self.marked = base.marked[: bisect_left(base.marked, shared)]
         self.recognised = base.recognised[: bisect_left(base.recognised, shared)]
         self.notices = base.notices[: bisect_left(base.notices, shared)]
+        self.signed = base.signed[: bisect_left(base.signed, shared)]
         self.pairs = base.pairs[: bisect_left(base.pairs, (shared, b""))]
         # What follows a user's turn begins anew: from there on it is found out again.
         behind = self.preamble
@@ -112,6 +115,7 @@ class Transcript:
         self.recognised = (*self.recognised, *[i for i, one in numbered if one.recognition is not None])
         later = [i for i, one in numbered if one.role in SYSTEM_ROLES and i >= self.preamble]
         self.notices = (*self.notices, *later)
+        self.signed = (*self.signed, *[i for i, one in numbered if one.is_signed])
         if self.media_at < 0:
             self.media_at = next((i for i, one in numbered if _has_media(one)), -1)
         return [message_element(one, i, "system" if i < self.preamble else "turn") for i, one in numbered]

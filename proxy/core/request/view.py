@@ -48,7 +48,8 @@ class RecognisedRequest:
 
     ``preamble`` leading messages are system messages; from ``last_user`` on everything is fixed and stays last
     (``len(messages)`` where no user message exists: nothing is movable then). ``moving`` are messages that the proxy
-    has put between those of the conversation, and that may stand elsewhere next time (``Route.moving``).
+    has put between those of the conversation, and that may stand elsewhere next time (``Route.moving``). The first
+    ``still`` messages, and what stands between them, are where they are for good.
     """
 
     request: ChatRequest
@@ -57,6 +58,7 @@ class RecognisedRequest:
     groups: tuple[ContextMessage, ...]
     system: tuple[SystemText, ...]
     moving: Mapping[int, float] = field(default_factory=dict)
+    still: int = 0
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -105,23 +107,24 @@ def recognise_request(
     transcript: Transcript,
     is_movable: Callable[[Recognition, Message], bool],
     moving: Mapping[int, float] = NOTHING_MOVES,
+    still: int = 0,
 ) -> RecognisedRequest:
     """Pair context messages with their acknowledgements. ``is_movable`` decides on candidates by the session's past;
-    ``moving`` are messages that the proxy has put in itself."""
+    ``moving`` are messages that the proxy has put in itself. Nothing in the first ``still`` messages may move."""
     messages, preamble = transcript.messages, transcript.preamble
     last_user = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].role == "user"), len(messages))
     found: list[ContextMessage] = []
     if last_user < len(messages):
         for index in transcript.recognised:
-            if not preamble <= index < last_user - 1:
+            if not max(preamble, still) <= index < last_user - 1:
                 continue
             group = _group_at(messages, index, is_movable)
             if group is not None:
                 found.append(group)
     if sum(1 for index in transcript.recognised if _holds_files(messages[index])) > 1:
         found = [_undivided(group, messages[group.message]) for group in found]
-    system = _system_texts(messages, preamble) if last_user < len(messages) else ()
-    return RecognisedRequest(request, transcript, last_user, _with_distinct_keys(found), system, moving)
+    system = _system_texts(messages, preamble) if last_user < len(messages) and not still else ()
+    return RecognisedRequest(request, transcript, last_user, _with_distinct_keys(found), system, moving, still)
 
 
 def _system_texts(messages: Sequence[Message], preamble: int) -> tuple[SystemText, ...]:
@@ -173,7 +176,7 @@ def _group_at(
 ) -> ContextMessage | None:
     message, ack = messages[index], messages[index + 1]
     known = message.recognition
-    if known is None or message.text is None or ack.role != "assistant" or ack.call_ids:
+    if known is None or message.text is None or ack.role != "assistant" or ack.call_ids or ack.is_signed:
         return None
     if known.form is MessageKind.CONTEXT:
         if not any(ack.lead.startswith(words) for words in known.acknowledgements):

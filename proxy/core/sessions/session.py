@@ -16,7 +16,7 @@ from proxy.core.request.transcript import Transcript
 from proxy.core.sessions.cohort import ItemRecords, SessionCohort
 from proxy.core.sessions.preamble_changes import PreambleChanges
 from proxy.core.sessions.similarity import Sketch, are_alike, sketch_of
-from proxy.core.sessions.volatile_lines import LineHashes, with_evidence
+from proxy.core.sessions.volatile_lines import LineHashes, VolatileRegion, VolatileRegions, with_evidence
 from proxy.core.stability.document_retention import MAX_DOCUMENTS, DocumentSign
 
 PreambleKey = tuple[bytes, bytes, int]
@@ -152,12 +152,12 @@ class SessionTable:
 
     def with_evidence(self, scope: str, model: str, transcript: Transcript, tools: bytes) -> Transcript:
         """The messages, with what other requests have shown to be volatile in their system texts cut out as such."""
-        preamble = transcript.preamble
-        records = self._heads.get((self._base(scope, model), tools, preamble))
-        if records is None or not records.evidence.regions:
-            return transcript
-        system = {i: with_evidence(m, i, records.evidence) for i, m in enumerate(transcript.messages[:preamble])}
-        return transcript.replaced({i: m for i, m in system.items() if m is not transcript.messages[i]})
+        return seen_volatile(transcript, self.evidence(scope, model, transcript, tools))
+
+    def evidence(self, scope: str, model: str, transcript: Transcript, tools: bytes) -> tuple[VolatileRegion, ...]:
+        """What other requests have shown to be volatile in the system texts."""
+        records = self._heads.get((self._base(scope, model), tools, transcript.preamble))
+        return records.evidence.regions if records is not None else ()
 
     def find(self, scope: str, model: str, hint: str, transcript: Transcript, tools: bytes) -> Session:
         """The session that this request goes on, or a new one.
@@ -318,6 +318,15 @@ def _grown(base: bytes, pairs: Sequence[tuple[int, bytes]], place: int, count: i
     it). An example that all sessions begin with has no turn behind it that others do not have: one of as many turns is
     another session."""
     return [(base, digest(b"grown", pairs[place][1], b"%d" % count))] if len(pairs) + place > 0 else []
+
+
+def seen_volatile(transcript: Transcript, regions: tuple[VolatileRegion, ...]) -> Transcript:
+    """The messages, with these regions of the system texts cut out as volatile."""
+    if not regions:
+        return transcript
+    evidence = VolatileRegions(regions)
+    system = {i: with_evidence(m, i, evidence) for i, m in enumerate(transcript.messages[: transcript.preamble])}
+    return transcript.replaced({i: m for i, m in system.items() if m is not transcript.messages[i]})
 
 
 _PLACE_BYTES = 72

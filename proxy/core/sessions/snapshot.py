@@ -7,7 +7,7 @@ reads: what does not fit raises ``Unreadable``.
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from msgspec import DecodeError, Struct, msgpack
 
@@ -73,7 +73,15 @@ class PackedSession(Struct, frozen=True, array_like=True):
     held: dict[str, list[SavedEntries]]
 
 
-P = TypeVar("P", PackedSession, PackedCohort, PackedHead)
+class Versioned(Protocol):
+    """A snapshot of any kind."""
+
+    @property
+    def version(self) -> int:
+        """The version of its layout."""
+
+
+P = TypeVar("P", bound=Versioned)
 
 SESSION: Final = msgpack.Decoder(PackedSession)
 COHORT: Final = msgpack.Decoder(PackedCohort)

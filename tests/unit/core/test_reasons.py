@@ -58,6 +58,14 @@ def edited(talk: Talk, requests: int) -> Plan:
     return plan
 
 
+def bound(talk: Talk) -> Plan:
+    """An answer with signed thinking to a request that was laid out anew."""
+    edited(talk, 1)
+    first = [SYSTEM, *shown(File("b.py", lines(60, "b") + "edit 0\n"), A), user("q0")]
+    thought = {"type": "thinking", "thinking": "", "signature": "c2ln"}
+    return talk.send(chat(*first, assistant("a", thinking_blocks=[thought]), user("q1")))
+
+
 def one_shots(talk: Talk, system_of: Callable[[int], Body] = lambda n: system("Write a title.")) -> Plan:
     """Side calls that nobody goes on with."""
     plans = [talk.send(chat(system_of(n), user(lines(120, f"text {n}")))) for n in range(8)]
@@ -161,6 +169,7 @@ CASES: dict[Reason, tuple[Talk, Callable[[Talk], Plan]]] = {
     Reason.OBSERVE_MODE: (Talk(mode=Mode.OBSERVE), plain),
     Reason.HOLD_OUT: (Talk(options=PlannerOptions(holdout=1.0)), plain),
     Reason.UNREADABLE: (Talk(), lambda talk: talk.send(b'{"model":"m","messages":[1]}')),
+    Reason.SIGNED_THINKING: (Talk(), bound),
     Reason.INTERNAL_ERROR: (Talk(), broken),
     Reason.BARRED: (Talk(), barred),
     Reason.NO_PROFILE: (Talk(profile=NONE), lambda talk: talk.send(chat(system(lines(200)), user("q")))),

@@ -43,6 +43,23 @@ def test_a_refused_rewrite_is_sent_again_as_the_client_wrote_it(status: int) -> 
     assert (refused.closed, accepted.closed) == (1, 1)
 
 
+class AskedPlanner(RewritingPlanner):
+    """Notes that it was asked."""
+
+    async def plan(self, request: PlanRequest) -> Plan:
+        self.events.append("planned")
+        return await super().plan(request)
+
+
+def test_signed_thinking_is_planned_in_passthrough_too() -> None:
+    thought = {"type": "thinking", "thinking": "", "signature": "c2ln"}
+    messages = [{"role": "assistant", "content": "a", "thinking_blocks": [thought]}, {"role": "user", "content": "b"}]
+    for body, is_planned in ((chat_body(), False), (chat_body(messages=messages), True)):
+        bench = Bench(answers(BODY, headers=JSON), planner=AskedPlanner())
+        bench.chat(MemoryClient(body, headers=[*JSON, ("x-stratiform-mode", "passthrough")]))
+        assert bench.planner.events[:1] == (["planned"] if is_planned else ["accepted"])
+
+
 class KeyedPlanner(RewritingPlanner):
     """Names a header with its plans."""
 

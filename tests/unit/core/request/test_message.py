@@ -5,11 +5,12 @@ import pytest
 from msgspec import Raw
 
 from proxy.core.recognition.pieces import MessageKind, PieceKind
-from proxy.core.request.message import Message, MessageReader, PartKind
+from proxy.core.request.message import Message, MessageReader, PartKind, may_be_signed
 from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, TokenCounter, bytes_over_four
 from proxy.core.wire.json_body import Unreadable
 from tests.fidelity.chats import File
-from tests.talk import MARK, RECOGNISERS, Body, assistant, calling, result, shown, system, text_part, user
+from tests.signed_thinking import SignedForm, signed
+from tests.talk import MARK, RECOGNISERS, Body, assistant, calling, chat, result, shown, system, text_part, user
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 HOUR = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
@@ -80,6 +81,27 @@ class TestDigest:
         thinking = {"type": "thinking", "thinking": "hm", "signature": "s"}
         assert read(assistant("a", thinking_blocks=[thinking])).digest != read(plain).digest
         assert read(assistant([thinking, text_part("a")])).digest != read(plain).digest
+
+    @pytest.mark.parametrize("form", SignedForm)
+    def test_signed_thinking_is_known(self, form: SignedForm) -> None:
+        body = signed(chat(assistant("a")), form)
+        assert read(body["messages"][0]).is_signed
+        assert may_be_signed(json.dumps(body).encode())
+
+    @pytest.mark.parametrize(
+        "message",
+        [
+            assistant('{"signature": "c2ln"}'),
+            assistant("a", thinking_blocks=[]),
+            assistant("a", thinking_blocks=[{"type": "thinking", "thinking": "hm", "signature": None}]),
+            assistant("a", reasoning_details=[{"type": "reasoning.text", "text": "hm", "signature": ""}]),
+            assistant("a", thinking_blocks=7),
+            user("a", signature="c2ln"),
+            calling("1"),
+        ],
+    )
+    def test_what_is_not_signed_is_known_too(self, message: Body) -> None:
+        assert not read(message).is_signed
 
 
 class TestParts:

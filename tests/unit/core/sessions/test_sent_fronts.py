@@ -1,0 +1,97 @@
+"""What is remembered of how conversations went out."""
+
+import pytest
+
+from proxy.core.request.transcript import Transcript
+from proxy.core.sessions.sent_fronts import FrontTable, SentForm, key_of, name_of
+from proxy.core.wire.json_body import Unreadable
+from tests.talk import Body, assistant, read, system, user
+
+TOOLS = b"tools"
+
+
+def said(*messages: Body) -> Transcript:
+    return Transcript(read(messages))
+
+
+def thought(seal: str) -> Body:
+    return assistant("a", thinking_blocks=[{"type": "thinking", "thinking": "", "signature": seal}])
+
+
+def form(transcript: Transcript, *elements: bytes) -> SentForm:
+    count = len(transcript.messages)
+    return SentForm(count, key_of(transcript, TOOLS, count), elements)
+
+
+FIRST = said(system("s"), user("q"))
+SECOND = said(system("s"), user("q"), thought("1"), user("r"))
+THIRD = said(system("s"), user("q"), thought("1"), user("r"), thought("2"), user("t"))
+
+
+def table() -> FrontTable:
+    return FrontTable(capacity_bytes=1 << 16)
+
+
+def test_the_newest_form_that_fits_is_bound() -> None:
+    fronts = table()
+    fronts.sent("team", FIRST, TOOLS, form(FIRST, b"1"))
+    assert fronts.bound("team", SECOND, TOOLS) == (3, form(FIRST, b"1"))
+    fronts.sent("team", SECOND, TOOLS, form(SECOND, b"1", b"2"))
+    assert fronts.bound("team", THIRD, TOOLS) == (5, form(SECOND, b"1", b"2"))
+    assert fronts.bound("team", SECOND, TOOLS) == (3, form(FIRST, b"1"))
+    assert fronts.bound("other", SECOND, TOOLS) == (3, None)
+    fronts.sent("team", FIRST, TOOLS, None)
+    assert fronts.bound("team", SECOND, TOOLS) == (3, None)
+
+
+def test_under_other_instructions_nothing_is_bound() -> None:
+    fronts = table()
+    fronts.sent("team", FIRST, TOOLS, None)
+    assert fronts.bound("team", SECOND, b"other") == (0, None)
+    fronts.sent("team", SECOND, b"other", None)
+    assert fronts.bound("team", SECOND, b"other") == (0, None)
+    assert fronts.bound("team", THIRD, b"other") == (5, None)
+    assert fronts.bound("team", SECOND, TOOLS) == (3, None)
+
+
+def test_where_a_request_is_missing_everything_is_bound() -> None:
+    fronts = table()
+    fronts.sent("team", FIRST, TOOLS, None)
+    assert fronts.bound("team", THIRD, b"other") == (5, None)
+    fronts.sent("team", THIRD, TOOLS, None)
+    assert fronts.bound("team", THIRD, b"other") == (5, None)
+
+
+def test_nothing_is_put_between_an_answer_and_its_results() -> None:
+    called = said(system("s"), user("q"), thought("1"), {"role": "tool", "tool_call_id": "1", "content": ""}, user("r"))
+    assert table().bound("team", called, TOOLS) == (4, None)
+
+
+def test_what_others_have_sent_is_taken_over() -> None:
+    ours, theirs = table(), table()
+    theirs.sent("team", FIRST, TOOLS, form(FIRST, b"1"))
+    blobs = theirs.packed("team", FIRST)
+    assert set(blobs) == {name_of("team", THIRD)}
+    ours.sent("team", SECOND, TOOLS, form(SECOND, b"2"))
+    for name, blob in blobs.items():
+        ours.adopt(name, blob)
+    assert ours.bound("team", SECOND, TOOLS)[1] == form(FIRST, b"1")
+    assert ours.bound("team", THIRD, TOOLS)[1] == form(SECOND, b"2")
+    for blob in (b"", b"\xff", b"\x95\x00\x80\x00\xc3\x90"):
+        with pytest.raises(Unreadable):
+            ours.adopt("f", blob)
+
+
+def test_of_a_conversation_that_went_out_as_it_came_nothing_is_left() -> None:
+    fronts = table()
+    fronts.sent("team", FIRST, TOOLS, None)
+    assert fronts.packed("team", FIRST) == {}
+
+
+def test_memory_is_bounded() -> None:
+    fronts = table()
+    for number in range(200):
+        one = said(system("s"), user(f"q{number}"))
+        fronts.sent("team", one, TOOLS, form(one, *[b"x" * 16] * 20))
+    assert fronts.bound("team", said(system("s"), user("q0"), thought("1"), user("r")), TOOLS)[1] is None
+    assert fronts.bound("team", said(system("s"), user("q199"), thought("1"), user("r")), TOOLS)[1] is not None
