@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from proxy.aside import Aside
+from proxy.aside import Aside, work_in
 from proxy.core.layout.tiers import Change
 from proxy.core.modes import Mode
 from proxy.core.request.parsed_body import ParsedBody
@@ -91,7 +91,7 @@ class StructuredChats:
         """The request with its context as messages; ``now`` is when it arrived, in unix seconds. Its review and its
         panels are the session's from now on, if it ``keeps_state``. Raises InvalidRequest, PayloadTooLarge,
         MissingContent."""
-        size, assembler = len(sent.body), self.assembler
+        size, assembler = work_in(sent.body), self.assembler
         try:
             request = await self._aside.run_large(size, partial(assembler.read, sent))
         except TooMany as error:
@@ -220,4 +220,4 @@ class StructuredChats:
 
 def _size(chat: AssembledChat) -> int:
     """How much there is to arrange, in bytes of reading."""
-    return len(chat.body) + _BYTES_PER_PANEL * len(chat.dialogue.panels)
+    return work_in(chat.body) + _BYTES_PER_PANEL * len(chat.dialogue.panels)
