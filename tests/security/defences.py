@@ -120,6 +120,7 @@ DEFENCES = (
             ["test_authentication.py"]),
     Defence("the whole key", "proxy.access.authentication:digest_of", lambda old: lambda key: old(key[:12].lower()),
             ["test_authentication.py"]),
+    Defence("the key of the metrics", "proxy.web.health:sent_keys", lambda old: lambda headers: [], ["test_authentication.py"]),
     # What goes upstream
     Defence("no credentials upstream", "proxy.engine.headers:CREDENTIAL_HEADERS", empty, ["test_authentication.py"]),
     Defence("no secrets in other headers", "proxy.engine.headers:holds", always(False), ["test_keys.py"]),
