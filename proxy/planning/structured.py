@@ -110,7 +110,7 @@ class StructuredChats:
         context, board = assembler.context(resolved, symbols, keeps_state=keeps_state), session.board
         # A short body may name long texts, and a first request thousands of files: to read them here would hold up
         # every other client.
-        size = max(size, resolved.chars, session.tracker.unknown_chars(context)) + _BYTES_PER_PANEL * len(form.panels)
+        size = max(size, context.chars) + _BYTES_PER_PANEL * len(form.panels)
         made = await self._aside.run_large(size, partial(assembler.assembled, resolved, context, now))
         assembler.remember(resolved, made, keeps_state=keeps_state)
         if keeps_state:
