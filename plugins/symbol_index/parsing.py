@@ -1,6 +1,6 @@
-"""Parses texts within bounds of work. The work for one text is counted and not timed, so that a text always gets the same
-answer. A hundred steps may take fifty times as long in a text that is built for it, and nothing tells so but the clock:
-so the processor time of all texts of a call is bounded, too, far above what texts take that people write.
+"""Parses texts within bounds of work. The work for one text is counted and not timed, so that a text always gets the
+same answer. A hundred steps may take fifty times as long in a text that is built for it, and nothing tells so but the
+clock: so the processor time of all texts of a call is bounded, too, above what texts take that people write.
 
 After each hundred steps the parser calls a function that counts these steps and says whether it goes on. Other threads
 of the process can run during this call: without it the parser would hold the interpreter until it is done.

@@ -31,7 +31,9 @@ from proxy.planning.text_store import TextStore
 from proxy.ports import Deployment, Principal
 
 _BYTES_PER_FILE = 2_000
-"""About what the index takes for a file that it knows, in bytes of other reading."""
+_BYTES_PER_CHAR = 30
+"""About what the index takes for a file that it knows, and for a character of one that it does not, in bytes of other
+reading."""
 _BYTES_PER_PANEL = 20_000
 """About what it takes to place and write a panel, however short it is, in bytes of other reading."""
 
@@ -165,7 +167,7 @@ class StructuredChats:
         """The symbols; without an index, or where it fails, those that the client has sent."""
         shown = resolved.found.form.context
         with suppress_and_log("context.index"):
-            size = sum(len(file.text or "") + _BYTES_PER_FILE for file in resolved.found.files)
+            size = sum(_BYTES_PER_CHAR * len(file.text or "") + _BYTES_PER_FILE for file in resolved.found.files)
             return await self._indexing.run_large(size, partial(self.assembler.index, resolved))
         return SymbolMap(shown.symbols, shown.legend)
 

@@ -225,8 +225,8 @@ DEFENCES = (
             ["test_unfolding.py"]),
     Defence("short messages and files in thousands", "proxy.planning.structured:work_in", lambda old: len,
             ["test_unfolding.py"]),
-    Defence("texts that are dear to parse", "plugins.symbol_index.parsing:Budget.is_spent", lambda old: property(lambda self: False),
-            ["test_unfolding.py"]),
+    Defence("texts that are dear to parse", "plugins.symbol_index.parsing:Budget.is_spent",
+            lambda old: property(lambda self: False), ["test_unfolding.py"]),
     Defence("events in small pieces", "proxy.upstream.http:EVENT_PIECE_BYTES", lambda old: 1 << 30,
             ["test_unfolding.py"]),
     # Money
