@@ -14,10 +14,10 @@ MOST_UNFOLDED_CHARS = 16 << 20
 class AssemblyOptions:
     """``policy`` is ``economic`` or ``classic``; ``classic`` are the flags of the latter, whose target follows the
     model's minimum unless ``has_target``. ``text_bytes`` bounds the texts, ``session_bytes`` all other state, and
-    ``most_chars`` is how much longer the texts that a request shows may be than the request itself. ``detach`` are the
-    minimums by which the oldest part of a conversation is frozen; None: only what a client asks for is. ``repeats_for``
-    names the cache profiles whose models read the system text again behind the panels. ``keep_exchanges`` are the
-    newest user exchanges that a compaction never leaves out."""
+    ``most_chars`` the texts that one request shows together. ``detach`` are the minimums by which the oldest part of a
+    conversation is frozen; None: only what a client asks for is. ``repeats_for`` names the cache profiles whose models
+    read the system text again behind the panels. ``keep_exchanges`` are the newest user exchanges that a compaction
+    never leaves out."""
 
     policy: str = "economic"
     classic: ClassicPolicy = ClassicPolicy()

@@ -81,13 +81,13 @@ class ContextAssembler:
         named = request.form.context.session or hint
         name = named or _name_of(request.conversation)
         session = self.sessions.begun(scope, name)
-        self._check_size(request.sent, found.context(session.review))
+        self._check_size(found.context(session.review))
         return Resolved(request.sent, found, request.conversation, scope, name, session, bool(named))
 
-    def _check_size(self, sent: ParsedBody, context: StructuredContext) -> None:
-        """Raises PayloadTooLarge where the texts unfold to much more than was sent: a digest is short, and may stand
-        for one long text under many paths."""
-        chars, most = context.chars, self._options.most_chars + len(sent.body)
+    def _check_size(self, context: StructuredContext) -> None:
+        """Raises PayloadTooLarge where the texts have no room in a request: a digest is short, and may stand for one
+        long text under many paths."""
+        chars, most = context.chars, self._options.most_chars
         if chars > most:
             message = (
                 f"'{SECTION}' unfolds to {chars} characters of files, symbols, pages and review; at most {most} are "
@@ -118,7 +118,7 @@ class ContextAssembler:
         session = resolved.session
         context = resolved.found.context(session.review)
         context = replace(context, symbols=symbols.blocks, legend=symbols.legend, references=symbols.references)
-        self._check_size(resolved.sent, context)
+        self._check_size(context)
         if keeps_state and resolved.is_named:
             session.review = context.review
         return context

@@ -92,22 +92,24 @@ def test_a_text_that_is_named_many_times_is_refused_before_it_is_unfolded(
     monkeypatch.setattr(ContextAssembler, "assembled", None)
     count = 60 if is_selected else 3_000
     files = [{"path": f"f{n}.py", "digest": text_digest(text), "selected": is_selected} for n in range(count)]
-    sent = body({"files": files})
-    reply = world.call("POST", CHAT, sent)
+    reply = world.call("POST", CHAT, body({"files": files}))
     assert (reply.status, reply.error_code) == (413, "request_too_large")
     told = reply.json["error"]
     assert told["param"] == "stratiform"
-    assert f"at most {MOST_UNFOLDED_CHARS + len(sent)}" in told["message"]
+    assert f"at most {MOST_UNFOLDED_CHARS}" in told["message"]
     assert len(world.sent()) == 1
 
 
-def test_what_is_sent_may_be_as_long_as_a_body_may_be() -> None:
-    assembler = ContextAssembler(load_context_texts(), counting(), None, AssemblyOptions(most_chars=100))
-    files = [{"path": f"f{n}.txt", "content": CODE * 100, "selected": True} for n in range(10)]
-    assert assembler.chat_of(parse_body(body({"files": files})), "key").body
-    named = [{"path": f"g{n}.txt", "digest": text_digest(CODE * 100), "selected": True} for n in range(10)]
-    with pytest.raises(PayloadTooLarge):
-        assembler.chat_of(parse_body(body({"files": named})), "key")
+def test_what_a_session_keeps_counts_as_what_is_sent() -> None:
+    assembler = ContextAssembler(load_context_texts(), counting(), None, AssemblyOptions(most_chars=100_000))
+    review = {"reverse_diffs": {"a.py": CODE * 3_000}}
+    sent = [body({"session": "s", "review": review}), body({"session": "s", "urls": [{"url": "u", "content": CODE}]})]
+    for each in sent:
+        assembler.chat_of(parse_body(each), "key")
+    page = {"url": "u", "content": CODE * 3_000}
+    with pytest.raises(PayloadTooLarge, match=f"at most {100_000}"):
+        assembler.chat_of(parse_body(body({"session": "s", "urls": [page]})), "key")
+    assert assembler.chat_of(parse_body(body({"session": "s", "review": None, "urls": [page]})), "key").body
 
 
 # Many small things
