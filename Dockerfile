@@ -5,7 +5,10 @@
 # With keys of providers config.yaml needs general_settings.master_key or stratiform.teams, or must say
 # stratiform.open_to_network: true, since the container listens beyond itself.
 # Inside it is port 4000, which the health check asks, whatever stratiform.port says; outside, `-p PORT:4000`.
-FROM python:3.13-slim AS build
+# The tag says what it is; the digest, of the index for all architectures, is what is built from. Renew both together:
+#     docker buildx imagetools inspect python:3.13-slim
+ARG BASE=python:3.13.15-slim-trixie@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b
+FROM ${BASE} AS build
 ENV UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 UV_PYTHON_DOWNLOADS=never
 RUN pip install --no-cache-dir uv==0.13.9
 WORKDIR /app
@@ -18,7 +21,7 @@ COPY plugins ./plugins
 COPY prompts ./prompts
 RUN uv sync --locked --no-dev --all-extras --no-editable
 
-FROM python:3.13-slim
+FROM ${BASE}
 RUN useradd --system --uid 10001 --home-dir /var/lib/stratiform --create-home stratiform
 COPY --from=build /app/.venv /app/.venv
 ENV PATH=/app/.venv/bin:$PATH PYTHONUNBUFFERED=1

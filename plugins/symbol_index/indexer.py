@@ -15,7 +15,7 @@ from plugins.symbol_index.grammars import grammar_of
 from plugins.symbol_index.languages import RULES
 from plugins.symbol_index.legend import legend
 from plugins.symbol_index.modules import FAMILIES
-from plugins.symbol_index.parsing import MOST_BYTES, Parsers
+from plugins.symbol_index.parsing import MOST_BYTES, Budget, Parsers
 from plugins.symbol_index.references import Entry, References, mentions, references
 from proxy.core.lru import Bounded
 from proxy.core.structured.context import ContextFile
@@ -70,28 +70,30 @@ class TreeSitterIndexer:
         """See ``proxy.core.structured.symbols.symbol_index.SymbolIndexer``."""
         paths = tuple(file.path for file in files)
         digests = tuple(file.digest if file.text is not None else "" for file in files)
+        budget = Budget()
         with self._lock:
             before = self._repositories.get(paths)
         if before is not None and before.digests == digests and before.aliases == aliases:
             return before.answer
         if before is not None and before.aliases == aliases and sum(map(_chars, files)) <= MOST_CALL_CHARS:
             pairs = zip(files, before.digests, digests, strict=True)
-            found = dict(self._found_all([file for file, old, new in pairs if old != new]))
+            found = dict(self._found_all([file for file, old, new in pairs if old != new], budget))
         else:
-            before, found = None, dict(self._found_all(files))
+            before, found = None, dict(self._found_all(files, budget))
         repository = _repository(found, paths, digests, dict(aliases), before)
-        with self._lock:
-            self._repositories.put(paths, repository)
+        if not budget.is_spent:  # what is missing is read for the next request
+            with self._lock:
+                self._repositories.put(paths, repository)
         return repository.answer
 
-    def _found_all(self, files: Sequence[ContextFile]) -> Iterator[tuple[str, tuple[str, Found]]]:
+    def _found_all(self, files: Sequence[ContextFile], budget: Budget) -> Iterator[tuple[str, tuple[str, Found]]]:
         left = MOST_CALL_CHARS
         for file in files:
             left -= _chars(file)
-            yield file.path, self._found(file) if left >= 0 else ("", None)
+            yield file.path, self._found(file, budget) if left >= 0 else ("", None)
 
-    def _found(self, file: ContextFile) -> tuple[str, Found]:
-        """The file's grammar, and what its text says."""
+    def _found(self, file: ContextFile, budget: Budget) -> tuple[str, Found]:
+        """The file's grammar, and what its text says; nothing where the ``budget`` is spent."""
         if file.text is None:
             return "", None
         grammar = grammar_of(file.path, file.text)
@@ -102,18 +104,18 @@ class TreeSitterIndexer:
             if key in self._texts:
                 self._texts.move_to_end(key)
                 return grammar, self._texts[key]
-        found = self._read(grammar, file.text)
-        with self._lock:
-            self._texts.put(key, found)
+        budget.grow(len(file.text))
+        found = None if budget.is_spent else self._read(grammar, file.text, budget)
+        if found is not None or not budget.is_spent:
+            with self._lock:
+                self._texts.put(key, found)
         return grammar, found
 
-    def _read(self, grammar: str, text: str) -> Found:
-        if len(text) > MOST_BYTES:
+    def _read(self, grammar: str, text: str, budget: Budget) -> Found:
+        data = text.encode("utf-8", "replace") if len(text) <= MOST_BYTES else None
+        if data is None or len(data) > MOST_BYTES:
             return None
-        data = text.encode("utf-8", "replace")
-        if len(data) > MOST_BYTES:
-            return None
-        tree = self._parsers.parse(grammar, data)
+        tree = self._parsers.parse(grammar, data, budget)
         return extract(tree, data, RULES[grammar]) if tree is not None else None
 
 

@@ -104,8 +104,8 @@ async def build(
     """The parts of an app. Given upstreams stand in for those that the settings ask for, and ``readings`` for the
     machine's clocks; ``wait`` sleeps for so many seconds of the clock. Raises ConfigError."""
     ours, prices, encode = settings.stratiform, factories.price_map(settings), encode or local_encode()
-    models = factories.model_table(settings, prices)
-    served, teams = [models.resolve(name) for name in models.names()], [team.name for team in ours.teams]
+    models, teams = factories.model_table(settings, prices), [team.name for team in ours.teams]
+    served = [models.resolve(name) for name in models.names()]
     metrics = Metrics(served, [DEFAULT_TEAM, *teams], worker.metrics if worker else None)
     state = await _open_state(settings, metrics, readings)
     identity = declared.identity(settings, state.directory, state.store)
@@ -120,12 +120,11 @@ async def build(
     ports = Ports(models, used, planner, admission, Meter(metrics, prices), state.clock, composer, windows)
     bounds = Bounds(ours.objects.most_per_team, ours.objects.retention_days * 86400.0)
     custody = Custody(state.store, models, state.clock, metrics.store_failed, bounds, aside)
-    conclusion = Conclusion(ports, custody)
     engine = Engine(
         ports,
         factories.request_rules(settings, prices),
         breakers=Breakers(factories.breaker_policy(settings), metrics.breaker),
-        conclusion=conclusion,
+        conclusion=(conclusion := Conclusion(ports, custody)),
         follower=_followers(settings, prices, ports, planner, conclusion, metrics, wait),
         custody=custody,
         aside=aside,
@@ -139,6 +138,7 @@ async def build(
         faults=partial(faults, admission.store_client, state.epochs, state.directory, ours.budgets.on_store_error),
         on_close=[part.aclose for part in closing],
         admin=_admin(state, identity),
+        metrics_key=ours.metrics.secret,
     )
     return Assembly(parts, used, Reload(models, prices, state.directory, composer, prompts))
 

@@ -185,7 +185,6 @@ def assembly_options(settings: Settings) -> AssemblyOptions:
         has_target=given.cache_target_tokens is not None,
         text_bytes=int(ours.structured.text_mib * (1 << 20)),
         session_bytes=int(ours.limits.state_mib * (1 << 20)) // 8,
-        most_chars=int(ours.limits.max_body_mib * (1 << 20)),
         detach=_detach_terms(ours.structured.detach),
         keep_exchanges=ours.structured.compaction.keep_exchanges,
         repeats_for=frozenset(ours.structured.panels.repeat_system_for),

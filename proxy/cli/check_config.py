@@ -148,6 +148,8 @@ def _warnings(settings: Settings, prices: PriceMap) -> Iterator[str]:
             f"stratiform.teams: any key is accepted, and {shown} would be served with the operator's own key: `serve` "
             "listens on this machine only"
         )
+    if ours.teams and ours.metrics.key is None:
+        yield "stratiform.metrics.key: is not set: /metrics names teams and models to everyone who reaches it"
     yield from _about_teams(settings)
     for index, entry in enumerate(factories.entries(settings)[: len(settings.models)]):
         path, deployment = f"model_list[{index}]", deployment_of(entry, price_of)

@@ -82,17 +82,24 @@ class ContextAssembler:
         return SentContext(sent, form, Conversation.of(sent.raws()))
 
     def resolve(self, request: SentContext, scope: str, hint: str) -> Resolved:
-        """The form with its texts, and the session that it belongs to. Raises MissingContent, and PayloadTooLarge where
-        the texts have no room in a request: a digest is short, and may stand for one long text under many paths."""
-        found, most = self.uploads.resolve(request.form, scope), self._options.most_chars
-        chars = sum(len(file.text) for file in found.files if file.is_selected and file.text is not None)
-        if chars > most:
-            message = f"the selected files have {chars} characters; at most {most} are sent"
-            raise PayloadTooLarge(message, param=f"{SECTION}.files")
+        """The form with its texts, and the session that it belongs to. Raises MissingContent, PayloadTooLarge."""
+        found = self.uploads.resolve(request.form, scope)
         named = request.form.context.session or hint
         name = named or _name_of(request.conversation)
         session = self.sessions.begun(scope, name)
-        return Resolved(request.sent, found, request.conversation, scope, name, session, bool(named), chars)
+        self._check_size(found.context(session.review))
+        return Resolved(request.sent, found, request.conversation, scope, name, session, bool(named))
+
+    def _check_size(self, context: StructuredContext) -> None:
+        """Raises PayloadTooLarge where the texts have no room in a request: a digest is short, and may stand for one
+        long text under many paths."""
+        chars, most = context.chars, self._options.most_chars
+        if chars > most:
+            message = (
+                f"'{SECTION}' unfolds to {chars} characters of files, symbols, pages and review; at most {most} are "
+                "assembled: select fewer files"
+            )
+            raise PayloadTooLarge(message, param=SECTION)
 
     def index(self, resolved: Resolved) -> SymbolMap:
         """The symbols of the files, where the client brings none and wants a map. A conversation that has never listed
@@ -113,12 +120,14 @@ class ContextAssembler:
 
     def context(self, resolved: Resolved, symbols: SymbolMap, *, keeps_state: bool = True) -> StructuredContext:
         """All that the request shows. Its review is the session's from now on, if it ``keeps_state`` and the client
-        has named the session: conversations that merely begin alike may be of two people."""
+        has named the session: conversations that merely begin alike may be of two people. Raises PayloadTooLarge."""
         session = resolved.session
         context = resolved.found.context(session.review)
+        context = replace(context, symbols=symbols.blocks, legend=symbols.legend, references=symbols.references)
+        self._check_size(context)
         if keeps_state and resolved.is_named:
             session.review = context.review
-        return replace(context, symbols=symbols.blocks, legend=symbols.legend, references=symbols.references)
+        return context
 
     def assembled(self, resolved: Resolved, context: StructuredContext, now: float) -> Assembled:
         """The request with its context as messages, flat or with the map in chunks; panels stand in front of the

@@ -5,15 +5,13 @@ from functools import partial
 
 from msgspec import Raw
 
-from proxy.aside import LARGE_BYTES, Aside
+from proxy.aside import LARGE_BYTES, OBJECT_BYTES, Aside
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.reader import RequestReader
 from proxy.core.wire.json_body import Unreadable
 
 # About 5 ms of reading and tokenising: below that a thread costs more than it spares.
 _LARGE_BYTES = 400_000
-# A message takes about 50 us however short it is, which is what so many bytes of a long one take.
-_MESSAGE_BYTES = 4_000
 
 
 async def read_ahead(reader: RequestReader, aside: Aside, parsed: ParsedBody) -> None:
@@ -35,4 +33,4 @@ async def read_ahead(reader: RequestReader, aside: Aside, parsed: ParsedBody) ->
 
 def _size(messages: Sequence[Raw]) -> int:
     """How much there is to read, in bytes of long messages."""
-    return sum(map(len, messages)) + _MESSAGE_BYTES * len(messages)
+    return sum(map(len, messages)) + OBJECT_BYTES * len(messages)

@@ -24,7 +24,7 @@ class SentContext:
 @dataclass(frozen=True, slots=True)
 class Resolved:
     """The same with the form's texts at hand, and the session that it belongs to; ``is_named``: the client has named
-    it. ``chars`` are those of the selected files together."""
+    it."""
 
     sent: ParsedBody
     found: ResolvedForm
@@ -33,7 +33,6 @@ class Resolved:
     name: str
     session: ContextSession
     is_named: bool = False
-    chars: int = 0
 
 
 @dataclass(frozen=True, slots=True)

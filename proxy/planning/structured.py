@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from proxy.aside import Aside
+from proxy.aside import Aside, work_in
 from proxy.core.layout.tiers import Change
 from proxy.core.modes import Mode
 from proxy.core.request.parsed_body import ParsedBody
@@ -31,7 +31,9 @@ from proxy.planning.text_store import TextStore
 from proxy.ports import Deployment, Principal
 
 _BYTES_PER_FILE = 2_000
-"""About what the index takes for a file that it knows, in bytes of other reading."""
+_BYTES_PER_CHAR = 30
+"""About what the index takes for a file that it knows, and for a character of one that it does not, in bytes of other
+reading."""
 _BYTES_PER_PANEL = 20_000
 """About what it takes to place and write a panel, however short it is, in bytes of other reading."""
 
@@ -91,7 +93,7 @@ class StructuredChats:
         """The request with its context as messages; ``now`` is when it arrived, in unix seconds. Its review and its
         panels are the session's from now on, if it ``keeps_state``. Raises InvalidRequest, PayloadTooLarge,
         MissingContent."""
-        size, assembler = len(sent.body), self.assembler
+        size, assembler = work_in(sent.body), self.assembler
         try:
             request = await self._aside.run_large(size, partial(assembler.read, sent))
         except TooMany as error:
@@ -110,7 +112,7 @@ class StructuredChats:
         context, board = assembler.context(resolved, symbols, keeps_state=keeps_state), session.board
         # A short body may name long texts, and a first request thousands of files: to read them here would hold up
         # every other client.
-        size = max(size, resolved.chars, session.tracker.unknown_chars(context)) + _BYTES_PER_PANEL * len(form.panels)
+        size = max(size, context.chars) + _BYTES_PER_PANEL * len(form.panels)
         made = await self._aside.run_large(size, partial(assembler.assembled, resolved, context, now))
         assembler.remember(resolved, made, keeps_state=keeps_state)
         if keeps_state:
@@ -165,7 +167,7 @@ class StructuredChats:
         """The symbols; without an index, or where it fails, those that the client has sent."""
         shown = resolved.found.form.context
         with suppress_and_log("context.index"):
-            size = sum(len(file.text or "") + _BYTES_PER_FILE for file in resolved.found.files)
+            size = sum(_BYTES_PER_CHAR * len(file.text or "") + _BYTES_PER_FILE for file in resolved.found.files)
             return await self._indexing.run_large(size, partial(self.assembler.index, resolved))
         return SymbolMap(shown.symbols, shown.legend)
 
@@ -221,4 +223,4 @@ class StructuredChats:
 
 def _size(chat: AssembledChat) -> int:
     """How much there is to arrange, in bytes of reading."""
-    return len(chat.body) + _BYTES_PER_PANEL * len(chat.dialogue.panels)
+    return work_in(chat.body) + _BYTES_PER_PANEL * len(chat.dialogue.panels)

@@ -93,6 +93,7 @@ RESTRICTS: Mapping[str, Mapping[str, str]] = {
         ),
         **_all(_RATES, "max_parallel_requests priority_reservation priority_reservation_settings"),
         "block_requests_for_models_without_pricing": "give teams a hard budget in USD: it refuses such models",
+        "require_auth_for_metrics_endpoint": "set stratiform.metrics.key",
         "require_managed_files": "objects of the provider are kept apart by team, not by LiteLLM's file ids",
     },
     "router_settings": {
@@ -112,8 +113,10 @@ RESTRICTS: Mapping[str, Mapping[str, str]] = {
         **_all(_TEAM, "tags tag_regex"),
     },
     "model_info": {
-        **_all(_TEAM, "team_id internal_router_model enable_tag_filtering"),
+        **_all(_TEAM, "team_id internal_router_model enable_tag_filtering tier"),
+        **_all(_RATES, "itpm otpm"),
         "blocked": "remove the entry from model_list",
+        "supported_environments": "remove the entry from model_list where the model must not be served",
         "access_windows": "access by time of day is not restricted here",
         "enforce_supported_endpoints": _PATHS,
     },
@@ -211,6 +214,7 @@ CHANGES: Mapping[str, Mapping[str, str]] = {
         "configurable_clientside_auth_params": "clients cannot choose where a request goes",
     },
     "model_info": {
+        **_all("is no limit here: " + _RATES, "rpm tpm"),
         "access_groups": "keys name models, not groups: set stratiform.teams[].models",
         "hidden": "the model is listed by `/v1/models` for everyone who may use it",
         **_all("use model_name", "team_public_model_name member_auto_router"),
@@ -252,7 +256,7 @@ HARMLESS: Mapping[str, frozenset[str]] = {
         "langfuse_default_tags langfuse_enable_update_trace_keys langsmith_batch_size logged_real_time_event_types "
         "logging longer_context_model_fallback_dict max_fallbacks max_ui_session_budget models_by_provider "
         "num_retries_per_request otel_tenant_destination_mode predibase_tenant_id redact_messages_in_exceptions "
-        "redact_user_api_key_info request_correlation_in_logs require_auth_for_metrics_endpoint "
+        "redact_user_api_key_info request_correlation_in_logs "
         "return_response_headers safe_memory_mode secret_manager_client set_verbose skill_search_embedding_model "
         "skip_system_message_in_guardrail skip_tool_message_in_guardrail sse_keepalive_ping_interval_seconds "
         "standard_logging_payload_excluded_fields store_audit_logs strip_anthropic_total_tokens suppress_debug_info "
@@ -270,7 +274,14 @@ HARMLESS: Mapping[str, frozenset[str]] = {
         "allow_client_keepalive_override keepalive_seconds litellm_trace_id max_retries model_info num_retries "
         "use_in_pass_through cooldown_time id"
     ),
-    "model_info": frozenset(),
+    "model_info": _names(
+        "id key model db_model litellm_params litellm_provider original_model_id direct_access access_via_team_ids "
+        "created_at created_by updated_at updated_by type description display_name custom_tags custom_metadata "
+        "deprecation_date successor_model disable_background_health_check litellm_routing_preferences "
+        "max_output_tokens max_embedding_batch_size supported_endpoints supported_openai_params custom_tokenizer "
+        "tiered_pricing off_peak_pricing pricing_provider web_search_billing_unit search_free_requests ptu_count "
+        "ptu_shares ptu_effective_from ptu_effective_to cost_per_ptu_per_hour"
+    ),
 }
 
 HARMLESS_PREFIXES: Mapping[str, tuple[str, ...]] = {
@@ -288,7 +299,7 @@ HARMLESS_PREFIXES: Mapping[str, tuple[str, ...]] = {
     ),
     "router_settings": ("cache_", "redis_"),
     "litellm_params": (),
-    "model_info": (),
+    "model_info": ("health_check_", "supports_", "input_cost_", "output_cost_", "cache_read_"),
 }  # fmt: skip
 # Addresses of catalogues that litellm would fetch; keys of providers, which belong to the model.
 HARMLESS_SUFFIXES: Mapping[str, tuple[str, ...]] = {"litellm_settings": ("_url",)}

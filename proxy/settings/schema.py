@@ -207,6 +207,19 @@ class Ledger(Strict):
     )
 
 
+class MetricsPage(Strict):
+    """Who may read ``/metrics``."""
+
+    key: Annotated[SecretStr, AfterValidator(_filled("let everyone read /metrics"))] | None = Field(
+        default=None, description="the key that /metrics asks for, as `Authorization: Bearer KEY`; null: none"
+    )
+
+    @property
+    def secret(self) -> str:
+        """The key; empty where there is none."""
+        return "" if self.key is None else self.key.get_secret_value()
+
+
 class Objects(Strict):
     """What is remembered of the objects of the provider's account: files, stored responses, batches ..."""
 
@@ -406,6 +419,7 @@ class Stratiform(Strict):
         description="the folder for settlements that neither store nor spool take when the proxy ends",
     )
     ledger: Ledger = Ledger()
+    metrics: MetricsPage = MetricsPage()
     objects: Objects = Objects()
     keep_alive: KeepAlive = KeepAlive()
     structured: Structured = Structured()

@@ -15,7 +15,6 @@ file that was mended or replaced is used without a restart.
 """
 
 import asyncio
-import os
 import sqlite3
 import threading
 import weakref
@@ -32,11 +31,13 @@ import msgspec
 from proxy.ports import StoreError
 from proxy.storage.damage import DAMAGE, code_of, is_damage, store_error
 from proxy.storage.migrations import STORE, migrate
+from proxy.storage.private_file import make_private, tighten
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
 _MOST_AT_ONCE = 256
+_BESIDE = ("-wal", "-shm", "-journal")
 _PASSING = DAMAGE | {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 SERVING_WAIT_S = 1.0
 """How long a process that serves requests waits for another process that writes to the file. Requests wait with it."""
@@ -59,9 +60,9 @@ class _File:
     def opened(self) -> sqlite3.Connection:
         """A connection to it. Raises sqlite3.Error and OSError."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if self.exclusive:  # nobody else reads it
-            with suppress(FileExistsError):
-                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
+        make_private(self.path)  # SQLite gives the files beside it the same mode
+        for suffix in _BESIDE:
+            tighten(self.path.with_name(self.path.name + suffix))
         connection = sqlite3.connect(
             self.path, timeout=self.busy_timeout_s, isolation_level=None, check_same_thread=False
         )

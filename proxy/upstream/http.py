@@ -4,6 +4,7 @@ One aiohttp session for the life of the process. Nothing is decoded, decompresse
 is no limit on the whole duration of an answer, only on reaching the server and on silence.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self
@@ -11,7 +12,7 @@ from typing import Self
 import aiohttp
 from yarl import URL
 
-from proxy.engine.headers import speaks_azure
+from proxy.engine.headers import content_type, speaks_azure
 from proxy.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from proxy.ports import Answer, Call, Headers
 from proxy.upstream.azure import azure_address
@@ -20,6 +21,9 @@ from proxy.upstream.redacted import redacted
 CONNECT_S = 10.0
 KEEPALIVE_S = 30.0
 READ_BUFFER_BYTES = 1 << 18
+EVENT_PIECE_BYTES = 8 << 10
+"""A stream of events is read in pieces of this size: to look into one that has an event in every third byte takes about
+10 ms, and other requests have their turn between two pieces."""
 # What aiohttp would add by itself where the client sent none.
 _NO_AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
@@ -85,17 +89,24 @@ class HttpAnswer:
         self.headers: Headers = [
             (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in response.raw_headers
         ]
+        self._is_events = content_type(self.headers).startswith("text/event-stream")
+        self._has_more = False
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body as the network cuts it. Raises UpstreamUnavailable, UpstreamTimeout where it breaks off."""
+        """The body as the network cuts it, events in small pieces. Raises UpstreamUnavailable, UpstreamTimeout where it
+        breaks off."""
         return self
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> bytes:
+        if self._has_more:
+            await asyncio.sleep(0)
+        content = self._response.content
         with _translated:
-            chunk = await self._response.content.readany()
+            chunk = await (content.read(EVENT_PIECE_BYTES) if self._is_events else content.readany())
+        self._has_more = self._is_events and len(chunk) == EVENT_PIECE_BYTES
         if not chunk:
             raise StopAsyncIteration
         return chunk

@@ -31,6 +31,7 @@ class Parts:
     faults: Callable[[], Sequence[Fault]] = tuple
     on_close: Sequence[Callable[[], Awaitable[None]]] = ()
     admin: ASGIApp | None = None
+    metrics_key: str = ""
 
 
 def create_app(parts: Parts) -> Starlette:
@@ -38,7 +39,7 @@ def create_app(parts: Parts) -> Starlette:
     chat = ChatEndpoint(parts.engine)
     models = ModelsEndpoint(parts.engine, parts.models)
     passthrough = PassthroughEndpoint(parts.engine)
-    health = Health(parts.metrics, parts.obstacle, parts.faults)
+    health = Health(parts.metrics, parts.obstacle, parts.faults, parts.metrics_key)
     app = Starlette(
         routes=[
             Route("/v1/chat/completions", chat, methods=["POST"]),

@@ -4,6 +4,7 @@ A probe takes a proxy that is not ready out of service, and all replicas share t
 answer's body, and makes it a 503 only where requests are refused for it.
 """
 
+import hmac
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,19 +12,24 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from proxy.errors import NotReady, error_body
+from proxy.access.virtual_keys import digest_of
+from proxy.core.secrets.credentials import sent_keys
+from proxy.errors import NotReady, Unauthorized, error_body
 from proxy.ports import Fault
 from proxy.telemetry.metrics import CONTENT_TYPE, Metrics
+from proxy.web.errors import error_response
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
     """Answers probes. ``obstacle`` says what keeps the proxy from serving at all (empty: nothing), ``faults`` what does
-    not work as it should."""
+    not work as it should. ``metrics_key`` is what ``/metrics`` asks for (empty:
+    nothing)."""
 
     registry: Metrics
     obstacle: Callable[[], str]
     faults: Callable[[], Sequence[Fault]] = tuple
+    metrics_key: str = ""
 
     async def live(self, request: Request) -> Response:
         """The event loop answers."""
@@ -42,4 +48,7 @@ class Health:
 
     async def metrics(self, request: Request) -> Response:
         """What Prometheus scrapes."""
+        right, keys = digest_of(self.metrics_key), sent_keys(request.headers.items())
+        if self.metrics_key and not any([hmac.compare_digest(digest_of(key), right) for key in keys]):
+            return error_response(Unauthorized("/metrics asks for the key of stratiform.metrics.key"))
         return Response(self.registry.render(), media_type=CONTENT_TYPE)

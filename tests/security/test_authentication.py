@@ -2,12 +2,13 @@
 
 import base64
 import hashlib
+from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
 
 from proxy.access.virtual_keys import declared_id, digest_of
-from tests.security.world import KEYS, PROVIDER_KEYS, World, chat, world_of
+from tests.security.world import CONFIG, KEYS, PROVIDER_KEYS, World, chat, world_of
 
 CHAT = "/v1/chat/completions"
 GOOD, MASTER = KEYS["team-a"], KEYS["master"]
@@ -21,6 +22,12 @@ def bearer(key: str) -> Headers:
 
 def basic(user: str, password: str) -> Headers:
     return [("authorization", "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode())]
+
+
+@pytest.fixture(scope="module")
+def metered() -> Iterator[World]:
+    with world_of(CONFIG.replace("  port: 0\n", f"  port: 0\n  metrics: {{key: {METRICS_KEY}}}\n")) as found:
+        yield found
 
 
 BAD: dict[str, Headers] = {
@@ -207,3 +214,25 @@ stratiform: {store: "{sqlite}"}
         assert world.call("DELETE", f"/admin/keys/{key_id}", key="master").status == 200
         for key in (secret, None, "sk-anything"):
             assert world.call("POST", CHAT, chat("m"), key=key).status == 401
+
+
+METRICS_KEY = "sk-metrics-41aa0d"
+"""Shorter than any key of the world, and the beginning of none."""
+
+
+@pytest.mark.parametrize("headers", [each for name, each in BAD.items() if "our own header" not in name])
+def test_metrics_are_shown_to_who_has_their_key_alone(metered: World, headers: Headers) -> None:
+    assert metered.call("GET", "/metrics", headers=bearer(METRICS_KEY), key=None).status == 200
+    refused = metered.call("GET", "/metrics", headers=[(n, v.replace(GOOD, METRICS_KEY)) for n, v in headers], key=None)
+    assert (refused.status, refused.error_code) == (401, "invalid_api_key")
+    assert b"stratiform_" not in refused.body
+
+
+@pytest.mark.parametrize("key", ["team-a", "master", METRICS_KEY[:-1], METRICS_KEY + "0", METRICS_KEY.upper()])
+def test_no_other_key_opens_the_metrics_and_theirs_opens_nothing_else(metered: World, key: str) -> None:
+    assert metered.call("GET", "/metrics", key=key).status == 401
+    assert metered.call("HEAD", "/metrics", key=key).status == 401
+    for path in (CHAT, "/admin/keys"):
+        assert metered.call("POST", path, chat(), bearer(METRICS_KEY), key=None).status in (401, 403)
+    assert metered.call("GET", "/healthz", key=None).status == 200
+    assert METRICS_KEY not in metered.log

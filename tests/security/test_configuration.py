@@ -84,6 +84,10 @@ RESTRICTING = [
     (entry(params=", tags: [free]"), "model_list[0].litellm_params.tags"),
     (entry(info=", team_id: a"), "model_list[0].model_info.team_id"),
     (entry(info=", blocked: true"), "model_list[0].model_info.blocked"),
+    (entry(info=", supported_environments: [production]"), "model_list[0].model_info.supported_environments"),
+    (entry(info=", tier: paid"), "model_list[0].model_info.tier"),
+    (HEAD + "litellm_settings: {require_auth_for_metrics_endpoint: true}",
+     "litellm_settings.require_auth_for_metrics_endpoint"),
 ]  # fmt: skip
 CHANGING = [
     (entry(params=", max_tokens: 5"), "model_list[0].litellm_params.max_tokens"),
@@ -172,6 +176,12 @@ def read_by_the_proxy(section: str) -> Iterator[str]:
         yield from re.findall(rf'{section}\.get\(\s*"([a-z_0-9]+)"', path.read_text(errors="replace"))
 
 
+def read_of_models() -> Iterator[str]:
+    for path in LITELLM.rglob("*.py"):
+        if path.relative_to(LITELLM).parts[0].startswith(("proxy", "router")):
+            yield from re.findall(r'model_info"?\)?\.get\(\s*"([a-z_]+)"', path.read_text(errors="replace"))
+
+
 def router_arguments() -> Iterator[str]:
     for node in ast.walk(ast.parse((LITELLM / "router.py").read_text())):
         if isinstance(node, ast.FunctionDef) and node.name == "__init__":
@@ -195,6 +205,8 @@ def litellm_keys() -> Iterator[tuple[str, str]]:
     yield from (("litellm_settings", name) for name in module - set(LiteLLMSettings.model_fields))
     router = {*router_arguments(), *fields("types/router.py", "UpdateRouterConfig")} - {"model_config"}
     yield from (("router_settings", name) for name in router - set(RouterSettings.model_fields))
+    models = {*fields("types/router.py", "ModelInfo"), *read_of_models()}
+    yield from (("model_info", name) for name in models - set(ModelInfo.model_fields))
 
 
 @pytest.mark.slow

@@ -192,9 +192,9 @@ class MessageReader:
 
     def _content(self, role: str, members: Members) -> _Content:
         content, mark = members.get("content"), marker_of(members)
-        if content is None or bytes(content) == b"null":
+        first = b"n" if content is None else bytes(memoryview(content)[:1])  # not copied: it may be an hour of sound
+        if content is None or first == b"n":
             return _Content((), is_list=False)
-        first = bytes(memoryview(content)[:1])
         if first == b'"':
             text = text_value(content)
             if not isinstance(text, str):

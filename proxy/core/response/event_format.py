@@ -16,7 +16,7 @@ MAX_EVENT_BYTES = 1 << 20
 END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
 EDGE_BYTES = 3
 """Bytes of an event's end that is cut in two."""
-_LINE = re.compile(rb"\r\n|\n|\r")
+_DATA = re.compile(rb"(?:^|[\r\n])data(?::\ ?([^\r\n]*+)|(?=[\r\n]|$))")
 _TERMINATORS = re.compile(rb"[\r\n]*+")
 BOM = b"\xef\xbb\xbf"
 
@@ -111,12 +111,7 @@ def skip_terminators(buffer: bytes, position: int) -> int:
 
 def event_data(event: bytes) -> bytes:
     """The data of an event: its data lines, joined."""
-    values = []
-    for line in _LINE.split(event.removeprefix(BOM)):
-        name, _, value = line.partition(b":")
-        if name == b"data":
-            values.append(value.removeprefix(b" "))
-    return b"\n".join(values)
+    return b"\n".join(_DATA.findall(event.removeprefix(BOM)))
 
 
 def with_data(event: bytes, data: bytes, new: bytes) -> bytes:

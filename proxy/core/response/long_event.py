@@ -6,6 +6,8 @@ from proxy.core.response.event_format import BOM
 from proxy.core.response.outline import Outline
 
 _LINE_END = re.compile(rb"[\r\n]")
+# All lines but the last, which may go on: an event may have a line in every second byte.
+_LINES = re.compile(rb"[\r\n]data:([^\r\n]*+)(?=[\r\n])")
 _DATA = b"data:"
 _HEAD_BYTES = len(BOM + _DATA)
 
@@ -20,14 +22,15 @@ class LongEvent:
 
     def feed(self, part: bytes) -> None:
         """Take a part of the event."""
-        at = 0
-        while at < len(part):
-            found = _LINE_END.search(part, at)
-            end = len(part) if found is None else found.start()
-            self._take(part[at:end], is_whole=found is not None)
-            if found is not None:
-                self._head, self._is_data = b"", False
-            at = end + 1
+        found = _LINE_END.search(part)
+        if found is None:
+            self._take(part, is_whole=False)
+            return
+        self._take(part[: found.start()], is_whole=True)
+        last = max(part.rfind(b"\r"), part.rfind(b"\n"))
+        self._outline.feed(b"".join(_LINES.findall(part, found.start(), last + 1)))
+        self._head, self._is_data = b"", False
+        self._take(part[last + 1 :], is_whole=False)
 
     def outline(self) -> bytes:
         """The outline of the data of an event that has ended."""

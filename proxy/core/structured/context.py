@@ -72,6 +72,17 @@ class StructuredContext:
         """The files that are shown by their text."""
         return [file for file in self.files if file.is_selected and file.text is not None]
 
+    @property
+    def chars(self) -> int:
+        """The length of all texts that are shown, each as often as it is."""
+        shown = [file.text or "" for file in self.selected()] + [self.symbols[path] for path in self.mapped()]
+        shown += [text for page in self.pages for text in (page.content, page.symbols)]
+        if self.review is not None:
+            review = self.review
+            shown += (*review.commits, review.stats, review.log, review.pre_change_symbols)
+            shown += review.reverse_diffs.values()
+        return sum(map(len, shown))
+
     def mapped(self) -> list[str]:
         """The paths that are shown by their symbols: a file that is selected never appears twice."""
         shown = {file.path for file in self.files if file.is_selected}

@@ -15,6 +15,7 @@ import orjson
 from msgspec import Raw
 
 from proxy.core.wire.long_text import PIECE_BYTES, string_text
+from proxy.core.wire.separators import counted
 from proxy.core.wire.surrogates import loads, mended, same_shape
 from proxy.errors import InvalidRequest
 
@@ -76,7 +77,7 @@ class ChatRequest:
 def parse_members(body: bytes) -> Members:
     """The members of a JSON object. Raises InvalidRequest for what is no JSON object, Unreadable for odd Unicode, and
     where there are too many of them, or one has a name of absurd length."""
-    if _is_vast(body) and body.count(b":") > _MOST_COMMAS:
+    if _is_vast(body) and counted(body, b":") > _MOST_COMMAS:
         raise Unreadable("too many members")
     try:
         members = decoded_object(body)
@@ -105,7 +106,7 @@ def elements(raw: Raw | bytes) -> list[Raw]:
 
 
 def _is_vast(raw: Raw | bytes) -> bool:
-    return len(raw) > _LARGE_BYTES and bytes(raw).count(b",") > _MOST_COMMAS
+    return len(raw) > _LARGE_BYTES and counted(raw, b",") > _MOST_COMMAS
 
 
 def _has_vast_parts(raw: Raw | bytes) -> bool:
@@ -114,10 +115,8 @@ def _has_vast_parts(raw: Raw | bytes) -> bool:
     Within a string a brace is hardly ever followed by any of the starts of an object: quotes and line ends are escaped
     there.
     """
-    if len(raw) <= _LARGE_BYTES:
-        return False
-    text = bytes(raw)
-    return text.count(b"{") > _MOST_OBJECTS and sum(map(text.count, _OBJECT_STARTS)) > _MOST_OBJECTS
+    is_large = len(raw) > _LARGE_BYTES
+    return is_large and counted(raw, b"{") > _MOST_OBJECTS and counted(raw, *_OBJECT_STARTS) > _MOST_OBJECTS
 
 
 def members_of(raw: Raw | bytes) -> Members:

@@ -75,6 +75,7 @@ def test_warnings_name_what_will_not_do_what_it_seems_to(file: Path, capsys: pyt
     ]
     assert report["warnings"] == [
         "stratiform.clock: clients set the time: use this for replays only",
+        "stratiform.metrics.key: is not set: /metrics names teams and models to everyone who reaches it",
         "stratiform.store: is memory: keys, teams and budgets that are made while the proxy runs end with its process",
         "model_list[1].litellm_params.api_base: has no path, so requests go to "
         "http://localhost/chat/completions; most servers want /v1",
@@ -138,6 +139,7 @@ def test_budgets_and_allow_lists_are_shown_as_they_are_meant(
         "model-total: soft 2.5 USD for model sonnet",
     ]  # fmt: skip
     assert report["warnings"] == [
+        "stratiform.metrics.key: is not set: /metrics names teams and models to everyone who reaches it",
         "stratiform.store: is memory: keys, teams and budgets that are made while the proxy runs end with its process",
         "stratiform.teams[0].models: `sonet` is no model of model_list",
         "stratiform.teams[0].keys[0].models: `opus` is no model of model_list",

@@ -46,8 +46,8 @@ def ours(section: str) -> str:
          "stratiform.holdout: is for live traffic; a replay (clock: header) has no controls"),
         ("{quux: 0.1}", "stratiform.quux: unknown key; known are mode, policy, holdout, routing_keys, steady_tools, "
          "default_model, clock, host, port, open_to_network, log_level, limits, client_keys, teams, budgets, "
-         "workers, store, store_ca, spool, spool_max_mib, spool_fsync, spool_fallback, ledger, objects, keep_alive, "
-         "structured, prompts, window, prices"),
+         "workers, store, store_ca, spool, spool_max_mib, spool_fsync, spool_fallback, ledger, metrics, objects, "
+         "keep_alive, structured, prompts, window, prices"),
         ("{mode: teir}", "stratiform.mode: input should be 'passthrough', 'observe', 'mark' or 'tier'"),
         ("{policy: classical}", "stratiform.policy: input should be 'economic' or 'classic'"),
         ("{clock: wall}", "stratiform.clock: input should be 'system' or 'header'"),

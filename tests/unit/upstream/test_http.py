@@ -10,7 +10,7 @@ import pytest
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.ports import Call
 from proxy.testing import make_deployment
-from proxy.upstream.http import HttpUpstream
+from proxy.upstream.http import EVENT_PIECE_BYTES, HttpUpstream
 
 Handler = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -63,6 +63,40 @@ def run(main: Callable[[HttpUpstream], Awaitable[None]], *, connect_s: float = 5
             await upstream.aclose()
 
     asyncio.run(body())
+
+
+@pytest.mark.parametrize(("kind", "has_turns"), [("text/event-stream; charset=utf-8", True), ("audio/mpeg", False)])
+def test_events_come_in_small_pieces_between_which_others_have_their_turn(kind: str, *, has_turns: bool) -> None:
+    said = b": a comment\n\n" * 40_000
+
+    async def main(upstream: HttpUpstream) -> None:
+        async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            start = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {len(said)}\r\n\r\n"
+            writer.write(start.encode() + said)
+            await writer.drain()
+
+        async with serving_raw(handler) as url:
+            answer = await upstream.open(call(url))
+            await asyncio.sleep(0.1)  # much of it is there at once
+            turns, sizes = 0, []
+
+            async def others() -> None:
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            waiting = asyncio.create_task(others())
+            async for chunk in answer.chunks():
+                sizes.append(len(chunk))
+            waiting.cancel()
+            await answer.aclose()
+        assert sum(sizes) == len(said)
+        assert (max(sizes) <= EVENT_PIECE_BYTES) is has_turns
+        if has_turns:
+            assert turns >= len(said) // EVENT_PIECE_BYTES - 2
+
+    run(main)
 
 
 def test_a_request_and_an_answer_pass_as_they_are() -> None:

@@ -97,7 +97,7 @@ class FormJson(Struct, forbid_unknown_fields=True):
     """The whole section, but for what it says of prompts and of the context window (``Section``)."""
 
     files: Annotated[list[FileJson], Meta(max_length=MOST_FILES)] | None | UnsetType = UNSET
-    symbols: Annotated[list[SymbolJson], Meta(max_length=MOST_PATHS)] | None | UnsetType = UNSET
+    symbols: Annotated[list[SymbolJson], Meta(max_length=MOST_FILES)] | None | UnsetType = UNSET
     legend: str | None | UnsetType = UNSET
     tree: _Paths | bool | None | UnsetType = UNSET
     use_repo_map: bool | None | UnsetType = UNSET

@@ -101,12 +101,6 @@ class ContextTracker(Classic):
         self._remember(context, files, symbols)
         return changes + self.update(listed, self.tracked, modified)
 
-    def unknown_chars(self, context: StructuredContext) -> int:
-        """The length of all texts whose blocks have not been read yet."""
-        files = [file for file in context.selected() if self._known(FILE + file.path)[0] != file.digest]
-        blocks = [context.symbols[path] for path in context.mapped() if self._known(SYMBOL + path)[0] is None]
-        return sum(len(file.text or "") for file in files) + sum(map(len, blocks))
-
     def read_ahead(self, context: StructuredContext, counter: TokenCounter) -> Blocks:
         """Read and count the blocks that are not known yet, for ``know``. Any thread may call this."""
         texts = [(FILE + file.path, file.digest, file.path, file.text or "") for file in context.selected()]

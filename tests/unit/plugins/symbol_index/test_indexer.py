@@ -177,7 +177,7 @@ def test_no_text_breaks_the_indexer_or_takes_more_than_linear_time(name: str, su
 
 def test_a_text_that_has_no_symbols_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     indexer, reads = TreeSitterIndexer(), []
-    monkeypatch.setattr(indexer, "_read", lambda grammar, text: reads.append(text))
+    monkeypatch.setattr(indexer, "_read", lambda grammar, text, budget: reads.append(text))
     for path in ("a.py", "b.py"):
         assert indexer.index([source(path, "x = 1")], {}).blocks == {}
     assert reads == ["x = 1"]
