@@ -17,6 +17,7 @@ router_settings: {model_group_alias: {best: m}}
 CONFIG = f"""{MODELS}
 stratiform:
   store: memory
+  metrics: {{key: metrics-key}}
   teams: [{{name: red, keys: [sk-team-secret]}}]
   prompts:
     folders: [mine]
