@@ -197,7 +197,7 @@ def _first_markable(layout: Layout, profile: CacheProfile) -> int:
 
 def _markable_behind(layout: Layout, entry: int, profile: CacheProfile) -> int | None:
     """The nearest place for a marker that finds the entry. The client's own markers may have made entries at places
-    where we set none (assistant turns)."""
+    where we set none (calls of tools)."""
     first = max(entry, _first_markable(layout, profile))
     last = min(entry + profile.lookback, len(layout.parts))
     return next((p for p in range(first, last) if layout.markable[p]), None)

@@ -1,7 +1,7 @@
 """Writes a layout as JSON: the client's own bytes wherever nothing must change.
 
-A marker goes where every provider that litellm speaks honours it: on a content part of system and user messages, on the
-message for role tool, on the last tool; never on assistant turns, thinking, or empty text.
+A marker goes where every provider that litellm speaks honours it: on a content part of system and user messages, and of
+an assistant's for Claude, on the message for role tool, on the last tool; never on thinking or empty text.
 """
 
 from bisect import bisect_right
