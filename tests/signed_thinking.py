@@ -41,6 +41,8 @@ def _sign(message: Body, form: SignedForm, seal: str) -> None:
         case SignedForm.ENCRYPTED:
             message["reasoning_details"] = [{"type": "reasoning.encrypted", "data": seal}]
         case SignedForm.PARTS:
+            # A marker on a message whose content is a list is honoured by nobody.
+            message.pop("cache_control", None)
             content = message.get("content") or []
             text = [{"type": "text", "text": content}] if isinstance(content, str) else content
             message["content"] = [thought, *text]

@@ -82,7 +82,7 @@ class SignedThinking:
     """The requests of one conversation, or of several, in their order."""
 
     def __init__(self) -> None:
-        self._made: dict[str, tuple[Body, str]] = {}
+        self._made: dict[str, dict[str, Body]] = {}
         self._counts: set[tuple[str, int]] = set()
         self._seen: dict[tuple[str, tuple[str, ...]], str] = {}
 
@@ -90,26 +90,27 @@ class SignedThinking:
         """All rules that ``sent`` breaks, this one among them: a front that went out in another form than the client's
         is judged as if the client had sent that."""
         fronts, opening = _fronts(original), _opening(original)
-        bound, count = self._as_bound(original, fronts)
-        as_sent = _with_plain_front(sent, count) if mode in ("passthrough", "observe") else sent
-        found = check(bound, as_sent, mode=mode, **terms)
-        placed = list(_signed(original, sent))
         sent_fronts = _fronts(sent)
+        bound, count = self._as_bound(original, fronts, sent_fronts)
+        found = check(bound, _with_plain_front(sent, count), mode=mode, **terms)
+        placed = list(_signed(original, sent))
         for index, seals, place in placed:
             made, seen = self._made.get(fronts[index]), self._seen.get((fronts[index], seals))
+            # Which of two equal requests an answer belongs to, nobody can tell.
+            may_be = {seen} if seen is not None else set(made or ())
             # Where the conversation had a request of as many messages that said something else, the client has changed
             # what stood in front of its answer.
-            before = made[1] if made is not None else seen if (opening, index) not in self._counts else None
-            if before is not None and before != sent_fronts[place]:
+            is_bound = made is not None or (opening, index) not in self._counts
+            if is_bound and may_be and sent_fronts[place] not in may_be:
                 said = "what stands in front of signed thinking is not what stood there before"
                 found.append(Violation(Rule.SIGNED, f"messages[{place}]", said))
         for index, seals, place in placed:
             self._seen.setdefault((fronts[index], seals), sent_fronts[place])
         self._counts.add((opening, len(fronts) - 1))
-        self._made[fronts[-1]] = sent, sent_fronts[-1]
+        self._made.setdefault(fronts[-1], {})[sent_fronts[-1]] = sent
         return found
 
-    def _as_bound(self, original: Body, fronts: Sequence[str]) -> tuple[Body, int]:
+    def _as_bound(self, original: Body, fronts: Sequence[str], sent: Sequence[str]) -> tuple[Body, int]:
         """The request with the longest bound front as it went out, where that was not as it came, and how many messages
         that has."""
         messages = original["messages"]
@@ -117,7 +118,7 @@ class SignedThinking:
             known = self._made.get(fronts[index]) if seals_of(messages[index]) else None
             if known is None:
                 continue
-            before, front = known
+            front, before = next((pair for pair in known.items() if pair[0] in sent), list(known.items())[-1])
             if front == fronts[index]:
                 break
             tools = {"tools": before["tools"]} if "tools" in original else {}
