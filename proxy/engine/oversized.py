@@ -1,10 +1,12 @@
 """What becomes of a request that the upstream refuses as too large for the context window, by its capability profile.
 
-Nothing of any answer has reached the client. All attempts share one reservation, and none that was refused is billed.
+The first refusal teaches how the model counts: the request is fitted again by that, and sent once more if it has become
+smaller. Then the profile decides. Nothing of any answer has reached the client. All attempts share one
+reservation, and none that was refused is billed.
 """
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from proxy.core.response.context_refusal import ContextRefusalOutcome
 from proxy.core.response.empty_completion import EmptyCompletion
@@ -18,30 +20,33 @@ from proxy.errors import ContextTooLong, UpstreamRejected
 
 Resize = Callable[[float], Awaitable[Outgoing]]
 """Fits the request to that share of its budget, and plans it. Raises ContextTooLong."""
+_SHARES = (1.0, 0.75, 0.5)
+"""Of the budget, by what the refusal has taught of the model's count; only ``retry`` goes on behind the first."""
 
 
 @dataclass(slots=True, repr=False)
 class Oversized:
-    """The refusals of one exchange. ``scales`` are the shares of the budget that are still to be tried."""
+    """The refusals of one exchange; ``tried`` counts the shares of the budget that were tried."""
 
     exchange: Exchange
     client: Client
     conclusion: Conclusion
     resize: Resize
-    scales: list[float] = field(default_factory=lambda: [0.75, 0.5])
+    tried: int = 0
 
     async def smaller(self, refused: Outgoing) -> Outgoing | None:
         """What is sent in place of what was refused; None: the client has its answer. Raises UpstreamRejected."""
         exchange, profile = self.exchange, self.exchange.window
         assert profile is not None
         sizes = exchange.fitted.sizes if exchange.fitted is not None else {}
+        shares = _SHARES[: None if profile.over_budget is OverBudget.RETRY else 1]
+        if (outgoing := await self._next(refused, shares)) is not None:
+            note_context_refusal(exchange, ContextRefusalOutcome.RETRIED, sizes)
+            return outgoing
         if profile.over_budget is OverBudget.EMPTY:
             note_context_refusal(exchange, ContextRefusalOutcome.EMPTY, sizes)
             await self._answer_empty()
             return None
-        if profile.over_budget is OverBudget.RETRY and (outgoing := await self._next(refused)) is not None:
-            note_context_refusal(exchange, ContextRefusalOutcome.RETRIED, sizes)
-            return outgoing
         note_context_refusal(exchange, ContextRefusalOutcome.ERROR, sizes)
         raise UpstreamRejected(
             "the upstream refuses the request as too large for the model's context window: send fewer or shorter"
@@ -52,11 +57,12 @@ class Oversized:
             param="messages",
         )
 
-    async def _next(self, refused: Outgoing) -> Outgoing | None:
+    async def _next(self, refused: Outgoing, shares: Sequence[float]) -> Outgoing | None:
         """The next smaller request. One that is as large as the one that was refused would be refused, too."""
-        while self.scales:
+        for share in shares[self.tried :]:
+            self.tried += 1
             try:
-                outgoing = await self.resize(self.scales.pop(0))
+                outgoing = await self.resize(share)
             except ContextTooLong:
                 return None
             if len(outgoing.body) < len(refused.body):

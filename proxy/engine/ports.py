@@ -6,6 +6,7 @@ from typing import Protocol
 
 from proxy.core.prompts.inset import Inset
 from proxy.core.request.parsed_body import ParsedBody
+from proxy.core.response.context_refusal import NamedSizes
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
 from proxy.core.window.fitted import Fitted
@@ -168,6 +169,10 @@ class Windows(Protocol):
 
     def settled(self, deployment: Deployment, fitted: Fitted, usage: Usage | None, *, scope: str = "") -> None:
         """An exchange whose request was ``fitted`` has ended well: learn from what the provider has counted."""
+        ...
+
+    def refused(self, deployment: Deployment, fitted: Fitted, named: NamedSizes, *, scope: str = "") -> None:
+        """The upstream has refused a request that was ``fitted`` as too large: learn from the sizes that it names."""
         ...
 
 

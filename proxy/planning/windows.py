@@ -2,9 +2,8 @@
 
 Tokens are counted with the model's tokenizer (o200k, where the proxy has it), each text once. A token has at least one
 byte, so a request that has fewer bytes than the budget has tokens fits without a count, and is sent as it came: the
-sizes that are logged of it are estimates. A model may count others than the proxy does: what providers report is
-compared with the proxy's count, for each model and each principal's scope apart, so that no client's texts change what
-another one's requests may hold.
+sizes that are logged of it are estimates. A model may count others than the proxy does: what providers report and
+refuse is compared with the proxy's count (``proxy.planning.token_factors``).
 """
 
 import math
@@ -16,7 +15,6 @@ from types import MappingProxyType
 
 from proxy.aside import LARGE_BYTES, Aside
 from proxy.core.digest import digest
-from proxy.core.lru import LastUsed
 from proxy.core.prompts.inset import Inset
 from proxy.core.request.demand import demand_of
 from proxy.core.request.element import Element
@@ -26,6 +24,7 @@ from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Encode
 from proxy.core.request.transcript import Transcript
+from proxy.core.response.context_refusal import NamedSizes
 from proxy.core.response.usage import Usage
 from proxy.core.window.budget import Budget, budget_of
 from proxy.core.window.exact_tokens import ExactTokens
@@ -35,7 +34,7 @@ from proxy.core.window.parts import WindowParts
 from proxy.core.window.profile import CapabilityProfile
 from proxy.core.window.shortening import Count
 from proxy.core.window.texts import WindowTexts
-from proxy.core.window.token_factor import TokenFactor
+from proxy.core.window.token_factor import MOST
 from proxy.core.wire.json_body import Unreadable, splice
 from proxy.core.wire.long_text import utf8
 from proxy.engine.ports import ComposedRequest
@@ -43,9 +42,9 @@ from proxy.engine.suppress import suppress_and_log
 from proxy.errors import ContextTooLong, InvalidRequest
 from proxy.planning.model_facts import ModelFacts
 from proxy.planning.reading_ahead import read_ahead
+from proxy.planning.token_factors import TokenFactors
 from proxy.ports import Deployment
 
-_MOST_FACTORS = 4_096
 _OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens")
 _UNLIMITED = 1 << 50
 _MOST_COUNTS = 100_000
@@ -75,13 +74,14 @@ class ContextWindows:
         facts: ModelFacts,
         texts: WindowTexts,
         aside: Aside | None = None,
+        factors: TokenFactors | None = None,
     ) -> None:
         self._reader = reader
         self._facts = facts
         self._texts = texts
         self._aside = aside or Aside()
         self._exact = ExactTokens(encode, capacity=_MOST_COUNTS)
-        self._factors: LastUsed[tuple[str, str], TokenFactor] = LastUsed(_MOST_FACTORS)
+        self._factors = factors or TokenFactors()
 
     async def fitted(
         self,
@@ -97,13 +97,13 @@ class ContextWindows:
         if composed.profile is None:
             return Fitted(parsed.body)
         inset = composed.inset.followed_by(deployment.reminder)
-        parts, factor = composed.parts or WindowParts(), self._factor(deployment, scope)
-        job = _Job(composed.profile, parts, inset, scale, factor, self._texts)
+        parts = composed.parts or WindowParts()
+        job = _Job(composed.profile, parts, inset, scale, 1.0, self._texts)
         with suppress(Unreadable):
             parsed.chat()
         found: FittedMessages | None = None
         with suppress_and_log("window.fitting"), suppress(Unreadable):
-            found = await self._fitted(parsed, deployment, job)
+            found = await self._fitted(parsed, deployment, job, scope)
         if found is None:
             return _unread(parsed, job.parts)
         if found.excess_tokens:
@@ -114,13 +114,30 @@ class ContextWindows:
             body = splice(body, parsed.members, {"messages": array}, parsed.span)
         return Fitted(body, found.edits, found.sizes, found.sent_tokens)
 
-    async def _fitted(self, parsed: ParsedBody, deployment: Deployment, job: "_Job") -> FittedMessages:
+    async def _fitted(self, parsed: ParsedBody, deployment: Deployment, job: "_Job", scope: str) -> FittedMessages:
         """The request's messages, fitted, with their sizes as the model counts them; large ones beside the event loop.
         ``sent_tokens`` is 0 where nothing is learnt of the count. Raises Unreadable."""
         await read_ahead(self._reader, self._aside, parsed)
         transcript = self._reader.read(parsed)
         tools = self._reader.read_tools(parsed.members.get("tools"))
-        budget = self._budget(parsed, deployment, job)
+        budget = await self._budget(parsed, deployment, job, scope)
+        known = self._factors.known(deployment, scope)
+        messages = await self._fitted_by(parsed, transcript, tools, replace(job, factor=known.value), budget)
+        if messages.excess_tokens and known.is_guess:
+            # The guess leaves out what may be too much; it does not refuse what the model may take.
+            sure = replace(job, factor=known.measured)
+            messages = await self._fitted_by(parsed, transcript, tools, sure, budget)
+        return messages
+
+    async def _fitted_by(
+        self,
+        parsed: ParsedBody,
+        transcript: Transcript,
+        tools: Sequence[Element],
+        job: "_Job",
+        budget: Budget | None,
+    ) -> FittedMessages:
+        """The messages, fitted by the job's factor. Raises Unreadable."""
         prompt = _UNLIMITED if budget is None else int(budget.prompt_tokens / job.factor)
         is_known = job.scale >= 1.0 or budget is not None
         if is_known and _fits_for_certain(parsed, transcript, job, prompt):
@@ -167,28 +184,31 @@ class ContextWindows:
         self._exact.merge(exact)
         return messages
 
-    def _budget(self, parsed: ParsedBody, deployment: Deployment, job: "_Job") -> Budget | None:
+    async def _budget(self, parsed: ParsedBody, deployment: Deployment, job: "_Job", scope: str) -> Budget | None:
+        """The request's budget. Where the request may not fit, the store is asked how the model counts."""
         reads, writes = self._facts.limits(deployment)
+        named = self._factors.limit(deployment, scope)
+        if named is not None:
+            reads = named if reads is None else min(reads, named)
         asked = {name: parsed.members[name] for name in _OUTPUT_LIMITS if name in parsed.members}
         demand = demand_of("POST", "/chat/completions", asked)
         wanted = demand.max_output_tokens or demand.least_output_tokens or None
         if wanted is not None and writes is not None:
             wanted = min(wanted, writes)
         budget = budget_of(job.profile, reads, wanted)
+        if budget is not None and (len(parsed.body) + _bytes(job)) * MOST >= budget.prompt_tokens:
+            await self._factors.recall(deployment, scope, len(parsed.body))
         return None if budget is None else budget.scaled(job.scale)
-
-    def _factor(self, deployment: Deployment, scope: str) -> float:
-        known = self._factors.find(_key(deployment, scope))
-        return 1.0 if known is None else known.value
 
     def settled(self, deployment: Deployment, fitted: Fitted, usage: Usage | None, *, scope: str = "") -> None:
         """An exchange whose request was ``fitted`` has ended well: learn from what the provider has counted."""
         if usage is None or usage.estimated or not fitted.counted_tokens:
             return
-        key = _key(deployment, scope)
-        factor = self._factors.find(key) or TokenFactor()
-        self._factors.put(key, factor)
-        factor.learn(fitted.counted_tokens, usage.prompt)
+        self._factors.settled(deployment, scope, fitted, usage.prompt)
+
+    def refused(self, deployment: Deployment, fitted: Fitted, named: NamedSizes, *, scope: str = "") -> None:
+        """The upstream has refused a request that was ``fitted`` as too large: learn from the sizes that it names."""
+        self._factors.refused(deployment, scope, fitted, named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +221,6 @@ class _Job:
     scale: float
     factor: float
     texts: WindowTexts
-
-
-def _key(deployment: Deployment, scope: str) -> tuple[str, str]:
-    return scope, f"{deployment.name}/{deployment.model}"
 
 
 def _counted_messages(

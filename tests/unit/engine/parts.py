@@ -8,6 +8,7 @@ import orjson
 from proxy.clock import ManualClock
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.resilience.retry import RetryPolicy
+from proxy.core.response.context_refusal import NamedSizes
 from proxy.core.response.usage import Usage
 from proxy.core.window.fitted import Fitted
 from proxy.core.window.profile import CapabilityProfile
@@ -159,11 +160,14 @@ class Profiled:
 
 class Shrinking:
     """Fits a request by sending others, in order, wherever less than the whole budget is allowed: None for the same
-    again. ``scales`` are the budgets that were asked for."""
+    again. ``scales`` are the budgets that were asked for; ``learnt`` is what fits the whole budget once a refusal has
+    taught how the model counts."""
 
-    def __init__(self, *bodies: bytes | ContextTooLong | None) -> None:
+    def __init__(self, *bodies: bytes | ContextTooLong | None, learnt: bytes | None = None) -> None:
         self.bodies = list(bodies)
+        self.learnt = learnt
         self.scales: list[float] = []
+        self.named: list[NamedSizes] = []
 
     async def fitted(
         self,
@@ -174,6 +178,8 @@ class Shrinking:
         scale: float = 1.0,
         scope: str = "",
     ) -> Fitted:
+        if scale == 1.0 and self.named and self.learnt is not None:
+            return Fitted(self.learnt)
         if scale == 1.0:
             return Fitted(parsed.body, sizes={"conversation": len(parsed.body)})
         self.scales.append(scale)
@@ -184,6 +190,10 @@ class Shrinking:
 
     def settled(self, deployment: Deployment, fitted: Fitted, usage: Usage | None, *, scope: str = "") -> None:
         """Nothing is learnt."""
+
+    def refused(self, deployment: Deployment, fitted: Fitted, named: NamedSizes, *, scope: str = "") -> None:
+        """Keep what the refusal says."""
+        self.named.append(named)
 
 
 class Bench:
@@ -200,12 +210,13 @@ class Bench:
         breakers: Breakers | None = None,
         window: CapabilityProfile | None = None,
         smaller: Sequence[bytes | ContextTooLong | None] = (),
+        learnt: bytes | None = None,
     ) -> None:
         self.upstream = ScriptedUpstream(*scripts)
         self.planner = planner or PassthroughPlanner()
         self.door = OpenDoor()
         self.ledger = Ledger()
-        self.windows = Shrinking(*smaller)
+        self.windows = Shrinking(*smaller, learnt=learnt)
         upstream: Upstream = self.upstream
         self.engine = Engine(
             Ports(
