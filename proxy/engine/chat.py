@@ -14,7 +14,6 @@ from proxy.core.reasons import Edit, Reason
 from proxy.core.request.insets import inset_body
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.routing_fields import RequestFields, head_of, untouched
-from proxy.core.response.context_refusal import NamedSizes
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.form.section import PROMPTS, SECTION, WINDOW, Section, section_of, split
 from proxy.core.wire.json_body import Unreadable, splice
@@ -177,8 +176,8 @@ class ChatRequests:
     async def _forward(self, exchange: Exchange, chat: "_Chat", outgoing: Outgoing, attempts: Attempts) -> None:
         """Send the plan, or what takes its place, until an answer is passed on. Raises ProxyError."""
         relay = AnswerRelay(exchange, chat.client, self._ports.planner, self._conclusion, self._panels(chat))
-        relay.on_too_large = partial(self._learn_size, exchange)
-        oversized = Oversized(exchange, chat.client, self._conclusion, partial(self._outgoing, exchange, chat))
+        resize = partial(self._outgoing, exchange, chat)
+        oversized = Oversized(exchange, chat.client, self._conclusion, resize, self._ports.windows)
         while True:
             deployment, plan = attempts.deployment, outgoing.plan
             # Of the plan's headers those are left out that the client sends.
@@ -196,7 +195,7 @@ class ChatRequests:
                     if OurEdit.LAYOUT in relay.refused:
                         self._give_up_layout(exchange, plan, outgoing.blamed)
                 case AttemptResult.TOO_LARGE:
-                    smaller = await oversized.smaller(outgoing)
+                    smaller = await oversized.smaller(outgoing, relay.said)
                     if smaller is None:
                         return
                     relay.on_accepted = None
@@ -206,13 +205,6 @@ class ChatRequests:
                     relay.on_accepted = None
                     exchange.deployment = attempts.deployment
                     outgoing = await self._outgoing(exchange, chat)
-
-    def _learn_size(self, exchange: Exchange, named: NamedSizes) -> None:
-        """What a refusal says of the sizes of the request and of the window holds from now on."""
-        windows, fitted, deployment = self._ports.windows, exchange.fitted, exchange.deployment
-        if windows is not None and fitted is not None and deployment is not None:
-            with suppress_and_log("windows.refused"):
-                windows.refused(deployment, fitted, named, scope=exchange.admitted.scope)
 
     def _panels(self, chat: "_Chat") -> PanelService | None:
         """What answers calls of panels; None where the request has none."""

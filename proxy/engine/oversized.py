@@ -8,39 +8,46 @@ reservation, and none that was refused is billed.
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from proxy.core.response.context_refusal import ContextRefusalOutcome
+from proxy.core.response.context_refusal import ContextRefusalOutcome, named_tokens
 from proxy.core.response.empty_completion import EmptyCompletion
+from proxy.core.response.refusal import Refusal
 from proxy.core.window.profile import OverBudget
 from proxy.engine.answers.relay import note_context_refusal, own_headers
 from proxy.engine.attempts.retry_body import Outgoing
 from proxy.engine.client import Client
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Exchange, ExchangeOutcome
+from proxy.engine.ports import Windows
+from proxy.engine.suppress import suppress_and_log
 from proxy.errors import ContextTooLong, UpstreamRejected
 
 Resize = Callable[[float], Awaitable[Outgoing]]
 """Fits the request to that share of its budget, and plans it. Raises ContextTooLong."""
-_SHARES = (1.0, 0.75, 0.5)
-"""Of the budget, by what the refusal has taught of the model's count; only ``retry`` goes on behind the first."""
 
 
 @dataclass(slots=True, repr=False)
 class Oversized:
-    """The refusals of one exchange; ``tried`` counts the shares of the budget that were tried."""
+    """The refusals of one exchange; ``shares`` of the budget are still to be tried."""
 
     exchange: Exchange
     client: Client
     conclusion: Conclusion
     resize: Resize
-    tried: int = 0
+    windows: Windows | None
+    shares: Sequence[float] = (1.0, 0.75, 0.5)
 
-    async def smaller(self, refused: Outgoing) -> Outgoing | None:
-        """What is sent in place of what was refused; None: the client has its answer. Raises UpstreamRejected."""
+    async def smaller(self, refused: Outgoing, said: Refusal) -> Outgoing | None:
+        """What is sent in place of what was refused with these words; None: the client has its answer. Raises
+        UpstreamRejected."""
         exchange, profile = self.exchange, self.exchange.window
         assert profile is not None
         sizes = exchange.fitted.sizes if exchange.fitted is not None else {}
-        shares = _SHARES[: None if profile.over_budget is OverBudget.RETRY else 1]
-        if (outgoing := await self._next(refused, shares)) is not None:
+        with suppress_and_log("windows.refused"):
+            self._learn(said)
+        outgoing = await self._next(refused)
+        if profile.over_budget is not OverBudget.RETRY:
+            self.shares = ()
+        if outgoing is not None:
             note_context_refusal(exchange, ContextRefusalOutcome.RETRIED, sizes)
             return outgoing
         if profile.over_budget is OverBudget.EMPTY:
@@ -57,10 +64,16 @@ class Oversized:
             param="messages",
         )
 
-    async def _next(self, refused: Outgoing, shares: Sequence[float]) -> Outgoing | None:
+    def _learn(self, said: Refusal) -> None:
+        exchange = self.exchange
+        if self.windows is not None and exchange.fitted is not None and exchange.deployment is not None:
+            tokens, scope = named_tokens(said), exchange.admitted.scope
+            self.windows.refused(exchange.deployment, exchange.fitted, tokens, scope=scope)
+
+    async def _next(self, refused: Outgoing) -> Outgoing | None:
         """The next smaller request. One that is as large as the one that was refused would be refused, too."""
-        for share in shares[self.tried :]:
-            self.tried += 1
+        while self.shares:
+            share, *self.shares = self.shares
             try:
                 outgoing = await self.resize(share)
             except ContextTooLong:

@@ -6,7 +6,6 @@ from typing import Protocol
 
 from proxy.core.prompts.inset import Inset
 from proxy.core.request.parsed_body import ParsedBody
-from proxy.core.response.context_refusal import NamedSizes
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
 from proxy.core.window.fitted import Fitted
@@ -171,8 +170,9 @@ class Windows(Protocol):
         """An exchange whose request was ``fitted`` has ended well: learn from what the provider has counted."""
         ...
 
-    def refused(self, deployment: Deployment, fitted: Fitted, named: NamedSizes, *, scope: str = "") -> None:
-        """The upstream has refused a request that was ``fitted`` as too large: learn from the sizes that it names."""
+    def refused(self, deployment: Deployment, fitted: Fitted, tokens: int | None, *, scope: str = "") -> None:
+        """The upstream has refused a request that was ``fitted`` as too large, and names its ``tokens``, or does not:
+        learn from that."""
         ...
 
 

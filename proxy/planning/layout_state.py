@@ -44,15 +44,12 @@ class Lookup(Protocol):
 
     def names(self) -> list[str]:
         """Under what names something may be known."""
-        ...
 
     def is_known(self) -> bool:
         """Whether this process knows it itself, so that the request need not wait long."""
-        ...
 
     def adopt(self, blobs: Mapping[str, bytes]) -> None:
         """Take over what the store knows."""
-        ...
 
 
 class SharedLayoutStore:

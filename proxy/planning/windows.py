@@ -24,7 +24,6 @@ from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Encode
 from proxy.core.request.transcript import Transcript
-from proxy.core.response.context_refusal import NamedSizes
 from proxy.core.response.usage import Usage
 from proxy.core.window.budget import Budget, budget_of
 from proxy.core.window.exact_tokens import ExactTokens
@@ -187,9 +186,6 @@ class ContextWindows:
     async def _budget(self, parsed: ParsedBody, deployment: Deployment, job: "_Job", scope: str) -> Budget | None:
         """The request's budget. Where the request may not fit, the store is asked how the model counts."""
         reads, writes = self._facts.limits(deployment)
-        named = self._factors.limit(deployment, scope)
-        if named is not None:
-            reads = named if reads is None else min(reads, named)
         asked = {name: parsed.members[name] for name in _OUTPUT_LIMITS if name in parsed.members}
         demand = demand_of("POST", "/chat/completions", asked)
         wanted = demand.max_output_tokens or demand.least_output_tokens or None
@@ -204,11 +200,13 @@ class ContextWindows:
         """An exchange whose request was ``fitted`` has ended well: learn from what the provider has counted."""
         if usage is None or usage.estimated or not fitted.counted_tokens:
             return
-        self._factors.settled(deployment, scope, fitted, usage.prompt)
+        counted, reported, fills = fitted.counted_tokens, usage.prompt, fitted.fills_half
+        self._factors.teach(deployment, scope, lambda factor: factor.learn(counted, reported, fills=fills))
 
-    def refused(self, deployment: Deployment, fitted: Fitted, named: NamedSizes, *, scope: str = "") -> None:
-        """The upstream has refused a request that was ``fitted`` as too large: learn from the sizes that it names."""
-        self._factors.refused(deployment, scope, fitted, named)
+    def refused(self, deployment: Deployment, fitted: Fitted, tokens: int | None, *, scope: str = "") -> None:
+        """The upstream has refused a request that was ``fitted`` as too large, and names its ``tokens``, or does not:
+        learn from that."""
+        self._factors.teach(deployment, scope, lambda factor: factor.refused(fitted.counted_tokens, tokens))
 
 
 @dataclass(frozen=True, slots=True)

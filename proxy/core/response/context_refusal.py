@@ -239,57 +239,22 @@ FORMS = (
 )
 
 
-# How the messages above name the tokens of the prompt alone, with and without a limit of their own behind it. Where a
-# server says "at least" it has stopped counting, and where it names the sum with the answer's tokens, the prompt's are
-# not known.
-_PROMPT_TOKENS = tuple(
-    re.compile(rf"(?i){text}")
-    for text in (
-        r"\b(\d{1,12}) (?:in|of) (?:the |your )?(?:messages|prompt|text input)",
-        r"\b(?:messages resulted in|prompt contains|request (?:has|contains)|prompt is too long:|context limit:)"
-        r" (\d{1,12})",
-        r"\btoken count(?: of| is|:)? \(?(\d{1,12})",
-        r"\b(?:request|input|input length|prompt|requested tokens) \((?:total )?(?:length )?(\d{1,12})",
-        r"\bgiven: (\d{1,12})",
-    )
-)
-_LIMIT = tuple(
-    re.compile(rf"(?i){text}")
-    for text in (
-        r"\b(?:maximum|model's|allowed|available) (?:context|model|prompt|model's context)?[ ]?"
-        r"(?:length|limit|size)(?: is| of|:)? \(?(\d{1,12})",
-        r"\bcontext (?:limit: \d{1,12} \+ \d{1,12} >|window of|limit of) (\d{1,12})",
-        r"> (\d{1,12}) maximum",
-        r"\bwith (\d{1,12}) maximum context length",
-        r"\b(?:number of tokens allowed \(|only supports up to |must be <= |must have less than |limit of )(\d{1,12})",
-    )
+# How the messages above name the tokens of the prompt alone. Where a server says "at least" it has stopped counting, and
+# where it names the sum with the answer's tokens, the prompt's are not known.
+_PROMPT_TOKENS = re.compile(
+    r"(?i)\b(?:(\d{1,12}) (?:in|of) (?:the |your )?(?:messages|prompt|text input)"
+    r"|(?:messages resulted in|prompt contains|request (?:has|contains)|prompt is too long:|context limit:) (\d{1,12})"
+    r"|token count(?: of| is|:)? \(?(\d{1,12})"
+    r"|(?:request|input|input length|prompt|requested tokens) \((?:total )?(?:length )?(\d{1,12})"
+    r"|given: (\d{1,12}))"
 )
 _MOST_NAMING_CHARS = 500
 
 
-@dataclass(frozen=True, slots=True)
-class NamedSizes:
-    """What a refusal says of sizes, in tokens: of the ``prompt``, and of the most that the model takes; None: nothing
-    that is sure."""
-
-    prompt: int | None = None
-    limit: int | None = None
-
-
-def named_sizes(said: Refusal) -> NamedSizes:
-    """The sizes that a refusal as too large names, by its message or, where that names none, by what a gateway
-    quotes."""
-    for text in (said.message, *said.causes):
-        opening = text[:_MOST_NAMING_CHARS]
-        found = NamedSizes(_number(_PROMPT_TOKENS, opening), _number(_LIMIT, opening))
-        if found != NamedSizes():
-            return found
-    return NamedSizes()
-
-
-def _number(forms: tuple[re.Pattern[str], ...], text: str) -> int | None:
-    found = next(filter(None, (form.search(text) for form in forms)), None)
-    return int(found[1]) if found is not None else None
+def named_tokens(said: Refusal) -> int | None:
+    """The tokens that the prompt has, as its refusal or one that a gateway quotes names them; None: none does."""
+    found = (_PROMPT_TOKENS.search(text[:_MOST_NAMING_CHARS]) for text in (said.message, *said.causes))
+    return next((int(one[one.lastindex or 0]) for one in found if one is not None), None)
 
 
 def is_context_refusal(status: int, said: Refusal) -> bool:

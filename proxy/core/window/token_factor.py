@@ -2,6 +2,8 @@
 
 import math
 from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
 
 import orjson
 
@@ -22,14 +24,14 @@ class TokenFactor:
     it was before. ``version`` grows with each change: of two processes the one with the larger version knows more.
     """
 
-    __slots__ = ("_fills", "_ratios", "is_guess", "measured", "saved_at", "version")
+    __slots__ = ("_fills", "_ratios", "is_guess", "measured", "name", "version")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        """``name`` is that under which processes tell each other of it."""
+        self.name = name
         self.measured = 1.0
         self.is_guess = False
         self.version = 0
-        self.saved_at = -math.inf
-        """When another process could last hear of it, in unix seconds."""
         self._fills = False
         self._ratios: deque[float] = deque(maxlen=_MEMORY)
 
@@ -59,22 +61,26 @@ class TokenFactor:
             self._fills = True
             self._measure(named_tokens / counted_tokens)
 
-    def packed(self) -> bytes:
+    def packed(self) -> Mapping[str, bytes]:
         """What another process is told."""
-        return orjson.dumps([self.version, self.measured, self.is_guess, self._fills])
+        return {self.name: orjson.dumps([self.version, self.measured, self.is_guess, self._fills])}
 
-    def adopt(self, blob: bytes) -> None:
+    def names(self) -> list[str]:
+        """What another process is asked for."""
+        return [self.name]
+
+    def is_known(self) -> bool:
+        """Whether anything has been learnt."""
+        return self.version > 0
+
+    def adopt(self, blobs: Mapping[str, bytes]) -> None:
         """Take over what another process knows, if it is newer. What cannot be read is passed over."""
-        try:
-            version, measured, is_guess, fills = orjson.loads(blob)
-            is_newer = (int(version), float(measured)) > (self.version, self.measured)
-        except (ValueError, TypeError):
-            return
-        if is_newer:
-            self._ratios.clear()
-            self._ratios.append(float(measured))
-            self.version, self.measured = int(version), _bounded(measured)
-            self.is_guess, self._fills = bool(is_guess), bool(fills)
+        with suppress(ValueError, TypeError, KeyError):
+            version, measured, is_guess, fills = orjson.loads(blobs[self.name])
+            if (int(version), float(measured)) > (self.version, self.measured):
+                self._ratios = deque([float(measured)], _MEMORY)
+                self.version, self.measured = int(version), _bounded(measured)
+                self.is_guess, self._fills = bool(is_guess), bool(fills)
 
     def _measure(self, ratio: float) -> None:
         self._ratios.append(ratio)

@@ -7,12 +7,7 @@ from enum import Enum, auto
 from proxy.core.money.cancelling import runs_on
 from proxy.core.resilience.retry import Failure
 from proxy.core.response.body_fold import MAX_BODY_BYTES, BodyFold, RawFold
-from proxy.core.response.context_refusal import (
-    ContextRefusalOutcome,
-    NamedSizes,
-    is_context_refusal,
-    named_sizes,
-)
+from proxy.core.response.context_refusal import ContextRefusalOutcome, is_context_refusal
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.refusal import NO_WORDS, Refusal, refusal_of_object
 from proxy.core.response.stream import Fold, StreamFold
@@ -93,10 +88,10 @@ class AnswerRelay:
         """``panels``: calls of panels by the model are answered."""
         self.refused = OurEdit.NONE
         self.names_usage = False
+        self.said = NO_WORDS
+        """The refusal of a request that was too large."""
         self.on_accepted: Callable[[], None] | None = None
         """Called once where the upstream takes the request, after it refused the one before."""
-        self.on_too_large: Callable[[NamedSizes], None] | None = None
-        """Called where the upstream refuses the request as too large for the context window."""
         self._exchange = exchange
         self._client = client
         self._planner = planner
@@ -185,13 +180,12 @@ class AnswerRelay:
         exchange = self._exchange
         if not self._reads_size(attempts) or self._client.is_started or not is_context_refusal(status, said):
             return None
-        if self.on_too_large is not None:
-            self.on_too_large(named_sizes(said))
         if attempts.widened():
             note_context_refusal(exchange, ContextRefusalOutcome.WIDER)
             return self._nothing()
         if exchange.window is None:
             return None
+        self.said = said
         attempts.refused()
         self._nothing()
         return AttemptResult.TOO_LARGE

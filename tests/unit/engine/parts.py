@@ -8,7 +8,6 @@ import orjson
 from proxy.clock import ManualClock
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.resilience.retry import RetryPolicy
-from proxy.core.response.context_refusal import NamedSizes
 from proxy.core.response.usage import Usage
 from proxy.core.window.fitted import Fitted
 from proxy.core.window.profile import CapabilityProfile
@@ -167,7 +166,7 @@ class Shrinking:
         self.bodies = list(bodies)
         self.learnt = learnt
         self.scales: list[float] = []
-        self.named: list[NamedSizes] = []
+        self.named: list[int | None] = []
 
     async def fitted(
         self,
@@ -183,7 +182,7 @@ class Shrinking:
         if scale == 1.0:
             return Fitted(parsed.body, sizes={"conversation": len(parsed.body)})
         self.scales.append(scale)
-        body = self.bodies.pop(0)
+        body = self.bodies.pop(0) if self.bodies else None
         if isinstance(body, ContextTooLong):
             raise body
         return Fitted(parsed.body if body is None else body)
@@ -191,9 +190,9 @@ class Shrinking:
     def settled(self, deployment: Deployment, fitted: Fitted, usage: Usage | None, *, scope: str = "") -> None:
         """Nothing is learnt."""
 
-    def refused(self, deployment: Deployment, fitted: Fitted, named: NamedSizes, *, scope: str = "") -> None:
+    def refused(self, deployment: Deployment, fitted: Fitted, tokens: int | None, *, scope: str = "") -> None:
         """Keep what the refusal says."""
-        self.named.append(named)
+        self.named.append(tokens)
 
 
 class Bench:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from proxy.core.response.context_refusal import ContextRefusalOutcome, NamedSizes
+from proxy.core.response.context_refusal import ContextRefusalOutcome
 from proxy.core.window.profile import Capability, CapabilityProfile, OverBudget
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import ContextTooLong, UpstreamRejected
@@ -149,7 +149,7 @@ def test_the_first_refusal_teaches_and_is_answered_by_one_smaller_try() -> None:
         client = bench.chat(MemoryClient(long_body(100)))
         assert (client.status, client.answer) == (200, BODY)
         assert bench.upstream.bodies == [long_body(100), long_body(50)]
-        assert bench.windows.named == [NamedSizes(5, 4)]
+        assert bench.windows.named == [5]
         assert refusals(ended(bench)) == {"retried": 1}
     bench = Bench(refusal(), refusal(), window=ERROR, learnt=long_body(50))
     assert code(bench.chat(MemoryClient(long_body(100)))) == "context_length_exceeded"

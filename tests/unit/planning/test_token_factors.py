@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from proxy.core.providers import OPENAI
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.response.context_refusal import NamedSizes
 from proxy.core.response.usage import Usage
 from proxy.core.window.fitted import Fitted
 from proxy.core.window.profile import Capability, CapabilityProfile
@@ -53,8 +52,7 @@ class Model:
     """A model at an upstream, whose tokenizer counts so many times the proxy's tokens, and what it has refused."""
 
     ratio: float
-    names_sizes: bool
-    window: int = WINDOW
+    names_tokens: bool
     refused: int = 0
     refused_again: int = 0
     sent: list[int] = field(default_factory=list)
@@ -65,12 +63,12 @@ class Model:
     async def ask(self, worker: Worker, messages: list[Body], scope: str = "one") -> None:
         """One request as the engine sends it: a refusal teaches, and one smaller try follows."""
         fitted = await worker.fitted(messages, scope)
-        if (tokens := self.count(fitted)) + OUTPUT > self.window:
+        if (tokens := self.count(fitted)) + OUTPUT > WINDOW:
             self.refused += 1
-            named = NamedSizes(tokens, self.window) if self.names_sizes else NamedSizes()
+            named = tokens if self.names_tokens else None
             worker.windows.refused(DEPLOYMENT, fitted, named, scope=scope)
             fitted = await worker.fitted(messages, scope)
-            if (tokens := self.count(fitted)) + OUTPUT > self.window:
+            if (tokens := self.count(fitted)) + OUTPUT > WINDOW:
                 self.refused_again += 1
                 return
         self.sent.append(tokens)
@@ -94,10 +92,10 @@ def clients(draw: st.DrawFn) -> list[tuple[int, int, bool, str]]:
 @settings(max_examples=examples(150))
 @given(st.floats(0.7, 2.0), st.booleans(), clients())
 def test_after_one_refusal_no_request_is_overrun_whatever_the_tokenizer(
-    ratio: float, names_sizes: bool, requests: list[tuple[int, int, bool, str]]
+    ratio: float, names_tokens: bool, requests: list[tuple[int, int, bool, str]]
 ) -> None:
     async def main() -> Model:
-        store, model = MemoryStore(), Model(ratio, names_sizes)
+        store, model = MemoryStore(), Model(ratio, names_tokens)
         workers, messages = [Worker(store), Worker(store)], list[Body]()
         for number, (size, at, restarts, scope) in enumerate(requests):
             if restarts:
@@ -126,28 +124,11 @@ def talk(tokens: int) -> list[Body]:
     return [*turns, user("now?")]
 
 
-def test_a_window_that_a_refusal_names_holds_for_an_hour_and_for_its_own_scope() -> None:
-    async def main() -> None:
-        now = [NOW]
-        worker, model = Worker(MemoryStore()), Model(1.0, names_sizes=True, window=5_000)
-        worker.factors._now = lambda: now[0]
-        await model.ask(worker, talk(7_000))
-        await model.ask(worker, talk(7_500))
-        assert (model.refused, model.refused_again, len(model.sent)) == (1, 0, 2)
-        assert worker.factors.limit(DEPLOYMENT, "two") is None
-        now[0] += 3_601
-        assert worker.factors.limit(DEPLOYMENT, "one") is None
-        worker.windows.refused(DEPLOYMENT, Fitted(b""), NamedSizes(9, 8), scope="one")
-        assert worker.factors.limit(DEPLOYMENT, "one") is None
-
-    asyncio.run(main())
-
-
 def test_a_guess_leaves_out_and_never_refuses() -> None:
     async def main() -> None:
         worker = Worker(MemoryStore())
         fitted = await worker.fitted(talk(7_000))
-        worker.windows.refused(DEPLOYMENT, fitted, NamedSizes(), scope="one")
+        worker.windows.refused(DEPLOYMENT, fitted, None, scope="one")
         assert (await worker.fitted(talk(7_000))).counted_tokens * MOST <= WINDOW - OUTPUT
         # The newest message alone is more than the guess allows: the model is asked all the same.
         large = [user(text_of(5_000))]
@@ -159,11 +140,14 @@ def test_a_guess_leaves_out_and_never_refuses() -> None:
 def test_a_scope_begins_with_what_others_taught_and_then_goes_by_its_own() -> None:
     async def main() -> None:
         worker = Worker(MemoryStore())
-        seen = Fitted(b"", counted_tokens=10_000)
-        worker.factors.settled(DEPLOYMENT, "one", seen, 14_000)
+
+        def settle(scope: str, tokens: int) -> None:
+            worker.windows.settled(DEPLOYMENT, Fitted(b"", counted_tokens=10_000), Usage(tokens, 1), scope=scope)
+
+        settle("one", 14_000)
         assert worker.factors.known(DEPLOYMENT, "two").value == 1.4
-        worker.factors.settled(DEPLOYMENT, "two", seen, 10_000)
-        worker.factors.settled(DEPLOYMENT, "one", seen, 18_000)
+        settle("two", 10_000)
+        settle("one", 18_000)
         assert [worker.factors.known(DEPLOYMENT, scope).value for scope in ("one", "two")] == [1.8, 1.0]
 
     asyncio.run(main())
@@ -173,7 +157,7 @@ def test_a_process_alone_with_its_store_knows_it_after_a_restart() -> None:
     async def main() -> None:
         store = MemoryStore()
         first = Worker(store, is_shared=False)
-        first.factors.settled(DEPLOYMENT, "one", Fitted(b"", counted_tokens=10_000), 13_000)
+        first.windows.settled(DEPLOYMENT, Fitted(b"", counted_tokens=10_000), Usage(13_000, 1), scope="one")
         await first.state.aclose()
         second = Worker(store, is_shared=False)
         assert (await second.fitted(talk(20_000))).counted_tokens * 1.3 <= WINDOW - OUTPUT - 100

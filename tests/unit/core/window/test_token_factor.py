@@ -85,12 +85,12 @@ def test_the_newer_of_two_versions_is_adopted() -> None:
     new.refused(1_000, 1_500)
     old.adopt(new.packed())
     assert (old.value, old.version) == (1.5, 2)
-    new.adopt(b"[1, 0.9, false, true]")
+    new.adopt({"": b"[1, 0.9, false, true]"})
     assert new.value == 1.5
 
 
 @pytest.mark.parametrize("blob", [b"", b"x", b"7", b"[1]", b'[1, "x", false, false]', b"[null, 1, 1, 1]", b"{}"])
 def test_what_cannot_be_read_is_passed_over(blob: bytes) -> None:
     factor = TokenFactor()
-    factor.adopt(blob)
+    factor.adopt({"": blob})
     assert (factor.value, factor.version) == (1.0, 0)
