@@ -27,7 +27,7 @@ from proxy.engine.bodies.raw import Raw, call_to
 from proxy.engine.client import Client
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Planned
-from proxy.engine.headers import get
+from proxy.engine.headers import PROFILE_HEADER, get
 from proxy.engine.intake import Intake
 from proxy.engine.oversized import Oversized
 from proxy.engine.ports import ComposedRequest, ComposeRequest, Follower, Ports
@@ -37,7 +37,6 @@ from proxy.ports import Deployment, Plan, PlanRequest, Principal
 
 MODE_HEADER = "x-stratiform-mode"
 PERSONA_HEADER = "x-stratiform-persona"
-PROFILE_HEADER = "x-stratiform-profile"
 _REDUCED = frozenset({Edit.WINDOW_TRIMMED, Edit.WINDOW_SHORTENED})
 _LEAST_BYTES_PER_TOKEN = 2
 

@@ -7,6 +7,7 @@ reservation, and none that was refused is billed.
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from proxy.core.response.context_refusal import ContextRefusalOutcome, named_tokens
 from proxy.core.response.empty_completion import EmptyCompletion
@@ -14,6 +15,7 @@ from proxy.core.response.refusal import Refusal
 from proxy.core.window.profile import OverBudget
 from proxy.engine.answers.relay import note_context_refusal, own_headers
 from proxy.engine.attempts.retry_body import Outgoing
+from proxy.engine.bodies.raw import Raw
 from proxy.engine.client import Client
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Exchange, ExchangeOutcome
@@ -21,22 +23,23 @@ from proxy.engine.ports import Windows
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import ContextTooLong, UpstreamRejected
 
-Resize = Callable[[float], Awaitable[Outgoing]]
-"""Fits the request to that share of its budget, and plans it. Raises ContextTooLong."""
+T = TypeVar("T", bound=Outgoing | Raw)
+"""A request as it is sent."""
 
 
 @dataclass(slots=True, repr=False)
-class Oversized:
+class Oversized(Generic[T]):
     """The refusals of one exchange; ``shares`` of the budget are still to be tried."""
 
     exchange: Exchange
     client: Client
     conclusion: Conclusion
-    resize: Resize
+    resize: Callable[[float], Awaitable[T]]
+    """Fits the request to that share of its budget. Raises ContextTooLong."""
     windows: Windows | None
     shares: Sequence[float] = (1.0, 0.75, 0.5)
 
-    async def smaller(self, refused: Outgoing, said: Refusal) -> Outgoing | None:
+    async def smaller(self, refused: T, said: Refusal) -> T | None:
         """What is sent in place of what was refused with these words; None: the client has its answer. Raises
         UpstreamRejected."""
         exchange, profile = self.exchange, self.exchange.window
@@ -70,22 +73,23 @@ class Oversized:
             tokens, scope = named_tokens(said), exchange.admitted.scope
             self.windows.refused(exchange.deployment, exchange.fitted, tokens, scope=scope)
 
-    async def _next(self, refused: Outgoing) -> Outgoing | None:
+    async def _next(self, refused: T) -> T | None:
         """The next smaller request. One that is as large as the one that was refused would be refused, too."""
         while self.shares:
-            share, *self.shares = self.shares
+            share, self.shares = self.shares[0], self.shares[1:]
             try:
                 outgoing = await self.resize(share)
             except ContextTooLong:
                 return None
-            if len(outgoing.body) < len(refused.body):
+            if outgoing.size < refused.size:
                 return outgoing
         return None
 
     async def _answer_empty(self) -> None:
         """Send an empty completion, in the form in which the client has asked for one."""
         exchange, client, asked = self.exchange, self.client, self.exchange.requested
-        made = EmptyCompletion(exchange.arrival.id, asked.model, int(exchange.arrival.now), asked.demand.answers)
+        created, is_chat = int(exchange.arrival.now), exchange.arrival.is_chat
+        made = EmptyCompletion(exchange.arrival.id, asked.model, created, asked.demand.answers, is_chat)
         body = made.events(has_usage=asked.wants_usage) if asked.stream else made.body()
         kind = "text/event-stream" if asked.stream else "application/json"
         exchange.answer.status = 200

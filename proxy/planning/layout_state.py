@@ -10,9 +10,11 @@ few seconds.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from proxy.core.lru import Bounded
+from proxy.core.sessions.sharing import StateLookup
+from proxy.core.window.token_factor import TokenFactor
 from proxy.planning.blob_loads import BlobLoads, ends_within
 from proxy.planning.blobs import blobs_of
 from proxy.storage.port import StateStore
@@ -39,19 +41,6 @@ _SEEN_BYTES = 16 << 20
 _WORTH_BYTES = 256
 
 
-class Lookup(Protocol):
-    """What a request would know, as ``proxy.core.sessions.sharing.StateLookup``."""
-
-    def names(self) -> list[str]:
-        """Under what names something may be known."""
-
-    def is_known(self) -> bool:
-        """Whether this process knows it itself, so that the request need not wait long."""
-
-    def adopt(self, blobs: Mapping[str, bytes]) -> None:
-        """Take over what the store knows."""
-
-
 class SharedLayoutStore:
     """Reads and writes blobs of one store. ``failed`` is told what could not be done, and what came too late for a
     request whose session this process does not know."""
@@ -73,7 +62,7 @@ class SharedLayoutStore:
         self._seen: Bounded[tuple[str, str], bytes] = Bounded(_SEEN_BYTES, len)
         self._learning: Tasks = set()
 
-    async def recall(self, scope: str, wanted: Lookup, now: float, size_bytes: int) -> None:
+    async def recall(self, scope: str, wanted: StateLookup | TokenFactor, now: float, size_bytes: int) -> None:
         """Load what the store knows about a request: one round trip, and another where the answer leads to further
         names. ``size_bytes`` is the size of the request, which decides how long it waits."""
         if self._loads.is_away:
@@ -105,7 +94,7 @@ class SharedLayoutStore:
         await drain(self._learning)
         await self._writes.aclose()
 
-    async def _learn(self, scope: str, wanted: Lookup, now: float, names: Sequence[str]) -> None:
+    async def _learn(self, scope: str, wanted: StateLookup | TokenFactor, now: float, names: Sequence[str]) -> None:
         """Ask for these names, and for what the answers lead to."""
         asked: set[str] = set()
         for _ in range(_ROUNDS):

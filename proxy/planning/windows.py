@@ -26,6 +26,7 @@ from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Enc
 from proxy.core.request.transcript import Transcript
 from proxy.core.response.usage import Usage
 from proxy.core.window.budget import Budget, budget_of
+from proxy.core.window.completion import fitted_completion
 from proxy.core.window.exact_tokens import ExactTokens
 from proxy.core.window.fitted import Fitted
 from proxy.core.window.fitting import FittedMessages, Terms, fitted_messages
@@ -112,6 +113,43 @@ class ContextWindows:
             array = b"[" + b",".join(found.messages) + b"]"
             body = splice(body, parsed.members, {"messages": array}, parsed.span)
         return Fitted(body, found.edits, found.sizes, found.sent_tokens)
+
+    async def fitted_completion(
+        self,
+        parsed: ParsedBody,
+        profile: CapabilityProfile,
+        deployment: Deployment,
+        *,
+        scale: float = 1.0,
+        scope: str = "",
+    ) -> Fitted:
+        """A request for a completion as it is sent. Raises ContextTooLong, and InvalidRequest where its prompt cannot be
+        shortened and might not fit."""
+        job = _Job(profile, WindowParts(), Inset(), scale, 1.0, self._texts)
+        budget = await self._budget(parsed, deployment, job, scope)
+        factor = self._factors.known(deployment, scope).value
+        most = _UNLIMITED if budget is None else int(budget.prompt_tokens / factor)
+        if len(parsed.body) < most:
+            return Fitted(parsed.body)
+        exact = self._exact.fork()
+        work = partial(fitted_completion, parsed.members, profile, most, exact.of_text)
+        found = None
+        with suppress(Unreadable):
+            found = await self._aside.run_large(len(parsed.body), work)
+        self._exact.merge(exact)
+        if found is None:
+            raise InvalidRequest(
+                "the request has a budget for its context window, and only a 'prompt' that is one text can be kept"
+                " within it",
+                param="prompt",
+                code="window_unavailable",
+            )
+        changed, messages = found
+        sizes = _sizes(messages, budget, factor)
+        if messages.excess_tokens:
+            raise _too_long(sizes)
+        body = splice(parsed.body, parsed.members, changed) if changed else parsed.body
+        return Fitted(body, messages.edits, sizes, messages.sent_tokens)
 
     async def _fitted(self, parsed: ParsedBody, deployment: Deployment, job: "_Job", scope: str) -> FittedMessages:
         """The request's messages, fitted, with their sizes as the model counts them; large ones beside the event loop.
@@ -200,8 +238,7 @@ class ContextWindows:
         """An exchange whose request was ``fitted`` has ended well: learn from what the provider has counted."""
         if usage is None or usage.estimated or not fitted.counted_tokens:
             return
-        counted, reported, fills = fitted.counted_tokens, usage.prompt, fitted.fills_half
-        self._factors.teach(deployment, scope, lambda factor: factor.learn(counted, reported, fills=fills))
+        self._factors.teach(deployment, scope, lambda factor: factor.learn(fitted.counted_tokens, usage.prompt))
 
     def refused(self, deployment: Deployment, fitted: Fitted, tokens: int | None, *, scope: str = "") -> None:
         """The upstream has refused a request that was ``fitted`` as too large, and names its ``tokens``, or does not:

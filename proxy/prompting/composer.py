@@ -24,6 +24,7 @@ from proxy.core.request.insets import takes_inset
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.system_text import check_spelling, with_system
 from proxy.core.window.form import read_parts
+from proxy.core.window.profile import CapabilityProfile
 from proxy.core.wire.json_body import Unreadable
 from proxy.engine.ports import ComposedRequest, ComposeRequest
 from proxy.engine.suppress import place_of
@@ -84,6 +85,10 @@ class Composer:
         """Whether a request of that model must not go without the operator's prompts. Where the model is not known
         (""), it may be any."""
         return self.rules.requires_prompts(Whose(model, principal.team, principal.key_id))
+
+    def window(self, model: str, principal: Principal, wished: str) -> CapabilityProfile | None:
+        """The capability profile of a request on another path than that of chats. Raises InvalidRequest, Forbidden."""
+        return self.rules.window_for(Whose(model, principal.team, principal.key_id), wished)
 
     def _asked(self, request: ComposeRequest) -> tuple[PromptTerms, ComposedRequest]:
         """By which terms the request is composed, and the request without prompts. Raises InvalidRequest, Forbidden."""

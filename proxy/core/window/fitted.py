@@ -21,9 +21,3 @@ class Fitted:
     edits: Mapping[Edit, int] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     counted_tokens: int = 0
-
-    @property
-    def fills_half(self) -> bool:
-        """Whether the prompt fills half of its budget at least; a budget that nobody knows is filled."""
-        budget = self.sizes.get("window", 0) - self.sizes.get("output", 0) - self.sizes.get("margin", 0)
-        return 2 * self.sizes.get("prompt", 0) >= budget

@@ -15,55 +15,59 @@ _MEMORY = 16
 
 
 class TokenFactor:
-    """``value`` is by what the proxy's count is multiplied: the largest ratio of the last reports, in steps, so that it
-    moves up at once and down late, and does not move a conversation's cut with every report. Reports of prompts that
-    fill less than half of their budget count only until one fills more: nothing is left out of these, and what a
-    provider counts besides the messages makes up more of them. Before the first report the value is 1.
+    """``value`` is by what the proxy's count is multiplied, in steps. It is the largest ratio of the last reports, so
+    that it goes up at once and down late, and does not move a conversation's cut with every report. Of these only the
+    prompts count that are at least half as long as the longest: nothing is left out of short ones, and what a provider
+    counts besides the messages makes up more of them. Before the first report the value is 1.
 
-    Where a refusal does not name the prompt's tokens, the value is a guess until the next report; ``measured`` is what
-    it was before. ``version`` grows with each change: of two processes the one with the larger version knows more.
+    Where a refusal does not name the prompt's tokens, the value is a guess until the next report. ``name`` is that under
+    which processes tell each other of it, and ``version`` grows with each change: the larger one knows more.
     """
 
-    __slots__ = ("_fills", "_ratios", "is_guess", "measured", "name", "version")
+    __slots__ = ("_reports", "is_guess", "name", "version")
 
     def __init__(self, name: str = "") -> None:
-        """``name`` is that under which processes tell each other of it."""
         self.name = name
-        self.measured = 1.0
         self.is_guess = False
         self.version = 0
-        self._fills = False
-        self._ratios: deque[float] = deque(maxlen=_MEMORY)
+        self._reports: deque[tuple[int, float]] = deque(maxlen=_MEMORY)
+
+    @property
+    def measured(self) -> float:
+        """The value without the guess."""
+        longest = max(self._reports, default=(0, 1.0))[0]
+        ratio = max((ratio for counted, ratio in self._reports if 2 * counted >= longest), default=1.0)
+        return min(MOST, max(LEAST, round(math.ceil(round(ratio / _STEP, 6)) * _STEP, 2)))
 
     @property
     def value(self) -> float:
         """By what the proxy's count is multiplied."""
         return MOST if self.is_guess else self.measured
 
-    def learn(self, counted_tokens: int, reported_tokens: int, *, fills: bool) -> None:
+    def learn(self, counted_tokens: int, reported_tokens: int) -> None:
         """A prompt that the proxy and the provider have counted. A short one says little, and is passed over; one that
         differs by more than any tokenizer does was another prompt, and counts as the bound."""
-        if (counted_tokens < _LEAST_TOKENS and not fills) or not 0 < reported_tokens < _MILLION * counted_tokens:
-            return
-        if self.is_guess or (fills and not self._fills):
-            self._ratios.clear()
-        elif self._fills and not fills:
-            return
-        self._fills = fills
-        self._measure(reported_tokens / counted_tokens)
+        if self.is_guess or counted_tokens >= _LEAST_TOKENS:
+            self._take(counted_tokens, reported_tokens)
 
     def refused(self, counted_tokens: int, named_tokens: int | None) -> None:
         """A prompt that the provider has refused as too large; ``named_tokens`` are those that it says the prompt
         has."""
-        if named_tokens is None and counted_tokens > 0:
-            self._set(self.measured, is_guess=True)
-        elif named_tokens is not None and self.value * counted_tokens < named_tokens < _MILLION * counted_tokens:
-            self._fills = True
-            self._measure(named_tokens / counted_tokens)
+        if named_tokens is not None and named_tokens > self.value * counted_tokens:
+            self._take(counted_tokens, named_tokens)
+        elif named_tokens is None and counted_tokens:
+            self.is_guess, self.version = True, self.version + 1
+
+    def _take(self, counted: int, reported: int) -> None:
+        if 0 < reported < _MILLION * counted:
+            if self.is_guess:
+                self._reports.clear()
+            self._reports.append((counted, reported / counted))
+            self.is_guess, self.version = False, self.version + 1
 
     def packed(self) -> Mapping[str, bytes]:
         """What another process is told."""
-        return {self.name: orjson.dumps([self.version, self.measured, self.is_guess, self._fills])}
+        return {self.name: orjson.dumps([self.version, self.is_guess, list(self._reports)])}
 
     def names(self) -> list[str]:
         """What another process is asked for."""
@@ -76,20 +80,7 @@ class TokenFactor:
     def adopt(self, blobs: Mapping[str, bytes]) -> None:
         """Take over what another process knows, if it is newer. What cannot be read is passed over."""
         with suppress(ValueError, TypeError, KeyError):
-            version, measured, is_guess, fills = orjson.loads(blobs[self.name])
-            if (int(version), float(measured)) > (self.version, self.measured):
-                self._ratios = deque([float(measured)], _MEMORY)
-                self.version, self.measured = int(version), _bounded(measured)
-                self.is_guess, self._fills = bool(is_guess), bool(fills)
-
-    def _measure(self, ratio: float) -> None:
-        self._ratios.append(ratio)
-        self._set(_bounded(math.ceil(round(max(self._ratios) / _STEP, 6)) * _STEP), is_guess=False)
-
-    def _set(self, measured: float, *, is_guess: bool) -> None:
-        if not self.version or (measured, is_guess) != (self.measured, self.is_guess):
-            self.measured, self.is_guess, self.version = measured, is_guess, self.version + 1
-
-
-def _bounded(value: float) -> float:
-    return min(MOST, max(LEAST, round(value, 2)))
+            version, is_guess, reports = orjson.loads(blobs[self.name])
+            known = [(int(counted), float(ratio)) for counted, ratio in reports]
+            if int(version) > self.version:
+                self.version, self.is_guess, self._reports = int(version), bool(is_guess), deque(known, _MEMORY)

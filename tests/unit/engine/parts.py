@@ -16,7 +16,7 @@ from proxy.engine.attempts.retry import ONE_TRY
 from proxy.engine.exchange import Exchange
 from proxy.engine.ports import ComposedRequest, ComposeRequest
 from proxy.errors import ContextTooLong, PayloadTooLarge, ProxyError, error_body
-from proxy.ports import Answer, Call, Deployment, Headers, Plan, Planner, PlanRequest, Transport, Upstream
+from proxy.ports import Answer, Call, Deployment, Headers, Plan, Planner, PlanRequest, Principal, Transport, Upstream
 from proxy.testing import Ledger, ModelList, OpenDoor, PassthroughPlanner, make_deployment
 
 JSON: Headers = [("content-type", "application/json")]
@@ -151,10 +151,18 @@ class Profiled:
     """Composes nothing, and gives every request a capability profile."""
 
     def __init__(self, window: CapabilityProfile) -> None:
-        self.window = window
+        self.window_profile = window
 
     async def compose(self, request: ComposeRequest) -> ComposedRequest:
-        return ComposedRequest(profile=self.window)
+        return ComposedRequest(profile=self.window_profile)
+
+    def requires(self, model: str, principal: Principal) -> bool:
+        """No prompt is configured."""
+        return False
+
+    def window(self, model: str, principal: Principal, wished: str) -> CapabilityProfile | None:
+        """The one profile."""
+        return self.window_profile
 
 
 class Shrinking:
@@ -186,6 +194,18 @@ class Shrinking:
         if isinstance(body, ContextTooLong):
             raise body
         return Fitted(parsed.body if body is None else body)
+
+    async def fitted_completion(
+        self,
+        parsed: ParsedBody,
+        profile: CapabilityProfile,
+        deployment: Deployment,
+        *,
+        scale: float = 1.0,
+        scope: str = "",
+    ) -> Fitted:
+        """As a chat request is."""
+        return await self.fitted(parsed, ComposedRequest(profile=profile), deployment, scale=scale, scope=scope)
 
     def settled(self, deployment: Deployment, fitted: Fitted, usage: Usage | None, *, scope: str = "") -> None:
         """Nothing is learnt."""

@@ -5,10 +5,10 @@ import pytest
 from proxy.core.window.token_factor import LEAST, MOST, TokenFactor
 
 
-def learnt(*pairs: tuple[int, int], fills: bool = False) -> float:
+def learnt(*pairs: tuple[int, int]) -> float:
     factor = TokenFactor()
     for counted, reported in pairs:
-        factor.learn(counted, reported, fills=fills)
+        factor.learn(counted, reported)
     return factor.value
 
 
@@ -27,10 +27,9 @@ def test_reports_that_waver_do_not_move_the_factor() -> None:
     factor = TokenFactor()
     values = set()
     for number in range(200):
-        factor.learn(10_000, 11_000 + (-1) ** number * 300, fills=True)
+        factor.learn(10_000, 11_000 + (-1) ** number * 300)
         values.add(factor.value)
     assert values == {1.15}
-    assert factor.version == 1
 
 
 def test_it_goes_up_at_once_and_down_when_sixteen_reports_agree() -> None:
@@ -39,12 +38,10 @@ def test_it_goes_up_at_once_and_down_when_sixteen_reports_agree() -> None:
     assert learnt((1_000, 1_300), *[(1_000, 1_000)] * 16) == 1.0
 
 
-def test_a_prompt_that_fills_its_budget_counts_for_more_than_all_that_do_not() -> None:
-    factor = TokenFactor()
-    factor.learn(1_000, 1_600, fills=False)
-    factor.learn(1_000, 1_200, fills=True)
-    factor.learn(1_000, 1_900, fills=False)
-    assert factor.value == 1.2
+def test_short_prompts_say_less_than_long_ones() -> None:
+    assert learnt((1_000, 1_600)) == 1.6
+    assert learnt((1_000, 1_600), (10_000, 12_000), (4_000, 7_600)) == 1.2
+    assert learnt((10_000, 12_000), (5_000, 6_500)) == 1.3
 
 
 def test_a_refusal_that_names_the_tokens_is_a_measurement() -> None:
@@ -53,15 +50,16 @@ def test_a_refusal_that_names_the_tokens_is_a_measurement() -> None:
     assert (factor.value, factor.is_guess) == (1.3, False)
     # Its cause is another one where the model counts no more than was believed.
     factor.refused(6_000, 6_500)
+    factor.refused(6_000, 10**12)
     assert (factor.value, factor.version) == (1.3, 1)
 
 
 def test_one_that_names_none_is_a_guess_until_the_next_report() -> None:
     factor = TokenFactor()
-    factor.learn(10_000, 10_000, fills=True)
+    factor.learn(10_000, 10_000)
     factor.refused(6_000, None)
     assert (factor.value, factor.measured, factor.is_guess) == (MOST, 1.0, True)
-    factor.learn(3_000, 3_900, fills=False)
+    factor.learn(3_000, 3_900)
     assert (factor.value, factor.is_guess) == (1.3, False)
     unsure = TokenFactor()
     unsure.refused(0, None)
@@ -80,16 +78,16 @@ def test_a_short_prompt_and_a_report_that_is_none_teach_nothing(pair: tuple[int,
 
 def test_the_newer_of_two_versions_is_adopted() -> None:
     old, new = TokenFactor(), TokenFactor()
-    old.learn(1_000, 1_000, fills=True)
+    old.learn(1_000, 1_000)
     new.adopt(old.packed())
     new.refused(1_000, 1_500)
     old.adopt(new.packed())
     assert (old.value, old.version) == (1.5, 2)
-    new.adopt({"": b"[1, 0.9, false, true]"})
+    new.adopt({"": b"[1, false, [[9000, 0.9]]]"})
     assert new.value == 1.5
 
 
-@pytest.mark.parametrize("blob", [b"", b"x", b"7", b"[1]", b'[1, "x", false, false]', b"[null, 1, 1, 1]", b"{}"])
+@pytest.mark.parametrize("blob", [b"", b"x", b"7", b"[1]", b'[1, false, [["x"]]]', b"[null, 1, []]", b"{}"])
 def test_what_cannot_be_read_is_passed_over(blob: bytes) -> None:
     factor = TokenFactor()
     factor.adopt({"": blob})
