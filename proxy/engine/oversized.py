@@ -20,7 +20,6 @@ from proxy.engine.client import Client
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.engine.ports import Windows
-from proxy.engine.suppress import suppress_and_log
 from proxy.errors import ContextTooLong, UpstreamRejected
 
 T = TypeVar("T", bound=Outgoing | Raw)
@@ -44,9 +43,10 @@ class Oversized(Generic[T]):
         UpstreamRejected."""
         exchange, profile = self.exchange, self.exchange.window
         assert profile is not None
-        sizes = exchange.fitted.sizes if exchange.fitted is not None else {}
-        with suppress_and_log("windows.refused"):
-            self._learn(said)
+        fitted, deployment = exchange.fitted, exchange.deployment
+        sizes = fitted.sizes if fitted is not None else {}
+        if self.windows is not None and fitted is not None and deployment is not None:
+            self.windows.refused(deployment, fitted, named_tokens(said), scope=exchange.admitted.scope)
         outgoing = await self._next(refused)
         if profile.over_budget is not OverBudget.RETRY:
             self.shares = ()
@@ -66,12 +66,6 @@ class Oversized(Generic[T]):
             code="context_length_exceeded",
             param="messages",
         )
-
-    def _learn(self, said: Refusal) -> None:
-        exchange = self.exchange
-        if self.windows is not None and exchange.fitted is not None and exchange.deployment is not None:
-            tokens, scope = named_tokens(said), exchange.admitted.scope
-            self.windows.refused(exchange.deployment, exchange.fitted, tokens, scope=scope)
 
     async def _next(self, refused: T) -> T | None:
         """The next smaller request. One that is as large as the one that was refused would be refused, too."""

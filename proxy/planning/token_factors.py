@@ -26,16 +26,15 @@ class TokenFactors:
         self._now = now
         self._factors: LastUsed[tuple[str, str], TokenFactor] = LastUsed(_MOST_FACTORS)
 
-    def known(self, deployment: Deployment, scope: str) -> TokenFactor:
-        """The factor by which the proxy's count is multiplied."""
-        own, shared = self._both(deployment, scope).values()
-        return own if own.is_known() else shared
-
-    async def recall(self, deployment: Deployment, scope: str, size: int) -> None:
-        """Learn what the store knows; ``size`` is the request's, in bytes, which decides how long it waits."""
-        if self._shared is not None:
-            now, both = self._now(), self._both(deployment, scope)
+    async def known(self, deployment: Deployment, scope: str, size: int = 0) -> TokenFactor:
+        """The factor by which the proxy's count is multiplied, as the store knows it where a ``size`` is given: the
+        request's in bytes, which decides how long it waits."""
+        both = self._both(deployment, scope)
+        if self._shared is not None and size:
+            now = self._now()
             await asyncio.gather(*(self._shared.recall(name, one, now, size) for name, one in both.items()))
+        own, shared = both.values()
+        return own if own.is_known() else shared
 
     def teach(self, deployment: Deployment, scope: str, lesson: Callable[[TokenFactor], None]) -> None:
         """Have the factors learn from an answer or a refusal."""

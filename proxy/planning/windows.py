@@ -34,7 +34,7 @@ from proxy.core.window.parts import WindowParts
 from proxy.core.window.profile import CapabilityProfile
 from proxy.core.window.shortening import Count
 from proxy.core.window.texts import WindowTexts
-from proxy.core.window.token_factor import MOST
+from proxy.core.window.token_factor import MOST, TokenFactor
 from proxy.core.wire.json_body import Unreadable, splice
 from proxy.core.wire.long_text import utf8
 from proxy.engine.ports import ComposedRequest
@@ -51,14 +51,15 @@ _MOST_COUNTS = 100_000
 _LARGE_NEW_BYTES = 32 << 10
 """About 4 ms of counting: above that it is done beside the event loop."""
 _JOINT = "\n\n"
-_COMPONENTS: Mapping[str, str] = MappingProxyType(
+_COMPONENTS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "system": "system messages",
-        "tools": "tools",
-        "extra": "texts of the operator",
-        "parts": "named parts",
-        "conversation": "older messages",
-        "newest": "the newest message",
+        "system": ("system messages", "shorten the system text"),
+        "tools": ("tools", "send fewer or shorter tools"),
+        "extra": ("texts of the operator", "tell the operator, whose texts take the room"),
+        "parts": ("named parts", "shorten the selection, the instruction or the active file"),
+        "conversation": ("older messages", "send fewer older messages"),
+        "newest": ("the newest message", "shorten the newest message"),
+        "results": ("the newest calls of tools and their results", "shorten the newest results of tools"),
     }
 )
 
@@ -108,10 +109,7 @@ class ContextWindows:
             return _unread(parsed, job.parts)
         if found.excess_tokens:
             raise _too_long(found.sizes)
-        body = parsed.body
-        if found.messages is not None:
-            array = b"[" + b",".join(found.messages) + b"]"
-            body = splice(body, parsed.members, {"messages": array}, parsed.span)
+        body = splice(parsed.body, parsed.members, found.changes, parsed.span)
         return Fitted(body, found.edits, found.sizes, found.sent_tokens)
 
     async def fitted_completion(
@@ -126,30 +124,18 @@ class ContextWindows:
         """A request for a completion as it is sent. Raises ContextTooLong, and InvalidRequest where its prompt cannot be
         shortened and might not fit."""
         job = _Job(profile, WindowParts(), Inset(), scale, 1.0, self._texts)
-        budget = await self._budget(parsed, deployment, job, scope)
-        factor = self._factors.known(deployment, scope).value
-        most = _UNLIMITED if budget is None else int(budget.prompt_tokens / factor)
+        budget, known = await self._budget(parsed, deployment, job, scope)
+        most = _UNLIMITED if budget is None else int(budget.prompt_tokens / known.value)
         if len(parsed.body) < most:
             return Fitted(parsed.body)
         exact = self._exact.fork()
         work = partial(fitted_completion, parsed.members, profile, most, exact.of_text)
-        found = None
-        with suppress(Unreadable):
-            found = await self._aside.run_large(len(parsed.body), work)
+        found = await self._aside.run_large(len(parsed.body), work)
         self._exact.merge(exact)
-        if found is None:
-            raise InvalidRequest(
-                "the request has a budget for its context window, and only a 'prompt' that is one text can be kept"
-                " within it",
-                param="prompt",
-                code="window_unavailable",
-            )
-        changed, messages = found
-        sizes = _sizes(messages, budget, factor)
-        if messages.excess_tokens:
+        sizes = _sizes(found, budget, known.value)
+        if found.excess_tokens:
             raise _too_long(sizes)
-        body = splice(parsed.body, parsed.members, changed) if changed else parsed.body
-        return Fitted(body, messages.edits, sizes, messages.sent_tokens)
+        return Fitted(splice(parsed.body, parsed.members, found.changes), found.edits, sizes, found.sent_tokens)
 
     async def _fitted(self, parsed: ParsedBody, deployment: Deployment, job: "_Job", scope: str) -> FittedMessages:
         """The request's messages, fitted, with their sizes as the model counts them; large ones beside the event loop.
@@ -157,8 +143,7 @@ class ContextWindows:
         await read_ahead(self._reader, self._aside, parsed)
         transcript = self._reader.read(parsed)
         tools = self._reader.read_tools(parsed.members.get("tools"))
-        budget = await self._budget(parsed, deployment, job, scope)
-        known = self._factors.known(deployment, scope)
+        budget, known = await self._budget(parsed, deployment, job, scope)
         messages = await self._fitted_by(parsed, transcript, tools, replace(job, factor=known.value), budget)
         if messages.excess_tokens and known.is_guess:
             # The guess leaves out what may be too much; it does not refuse what the model may take.
@@ -221,8 +206,10 @@ class ContextWindows:
         self._exact.merge(exact)
         return messages
 
-    async def _budget(self, parsed: ParsedBody, deployment: Deployment, job: "_Job", scope: str) -> Budget | None:
-        """The request's budget. Where the request may not fit, the store is asked how the model counts."""
+    async def _budget(
+        self, parsed: ParsedBody, deployment: Deployment, job: "_Job", scope: str
+    ) -> tuple[Budget | None, TokenFactor]:
+        """The request's budget, and how the model counts: where the request may not fit, the store is asked."""
         reads, writes = self._facts.limits(deployment)
         asked = {name: parsed.members[name] for name in _OUTPUT_LIMITS if name in parsed.members}
         demand = demand_of("POST", "/chat/completions", asked)
@@ -230,9 +217,10 @@ class ContextWindows:
         if wanted is not None and writes is not None:
             wanted = min(wanted, writes)
         budget = budget_of(job.profile, reads, wanted)
-        if budget is not None and (len(parsed.body) + _bytes(job)) * MOST >= budget.prompt_tokens:
-            await self._factors.recall(deployment, scope, len(parsed.body))
-        return None if budget is None else budget.scaled(job.scale)
+        size = len(parsed.body) + _bytes(job)
+        is_near = budget is not None and size * MOST >= budget.prompt_tokens
+        known = await self._factors.known(deployment, scope, size if is_near else 0)
+        return None if budget is None else budget.scaled(job.scale), known
 
     def settled(self, deployment: Deployment, fitted: Fitted, usage: Usage | None, *, scope: str = "") -> None:
         """An exchange whose request was ``fitted`` has ended well: learn from what the provider has counted."""
@@ -343,10 +331,11 @@ def _unread(parsed: ParsedBody, parts: WindowParts) -> Fitted:
 
 def _too_long(sizes: Mapping[str, int]) -> ContextTooLong:
     """The refusal, in the words that clients know from OpenAI, with the sizes."""
-    has = ", ".join(f"{sizes[name]} in {word}" for name, word in _COMPONENTS.items() if name in sizes)
+    has = ", ".join(f"{sizes[name]} in {words}" for name, (words, _) in _COMPONENTS.items() if name in sizes)
+    advice = _COMPONENTS[max(_COMPONENTS, key=lambda name: sizes.get(name, 0))][1]
     return ContextTooLong(
         f"This model's maximum context length is {sizes.get('window', 0)} tokens. {sizes.get('output', 0)} of them are"
         f" kept for the answer and {sizes.get('margin', 0)} as a margin, and what cannot be left out of the request has"
-        f" {sizes.get('prompt', 0)} tokens ({has}). Shorten the newest message, or ask for a shorter answer.",
+        f" {sizes.get('prompt', 0)} tokens ({has}). {advice.capitalize()}, or ask for a shorter answer.",
         sizes=sizes,
     )

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 from proxy.aside import Aside
 from proxy.core.digest import digest
 from proxy.core.lru import LastUsed
+from proxy.core.model_patterns import matches_any
 from proxy.core.prompts.composition import Composition
 from proxy.core.prompts.failures import PromptFailure
 from proxy.core.prompts.form import checked_persona, read_wish
 from proxy.core.prompts.inset import Inset
+from proxy.core.prompts.selection import PERSONA_PREFIX
 from proxy.core.prompts.steadiness import VOLATILE_SHARE, Seen, Steadiness
 from proxy.core.prompts.terms import ClientWish, OnFailure, PromptTerms
 from proxy.core.request.insets import takes_inset
@@ -26,6 +28,7 @@ from proxy.core.request.system_text import check_spelling, with_system
 from proxy.core.window.form import read_parts
 from proxy.core.window.profile import CapabilityProfile
 from proxy.core.wire.json_body import Unreadable
+from proxy.core.wire.refusals import unknown_name
 from proxy.engine.ports import ComposedRequest, ComposeRequest
 from proxy.engine.suppress import place_of
 from proxy.errors import InvalidRequest, PromptInvalid, ProxyError
@@ -108,10 +111,23 @@ class Composer:
             by_header=frozenset(name for name, said in by_body.items() if not said),
         )
         terms, profile = self.rules.terms_for(whose, asked)
+        self._check_names(asked, terms)
         if parts is not None and parts.has_any and profile is None:
             message = "the request names parts of its context window and has no capability profile: name one"
             raise InvalidRequest(message, param="stratiform.window.profile", code="missing_field")
         return terms, ComposedRequest(profile=profile, parts=parts)
+
+    def _check_names(self, asked: ClientWish, terms: PromptTerms) -> None:
+        """Raises InvalidRequest for a persona or a profile that the client may choose and that there is not."""
+        prompts = (*(self._snapshot().prompts if self.rules.may_compose else ()), *asked.extras)
+        may_choose, allowed = self.rules.windows.may_choose, terms.allowed
+        personas = {one.id.removeprefix(PERSONA_PREFIX) for one in prompts if one.id.startswith(PERSONA_PREFIX)}
+        profiles = {one.profile for one in prompts if one.profile} | self.rules.windows.profiles.keys()
+        if asked.persona not in {"", *personas}:
+            raise unknown_name("persona", asked.persona, (n for n in personas if matches_any(allowed.personas, n)))
+        if asked.profile not in {"", *profiles}:
+            known = (n for n in profiles if may_choose(n) or matches_any(allowed.profiles, n))
+            raise unknown_name("profile", asked.profile, known)
 
     async def _with_prompts(
         self, request: ComposeRequest, terms: PromptTerms, *, has_parts: bool

@@ -1,6 +1,7 @@
 """Fits a completion to a budget: its prompt is the text in front of a cursor, and its suffix what stands behind it."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from msgspec import Raw
 
@@ -8,8 +9,9 @@ from proxy.core.reasons import Edit
 from proxy.core.window.fitting import FittedMessages
 from proxy.core.window.profile import CapabilityProfile
 from proxy.core.window.shortening import Count, PartName, beside_conversation, head, tail
-from proxy.core.wire.json_body import text_value
+from proxy.core.wire.json_body import Unreadable, text_value
 from proxy.core.wire.surrogates import text_json
+from proxy.errors import InvalidRequest
 
 _TEXTS = {"prompt": PartName.PREFIX, "suffix": PartName.SUFFIX}
 _NO_PROMPT = frozenset(
@@ -24,29 +26,34 @@ _NO_PROMPT = frozenset(
 
 def fitted_completion(
     members: Mapping[str, Raw], profile: CapabilityProfile, prompt_tokens: int, count: Count
-) -> tuple[Mapping[str, bytes], FittedMessages] | None:
-    """The members that change, and what that comes to; None where the prompt is no text, so that it cannot be
-    shortened. A member that nobody here knows has a token a byte."""
-    texts: dict[str, str] = {}
-    for name in _TEXTS:
-        found = text_value(members[name]) if name in members else None
-        text = found[0] if isinstance(found, list) and len(found) == 1 else found or ""
-        if not isinstance(text, str):
-            return None
-        texts[name] = text
+) -> FittedMessages:
+    """The prompt and the suffix as far as they fit. A member that nobody here knows has a token a byte. Raises
+    InvalidRequest where the prompt is no text, so that it cannot be shortened."""
+    texts = {name: _text(members.get(name)) for name in _TEXTS}
     besides = sum(len(raw) for name, raw in members.items() if name not in _NO_PROMPT | _TEXTS.keys())
     sizes, room = {_TEXTS[name]: count(text) for name, text in texts.items()}, prompt_tokens - besides
     sent, tokens, budget = texts, sum(sizes.values()), room
     while tokens > room >= 0:
         kept, _ = beside_conversation(sizes, profile.caps, sum(sizes.values()) - budget)
-        sent = {
-            "prompt": tail(texts["prompt"], kept[PartName.PREFIX], count),
-            "suffix": head(texts["suffix"], kept[PartName.SUFFIX], count),
-        }
+        sent = {name: cut(texts[name], kept[_TEXTS[name]], count) for name, cut in (("prompt", tail), ("suffix", head))}
         tokens = sum(map(count, sent.values()))
         # Texts of which each piece was counted may have other tokens as a whole.
         budget -= room // 32 + 1
     changed = {name: text_json(text) for name, text in sent.items() if text != texts[name]}
     edits = {Edit.WINDOW_SHORTENED: len(changed)} if changed else {}
-    sizes_by_name = {"extra": besides, "parts": tokens, "prompt": tokens + besides}
-    return changed, FittedMessages(None, sizes_by_name, edits, max(0, -room), tokens + besides)
+    told = {"extra": besides, "parts": tokens, "prompt": tokens + besides}
+    return FittedMessages(None, told, edits, max(0, -room), tokens + besides, changed)
+
+
+def _text(raw: Raw | None) -> str:
+    """The text of a member, which may be a list of one."""
+    with suppress(Unreadable):
+        found = text_value(raw) if raw is not None else None
+        text = found[0] if isinstance(found, list) and len(found) == 1 else found or ""
+        if isinstance(text, str):
+            return text
+    raise InvalidRequest(
+        "the request has a budget for its context window, and only a 'prompt' that is one text can be kept within it",
+        param="prompt",
+        code="window_unavailable",
+    )

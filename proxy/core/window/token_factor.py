@@ -5,13 +5,14 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 
-import orjson
+import msgspec
 
 LEAST, MOST = 0.7, 2.1
 _STEP = 0.05
 _LEAST_TOKENS = 500
 _MILLION = 1_000_000
 _MEMORY = 16
+_Packed = tuple[int, bool, list[tuple[int, float]]]
 
 
 class TokenFactor:
@@ -67,7 +68,7 @@ class TokenFactor:
 
     def packed(self) -> Mapping[str, bytes]:
         """What another process is told."""
-        return {self.name: orjson.dumps([self.version, self.is_guess, list(self._reports)])}
+        return {self.name: msgspec.json.encode((self.version, self.is_guess, list(self._reports)))}
 
     def names(self) -> list[str]:
         """What another process is asked for."""
@@ -79,8 +80,7 @@ class TokenFactor:
 
     def adopt(self, blobs: Mapping[str, bytes]) -> None:
         """Take over what another process knows, if it is newer. What cannot be read is passed over."""
-        with suppress(ValueError, TypeError, KeyError):
-            version, is_guess, reports = orjson.loads(blobs[self.name])
-            known = [(int(counted), float(ratio)) for counted, ratio in reports]
-            if int(version) > self.version:
-                self.version, self.is_guess, self._reports = int(version), bool(is_guess), deque(known, _MEMORY)
+        with suppress(msgspec.DecodeError, KeyError):
+            version, is_guess, reports = msgspec.json.decode(blobs[self.name], type=_Packed)
+            if version > self.version:
+                self.version, self.is_guess, self._reports = version, is_guess, deque(reports, _MEMORY)
