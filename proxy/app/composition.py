@@ -37,6 +37,7 @@ from proxy.planning.planner_port import Planning
 from proxy.planning.session_store import SessionStore
 from proxy.planning.structured import StructuredChats
 from proxy.planning.text_store import TextStore
+from proxy.planning.token_factors import TokenFactors
 from proxy.planning.tokenizers import local_encode
 from proxy.planning.windows import ContextWindows
 from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
@@ -116,7 +117,8 @@ async def build(
     await prompts.open(settings, rules)
     used = {**make_upstreams(encode), **(upstreams or {})}
     composer = Composer(rules, prompts.snapshot, metrics, aside)
-    windows = ContextWindows(planner.pure.reader, encode, _facts(prices), load_window_texts(), aside)
+    factors = TokenFactors(planner.state, state.clock.now)
+    windows = ContextWindows(planner.pure.reader, encode, _facts(prices), load_window_texts(), aside, factors)
     ports = Ports(models, used, planner, admission, Meter(metrics, prices), state.clock, composer, windows)
     bounds = Bounds(ours.objects.most_per_team, ours.objects.retention_days * 86400.0)
     custody = Custody(state.store, models, state.clock, metrics.store_failed, bounds, aside)

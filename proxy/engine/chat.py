@@ -28,7 +28,7 @@ from proxy.engine.bodies.raw import Raw, call_to
 from proxy.engine.client import Client
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Planned
-from proxy.engine.headers import get
+from proxy.engine.headers import PROFILE_HEADER, get
 from proxy.engine.intake import Intake
 from proxy.engine.oversized import Oversized
 from proxy.engine.ports import ComposedRequest, ComposeRequest, Follower, Ports
@@ -38,7 +38,6 @@ from proxy.ports import Deployment, Plan, PlanRequest, Principal
 
 MODE_HEADER = "x-stratiform-mode"
 PERSONA_HEADER = "x-stratiform-persona"
-PROFILE_HEADER = "x-stratiform-profile"
 _REDUCED = frozenset({Edit.WINDOW_TRIMMED, Edit.WINDOW_SHORTENED})
 # What these do stays the same in the next request, or concerns calls alone.
 _STEADY = frozenset({Edit.PROMPTS_COMPOSED, Edit.HISTORY_REPAIRED, Edit.CALLS_MERGED})
@@ -179,7 +178,8 @@ class ChatRequests:
     async def _forward(self, exchange: Exchange, chat: "_Chat", outgoing: Outgoing, attempts: Attempts) -> None:
         """Send the plan, or what takes its place, until an answer is passed on. Raises ProxyError."""
         relay = AnswerRelay(exchange, chat.client, self._ports.planner, self._conclusion, self._panels(chat))
-        oversized = Oversized(exchange, chat.client, self._conclusion, partial(self._outgoing, exchange, chat))
+        resize = partial(self._outgoing, exchange, chat)
+        oversized = Oversized(exchange, chat.client, self._conclusion, resize, self._ports.windows)
         while True:
             deployment, plan = attempts.deployment, outgoing.plan
             # Of the plan's headers those are left out that the client sends.
@@ -197,7 +197,7 @@ class ChatRequests:
                     if OurEdit.LAYOUT in relay.refused:
                         self._give_up_layout(exchange, plan, outgoing.blamed)
                 case AttemptResult.TOO_LARGE:
-                    smaller = await oversized.smaller(outgoing)
+                    smaller = await oversized.smaller(outgoing, relay.said)
                     if smaller is None:
                         return
                     relay.on_accepted = None

@@ -19,6 +19,7 @@ from proxy.core.secrets.credentials import (
 from proxy.ports import Deployment, Headers, Transport
 
 OWN_PREFIX = "x-stratiform-"
+PROFILE_HEADER = "x-stratiform-profile"
 _HOP_BY_HOP = frozenset(
     {
         "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",

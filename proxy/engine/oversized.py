@@ -1,47 +1,62 @@
 """What becomes of a request that the upstream refuses as too large for the context window, by its capability profile.
 
-Nothing of any answer has reached the client. All attempts share one reservation, and none that was refused is billed.
+The first refusal teaches how the model counts: the request is fitted again by that, and sent once more if it has become
+smaller. Then the profile decides. Nothing of any answer has reached the client. All attempts share one
+reservation, and none that was refused is billed.
 """
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from proxy.core.response.context_refusal import ContextRefusalOutcome
+from proxy.core.response.context_refusal import ContextRefusalOutcome, named_tokens
 from proxy.core.response.empty_completion import EmptyCompletion
+from proxy.core.response.refusal import Refusal
 from proxy.core.window.profile import OverBudget
 from proxy.engine.answers.relay import note_context_refusal, own_headers
 from proxy.engine.attempts.retry_body import Outgoing
+from proxy.engine.bodies.raw import Raw
 from proxy.engine.client import Client
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Exchange, ExchangeOutcome
+from proxy.engine.ports import Windows
 from proxy.errors import ContextTooLong, UpstreamRejected
 
-Resize = Callable[[float], Awaitable[Outgoing]]
-"""Fits the request to that share of its budget, and plans it. Raises ContextTooLong."""
+T = TypeVar("T", bound=Outgoing | Raw)
+"""A request as it is sent."""
 
 
 @dataclass(slots=True, repr=False)
-class Oversized:
-    """The refusals of one exchange. ``scales`` are the shares of the budget that are still to be tried."""
+class Oversized(Generic[T]):
+    """The refusals of one exchange; ``shares`` of the budget are still to be tried."""
 
     exchange: Exchange
     client: Client
     conclusion: Conclusion
-    resize: Resize
-    scales: list[float] = field(default_factory=lambda: [0.75, 0.5])
+    resize: Callable[[float], Awaitable[T]]
+    """Fits the request to that share of its budget. Raises ContextTooLong."""
+    windows: Windows | None
+    shares: Sequence[float] = (1.0, 0.75, 0.5)
 
-    async def smaller(self, refused: Outgoing) -> Outgoing | None:
-        """What is sent in place of what was refused; None: the client has its answer. Raises UpstreamRejected."""
+    async def smaller(self, refused: T, said: Refusal) -> T | None:
+        """What is sent in place of what was refused with these words; None: the client has its answer. Raises
+        UpstreamRejected."""
         exchange, profile = self.exchange, self.exchange.window
         assert profile is not None
-        sizes = exchange.fitted.sizes if exchange.fitted is not None else {}
+        fitted, deployment = exchange.fitted, exchange.deployment
+        sizes = fitted.sizes if fitted is not None else {}
+        if self.windows is not None and fitted is not None and deployment is not None:
+            self.windows.refused(deployment, fitted, named_tokens(said), scope=exchange.admitted.scope)
+        outgoing = await self._next(refused)
+        if profile.over_budget is not OverBudget.RETRY:
+            self.shares = ()
+        if outgoing is not None:
+            note_context_refusal(exchange, ContextRefusalOutcome.RETRIED, sizes)
+            return outgoing
         if profile.over_budget is OverBudget.EMPTY:
             note_context_refusal(exchange, ContextRefusalOutcome.EMPTY, sizes)
             await self._answer_empty()
             return None
-        if profile.over_budget is OverBudget.RETRY and (outgoing := await self._next(refused)) is not None:
-            note_context_refusal(exchange, ContextRefusalOutcome.RETRIED, sizes)
-            return outgoing
         note_context_refusal(exchange, ContextRefusalOutcome.ERROR, sizes)
         raise UpstreamRejected(
             "the upstream refuses the request as too large for the model's context window: send fewer or shorter"
@@ -52,21 +67,23 @@ class Oversized:
             param="messages",
         )
 
-    async def _next(self, refused: Outgoing) -> Outgoing | None:
+    async def _next(self, refused: T) -> T | None:
         """The next smaller request. One that is as large as the one that was refused would be refused, too."""
-        while self.scales:
+        while self.shares:
+            share, self.shares = self.shares[0], self.shares[1:]
             try:
-                outgoing = await self.resize(self.scales.pop(0))
+                outgoing = await self.resize(share)
             except ContextTooLong:
                 return None
-            if len(outgoing.body) < len(refused.body):
+            if outgoing.size < refused.size:
                 return outgoing
         return None
 
     async def _answer_empty(self) -> None:
         """Send an empty completion, in the form in which the client has asked for one."""
         exchange, client, asked = self.exchange, self.client, self.exchange.requested
-        made = EmptyCompletion(exchange.arrival.id, asked.model, int(exchange.arrival.now), asked.demand.answers)
+        created, is_chat = int(exchange.arrival.now), exchange.arrival.is_chat
+        made = EmptyCompletion(exchange.arrival.id, asked.model, created, asked.demand.answers, is_chat)
         body = made.events(has_usage=asked.wants_usage) if asked.stream else made.body()
         kind = "text/event-stream" if asked.stream else "application/json"
         exchange.answer.status = 200

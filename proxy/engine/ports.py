@@ -147,6 +147,11 @@ class Composer(Protocol):
         """Whether a request of that model must not go without the operator's prompts."""
         ...
 
+    def window(self, model: str, principal: Principal, wished: str) -> CapabilityProfile | None:
+        """The capability profile of a request of that model on another path than that of chats; ``wished`` is the name
+        that its header says, or "". Raises as ``compose`` does."""
+        ...
+
 
 class Windows(Protocol):
     """Fits requests to the context windows of their models."""
@@ -166,8 +171,26 @@ class Windows(Protocol):
         Raises ContextTooLong and InvalidRequest; nothing is changed by then."""
         ...
 
+    async def fitted_completion(
+        self,
+        parsed: ParsedBody,
+        profile: CapabilityProfile,
+        deployment: Deployment,
+        *,
+        scale: float = 1.0,
+        scope: str = "",
+    ) -> Fitted:
+        """A request for a completion as it is sent: its prompt and its suffix are shortened to the profile's budget.
+        Raises as ``fitted`` does."""
+        ...
+
     def settled(self, deployment: Deployment, fitted: Fitted, usage: Usage | None, *, scope: str = "") -> None:
         """An exchange whose request was ``fitted`` has ended well: learn from what the provider has counted."""
+        ...
+
+    def refused(self, deployment: Deployment, fitted: Fitted, tokens: int | None, *, scope: str = "") -> None:
+        """The upstream has refused a request that was ``fitted`` as too large, and names its ``tokens``, or does not:
+        learn from that."""
         ...
 
 

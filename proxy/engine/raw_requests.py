@@ -1,10 +1,11 @@
 """Requests on all other paths: read as far as is needed to know whose model they ask for, and passed through."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from proxy.aside import Aside
 from proxy.core.access.unambiguous import unambiguous
-from proxy.core.account.asking import is_body_path
+from proxy.core.account.asking import is_body_path, takes_prompt
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.text_calls import asks_for_text
 from proxy.core.structured.form.section import SECTION, section_of
@@ -25,10 +26,11 @@ from proxy.engine.bodies.upload import checked_form, is_any_form, is_form, read_
 from proxy.engine.client import Client
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Exchange
-from proxy.engine.headers import content_length
+from proxy.engine.headers import PROFILE_HEADER, content_length, get
 from proxy.engine.intake import Intake, Route
 from proxy.engine.listing import Listing
 from proxy.engine.objects.custody import Custody, FileWatch, refers
+from proxy.engine.oversized import Oversized
 from proxy.engine.ports import Ports
 from proxy.engine.rights import path_for, refused_fields
 from proxy.errors import InvalidRequest, UpstreamError
@@ -52,7 +54,8 @@ class RawRequests:
         await self.intake.check_objects(exchange, raw)
         self.intake.arrived(exchange, client, raw.size or json_length(client))
         route = await self.intake.route(exchange, client, raw, may_repeat=raw.may_repeat(exchange))
-        self._refuse_without_prompts(exchange, route)
+        self._obey_operator(exchange, client, raw, route)
+        fitted = await self._fitted(exchange, raw)
         await self.intake.reserve(exchange, route, raw, raw.size or content_length(client.headers))
         exchange.overhead_s = exchange.elapsed_s()
         if exchange.objects.is_filtered and self.custody is not None:
@@ -62,15 +65,16 @@ class RawRequests:
             await listing.serve(self.ports.upstreams[attempts.deployment.transport], call, attempts)
             return
         try:
-            await self._forward(exchange, client, raw, route)
+            await self._forward(exchange, client, raw, fitted, route)
         except UpstreamError as error:
             # Seen from the upstream's side, an upload that the client or the proxy breaks off is a broken connection.
             if client.failure is not None:
                 raise client.failure from error
             raise
 
-    def _refuse_without_prompts(self, exchange: Exchange, route: Route) -> None:
-        """A client must not go around the operator's prompts by another path. Raises InvalidRequest."""
+    def _obey_operator(self, exchange: Exchange, client: Client, raw: Raw, route: Route) -> None:
+        """A client must not go around the operator's prompts and windows by another path. Raises InvalidRequest,
+        Forbidden."""
         composer, path = self.ports.composer, exchange.parsed.text
         if composer is None or not asks_for_text(exchange.arrival.method, path):
             return
@@ -80,19 +84,49 @@ class RawRequests:
                 "the operator's prompts belong into this request, and are composed in chat completions only",
                 code="prompts_unavailable",
             )
+        wished = get(client.headers, PROFILE_HEADER) or ""
+        windows = [window for model in models if (window := composer.window(model, exchange.admitted, wished))]
+        if windows and not (takes_prompt(exchange.parsed) and raw.head is not None and raw.head.parsed is not None):
+            raise InvalidRequest(
+                "this request has a budget for its context window, which is kept in chat completions and in completions"
+                " only",
+                code="window_unavailable",
+            )
+        exchange.window = windows[0] if windows else None
 
-    async def _forward(self, exchange: Exchange, client: Client, raw: Raw, route: Route) -> None:
-        attempts = route.attempts
+    async def _fitted(self, exchange: Exchange, raw: Raw, scale: float = 1.0) -> Raw:
+        """The request within the budget of its context window. Raises ContextTooLong, InvalidRequest."""
+        windows, profile, parsed = self.ports.windows, exchange.window, raw.head.parsed if raw.head else None
+        if windows is None or profile is None or parsed is None or exchange.deployment is None:
+            return raw
+        deployment, scope = exchange.deployment, exchange.admitted.scope
+        fitted = await windows.fitted_completion(parsed, profile, deployment, scale=scale, scope=scope)
+        exchange.fitted = fitted
+        return raw if fitted.body is parsed.body else Raw(fitted.body, peeked_head(fitted.body), raw.members)
+
+    async def _forward(self, exchange: Exchange, client: Client, raw: Raw, sent: Raw, route: Route) -> None:
+        """Send the request as it was fitted, or what takes its place, until an answer is passed on. Raises
+        ProxyError."""
+        attempts, resize = route.attempts, partial(self._fitted, exchange, raw)
+        oversized = Oversized(exchange, client, self.conclusion, resize, self.ports.windows)
         relay = AnswerRelay(exchange, client, self.ports.planner, self.conclusion)
         while True:
             deployment = attempts.deployment
             path = path_for(client.path, route.reach.place, exchange.requested.model, deployment.model)
-            call = await self.aside.run_large(raw.size, raw_call, exchange, client, deployment, raw, path)
+            call = await self.aside.run_large(sent.size, raw_call, exchange, client, deployment, sent, path)
             upstream = self.ports.upstreams[deployment.transport]
-            if await relay.attempt(upstream, call, attempts, OurEdit.NONE) is AttemptResult.DONE:
-                return
-            await attempts.pause()
-            exchange.deployment = attempts.deployment
+            match await relay.attempt(upstream, call, attempts, OurEdit.NONE):
+                case AttemptResult.DONE:
+                    return
+                case AttemptResult.TOO_LARGE:
+                    smaller = await oversized.smaller(sent, relay.said)
+                    if smaller is None:
+                        return
+                    sent = smaller
+                case _:
+                    await attempts.pause()
+                    exchange.deployment = attempts.deployment
+                    sent = await self._fitted(exchange, raw)
 
     async def _read(self, exchange: Exchange, client: Client, principal: Principal) -> Raw:
         """The request, read as far as is needed to know whose model it asks for. Raises ProxyError."""

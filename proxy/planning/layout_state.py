@@ -14,6 +14,7 @@ from typing import Final
 
 from proxy.core.lru import Bounded
 from proxy.core.sessions.sharing import StateLookup
+from proxy.core.window.token_factor import TokenFactor
 from proxy.planning.blob_loads import BlobLoads, ends_within
 from proxy.planning.blobs import blobs_of
 from proxy.storage.port import StateStore
@@ -61,7 +62,7 @@ class SharedLayoutStore:
         self._seen: Bounded[tuple[str, str], bytes] = Bounded(_SEEN_BYTES, len)
         self._learning: Tasks = set()
 
-    async def recall(self, scope: str, wanted: StateLookup, now: float, size_bytes: int) -> None:
+    async def recall(self, scope: str, wanted: StateLookup | TokenFactor, now: float, size_bytes: int) -> None:
         """Load what the store knows about a request: one round trip, and another where the answer leads to further
         names. ``size_bytes`` is the size of the request, which decides how long it waits."""
         if self._loads.is_away:
@@ -93,7 +94,7 @@ class SharedLayoutStore:
         await drain(self._learning)
         await self._writes.aclose()
 
-    async def _learn(self, scope: str, wanted: StateLookup, now: float, names: Sequence[str]) -> None:
+    async def _learn(self, scope: str, wanted: StateLookup | TokenFactor, now: float, names: Sequence[str]) -> None:
         """Ask for these names, and for what the answers lead to."""
         asked: set[str] = set()
         for _ in range(_ROUNDS):

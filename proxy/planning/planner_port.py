@@ -48,7 +48,7 @@ class Planning:
         refused."""
         self.pure = planner
         self._structured = structured
-        self._state = state
+        self.state = state
         self._aside = aside or Aside()
         self._advised: set[str] = set()
 
@@ -137,13 +137,13 @@ class Planning:
 
     async def _recall(self, incoming: IncomingChat) -> None:
         """Let the planner know what other workers know of this request's session."""
-        if self._state is None:
+        if self.state is None:
             return
         try:
             wanted = self.pure.state_lookup(incoming)
         except Unreadable:
             return  # the planner meets the same error, and its plan says so
-        await self._state.recall(incoming.route.scope, wanted, incoming.now, len(incoming.parsed.body))
+        await self.state.recall(incoming.route.scope, wanted, incoming.now, len(incoming.parsed.body))
 
     async def _written(self, decision: Decision) -> Plan:
         """The plan with its body: a large one is written beside the event loop."""
@@ -181,9 +181,9 @@ class Planning:
         result = self.pure.on_completed(plan, usage, now)
         if plan.counted is not None:
             result = replace(result, moves=plan.counted(usage))
-        if self._state is not None:
+        if self.state is not None:
             scope, blobs = self.pure.export_state(plan)
-            self._state.keep(scope, blobs, now)
+            self.state.keep(scope, blobs, now)
         return result
 
     async def aclose(self) -> None:
@@ -193,8 +193,8 @@ class Planning:
         self._aside.close()
         if self._structured is not None:
             self._structured.close()
-        if self._state is not None:
-            await self._state.aclose()
+        if self.state is not None:
+            await self.state.aclose()
 
 
 def _route(request: PlanRequest) -> Route:

@@ -2,9 +2,8 @@
 
 Tokens are counted with the model's tokenizer (o200k, where the proxy has it), each text once. A token has at least one
 byte, so a request that has fewer bytes than the budget has tokens fits without a count, and is sent as it came: the
-sizes that are logged of it are estimates. A model may count others than the proxy does: what providers report is
-compared with the proxy's count, for each model and each principal's scope apart, so that no client's texts change what
-another one's requests may hold.
+sizes that are logged of it are estimates. A model may count others than the proxy does: what providers report and
+refuse is compared with the proxy's count (``proxy.planning.token_factors``).
 """
 
 import math
@@ -16,7 +15,6 @@ from types import MappingProxyType
 
 from proxy.aside import LARGE_BYTES, Aside
 from proxy.core.digest import digest
-from proxy.core.lru import LastUsed
 from proxy.core.prompts.inset import Inset
 from proxy.core.request.demand import demand_of
 from proxy.core.request.element import Element
@@ -28,6 +26,7 @@ from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Enc
 from proxy.core.request.transcript import Transcript
 from proxy.core.response.usage import Usage
 from proxy.core.window.budget import Budget, budget_of
+from proxy.core.window.completion import fitted_completion
 from proxy.core.window.exact_tokens import ExactTokens
 from proxy.core.window.fitted import Fitted
 from proxy.core.window.fitting import FittedMessages, Terms, fitted_messages
@@ -35,7 +34,7 @@ from proxy.core.window.parts import WindowParts
 from proxy.core.window.profile import CapabilityProfile
 from proxy.core.window.shortening import Count
 from proxy.core.window.texts import WindowTexts
-from proxy.core.window.token_factor import TokenFactor
+from proxy.core.window.token_factor import MOST, TokenFactor
 from proxy.core.wire.json_body import Unreadable, splice
 from proxy.core.wire.long_text import utf8
 from proxy.engine.ports import ComposedRequest
@@ -43,23 +42,24 @@ from proxy.engine.suppress import suppress_and_log
 from proxy.errors import ContextTooLong, InvalidRequest
 from proxy.planning.model_facts import ModelFacts
 from proxy.planning.reading_ahead import read_ahead
+from proxy.planning.token_factors import TokenFactors
 from proxy.ports import Deployment
 
-_MOST_FACTORS = 4_096
 _OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens")
 _UNLIMITED = 1 << 50
 _MOST_COUNTS = 100_000
 _LARGE_NEW_BYTES = 32 << 10
 """About 4 ms of counting: above that it is done beside the event loop."""
 _JOINT = "\n\n"
-_COMPONENTS: Mapping[str, str] = MappingProxyType(
+_COMPONENTS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "system": "system messages",
-        "tools": "tools",
-        "extra": "texts of the operator",
-        "parts": "named parts",
-        "conversation": "older messages",
-        "newest": "the newest message",
+        "system": ("system messages", "shorten the system text"),
+        "tools": ("tools", "send fewer or shorter tools"),
+        "extra": ("texts of the operator", "tell the operator, whose texts take the room"),
+        "parts": ("named parts", "shorten the selection, the instruction or the active file"),
+        "conversation": ("older messages", "send fewer older messages"),
+        "newest": ("the newest message", "shorten the newest message"),
+        "results": ("the newest calls of tools and their results", "shorten the newest results of tools"),
     }
 )
 
@@ -75,13 +75,14 @@ class ContextWindows:
         facts: ModelFacts,
         texts: WindowTexts,
         aside: Aside | None = None,
+        factors: TokenFactors | None = None,
     ) -> None:
         self._reader = reader
         self._facts = facts
         self._texts = texts
         self._aside = aside or Aside()
         self._exact = ExactTokens(encode, capacity=_MOST_COUNTS)
-        self._factors: LastUsed[tuple[str, str], TokenFactor] = LastUsed(_MOST_FACTORS)
+        self._factors = factors or TokenFactors()
 
     async def fitted(
         self,
@@ -97,30 +98,68 @@ class ContextWindows:
         if composed.profile is None:
             return Fitted(parsed.body)
         inset = composed.inset.followed_by(deployment.reminder)
-        parts, factor = composed.parts or WindowParts(), self._factor(deployment, scope)
-        job = _Job(composed.profile, parts, inset, scale, factor, self._texts)
+        parts = composed.parts or WindowParts()
+        job = _Job(composed.profile, parts, inset, scale, 1.0, self._texts)
         with suppress(Unreadable):
             parsed.chat()
         found: FittedMessages | None = None
         with suppress_and_log("window.fitting"), suppress(Unreadable):
-            found = await self._fitted(parsed, deployment, job)
+            found = await self._fitted(parsed, deployment, job, scope)
         if found is None:
             return _unread(parsed, job.parts)
         if found.excess_tokens:
             raise _too_long(found.sizes)
-        body = parsed.body
-        if found.messages is not None:
-            array = b"[" + b",".join(found.messages) + b"]"
-            body = splice(body, parsed.members, {"messages": array}, parsed.span)
+        body = splice(parsed.body, parsed.members, found.changes, parsed.span)
         return Fitted(body, found.edits, found.sizes, found.sent_tokens)
 
-    async def _fitted(self, parsed: ParsedBody, deployment: Deployment, job: "_Job") -> FittedMessages:
+    async def fitted_completion(
+        self,
+        parsed: ParsedBody,
+        profile: CapabilityProfile,
+        deployment: Deployment,
+        *,
+        scale: float = 1.0,
+        scope: str = "",
+    ) -> Fitted:
+        """A request for a completion as it is sent. Raises ContextTooLong, and InvalidRequest where its prompt cannot be
+        shortened and might not fit."""
+        job = _Job(profile, WindowParts(), Inset(), scale, 1.0, self._texts)
+        budget, known = await self._budget(parsed, deployment, job, scope)
+        most = _UNLIMITED if budget is None else int(budget.prompt_tokens / known.value)
+        if len(parsed.body) < most:
+            return Fitted(parsed.body)
+        exact = self._exact.fork()
+        work = partial(fitted_completion, parsed.members, profile, most, exact.of_text)
+        found = await self._aside.run_large(len(parsed.body), work)
+        self._exact.merge(exact)
+        sizes = _sizes(found, budget, known.value)
+        if found.excess_tokens:
+            raise _too_long(sizes)
+        return Fitted(splice(parsed.body, parsed.members, found.changes), found.edits, sizes, found.sent_tokens)
+
+    async def _fitted(self, parsed: ParsedBody, deployment: Deployment, job: "_Job", scope: str) -> FittedMessages:
         """The request's messages, fitted, with their sizes as the model counts them; large ones beside the event loop.
         ``sent_tokens`` is 0 where nothing is learnt of the count. Raises Unreadable."""
         await read_ahead(self._reader, self._aside, parsed)
         transcript = self._reader.read(parsed)
         tools = self._reader.read_tools(parsed.members.get("tools"))
-        budget = self._budget(parsed, deployment, job)
+        budget, known = await self._budget(parsed, deployment, job, scope)
+        messages = await self._fitted_by(parsed, transcript, tools, replace(job, factor=known.value), budget)
+        if messages.excess_tokens and known.is_guess:
+            # The guess leaves out what may be too much; it does not refuse what the model may take.
+            sure = replace(job, factor=known.measured)
+            messages = await self._fitted_by(parsed, transcript, tools, sure, budget)
+        return messages
+
+    async def _fitted_by(
+        self,
+        parsed: ParsedBody,
+        transcript: Transcript,
+        tools: Sequence[Element],
+        job: "_Job",
+        budget: Budget | None,
+    ) -> FittedMessages:
+        """The messages, fitted by the job's factor. Raises Unreadable."""
         prompt = _UNLIMITED if budget is None else int(budget.prompt_tokens / job.factor)
         is_known = job.scale >= 1.0 or budget is not None
         if is_known and _fits_for_certain(parsed, transcript, job, prompt):
@@ -167,7 +206,10 @@ class ContextWindows:
         self._exact.merge(exact)
         return messages
 
-    def _budget(self, parsed: ParsedBody, deployment: Deployment, job: "_Job") -> Budget | None:
+    async def _budget(
+        self, parsed: ParsedBody, deployment: Deployment, job: "_Job", scope: str
+    ) -> tuple[Budget | None, TokenFactor]:
+        """The request's budget, and how the model counts: where the request may not fit, the store is asked."""
         reads, writes = self._facts.limits(deployment)
         asked = {name: parsed.members[name] for name in _OUTPUT_LIMITS if name in parsed.members}
         demand = demand_of("POST", "/chat/completions", asked)
@@ -175,20 +217,21 @@ class ContextWindows:
         if wanted is not None and writes is not None:
             wanted = min(wanted, writes)
         budget = budget_of(job.profile, reads, wanted)
-        return None if budget is None else budget.scaled(job.scale)
-
-    def _factor(self, deployment: Deployment, scope: str) -> float:
-        known = self._factors.find(_key(deployment, scope))
-        return 1.0 if known is None else known.value
+        size = len(parsed.body) + _bytes(job)
+        is_near = budget is not None and size * MOST >= budget.prompt_tokens
+        known = await self._factors.known(deployment, scope, size if is_near else 0)
+        return None if budget is None else budget.scaled(job.scale), known
 
     def settled(self, deployment: Deployment, fitted: Fitted, usage: Usage | None, *, scope: str = "") -> None:
         """An exchange whose request was ``fitted`` has ended well: learn from what the provider has counted."""
         if usage is None or usage.estimated or not fitted.counted_tokens:
             return
-        key = _key(deployment, scope)
-        factor = self._factors.find(key) or TokenFactor()
-        self._factors.put(key, factor)
-        factor.learn(fitted.counted_tokens, usage.prompt)
+        self._factors.teach(deployment, scope, lambda factor: factor.learn(fitted.counted_tokens, usage.prompt))
+
+    def refused(self, deployment: Deployment, fitted: Fitted, tokens: int | None, *, scope: str = "") -> None:
+        """The upstream has refused a request that was ``fitted`` as too large, and names its ``tokens``, or does not:
+        learn from that."""
+        self._factors.teach(deployment, scope, lambda factor: factor.refused(fitted.counted_tokens, tokens))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +244,6 @@ class _Job:
     scale: float
     factor: float
     texts: WindowTexts
-
-
-def _key(deployment: Deployment, scope: str) -> tuple[str, str]:
-    return scope, f"{deployment.name}/{deployment.model}"
 
 
 def _counted_messages(
@@ -292,10 +331,11 @@ def _unread(parsed: ParsedBody, parts: WindowParts) -> Fitted:
 
 def _too_long(sizes: Mapping[str, int]) -> ContextTooLong:
     """The refusal, in the words that clients know from OpenAI, with the sizes."""
-    has = ", ".join(f"{sizes[name]} in {word}" for name, word in _COMPONENTS.items() if name in sizes)
+    has = ", ".join(f"{sizes[name]} in {words}" for name, (words, _) in _COMPONENTS.items() if name in sizes)
+    advice = _COMPONENTS[max(_COMPONENTS, key=lambda name: sizes.get(name, 0))][1]
     return ContextTooLong(
         f"This model's maximum context length is {sizes.get('window', 0)} tokens. {sizes.get('output', 0)} of them are"
         f" kept for the answer and {sizes.get('margin', 0)} as a margin, and what cannot be left out of the request has"
-        f" {sizes.get('prompt', 0)} tokens ({has}). Shorten the newest message, or ask for a shorter answer.",
+        f" {sizes.get('prompt', 0)} tokens ({has}). {advice.capitalize()}, or ask for a shorter answer.",
         sizes=sizes,
     )

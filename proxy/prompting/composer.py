@@ -14,17 +14,21 @@ from typing import TYPE_CHECKING
 from proxy.aside import Aside
 from proxy.core.digest import digest
 from proxy.core.lru import LastUsed
+from proxy.core.model_patterns import matches_any
 from proxy.core.prompts.composition import Composition
 from proxy.core.prompts.failures import PromptFailure
 from proxy.core.prompts.form import checked_persona, read_wish
 from proxy.core.prompts.inset import Inset
+from proxy.core.prompts.selection import PERSONA_PREFIX
 from proxy.core.prompts.steadiness import VOLATILE_SHARE, Seen, Steadiness
 from proxy.core.prompts.terms import ClientWish, OnFailure, PromptTerms
 from proxy.core.request.insets import takes_inset
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.system_text import check_spelling, with_system
 from proxy.core.window.form import read_parts
+from proxy.core.window.profile import CapabilityProfile
 from proxy.core.wire.json_body import Unreadable
+from proxy.core.wire.refusals import unknown_name
 from proxy.engine.ports import ComposedRequest, ComposeRequest
 from proxy.engine.suppress import place_of
 from proxy.errors import InvalidRequest, PromptInvalid, ProxyError
@@ -85,6 +89,10 @@ class Composer:
         (""), it may be any."""
         return self.rules.requires_prompts(Whose(model, principal.team, principal.key_id))
 
+    def window(self, model: str, principal: Principal, wished: str) -> CapabilityProfile | None:
+        """The capability profile of a request on another path than that of chats. Raises InvalidRequest, Forbidden."""
+        return self.rules.window_for(Whose(model, principal.team, principal.key_id), wished)
+
     def _asked(self, request: ComposeRequest) -> tuple[PromptTerms, ComposedRequest]:
         """By which terms the request is composed, and the request without prompts. Raises InvalidRequest, Forbidden."""
         who = request.principal
@@ -103,10 +111,23 @@ class Composer:
             by_header=frozenset(name for name, said in by_body.items() if not said),
         )
         terms, profile = self.rules.terms_for(whose, asked)
+        self._check_names(asked, terms)
         if parts is not None and parts.has_any and profile is None:
             message = "the request names parts of its context window and has no capability profile: name one"
             raise InvalidRequest(message, param="stratiform.window.profile", code="missing_field")
         return terms, ComposedRequest(profile=profile, parts=parts)
+
+    def _check_names(self, asked: ClientWish, terms: PromptTerms) -> None:
+        """Raises InvalidRequest for a persona or a profile that the client may choose and that there is not."""
+        prompts = (*(self._snapshot().prompts if self.rules.may_compose else ()), *asked.extras)
+        may_choose, allowed = self.rules.windows.may_choose, terms.allowed
+        personas = {one.id.removeprefix(PERSONA_PREFIX) for one in prompts if one.id.startswith(PERSONA_PREFIX)}
+        profiles = {one.profile for one in prompts if one.profile} | self.rules.windows.profiles.keys()
+        if asked.persona not in {"", *personas}:
+            raise unknown_name("persona", asked.persona, (n for n in personas if matches_any(allowed.personas, n)))
+        if asked.profile not in {"", *profiles}:
+            known = (n for n in profiles if may_choose(n) or matches_any(allowed.profiles, n))
+            raise unknown_name("profile", asked.profile, known)
 
     async def _with_prompts(
         self, request: ComposeRequest, terms: PromptTerms, *, has_parts: bool

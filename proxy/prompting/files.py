@@ -141,8 +141,10 @@ def read_prompt(path: Path, text: str, *, is_shipped: bool = False) -> Prompt | 
     template = body.replace("\r\n", "\n").strip("\n")
     if not template.strip():
         raise PromptFileError(f"{path}: there is no text behind the front matter")
+    whole = text.replace("\r\n", "\n").rstrip("\n")
     prompt = Prompt(
         id=name,
+        first_line=whole.count("\n") - template.count("\n") + 1,
         position=Position(position),
         text=template,
         priority=fields.whole("priority", 0, -MOST_PRIORITY),

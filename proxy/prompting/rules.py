@@ -49,6 +49,14 @@ class Rules:
         asked = client_terms(terms, replace(wish, profile=wanted if is_prompts_own else ""))
         return _with_profile(asked, profile), profile
 
+    def window_for(self, whose: Whose, wished: str) -> CapabilityProfile | None:
+        """The budget of a request that is no chat. Where the model is not known (""), it may be any. Raises Forbidden,
+        InvalidRequest."""
+        models = (whose.model,) if whose.model else ("", *self.windows.models)
+        param = "x-stratiform-profile"
+        found = (self.windows.profile_for(*whose._replace(model=model), wished, param) for model in models)
+        return next(filter(None, found), None)
+
     def requires_prompts(self, whose: Whose) -> bool:
         """Whether the request must not go without the operator's prompts. Where the model is not known (""), it may be
         any."""

@@ -1,5 +1,6 @@
 """Templates of prompts: compiled once for each text, and rendered within bounds."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -17,6 +18,7 @@ from proxy.prompting.work import MOST_CHARS, Work
 _FAILURES = (TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _ENVIRONMENT = PromptEnvironment(FILTERS, TESTS)
 _FILE = "<template>"
+_LINE = re.compile(r"\Aline \d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ class Templates:
                     raise RenderError(why)
                 self._compiled[prompt.text] = found
             except RenderError as error:
-                raise RenderError(f"{prompt.origin or prompt.id}: {error}") from error
+                raise RenderError(f"{prompt.origin or prompt.id}: {in_file(error, prompt)}") from error
 
     def render(self, prompt: Prompt, context: PromptContext, variables: Mapping[str, Json]) -> str:
         """The text of a prompt. The values of the context and of the prompt's own variables are texts and never
@@ -148,20 +150,33 @@ class Templates:
             rendered = template.new_context({**variables, **context, WORK: work})
             return _joined(template, rendered)
         except RenderError as error:
-            raise RenderError(f"{_line(template, error.__traceback__)}{error}") from error
+            raise RenderError(in_file(f"{_line(template, error.__traceback__)}{error}", prompt)) from error
         except _FAILURES as error:
             # A message of Python's own may quote a value.
             why = error.message if isinstance(error, TemplateError) else None
-            raise RenderError(f"{_line(template, error.__traceback__)}{why or type(error).__name__}") from error
+            line = _line(template, error.__traceback__)
+            raise RenderError(in_file(f"{line}{why or type(error).__name__}", prompt)) from error
+
+
+def in_file(error: object, prompt: Prompt) -> str:
+    """What is wrong with a template, with the line of the prompt's file instead of the text's."""
+    return _LINE.sub(lambda found: f"line {int(found[0][5:]) + prompt.first_line - 1}", str(error), 1)
 
 
 def unknown_names(prompt: Prompt, uses: Uses, fragments: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """What a template refers to and nobody defines, sorted: the kind of mistake, and what is wrong."""
     known = {*ROOTS, *(variable.name for variable in prompt.variables)}
     for name in sorted(uses.names - known):
-        yield "undefined-variable", f"'{name}' is neither a root of the context nor a variable of the prompt"
+        why = "is neither a root of the context nor a variable of the prompt"
+        yield "undefined-variable", f"{_where(name, prompt)}'{name}' {why}"
     for name in sorted(uses.fragments - fragments.keys()):
-        yield "unknown-fragment", f"there is no fragment '{name}'"
+        yield "unknown-fragment", f"{_where(name, prompt)}there is no fragment '{name}'"
+
+
+def _where(name: str, prompt: Prompt) -> str:
+    """The line in which a tag names it first, as the beginning of a message."""
+    found = re.search(rf"\{{[{{%][^{{}}]*?\b{re.escape(name)}\b", prompt.text)
+    return f"line {prompt.text.count(chr(10), 0, found.end()) + 1}: " if found is not None else ""
 
 
 def _joined(template: Template, context: object) -> str:

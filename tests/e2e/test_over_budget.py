@@ -218,8 +218,8 @@ def test_a_configured_empty_answer_is_read_by_the_sdk(tmp_path: Path, stream: bo
         asked: Any = client.chat.completions.create(model="m", messages=TURNS, stream=stream)
         found = [part.choices[0].finish_reason for part in asked] if stream else [asked.choices[0].finish_reason]
         assert found[-1] == "stop"
-        assert refusals(url) == {"empty": 1}
-        assert len(provider.seen) == 1
+        assert refusals(url) == {"retried": 1, "empty": 1}
+        assert len(provider.seen) == 2
 
 
 def test_a_configured_error_is_openais(tmp_path: Path) -> None:
@@ -227,4 +227,4 @@ def test_a_configured_error_is_openais(tmp_path: Path) -> None:
         with pytest.raises(openai.BadRequestError) as caught:
             client.chat.completions.create(model="m", messages=TURNS)
         assert caught.value.code == "context_length_exceeded"
-        assert refusals(url) == {"error": 1}
+        assert refusals(url) == {"retried": 1, "error": 1}

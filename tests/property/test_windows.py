@@ -142,12 +142,12 @@ def test_from_an_equal_cut_a_larger_budget_keeps_a_superset(
 
 
 @given(TEXT, st.integers(0, 300), st.integers(0, 100))
-def test_a_shortened_text_fits_and_a_larger_share_holds_it(text: str, share: int, more: int) -> None:
+def test_a_shortened_text_fits_and_a_larger_share_holds_its_beginning(text: str, share: int, more: int) -> None:
     for shorten, holds in ((head, str.startswith), (tail, str.endswith)):
-        small, large = shorten(text, share, bytes_over_four), shorten(text, share + more, bytes_over_four)
+        small = shorten(text, share, bytes_over_four)
         assert bytes_over_four(small) <= share
-        assert holds(large, small)
-        assert holds(text, large)
+        assert holds(text, small)
+    assert head(text, share + more, bytes_over_four).startswith(head(text, share, bytes_over_four))
 
 
 @given(conversations(), named_parts(), st.integers(1, 400), st.integers(0, 400))

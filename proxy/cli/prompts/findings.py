@@ -19,7 +19,7 @@ from proxy.core.prompts.selection import chosen
 from proxy.core.prompts.terms import PromptTerms
 from proxy.core.prompts.variables import resolved
 from proxy.core.prompts.volatile_content import Volatile, volatile_in, volatile_name, volatile_values
-from proxy.prompting.templates import Templates, Uses, compiled, unknown_names
+from proxy.prompting.templates import Templates, Uses, compiled, in_file, unknown_names
 
 Severity = Literal["error", "warning"]
 
@@ -68,7 +68,7 @@ def findings(setup: PromptSetup, contexts: Sequence[GivenContext] = ()) -> list[
         try:
             read.append(_Read(prompt, Uses() if prompt.is_literal else compiled(prompt.text).uses))
         except RenderError as error:
-            found.append(Finding("error", "bad-template", str(error), prompt.id, prompt.origin))
+            found.append(Finding("error", "bad-template", in_file(error, prompt), prompt.id, prompt.origin))
     found += _repeated(read)
     for one in read:
         found += [*_names(one, readable), *_conditions(one), *_volatile(one)]
@@ -100,7 +100,7 @@ def _repeated(read: Sequence[_Read]) -> Iterator[Finding]:
 def _names(one: _Read, readable: Readable) -> Iterator[Finding]:
     """Names that nobody defines, and variables that nobody uses."""
     for code, why in unknown_names(one.prompt, one.uses, readable.fragments):
-        yield one.finding("error", code, why)
+        yield one.finding("error", code, in_file(why, one.prompt))
     for name in sorted({variable.name for variable in one.prompt.variables} - one.uses.names):
         yield one.finding("warning", "unused-variable", f"the template does not use the variable '{name}'")
 
@@ -123,7 +123,9 @@ def _volatile(one: _Read) -> Iterator[Finding]:
             seems = f"`{path}` seems to be {_a(kind)}"
             yield one.finding("error", "cache-breaker", f"{seems}: {_LOST}; use a user position")
     for sign in volatile_in(one.prompt.text):
-        yield one.finding("warning", "cache-breaker", f"line {sign.line} of the text holds {_told(sign)}")
+        yield one.finding(
+            "warning", "cache-breaker", f"line {sign.line + one.prompt.first_line - 1} holds {_told(sign)}"
+        )
 
 
 def _volatile_fragments(readable: Readable) -> Iterator[Finding]:

@@ -81,6 +81,11 @@ def asking_path(text: str) -> AskingPath | None:
     return _BY_TEXT.get(text)
 
 
+def takes_prompt(path: Path) -> bool:
+    """Whether a request's ``prompt`` and ``suffix`` are all that a model reads, however its path is written."""
+    return path.text.endswith("/completions") and not path.text.endswith("/chat/completions")
+
+
 def asks_model(method: str, path: Path) -> bool:
     """Whether a request asks a model, changes nothing and is billed by tokens, however its path is written."""
     # A thread's messages are not asked but stored.

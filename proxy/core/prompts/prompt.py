@@ -48,7 +48,7 @@ class Variable:
 class Prompt:
     """A prompt as it is registered. ``text`` is the template; where ``is_literal`` it is sent as it stands. ``profile``
     is the capability profile in which alone the prompt is composed ("": in each). ``origin`` says where the prompt
-    comes from, for messages."""
+    comes from, and ``first_line`` where in a file its text begins, for messages."""
 
     id: str
     position: Position
@@ -60,3 +60,4 @@ class Prompt:
     description: str = ""
     is_literal: bool = False
     origin: str = ""
+    first_line: int = field(default=1, compare=False)

@@ -239,6 +239,24 @@ FORMS = (
 )
 
 
+# How the messages above name the tokens of the prompt alone. Where a server says "at least" it has stopped counting, and
+# where it names the sum with the answer's tokens, the prompt's are not known.
+_PROMPT_TOKENS = re.compile(
+    r"(?i)\b(?:(\d{1,12}) (?:in|of) (?:the |your )?(?:messages|prompt|text input)"
+    r"|(?:messages resulted in|prompt contains|request (?:has|contains)|prompt is too long:|context limit:) (\d{1,12})"
+    r"|token count(?: of| is|:)? \(?(\d{1,12})"
+    r"|(?:request|input|input length|prompt|requested tokens) \((?:total )?(?:length )?(\d{1,12})"
+    r"|given: (\d{1,12}))"
+)
+_MOST_NAMING_CHARS = 500
+
+
+def named_tokens(said: Refusal) -> int | None:
+    """The tokens that the prompt has, as its refusal or one that a gateway quotes names them; None: none does."""
+    found = (_PROMPT_TOKENS.search(text[:_MOST_NAMING_CHARS]) for text in (said.message, *said.causes))
+    return next((int(one[one.lastindex or 0]) for one in found if one is not None), None)
+
+
 def is_context_refusal(status: int, said: Refusal) -> bool:
     """Whether an upstream that answers with this status, and says this, refuses the request as too large for the
     model's context window."""

@@ -1,7 +1,7 @@
-"""A chat completion in which the model says nothing, as one JSON body or as a stream of events. Pure.
+"""A completion in which the model says nothing, as one JSON body or as a stream of events. Pure.
 
-The form is OpenAI's (https://platform.openai.com/docs/api-reference/chat/object). No provider has written it: its usage
-is nothing.
+The forms are OpenAI's (https://platform.openai.com/docs/api-reference/chat/object, .../completions/object). No provider
+has written it: its usage is nothing.
 """
 
 from collections.abc import Mapping
@@ -16,25 +16,26 @@ _NO_USAGE = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
 @dataclass(frozen=True, slots=True)
 class EmptyCompletion:
-    """The empty completion of one request. ``created`` is in unix seconds; ``answers`` is how many were asked for."""
+    """The empty completion of one request. ``created`` is in unix seconds; ``answers`` is how many were asked for. Where
+    it ``is_chat``, it has messages, else texts."""
 
     id: str
     model: str
     created: int
     answers: int = 1
+    is_chat: bool = True
 
     def body(self) -> bytes:
         """The one JSON body."""
-        said = {"role": "assistant", "content": ""}
-        choices = [
-            {"index": index, "message": said, "logprobs": None, "finish_reason": "stop"} for index in self._indices()
-        ]
+        said = {"message": {"role": "assistant", "content": ""}} if self.is_chat else {"text": ""}
+        choices = [{"index": index, **said, "logprobs": None, "finish_reason": "stop"} for index in self._indices()]
         return orjson.dumps({**self._head("chat.completion"), "choices": choices, "usage": _NO_USAGE})
 
     def events(self, *, has_usage: bool) -> bytes:
         """The whole stream. ``has_usage``: the client asked for a chunk with the usage."""
-        opened = [_choice(index, {"role": "assistant", "content": ""}, None) for index in self._indices()]
-        closed = [_choice(index, {}, "stop") for index in self._indices()]
+        said: Mapping[str, object] = {"delta": {"role": "assistant", "content": ""}} if self.is_chat else {"text": ""}
+        opened = [_choice(index, said, None) for index in self._indices()]
+        closed = [_choice(index, {"delta": {}} if self.is_chat else said, "stop") for index in self._indices()]
         chunks: list[Mapping[str, object]] = [{"choices": opened}, {"choices": closed}]
         if has_usage:
             chunks.append({"choices": [], "usage": _NO_USAGE})
@@ -48,8 +49,9 @@ class EmptyCompletion:
     def _head(self, kind: str) -> dict[str, object]:
         # What clients choose may hold half of a surrogate pair, which is no JSON.
         model = self.model.encode("utf-8", "replace").decode()
-        return {"id": f"chatcmpl-{self.id}", "object": kind, "created": self.created, "model": model}
+        begins, form = ("chatcmpl", kind) if self.is_chat else ("cmpl", "text_completion")
+        return {"id": f"{begins}-{self.id}", "object": form, "created": self.created, "model": model}
 
 
-def _choice(index: int, delta: Mapping[str, str], finish: str | None) -> dict[str, object]:
-    return {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}
+def _choice(index: int, said: Mapping[str, object], finish: str | None) -> dict[str, object]:
+    return {"index": index, **said, "logprobs": None, "finish_reason": finish}

@@ -39,13 +39,20 @@ Recount = Callable[[bytes, bool], int]
 class FittedMessages:
     """The messages as they are sent; None: as they came. ``excess_tokens`` is how much too long the request is; it
     cannot be sent then. ``sizes`` are tokens by component. ``sent_tokens`` are those of the whole prompt as it is sent,
-    where the messages that were written anew were counted again."""
+    where the messages that were written anew were counted again. ``texts`` are other members of the request that
+    change."""
 
     messages: Sequence[bytes] | None = field(repr=False)
     sizes: Mapping[str, int]
     edits: Mapping[Edit, int]
     excess_tokens: int = 0
     sent_tokens: int = 0
+    texts: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+    @property
+    def changes(self) -> Mapping[str, bytes]:
+        """The members of the request that change."""
+        return self.texts if self.messages is None else {"messages": b"[" + b",".join(self.messages) + b"]"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,13 +227,15 @@ class _Fitting:
     def _counted(self, found: _Reduced, conversation: int) -> dict[str, int]:
         """Tokens by component; what is 0 is left out."""
         newest = sum(self._talk_tokens[max(0, self._newest) :])
+        asked = self._talk_tokens[self._newest] if self._newest >= 0 else newest
         inner = [found.kept.get(name, 0) for name in PartName if name is not PartName.SYSTEM]
         older = max(0, conversation - newest)
         sizes = {
             "system": found.kept[PartName.SYSTEM],
             **self._terms.besides,
             "conversation": older,
-            "newest": conversation - older,
+            "newest": min(asked, conversation - older),
+            "results": max(0, conversation - older - asked),
             "parts": sum(inner) + self._framing_tokens(),
         }
         sizes["prompt"] = sum(sizes.values())

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from proxy.core.model_patterns import allows, fitting
 from proxy.core.prompts.rules import NamesOf, only_itself
 from proxy.core.window.profile import CapabilityProfile
+from proxy.core.wire.refusals import unknown_name
 from proxy.errors import Forbidden
 
 _SHOWN_CHARS = 64
@@ -35,18 +36,23 @@ class WindowRules:
         self, model: str, team: str, key_id: str, wished: str = "", param: str = "stratiform.window.profile"
     ) -> CapabilityProfile | None:
         """The profile of a request; None: it has no budget. ``wished`` is the name that the client chose, or "", and
-        ``param`` is where the request says it. Raises Forbidden for a name that is not this client's to choose:
-        whether there is such a profile is not told."""
+        ``param`` is where the request says it. Raises Forbidden for a name that is not this client's to choose, whether
+        there is such a profile or not, and InvalidRequest where it could be chosen and does not exist."""
         given = self._given(model, team, key_id)
         if not wished or wished == given:
             return self.profiles.get(given)
-        # An empty list would let every name pass, as the list of a team does that may use all models.
-        is_allowed = bool(self.allowed) and allows([self.allowed], [wished])
-        if not is_allowed or wished not in self.profiles:
+        if not self.may_choose(wished):
             shown = wished.encode("utf-8", "replace").decode()[:_SHOWN_CHARS]
             message = f"This key may not choose the profile '{shown}'."
             raise Forbidden(message, param=param, code="profile_not_allowed")
+        if wished not in self.profiles:
+            raise unknown_name("profile", wished, filter(self.may_choose, self.profiles))
         return self.profiles[wished]
+
+    def may_choose(self, name: str) -> bool:
+        """Whether clients may choose this name, be there such a profile or not."""
+        # An empty list would let every name pass, as the list of a team does that may use all models.
+        return bool(self.allowed) and allows([self.allowed], [name])
 
     def _given(self, model: str, team: str, key_id: str) -> str:
         if key_id in self.keys:

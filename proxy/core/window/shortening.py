@@ -7,6 +7,7 @@ virtual files, the last one first, from what the instruction has beyond its cap,
 it, from the system text. The selection is never shortened.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
@@ -16,7 +17,8 @@ Count = Callable[[str], int]
 """Counts the tokens of a text."""
 
 PIECE_CHARS = 256
-"""Texts are shortened by whole pieces, so that a smaller budget always gives a part of what a larger one gives."""
+"""Texts are counted by pieces of so many characters at most where they are shortened."""
+_LEAST_STEADY_TOKENS = 128
 
 
 class PartName(StrEnum):
@@ -69,23 +71,46 @@ def _reduced(
 
 
 def head(text: str, allowed_tokens: int, count: Count) -> str:
-    """The beginning of a text that has at most so many tokens, in whole pieces."""
-    end = tokens = 0
-    while end < len(text):
-        tokens += count(text[end : end + PIECE_CHARS])
-        if tokens > allowed_tokens:
-            break
-        end += PIECE_CHARS
-    return text[:end]
+    """The beginning of a text that has at most so many tokens."""
+    return text[: _filled(len(text), _steady(allowed_tokens), lambda at, behind: count(text[at:behind]))]
 
 
 def tail(text: str, allowed_tokens: int, count: Count) -> str:
-    """The end of a text that has at most so many tokens, in whole pieces."""
-    start, tokens = len(text), 0
-    while start > 0:
-        before = max(0, start - PIECE_CHARS)
-        tokens += count(text[before:start])
-        if tokens > allowed_tokens:
-            break
-        start = before
+    """The end of a text that has at most so many tokens. It begins at a fixed distance from the text's own beginning,
+    so that a text which grows at its end, as the one in front of a cursor does, keeps its beginning for many requests:
+    where the text does not fit any more, pieces go until three quarters of the room are taken. A room that is too small
+    for any cache is filled instead."""
+    room, end = _steady(allowed_tokens), len(text)
+    if room < _LEAST_STEADY_TOKENS:
+        return text[end - _filled(end, room, lambda at, behind: count(text[max(0, end - behind) : end - at])) :]
+    size = min(PIECE_CHARS, 1 << room.bit_length() - 3)
+    pieces: deque[int] = deque()
+    held = start = 0
+    for at in range(0, end, size):
+        newest = count(text[at : at + size])
+        is_full = held + newest > room
+        # The newest piece still grows: what it has by now does not decide how many others go.
+        while is_full and pieces and (held * 4 > room * 3 or held + newest > room):
+            held -= pieces.popleft()
+            start += size
+        pieces.append(newest)
+        held += newest
     return text[start:]
+
+
+def _steady(tokens: int) -> int:
+    """The tokens, rounded down to five binary digits: a few tokens more or less beside a text do not move its end."""
+    return tokens >> max(0, tokens.bit_length() - 5) << max(0, tokens.bit_length() - 5)
+
+
+def _filled(chars: int, allowed_tokens: int, count: Callable[[int, int], int]) -> int:
+    """How many of a text's characters fit: whole pieces, and of the next one halves of halves. A smaller number of
+    tokens gives a part of what a larger one gives."""
+    end, size = 0, PIECE_CHARS
+    while size and end < chars:
+        tokens = count(end, end + size)
+        if tokens > allowed_tokens:
+            size //= 2
+        else:
+            allowed_tokens, end = allowed_tokens - tokens, end + size
+    return min(end, chars)

@@ -1,35 +1,86 @@
-"""How a model's own count of a prompt compares with the proxy's, learnt from what the provider reports."""
+"""How a model's own count of a prompt compares with the proxy's, learnt from what the provider reports and refuses."""
 
 import math
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
 
-LEAST, MOST = 0.7, 1.5
+import msgspec
+
+LEAST, MOST = 0.7, 2.1
 _STEP = 0.05
-_SLACK = 0.025
-_MEMORY = 0.9
 _LEAST_TOKENS = 500
 _MILLION = 1_000_000
+_MEMORY = 16
+_Packed = tuple[int, bool, list[tuple[int, float]]]
 
 
 class TokenFactor:
-    """``value`` is by what the proxy's count is multiplied. It moves in steps, up at once and down late, so that it
-    does not move a conversation's cut with every report. Before the first report it is 1."""
+    """``value`` is by what the proxy's count is multiplied, in steps. It is the largest ratio of the last reports, so
+    that it goes up at once and down late, and does not move a conversation's cut with every report. Of these only the
+    prompts count that are at least half as long as the longest: nothing is left out of short ones, and what a provider
+    counts besides the messages makes up more of them. Before the first report the value is 1.
 
-    __slots__ = ("_counted", "_reported", "value")
+    Where a refusal does not name the prompt's tokens, the value is a guess until the next report. ``name`` is that under
+    which processes tell each other of it, and ``version`` grows with each change: the larger one knows more.
+    """
 
-    def __init__(self) -> None:
-        self.value = 1.0
-        self._counted = 0.0
-        self._reported = 0.0
+    __slots__ = ("_reports", "is_guess", "name", "version")
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self.is_guess = False
+        self.version = 0
+        self._reports: deque[tuple[int, float]] = deque(maxlen=_MEMORY)
+
+    @property
+    def measured(self) -> float:
+        """The value without the guess."""
+        longest = max(self._reports, default=(0, 1.0))[0]
+        ratio = max((ratio for counted, ratio in self._reports if 2 * counted >= longest), default=1.0)
+        return min(MOST, max(LEAST, round(math.ceil(round(ratio / _STEP, 6)) * _STEP, 2)))
+
+    @property
+    def value(self) -> float:
+        """By what the proxy's count is multiplied."""
+        return MOST if self.is_guess else self.measured
 
     def learn(self, counted_tokens: int, reported_tokens: int) -> None:
         """A prompt that the proxy and the provider have counted. A short one says little, and is passed over; one that
         differs by more than any tokenizer does was another prompt, and counts as the bound."""
-        if counted_tokens < _LEAST_TOKENS or not 0 < reported_tokens < _MILLION * counted_tokens:
-            return
-        ratio = min(MOST, max(LEAST, reported_tokens / counted_tokens))
-        self._counted = self._counted * _MEMORY + counted_tokens
-        self._reported = self._reported * _MEMORY + ratio * counted_tokens
-        mean = self._reported / self._counted
-        if mean > self.value or mean < self.value - _STEP - _SLACK:
-            steps = math.ceil(round(mean / _STEP, 6))
-            self.value = min(MOST, max(LEAST, round(steps * _STEP, 2)))
+        if self.is_guess or counted_tokens >= _LEAST_TOKENS:
+            self._take(counted_tokens, reported_tokens)
+
+    def refused(self, counted_tokens: int, named_tokens: int | None) -> None:
+        """A prompt that the provider has refused as too large; ``named_tokens`` are those that it says the prompt
+        has."""
+        if named_tokens is not None and named_tokens > self.value * counted_tokens:
+            self._take(counted_tokens, named_tokens)
+        elif named_tokens is None and counted_tokens:
+            self.is_guess, self.version = True, self.version + 1
+
+    def _take(self, counted: int, reported: int) -> None:
+        if 0 < reported < _MILLION * counted:
+            if self.is_guess:
+                self._reports.clear()
+            self._reports.append((counted, reported / counted))
+            self.is_guess, self.version = False, self.version + 1
+
+    def packed(self) -> Mapping[str, bytes]:
+        """What another process is told."""
+        return {self.name: msgspec.json.encode((self.version, self.is_guess, list(self._reports)))}
+
+    def names(self) -> list[str]:
+        """What another process is asked for."""
+        return [self.name]
+
+    def is_known(self) -> bool:
+        """Whether anything has been learnt."""
+        return self.version > 0
+
+    def adopt(self, blobs: Mapping[str, bytes]) -> None:
+        """Take over what another process knows, if it is newer. What cannot be read is passed over."""
+        with suppress(msgspec.DecodeError, KeyError):
+            version, is_guess, reports = msgspec.json.decode(blobs[self.name], type=_Packed)
+            if version > self.version:
+                self.version, self.is_guess, self._reports = version, is_guess, deque(reports, _MEMORY)

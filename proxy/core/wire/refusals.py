@@ -62,9 +62,20 @@ def refused(error: msgspec.ValidationError, param: str, choices: Mapping[str, tu
 
 def unknown_field(name: str, param: str) -> InvalidRequest:
     """The error for a field that the form does not have."""
-    shown = name if len(name) <= _MOST_NAME_CHARS else name[:_MOST_NAME_CHARS] + "..."
-    shown = "".join(c if c.isprintable() else "?" for c in shown)
+    shown = _shown(name)
     return InvalidRequest(f"'{param}' has no field '{shown}'", param=f"{param}.{shown}", code="unknown_field")
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> InvalidRequest:
+    """The error for the name of a profile or persona that there is not. ``known`` are those that the client may
+    choose."""
+    why = f"there is no {kind} '{_shown(name)}'; there is {', '.join(sorted(known)) or 'none that may be chosen'}"
+    return InvalidRequest(why, param=kind, code=f"unknown_{kind}")
+
+
+def _shown(name: str) -> str:
+    shown = name if len(name) <= _MOST_NAME_CHARS else name[:_MOST_NAME_CHARS] + "..."
+    return "".join(c if c.isprintable() else "?" for c in shown)
 
 
 def half_pair(text: bytes, param: str) -> InvalidRequest:

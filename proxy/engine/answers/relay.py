@@ -88,6 +88,8 @@ class AnswerRelay:
         """``panels``: calls of panels by the model are answered."""
         self.refused = OurEdit.NONE
         self.names_usage = False
+        self.said = NO_WORDS
+        """The refusal of a request that was too large."""
         self.on_accepted: Callable[[], None] | None = None
         """Called once where the upstream takes the request, after it refused the one before."""
         self._exchange = exchange
@@ -183,6 +185,7 @@ class AnswerRelay:
             return self._nothing()
         if exchange.window is None:
             return None
+        self.said = said
         attempts.refused()
         self._nothing()
         return AttemptResult.TOO_LARGE

@@ -70,6 +70,11 @@ class Outgoing:
         # The operator's reminder stands in the original, too.
         return with_options(laid_out, head.parsed.members.get("stream_options"))
 
+    @property
+    def size(self) -> int:
+        """Bytes that are sent."""
+        return len(self.body)
+
     def retreat(self, refused: OurEdit, *, names_usage: bool) -> None:
         """Go without what was refused. Where it may be either, the layout is blamed unless the upstream names the
         other: a layout is only one session's, while not to ask for usage has every client's bill estimated."""

@@ -16,7 +16,7 @@ from proxy.engine.attempts.retry import ONE_TRY
 from proxy.engine.exchange import Exchange
 from proxy.engine.ports import ComposedRequest, ComposeRequest
 from proxy.errors import ContextTooLong, PayloadTooLarge, ProxyError, error_body
-from proxy.ports import Answer, Call, Deployment, Headers, Plan, Planner, PlanRequest, Transport, Upstream
+from proxy.ports import Answer, Call, Deployment, Headers, Plan, Planner, PlanRequest, Principal, Transport, Upstream
 from proxy.testing import Ledger, ModelList, OpenDoor, PassthroughPlanner, make_deployment
 
 JSON: Headers = [("content-type", "application/json")]
@@ -151,19 +151,30 @@ class Profiled:
     """Composes nothing, and gives every request a capability profile."""
 
     def __init__(self, window: CapabilityProfile) -> None:
-        self.window = window
+        self.window_profile = window
 
     async def compose(self, request: ComposeRequest) -> ComposedRequest:
-        return ComposedRequest(profile=self.window)
+        return ComposedRequest(profile=self.window_profile)
+
+    def requires(self, model: str, principal: Principal) -> bool:
+        """No prompt is configured."""
+        return False
+
+    def window(self, model: str, principal: Principal, wished: str) -> CapabilityProfile | None:
+        """The one profile."""
+        return self.window_profile
 
 
 class Shrinking:
     """Fits a request by sending others, in order, wherever less than the whole budget is allowed: None for the same
-    again. ``scales`` are the budgets that were asked for."""
+    again. ``scales`` are the budgets that were asked for; ``learnt`` is what fits the whole budget once a refusal has
+    taught how the model counts."""
 
-    def __init__(self, *bodies: bytes | ContextTooLong | None) -> None:
+    def __init__(self, *bodies: bytes | ContextTooLong | None, learnt: bytes | None = None) -> None:
         self.bodies = list(bodies)
+        self.learnt = learnt
         self.scales: list[float] = []
+        self.named: list[int | None] = []
 
     async def fitted(
         self,
@@ -174,16 +185,34 @@ class Shrinking:
         scale: float = 1.0,
         scope: str = "",
     ) -> Fitted:
+        if scale == 1.0 and self.named and self.learnt is not None:
+            return Fitted(self.learnt)
         if scale == 1.0:
             return Fitted(parsed.body, sizes={"conversation": len(parsed.body)})
         self.scales.append(scale)
-        body = self.bodies.pop(0)
+        body = self.bodies.pop(0) if self.bodies else None
         if isinstance(body, ContextTooLong):
             raise body
         return Fitted(parsed.body if body is None else body)
 
+    async def fitted_completion(
+        self,
+        parsed: ParsedBody,
+        profile: CapabilityProfile,
+        deployment: Deployment,
+        *,
+        scale: float = 1.0,
+        scope: str = "",
+    ) -> Fitted:
+        """As a chat request is."""
+        return await self.fitted(parsed, ComposedRequest(profile=profile), deployment, scale=scale, scope=scope)
+
     def settled(self, deployment: Deployment, fitted: Fitted, usage: Usage | None, *, scope: str = "") -> None:
         """Nothing is learnt."""
+
+    def refused(self, deployment: Deployment, fitted: Fitted, tokens: int | None, *, scope: str = "") -> None:
+        """Keep what the refusal says."""
+        self.named.append(tokens)
 
 
 class Bench:
@@ -200,12 +229,13 @@ class Bench:
         breakers: Breakers | None = None,
         window: CapabilityProfile | None = None,
         smaller: Sequence[bytes | ContextTooLong | None] = (),
+        learnt: bytes | None = None,
     ) -> None:
         self.upstream = ScriptedUpstream(*scripts)
         self.planner = planner or PassthroughPlanner()
         self.door = OpenDoor()
         self.ledger = Ledger()
-        self.windows = Shrinking(*smaller)
+        self.windows = Shrinking(*smaller, learnt=learnt)
         upstream: Upstream = self.upstream
         self.engine = Engine(
             Ports(

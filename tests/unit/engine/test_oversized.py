@@ -143,6 +143,19 @@ def test_what_is_too_large_at_every_size_is_an_error(
     assert refusals(ended(bench))["error"] == 1
 
 
+def test_the_first_refusal_teaches_and_is_answered_by_one_smaller_try() -> None:
+    for window in (EMPTY, ERROR):
+        bench = Bench(refusal(), answers(BODY, headers=JSON), window=window, learnt=long_body(50))
+        client = bench.chat(MemoryClient(long_body(100)))
+        assert (client.status, client.answer) == (200, BODY)
+        assert bench.upstream.bodies == [long_body(100), long_body(50)]
+        assert bench.windows.named == [5]
+        assert refusals(ended(bench)) == {"retried": 1}
+    bench = Bench(refusal(), refusal(), window=ERROR, learnt=long_body(50))
+    assert code(bench.chat(MemoryClient(long_body(100)))) == "context_length_exceeded"
+    assert refusals(ended(bench)) == {"retried": 1, "error": 1}
+
+
 def test_without_a_profile_the_upstreams_answer_passes_as_it_is() -> None:
     bench = Bench(refusal())
     client = bench.chat(MemoryClient(chat_body()))

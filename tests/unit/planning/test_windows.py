@@ -257,6 +257,8 @@ def test_a_model_that_counts_more_tokens_gets_fewer_messages() -> None:
 
 def test_what_one_scope_or_model_teaches_changes_nothing_for_another() -> None:
     client = Client()
+    report(client, 10_000, 10_000)
+    client.windows.settled(DEPLOYMENT, Fitted(b"", counted_tokens=10_000), Usage(10_000, 1), scope="two")
     before = client.fitted(talk(30), scope="two")
     report(client, 10_000, 14_900, times=20)
     assert client.fitted(talk(30), scope="two") == before

@@ -4,7 +4,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.response.context_refusal import FORMS, is_context_refusal
+from proxy.core.response.context_refusal import FORMS, is_context_refusal, named_tokens
 from proxy.core.response.refusal import Refusal, refusal_in
 from tests.examples import for_every
 
@@ -290,3 +290,55 @@ def test_a_plain_text_that_begins_like_a_refusal_is_one() -> None:
 @given(st.text(max_size=200), st.integers(100, 599), st.one_of(st.none(), st.integers(), st.text(max_size=80)))
 def test_any_text_gets_an_answer(message: str, status: int, code: object) -> None:
     assert is_context_refusal(status, Refusal(message, message, code, code)) in (True, False)
+
+
+NAMED: dict[str, int | None] = {
+    "openai": 204308,
+    "openai, configured": 300000,
+    "deepseek": 122942,
+    "vllm, prompt and answer": 2104,
+    "vllm, decoder": 10127,
+    "vllm, total": 25938,
+    # Only the sum with the answer is named.
+    "openrouter": None,
+    "openrouter, its provider's": 213462,
+    "groq": None,
+    "anthropic": 213462,
+    "anthropic, with the answer": 188240,
+    "gemini": 1200293,
+    "gemini, quoted": 1200293,
+    "vertex": 1100000,
+    "bedrock": None,
+    "bedrock, wrapped": 227255,
+    "bedrock, titan": 9279,
+    "mistral": 321774,
+    "llama.cpp": 4390,
+    "llama.cpp, earlier": None,
+    "llama-cpp-python": 2285,
+    "sglang": 61709,
+    "sglang, allowed": 160062,
+    "text generation inference": 1000,
+    "text generation inference, prompt": 1872,
+    "xai": 537812,
+    "fireworks": 208863,
+    "github copilot": 138898,
+    "minimax": None,
+}
+
+
+@for_every(NAMED.items())
+def test_the_tokens_that_a_refusal_names(which: str, tokens: int | None) -> None:
+    assert named_tokens(refusal_in(orjson.dumps(REFUSALS[which][1]))) == tokens
+
+
+def test_a_count_that_a_server_has_broken_off_is_none() -> None:
+    message = (
+        "This model's maximum context length is 4096 tokens. However, you requested 0 output tokens and your prompt "
+        "contains at least 4097 input tokens, for a total of at least 4097 tokens."
+    )
+    assert named_tokens(Refusal(message=message)) is None
+
+
+@given(st.text(alphabet="0123456789 :(>maximum context length is prompt", max_size=4_000))
+def test_any_words_are_searched_in_a_bounded_time(text: str) -> None:
+    named_tokens(Refusal(message=text, causes=(text,)))

@@ -59,5 +59,5 @@ def test_messages_are_shortened_from_their_end() -> None:
     sized = [(raw("a" * 1024), 260), (raw("b" * 1024), 260), (raw("c"), 5)]
     kept = [content(one) for one in shortened_messages(sized, 260 + 4 + 64, bytes_over_four)]
     assert kept == ["a" * 1024, "b" * 256]
-    assert len(shortened_messages(sized, 260 + 4 + 63, bytes_over_four)) == 1
-    assert shortened_messages(sized, 10, bytes_over_four) == []
+    assert len(shortened_messages(sized, 260 + 4, bytes_over_four)) == 1
+    assert shortened_messages(sized, 4, bytes_over_four) == []

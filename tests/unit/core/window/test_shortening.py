@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.window.profile import PartCaps
 from proxy.core.window.shortening import PIECE_CHARS, PartName, behind_conversation, beside_conversation, head, tail
+from proxy.planning.tokenizers import local_encode
 
 CAPS = PartCaps(system=10, instruction=10, selection=10, prefix=10, suffix=10, summary=10)
 SIZES = dict.fromkeys(PartName, 30)
@@ -43,9 +44,23 @@ def test_a_smaller_overflow_takes_no_more_from_any_part(sizes: dict[PartName, in
         assert all(many[name] <= few[name] <= sizes[name] for name in sizes)
 
 
-def test_a_text_is_cut_between_pieces() -> None:
+def test_a_small_cap_keeps_what_fits() -> None:
+    text = "def f(x):\n    return x + 1"
+    assert head(text, 5, local_encode()) == "def f(x):\n"
+    assert tail(text, 4, local_encode()) == " x + 1"
+    assert head(text, 0, bytes_over_four) == tail(text, 0, bytes_over_four) == ""
+
+
+def test_a_text_is_filled_to_its_room_from_its_beginning() -> None:
     text = "a" * PIECE_CHARS + "b" * PIECE_CHARS + "c"
     assert head(text, 64, bytes_over_four) == "a" * PIECE_CHARS
-    assert head(text, 63, bytes_over_four) == ""
-    assert tail(text, 64, bytes_over_four) == "b" * (PIECE_CHARS - 1) + "c"
+    assert head(text, 63, bytes_over_four) == "a" * 4 * 62
     assert head(text, 1_000, bytes_over_four) == tail(text, 1_000, bytes_over_four) == text
+
+
+def test_the_end_of_a_growing_text_begins_at_the_same_place_until_it_is_full() -> None:
+    text = "".join(f"line {number:5}\n" for number in range(2_000))
+    starts = [end - len(tail(text[:end], 1_000, bytes_over_four)) for end in range(4_000, 12_000, 3)]
+    assert len(set(starts)) == 8
+    assert starts == sorted(starts)
+    assert all(start % PIECE_CHARS == 0 for start in starts)

@@ -1,0 +1,59 @@
+"""Fits a completion to a budget: its prompt is the text in front of a cursor, and its suffix what stands behind it."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from msgspec import Raw
+
+from proxy.core.reasons import Edit
+from proxy.core.window.fitting import FittedMessages
+from proxy.core.window.profile import CapabilityProfile
+from proxy.core.window.shortening import Count, PartName, beside_conversation, head, tail
+from proxy.core.wire.json_body import Unreadable, text_value
+from proxy.core.wire.surrogates import text_json
+from proxy.errors import InvalidRequest
+
+_TEXTS = {"prompt": PartName.PREFIX, "suffix": PartName.SUFFIX}
+_NO_PROMPT = frozenset(
+    {
+        "best_of", "echo", "frequency_penalty", "ignore_eos", "logit_bias", "logprobs", "max_tokens", "metadata",
+        "min_p", "min_tokens", "model", "n", "presence_penalty", "random_seed", "repetition_penalty", "seed", "stop",
+        "stop_token_ids", "store", "stream", "stream_options", "temperature", "top_k", "top_p", "user",
+    }
+)  # fmt: skip
+"""Members of which nothing is read as a prompt."""
+
+
+def fitted_completion(
+    members: Mapping[str, Raw], profile: CapabilityProfile, prompt_tokens: int, count: Count
+) -> FittedMessages:
+    """The prompt and the suffix as far as they fit. A member that nobody here knows has a token a byte. Raises
+    InvalidRequest where the prompt is no text, so that it cannot be shortened."""
+    texts = {name: _text(members.get(name)) for name in _TEXTS}
+    besides = sum(len(raw) for name, raw in members.items() if name not in _NO_PROMPT | _TEXTS.keys())
+    sizes, room = {_TEXTS[name]: count(text) for name, text in texts.items()}, prompt_tokens - besides
+    sent, tokens, budget = texts, sum(sizes.values()), room
+    while tokens > room >= 0:
+        kept, _ = beside_conversation(sizes, profile.caps, sum(sizes.values()) - budget)
+        sent = {name: cut(texts[name], kept[_TEXTS[name]], count) for name, cut in (("prompt", tail), ("suffix", head))}
+        tokens = sum(map(count, sent.values()))
+        # Texts of which each piece was counted may have other tokens as a whole.
+        budget -= room // 32 + 1
+    changed = {name: text_json(text) for name, text in sent.items() if text != texts[name]}
+    edits = {Edit.WINDOW_SHORTENED: len(changed)} if changed else {}
+    told = {"extra": besides, "parts": tokens, "prompt": tokens + besides}
+    return FittedMessages(None, told, edits, max(0, -room), tokens + besides, changed)
+
+
+def _text(raw: Raw | None) -> str:
+    """The text of a member, which may be a list of one."""
+    with suppress(Unreadable):
+        found = text_value(raw) if raw is not None else None
+        text = found[0] if isinstance(found, list) and len(found) == 1 else found or ""
+        if isinstance(text, str):
+            return text
+    raise InvalidRequest(
+        "the request has a budget for its context window, and only a 'prompt' that is one text can be kept within it",
+        param="prompt",
+        code="window_unavailable",
+    )
