@@ -117,8 +117,7 @@ async def build(
     await prompts.open(settings, rules)
     used = {**make_upstreams(encode), **(upstreams or {})}
     composer = Composer(rules, prompts.snapshot, metrics, aside)
-    factors = TokenFactors(planner.state, state.clock.now)
-    windows = ContextWindows(planner.pure.reader, encode, _facts(prices), load_window_texts(), aside, factors)
+    windows = _windows(prices, state, encode, planner, aside)
     ports = Ports(models, used, planner, admission, Meter(metrics, prices), state.clock, composer, windows)
     bounds = Bounds(ours.objects.most_per_team, ours.objects.retention_days * 86400.0)
     custody = Custody(state.store, models, state.clock, metrics.store_failed, bounds, aside)
@@ -143,6 +142,11 @@ async def build(
         metrics_key=ours.metrics.secret,
     )
     return Assembly(parts, used, Reload(models, prices, state.directory, composer, prompts))
+
+
+def _windows(prices: PriceMap, state: _State, encode: Encode, planner: Planning, aside: Aside) -> ContextWindows:
+    factors = TokenFactors(planner.state, state.clock.now)
+    return ContextWindows(planner.pure.reader, encode, _facts(prices), load_window_texts(), aside, factors)
 
 
 def _admin(state: _State, identity: Identity) -> AdminEndpoint | None:

@@ -121,8 +121,8 @@ class ContextWindows:
         scale: float = 1.0,
         scope: str = "",
     ) -> Fitted:
-        """A request for a completion as it is sent. Raises ContextTooLong, and InvalidRequest where its prompt cannot be
-        shortened and might not fit."""
+        """A request for a completion as it is sent. Raises ContextTooLong, and InvalidRequest where its prompt
+        cannot be shortened and might not fit."""
         job = _Job(profile, WindowParts(), Inset(), scale, 1.0, self._texts)
         budget, known = await self._budget(parsed, deployment, job, scope)
         most = _UNLIMITED if budget is None else int(budget.prompt_tokens / known.value)

@@ -239,8 +239,8 @@ FORMS = (
 )
 
 
-# How the messages above name the tokens of the prompt alone. Where a server says "at least" it has stopped counting, and
-# where it names the sum with the answer's tokens, the prompt's are not known.
+# How the messages above name the tokens of the prompt alone. Where a server says "at least" it has stopped counting,
+# and where it names the sum with the answer's tokens, the prompt's are not known.
 _PROMPT_TOKENS = re.compile(
     r"(?i)\b(?:(\d{1,12}) (?:in|of) (?:the |your )?(?:messages|prompt|text input)"
     r"|(?:messages resulted in|prompt contains|request (?:has|contains)|prompt is too long:|context limit:) (\d{1,12})"

@@ -16,8 +16,8 @@ _NO_USAGE = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
 @dataclass(frozen=True, slots=True)
 class EmptyCompletion:
-    """The empty completion of one request. ``created`` is in unix seconds; ``answers`` is how many were asked for. Where
-    it ``is_chat``, it has messages, else texts."""
+    """The empty completion of one request. ``created`` is in unix seconds; ``answers`` is how many were asked for.
+    Where it ``is_chat``, it has messages, else texts."""
 
     id: str
     model: str

@@ -21,8 +21,8 @@ class TokenFactor:
     prompts count that are at least half as long as the longest: nothing is left out of short ones, and what a provider
     counts besides the messages makes up more of them. Before the first report the value is 1.
 
-    Where a refusal does not name the prompt's tokens, the value is a guess until the next report. ``name`` is that under
-    which processes tell each other of it, and ``version`` grows with each change: the larger one knows more.
+    Where a refusal does not name the prompt's tokens, the value is a guess until the next report. ``name`` is that
+    under which processes tell each other of it, and ``version`` grows with each change: the larger one knows more.
     """
 
     __slots__ = ("_reports", "is_guess", "name", "version")

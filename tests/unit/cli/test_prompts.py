@@ -151,7 +151,7 @@ def test_a_prompt_that_is_left_out_by_mistake_is_an_error_with_its_reason(run: C
     report = run.json("render", status=1)
     assert report["system"] == "Before all."
     assert report["skipped"]["base"]["reason"] == "render_error"
-    assert "'base' cannot be composed: line 1: 'nothing' is undefined" in run.err
+    assert "'base' cannot be composed: line 4: 'nothing' is undefined" in run.err
     assert "'base'" in report["mistake"]
 
 

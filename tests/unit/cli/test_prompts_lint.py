@@ -117,7 +117,7 @@ def test_a_clock_or_counter_in_the_system_text_is_an_error(lint: Lint, front: di
 def test_a_date_in_the_system_text_is_a_warning(lint: Lint) -> None:
     report = lint({"a": prompt("Line one.\nToday is 2026-11-23.", position="system")})
     assert found(report) == [("warning", "cache-breaker", "a")]
-    assert "line 2 of the text holds a date ('2026-11-23')" in messages(report)
+    assert "line 5 holds a date ('2026-11-23')" in messages(report)
     assert report["ok"]
 
 

@@ -145,10 +145,11 @@ def test_a_scope_begins_with_what_others_taught_and_then_goes_by_its_own() -> No
             worker.windows.settled(DEPLOYMENT, Fitted(b"", counted_tokens=10_000), Usage(tokens, 1), scope=scope)
 
         settle("one", 14_000)
-        assert worker.factors.known(DEPLOYMENT, "two").value == 1.4
+        assert (await worker.factors.known(DEPLOYMENT, "two")).value == 1.4
         settle("two", 10_000)
         settle("one", 18_000)
-        assert [worker.factors.known(DEPLOYMENT, scope).value for scope in ("one", "two")] == [1.8, 1.0]
+        known = [await worker.factors.known(DEPLOYMENT, scope) for scope in ("one", "two")]
+        assert [factor.value for factor in known] == [1.8, 1.0]
 
     asyncio.run(main())
 
@@ -161,6 +162,6 @@ def test_a_process_alone_with_its_store_knows_it_after_a_restart() -> None:
         await first.state.aclose()
         second = Worker(store, is_shared=False)
         assert (await second.fitted(talk(20_000))).counted_tokens * 1.3 <= WINDOW - OUTPUT - 100
-        assert second.factors.known(DEPLOYMENT, "one").value == 1.3
+        assert (await second.factors.known(DEPLOYMENT, "one")).value == 1.3
 
     asyncio.run(main())

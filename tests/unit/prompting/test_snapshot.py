@@ -60,8 +60,8 @@ def test_an_id_that_stands_twice_is_refused_with_both_files() -> None:
     [
         ("{{ who", "line 1: "),
         ("\n{% include 'x' %}", "line 2: 'include' is not available"),
-        ("{{ whom }}", "'whom' is neither a root of the context nor a variable of the prompt"),
-        ("{{ fragment('rules') }}", "there is no fragment 'rules'"),
+        ("{{ whom }}", "line 1: 'whom' is neither a root of the context nor a variable of the prompt"),
+        ("\n{{ fragment('rules') }}", "line 2: there is no fragment 'rules'"),
     ],
 )
 def test_a_template_that_can_never_be_rendered_is_refused_with_its_file(text: str, why: str) -> None:

@@ -1,0 +1,45 @@
+"""A completion is fitted to its budget: the prompt keeps its end, the suffix its beginning."""
+
+import json
+
+import pytest
+
+from proxy.core.request.tokens import bytes_over_four
+from proxy.core.window.completion import fitted_completion
+from proxy.core.window.fitting import FittedMessages
+from proxy.core.window.profile import Capability, CapabilityProfile
+from proxy.core.wire.json_body import parse_members
+from proxy.errors import InvalidRequest
+
+PROFILE = CapabilityProfile("completion", Capability.COMPLETION, window_tokens=2_000)
+
+
+def fitted(tokens: int, **members: object) -> FittedMessages:
+    return fitted_completion(
+        parse_members(json.dumps({"model": "m", **members}).encode()), PROFILE, tokens, bytes_over_four
+    )
+
+
+def test_what_fits_stays_as_it_came() -> None:
+    found = fitted(500, prompt="a" * 400, suffix="b" * 400, max_tokens=5)
+    assert (dict(found.changes), found.excess_tokens, found.sent_tokens) == ({}, 0, 200)
+
+
+def test_the_prompt_keeps_its_end_and_the_suffix_its_beginning() -> None:
+    prompt, suffix = "".join(f"line {n}\n" for n in range(2_000)), "".join(f"more {n}\n" for n in range(2_000))
+    found = fitted(600, prompt=prompt, suffix=suffix)
+    sent = {name: json.loads(raw) for name, raw in found.changes.items()}
+    assert prompt.endswith(sent.get("prompt", prompt))
+    assert suffix.startswith(sent.get("suffix", suffix))
+    assert sum(bytes_over_four(sent.get(name, text)) for name, text in (("prompt", prompt), ("suffix", suffix))) <= 600
+
+
+def test_a_member_that_nobody_knows_takes_room() -> None:
+    assert fitted(100, prompt="a" * 40, extra_text="x" * 400).excess_tokens > 0
+
+
+@pytest.mark.parametrize("prompt", [["a", "b"], [1, 2], {"a": 1}, 5])
+def test_a_prompt_that_is_no_one_text_is_refused(prompt: object) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        fitted(100, prompt=prompt)
+    assert caught.value.code == "window_unavailable"
