@@ -11,6 +11,7 @@ from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import PROFILES, CacheProfile
 from proxy.core.recognition.pieces import Recogniser
 from proxy.core.request.route import Route
+from proxy.core.shadow.shadow_caches import most_regret
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.replay.baselines import COMPARED
@@ -21,9 +22,9 @@ from tests.economics.structured_sessions import Form, Spec, body_of, moments
 
 RULES = ("anthropic", "openai", "anthropic", "vllm", "gemini", "groq", "deepseek", "minimax")
 TOLERANCE = 1.01
-LEARNING_REQUESTS = 1.25
+LEARNING_REQUESTS = most_regret("economic")
 """What nobody can know in advance may cost so many times the longest request: how often things change, and whether the
-client pauses. The planner alone may lose more than one request to learning (``proxy/core/README.md``)."""
+client pauses. It is the planner's own allowance (``proxy/core/README.md``)."""
 
 _Sent = Sequence[tuple[float, bytes]]
 

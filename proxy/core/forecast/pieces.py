@@ -109,9 +109,9 @@ def piece_forecast(
 
 
 def _busy(rates: Sequence[float]) -> float:
-    """The share of the files, each with its rate of change, that change in addition to the few that an answer usually
-    edits: the signs of edits say nothing about them."""
-    return min(max(0.0, sum(rates) - _EDITED_USUALLY) / max(1, len(rates)), 0.95)
+    """The share of the files that change, besides the few that an answer usually edits, by the rate of change of each:
+    the signs of edits say nothing about them."""
+    return min(max(0.0, sum(rates) - _EDITED_USUALLY) / max(1.0, len(rates) - _EDITED_USUALLY), 0.95)
 
 
 def _is_editable(item: ContextPiece) -> bool:
