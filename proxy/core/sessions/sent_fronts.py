@@ -1,14 +1,18 @@
-"""How conversations went out whose layout was not the client's own: signed thinking binds what stands in front of it.
+"""How requests went out whose layout was not the client's own: signed thinking binds what stands in front of it.
 
 Newer models sign what they thought, and refuse it later unless the tools, the system text and all messages in front of
 it are those that they saw. So the layout of each request is remembered that did not go out as it came, in digests: its
 answer may come back with signed thinking. A request of which nothing is remembered went out as it came, behind what its
 own signed thinking bound.
+
+Each is remembered by all that it says. So nothing that others send, and no other process, takes the place of it.
 """
 
+from collections.abc import Iterable
+from itertools import chain
 from typing import Final
 
-from msgspec import Struct, field, msgpack
+from msgspec import Struct, msgpack
 
 from proxy.core.digest import digest
 from proxy.core.lru import Bounded
@@ -18,40 +22,49 @@ from proxy.core.sessions.volatile_lines import VolatileRegion
 
 _MOST_FORMS = 8
 _MOST_HEADS = 64
+_FORMS, _HEADS = "f", "g"
+"""What the names in a store begin with."""
 
 
 class SentForm(Struct, frozen=True, array_like=True):
     """How a request of ``count`` messages went out. ``key`` is the digest of its tools and messages as they came,
     ``elements`` are the digests of its elements in their order, and ``regions`` are what was known to be volatile in
-    its system messages."""
+    its system messages. ``tools`` are the digests of its tools in their order, where that was another one."""
 
     count: int
     key: bytes
     elements: tuple[bytes, ...]
     regions: tuple[VolatileRegion, ...] = ()
+    tools: tuple[bytes, ...] = ()
 
 
-class SentFronts(Struct, array_like=True):
-    """What was sent of one conversation. ``heads`` are the digests of its tools and instructions, each with the number
-    of messages in front of its first answer, 0 for the first head. ``count`` is the number of messages of the longest
-    request. ``is_whole``: no request is missing here."""
+class SentForms(Struct, frozen=True, array_like=True):
+    """The forms of one request without signed thinking, or those of a conversation with it, the newest last."""
 
     version: int = VERSION
-    heads: dict[bytes, int] = field(default_factory=dict)
-    count: int = 0
+    forms: tuple[SentForm, ...] = ()
+
+
+class SentHeads(Struct, frozen=True, array_like=True):
+    """Under which tools and instructions a conversation was sent up to some request, as digests. ``is_whole``: none is
+    missing."""
+
+    version: int = VERSION
+    heads: frozenset[bytes] = frozenset()
     is_whole: bool = True
-    forms: list[SentForm] = field(default_factory=list)
 
 
-_DECODER: Final = msgpack.Decoder(SentFronts)
+_FORMS_DECODER: Final = msgpack.Decoder(SentForms)
+_HEADS_DECODER: Final = msgpack.Decoder(SentHeads)
 
 
 class FrontTable:
-    """The conversations that were sent, the least recently used out first. They are known by whose they are, and by
-    their first turn: every model and every deployment is sent the same."""
+    """The conversations that were sent, the least recently used out first. Every model and every deployment is sent the
+    same."""
 
     def __init__(self, *, capacity_bytes: int) -> None:
-        self._known: Bounded[str, SentFronts] = Bounded(capacity_bytes, _weight)
+        self._forms: Bounded[str, SentForms] = Bounded(capacity_bytes // 2, _weight)
+        self._heads: Bounded[str, SentHeads] = Bounded(capacity_bytes // 2, lambda known: 300 + 60 * len(known.heads))
 
     def bound(self, scope: str, transcript: Transcript, tools: bytes) -> tuple[int, SentForm | None]:
         """How many messages of a request with signed thinking are where they are for good, and the form in which the
@@ -59,52 +72,77 @@ class FrontTable:
         came.
 
         Nothing is bound where all thinking was made under other instructions: the client has changed them since."""
-        known = self._known.get(name_of(scope, transcript)) or SentFronts(is_whole=False)
+        known = [self._forms.get(name, SentForms()).forms for name in _forms_names(scope, transcript, tools)]
         fitting = [
-            f for f in known.forms if f.count in transcript.signed and f.key == key_of(transcript, tools, f.count)
+            form
+            for form in chain.from_iterable(known)
+            if form.count in transcript.signed and form.key == key_of(transcript, tools, form.count)
         ]
         form = max(fitting, key=lambda one: one.count, default=None)
-        if form is not None:
-            known.forms = [*(one for one in known.forms if one is not form), form]
-        elif _is_whole(known, transcript):
-            since = known.heads.get(key_of(transcript, tools, transcript.preamble))
-            if since is None or transcript.signed[-1] < since:
-                return 0, None
+        if form is None and self._is_under_others(scope, transcript, tools):
+            return 0, None
         still, messages = transcript.signed[-1] + 1, transcript.messages
         while still < len(messages) and messages[still].role in ("assistant", "tool"):
             still += 1  # nothing is put in front of an answer
         return still, form
 
+    def _is_under_others(self, scope: str, transcript: Transcript, tools: bytes) -> bool:
+        """Whether all signed thinking was made under other instructions. In front of the first answer this cannot be
+        told: many conversations begin alike."""
+        newest = transcript.signed[-1]
+        if not any(message.role == "assistant" for message in transcript.messages[:newest]):
+            return False
+        known = self._heads.get(_heads_name(scope, transcript, newest))
+        return known is not None and known.is_whole and _head(transcript, tools) not in known.heads
+
     def sent(self, scope: str, transcript: Transcript, tools: bytes, form: SentForm | None) -> None:
         """A request went out: as ``form`` says, or as it came (None)."""
-        name, count, head = name_of(scope, transcript), len(transcript.messages), transcript.preamble
-        known = self._known.get(name) or SentFronts(count=-1)
-        known.is_whole, known.count = _is_whole(known, transcript), max(count, known.count)
-        known.heads = _newest({key_of(transcript, tools, head): count if known.heads else 0, **known.heads})
-        if form is not None or known.forms:
+        count = len(transcript.messages)
+        name, heads_name = _forms_names(scope, transcript, tools)[-1], _heads_name(scope, transcript, count)
+        if form is not None or name in self._forms:
             own = key_of(transcript, tools, count)
-            kept = [one for one in known.forms if one.key != own]
-            known.forms = [*kept, *([form] if form is not None else ())][-_MOST_FORMS:]
-        self._known.put(name, known)
+            kept = [one for one in self._forms.get(name, SentForms()).forms if one.key != own]
+            self._put_forms(name, [*kept, *([form] if form is not None else ())])
+        before = SentHeads()
+        if transcript.signed:
+            before = self._heads.get(_heads_name(scope, transcript, transcript.signed[-1])) or SentHeads(is_whole=False)
+        known = self._heads.get(heads_name) or SentHeads()
+        heads = before.heads | known.heads | {_head(transcript, tools)}
+        self._put_heads(heads_name, heads, is_whole=before.is_whole and known.is_whole)
 
-    def packed(self, scope: str, transcript: Transcript) -> dict[str, bytes]:
+    def packed(self, scope: str, transcript: Transcript, tools: bytes) -> dict[str, bytes]:
         """What to leave for others; nothing of a conversation that went out as it came, under one head."""
-        known = self._known.get(name := name_of(scope, transcript))
-        return {name: msgpack.encode(known)} if known is not None and (known.forms or len(known.heads) > 1) else {}
+        name, count = _forms_names(scope, transcript, tools)[-1], len(transcript.messages)
+        heads_name = _heads_name(scope, transcript, count)
+        forms, heads = self._forms.get(name), self._heads.get(heads_name)
+        found = {name: msgpack.encode(forms)} if forms is not None else {}
+        if heads is not None and len(heads.heads) > 1:
+            found[heads_name] = msgpack.encode(heads)
+        return found
 
     def adopt(self, name: str, blob: bytes) -> None:
         """Take over what others have sent. Raises Unreadable."""
-        packed = unpacked(_DECODER, blob)
-        known = self._known.get(name) or SentFronts()
-        packed.heads = _newest({**known.heads, **packed.heads})
-        packed.forms = [*packed.forms, *(form for form in known.forms if form not in packed.forms)][-_MOST_FORMS:]
-        packed.count, packed.is_whole = max(packed.count, known.count), packed.is_whole and known.is_whole
-        self._known.put(name, packed)
+        if name.startswith(_HEADS):
+            heads, other = unpacked(_HEADS_DECODER, blob), self._heads.get(name) or SentHeads()
+            self._put_heads(name, heads.heads | other.heads, is_whole=heads.is_whole and other.is_whole)
+        else:
+            self._put_forms(name, (*unpacked(_FORMS_DECODER, blob).forms, *self._forms.get(name, SentForms()).forms))
+
+    def _put_heads(self, name: str, heads: frozenset[bytes], *, is_whole: bool) -> None:
+        is_whole = is_whole and len(heads) <= _MOST_HEADS
+        self._heads.put(name, SentHeads(heads=heads if is_whole else frozenset(), is_whole=is_whole))
+
+    def _put_forms(self, name: str, forms: Iterable[SentForm]) -> None:
+        """Keep the first form, with which all others begin, and the newest ones."""
+        every = list(dict.fromkeys(forms))
+        self._forms.put(name, SentForms(forms=(*every[:1], *every[1:][1 - _MOST_FORMS :])))
 
 
-def name_of(scope: str, transcript: Transcript) -> str:
-    """Under what name a conversation is known."""
-    return "f" + digest(b"front", scope.encode(), transcript.pairs[0][1] if transcript.pairs else b"").hex()
+def names_of(scope: str, transcript: Transcript, tools: bytes) -> list[str]:
+    """Under what names others may have left something about a request."""
+    if not transcript.signed:
+        return []
+    return [*_forms_names(scope, transcript, tools), _heads_name(scope, transcript, transcript.signed[-1])]
 
 
 def key_of(transcript: Transcript, tools: bytes, count: int) -> bytes:
@@ -112,15 +150,25 @@ def key_of(transcript: Transcript, tools: bytes, count: int) -> bytes:
     return digest(tools, *[message.digest for message in transcript.messages[:count]])
 
 
-def _newest(heads: dict[bytes, int]) -> dict[bytes, int]:
-    """Those under which the most messages were sent."""
-    return dict(sorted(heads.items(), key=lambda one: one[1])[-_MOST_HEADS:])
+def _forms_names(scope: str, transcript: Transcript, tools: bytes) -> list[str]:
+    """The names of the request that made the first signed thinking, and of the conversation since then; that of the
+    request itself where it has none."""
+    first = transcript.signed[0] if transcript.signed else len(transcript.messages)
+    counts = (first, first + 1) if transcript.signed else (first,)
+    keys = [key_of(transcript, tools, count) for count in counts]
+    return [_FORMS + digest(b"front", scope.encode(), key).hex() for key in keys]
 
 
-def _is_whole(known: SentFronts, transcript: Transcript) -> bool:
-    """Whether the newest signed thinking is the answer to a request that is known, or stood in one."""
-    return known.is_whole and (not transcript.signed or transcript.signed[-1] <= known.count)
+def _heads_name(scope: str, transcript: Transcript, count: int) -> str:
+    """That of so many messages without the instructions, whether or not the client has kept older thinking."""
+    said = [part.digest for message in transcript.messages[transcript.preamble : count] for part in message.parts]
+    return _HEADS + digest(b"heads", scope.encode(), b"%d" % count, *said).hex()
 
 
-def _weight(known: SentFronts) -> int:
-    return 600 + 60 * len(known.heads) + sum(200 + 60 * len(f.elements) + 1_000 * len(f.regions) for f in known.forms)
+def _head(transcript: Transcript, tools: bytes) -> bytes:
+    """The digest of the tools and the instructions as they came."""
+    return digest(tools, *[message.digest for message in transcript.messages[: transcript.preamble]])
+
+
+def _weight(known: SentForms) -> int:
+    return 300 + sum(200 + 60 * (len(f.elements) + len(f.tools)) + 1_000 * len(f.regions) for f in known.forms)

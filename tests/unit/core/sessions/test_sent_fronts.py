@@ -1,9 +1,11 @@
 """What is remembered of how conversations went out."""
 
+import json
+
 import pytest
 
 from proxy.core.request.transcript import Transcript
-from proxy.core.sessions.sent_fronts import FrontTable, SentForm, key_of, name_of
+from proxy.core.sessions.sent_fronts import FrontTable, SentForm, key_of, names_of
 from proxy.core.wire.json_body import Unreadable
 from tests.talk import Body, assistant, read, system, user
 
@@ -47,11 +49,34 @@ def test_the_newest_form_that_fits_is_bound() -> None:
 def test_under_other_instructions_nothing_is_bound() -> None:
     fronts = table()
     fronts.sent("team", FIRST, TOOLS, None)
-    assert fronts.bound("team", SECOND, b"other") == (0, None)
-    fronts.sent("team", SECOND, b"other", None)
-    assert fronts.bound("team", SECOND, b"other") == (0, None)
-    assert fronts.bound("team", THIRD, b"other") == (5, None)
-    assert fronts.bound("team", SECOND, TOOLS) == (3, None)
+    # Another conversation may have begun in the same way, under these instructions.
+    assert fronts.bound("team", SECOND, b"other") == (3, None)
+    fronts.sent("team", SECOND, TOOLS, None)
+    assert fronts.bound("team", THIRD, b"other") == (0, None)
+    fronts.sent("team", THIRD, b"other", None)
+    assert fronts.bound("team", THIRD, b"other") == (0, None)
+    assert fronts.bound("team", THIRD, TOOLS) == (5, None)
+    again = said(*(json.loads(m.raw) for m in THIRD.messages), thought("3"), user("u"))
+    assert fronts.bound("team", again, b"other") == (7, None)
+    assert fronts.bound("team", again, b"third") == (0, None)
+
+
+def test_conversations_that_begin_alike_take_nothing_from_each_other() -> None:
+    """Of so many, each is bound to its own form, whatever others have left in the store meanwhile."""
+    theirs, ours = table(), FrontTable(capacity_bytes=1 << 24)
+    firsts = [said(system(f"It is {n}."), user("q")) for n in range(200)]
+    for first in firsts:
+        ours.sent("team", first, TOOLS, form(first, b"1"))
+        theirs.sent("team", first, TOOLS, None)
+        for name, blob in theirs.packed("team", first, TOOLS).items():
+            ours.adopt(name, blob)
+    for n, first in enumerate(firsts):
+        later = said(system(f"It is {n}."), user("q"), thought(str(n)), user("r"))
+        assert ours.bound("team", later, TOOLS) == (3, form(first, b"1"))
+        ours.sent("team", later, TOOLS, None)
+    for n in range(200):
+        last = [thought(str(n)), user("r"), thought("2"), user("s")]
+        assert ours.bound("team", said(system(f"It is {n}."), user("q"), *last), TOOLS)[0] == 5
 
 
 def test_where_a_request_is_missing_everything_is_bound() -> None:
@@ -70,8 +95,8 @@ def test_nothing_is_put_between_an_answer_and_its_results() -> None:
 def test_what_others_have_sent_is_taken_over() -> None:
     ours, theirs = table(), table()
     theirs.sent("team", FIRST, TOOLS, form(FIRST, b"1"))
-    blobs = theirs.packed("team", FIRST)
-    assert set(blobs) == {name_of("team", THIRD)}
+    blobs = theirs.packed("team", FIRST, TOOLS)
+    assert set(blobs) <= set(names_of("team", THIRD, TOOLS))
     ours.sent("team", SECOND, TOOLS, form(SECOND, b"2"))
     for name, blob in blobs.items():
         ours.adopt(name, blob)
@@ -85,7 +110,7 @@ def test_what_others_have_sent_is_taken_over() -> None:
 def test_of_a_conversation_that_went_out_as_it_came_nothing_is_left() -> None:
     fronts = table()
     fronts.sent("team", FIRST, TOOLS, None)
-    assert fronts.packed("team", FIRST) == {}
+    assert fronts.packed("team", FIRST, TOOLS) == {}
 
 
 def test_memory_is_bounded() -> None:
