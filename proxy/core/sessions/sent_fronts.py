@@ -147,7 +147,7 @@ def names_of(scope: str, transcript: Transcript, tools: bytes) -> list[str]:
 
 def key_of(transcript: Transcript, tools: bytes, count: int) -> bytes:
     """The digest of the tools and of so many messages as they came."""
-    return digest(tools, *[message.digest for message in transcript.messages[:count]])
+    return digest(tools, b"".join([message.digest for message in transcript.messages[:count]]))
 
 
 def _forms_names(scope: str, transcript: Transcript, tools: bytes) -> list[str]:
@@ -162,12 +162,12 @@ def _forms_names(scope: str, transcript: Transcript, tools: bytes) -> list[str]:
 def _heads_name(scope: str, transcript: Transcript, count: int) -> str:
     """That of so many messages without the instructions, whether or not the client has kept older thinking."""
     said = [part.digest for message in transcript.messages[transcript.preamble : count] for part in message.parts]
-    return _HEADS + digest(b"heads", scope.encode(), b"%d" % count, *said).hex()
+    return _HEADS + digest(b"heads", scope.encode(), b"%d" % count, b"".join(said)).hex()
 
 
 def _head(transcript: Transcript, tools: bytes) -> bytes:
     """The digest of the tools and the instructions as they came."""
-    return digest(tools, *[message.digest for message in transcript.messages[: transcript.preamble]])
+    return key_of(transcript, tools, transcript.preamble)
 
 
 def _weight(known: SentForms) -> int:

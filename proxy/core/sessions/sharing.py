@@ -39,7 +39,8 @@ from proxy.core.sessions.snapshot import (
 from proxy.core.shadow.shared_costs import Costs
 from proxy.core.wire.json_body import Unreadable
 
-# What the names in a store begin with: "l" is a cohort's, since "c" is that of costs; "f" and "g" are those of what was sent.
+# What the names in a store begin with: "l" is a cohort's, since "c" is that of costs. What was sent has names with "f"
+# and "g".
 _SESSION_MARK, _SESSION, _COHORT, _HEAD, _COSTS = "m", "s", "l", "h", "c"
 
 SENT: Final = "sent"
