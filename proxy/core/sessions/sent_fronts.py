@@ -72,13 +72,13 @@ class FrontTable:
         came.
 
         Nothing is bound where all thinking was made under other instructions: the client has changed them since."""
-        known = [self._forms.get(name, SentForms()).forms for name in _forms_names(scope, transcript, tools)]
-        fitting = [
-            form
-            for form in chain.from_iterable(known)
-            if form.count in transcript.signed and form.key == key_of(transcript, tools, form.count)
-        ]
+        names = _forms_names(scope, transcript, tools)
+        known = list(chain.from_iterable(self._forms.get(name, SentForms()).forms for name in names))
+        fitting = [f for f in known if f.count in transcript.signed and f.key == key_of(transcript, tools, f.count)]
         form = max(fitting, key=lambda one: one.count, default=None)
+        if form is not None:
+            # The conversation goes on with it, and leaves it for others with each request.
+            self._put_forms(names[-1], [*(one for one in known if one != form), form])
         if form is None and self._is_under_others(scope, transcript, tools):
             return 0, None
         still, messages = transcript.signed[-1] + 1, transcript.messages
@@ -133,9 +133,8 @@ class FrontTable:
         self._heads.put(name, SentHeads(heads=heads if is_whole else frozenset(), is_whole=is_whole))
 
     def _put_forms(self, name: str, forms: Iterable[SentForm]) -> None:
-        """Keep the first form, with which all others begin, and the newest ones."""
-        every = list(dict.fromkeys(forms))
-        self._forms.put(name, SentForms(forms=(*every[:1], *every[1:][1 - _MOST_FORMS :])))
+        newest = tuple(dict.fromkeys(forms))[-_MOST_FORMS:]
+        self._forms.put(name, SentForms(forms=newest))
 
 
 def names_of(scope: str, transcript: Transcript, tools: bytes) -> list[str]:

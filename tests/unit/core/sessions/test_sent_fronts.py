@@ -42,8 +42,11 @@ def test_the_newest_form_that_fits_is_bound() -> None:
     assert fronts.bound("team", THIRD, TOOLS) == (5, form(SECOND, b"1", b"2"))
     assert fronts.bound("team", SECOND, TOOLS) == (3, form(FIRST, b"1"))
     assert fronts.bound("other", SECOND, TOOLS) == (3, None)
+    # A conversation that has gone on keeps its form; what follows the same request, sent as it came, has another answer.
     fronts.sent("team", FIRST, TOOLS, None)
-    assert fronts.bound("team", SECOND, TOOLS) == (3, None)
+    assert fronts.bound("team", SECOND, TOOLS) == (3, form(FIRST, b"1"))
+    answered = said(system("s"), user("q"), thought("9"), user("r"))
+    assert fronts.bound("team", answered, TOOLS) == (3, None)
 
 
 def test_under_other_instructions_nothing_is_bound() -> None:
@@ -111,6 +114,23 @@ def test_of_a_conversation_that_went_out_as_it_came_nothing_is_left() -> None:
     fronts = table()
     fronts.sent("team", FIRST, TOOLS, None)
     assert fronts.packed("team", FIRST, TOOLS) == {}
+
+
+def test_a_form_is_kept_and_left_for_others_as_long_as_the_conversation_goes_on() -> None:
+    fronts, others = FrontTable(capacity_bytes=1 << 15), table()
+    fronts.sent("team", FIRST, TOOLS, form(FIRST, b"1"))
+    messages: list[Body] = [json.loads(message.raw) for message in FIRST.messages]
+    for turn in range(40):
+        for number in range(20):
+            one = said(system("s"), user(f"{turn} {number}"))
+            fronts.sent("team", one, TOOLS, form(one, b"2"))
+        messages += [thought(str(turn)), user("r")]
+        later = said(*messages)
+        assert fronts.bound("team", later, TOOLS)[1] == form(FIRST, b"1")
+        fronts.sent("team", later, TOOLS, None)
+    for name, blob in fronts.packed("team", later, TOOLS).items():
+        others.adopt(name, blob)
+    assert others.bound("team", said(*messages, thought("z"), user("s")), TOOLS)[1] == form(FIRST, b"1")
 
 
 def test_memory_is_bounded() -> None:
