@@ -38,24 +38,18 @@ class SentForm(Struct, frozen=True, array_like=True):
     tools: tuple[bytes, ...] = ()
 
 
-class SentForms(Struct, frozen=True, array_like=True):
-    """The forms of one request without signed thinking, or those of a conversation with it, the newest last."""
+class SentFront(Struct, frozen=True, array_like=True):
+    """What is known under one name. ``forms`` are those of a request without signed thinking, or of a conversation with
+    it, the newest last. ``heads`` are the digests of all tools and instructions under which a conversation was sent up
+    to some request; none where that is not known."""
 
     version: int = VERSION
     forms: tuple[SentForm, ...] = ()
-
-
-class SentHeads(Struct, frozen=True, array_like=True):
-    """Under which tools and instructions a conversation was sent up to some request, as digests. ``is_whole``: none is
-    missing."""
-
-    version: int = VERSION
     heads: frozenset[bytes] = frozenset()
-    is_whole: bool = True
 
 
-_FORMS_DECODER: Final = msgpack.Decoder(SentForms)
-_HEADS_DECODER: Final = msgpack.Decoder(SentHeads)
+_DECODER: Final = msgpack.Decoder(SentFront)
+_NOTHING: Final = SentFront()
 
 
 class FrontTable:
@@ -63,8 +57,7 @@ class FrontTable:
     same."""
 
     def __init__(self, *, capacity_bytes: int) -> None:
-        self._forms: Bounded[str, SentForms] = Bounded(capacity_bytes // 2, _weight)
-        self._heads: Bounded[str, SentHeads] = Bounded(capacity_bytes // 2, lambda known: 300 + 60 * len(known.heads))
+        self._known: Bounded[str, SentFront] = Bounded(capacity_bytes, _weight)
 
     def bound(self, scope: str, transcript: Transcript, tools: bytes) -> tuple[int, SentForm | None]:
         """How many messages of a request with signed thinking are where they are for good, and the form in which the
@@ -73,12 +66,12 @@ class FrontTable:
 
         Nothing is bound where all thinking was made under other instructions: the client has changed them since."""
         names = _forms_names(scope, transcript, tools)
-        known = list(chain.from_iterable(self._forms.get(name, SentForms()).forms for name in names))
+        known = list(chain.from_iterable(self._known.get(name, _NOTHING).forms for name in names))
         fitting = [f for f in known if f.count in transcript.signed and f.key == key_of(transcript, tools, f.count)]
         form = max(fitting, key=lambda one: one.count, default=None)
         if form is not None:
             # The conversation goes on with it, and leaves it for others with each request.
-            self._put_forms(names[-1], [*(one for one in known if one != form), form])
+            self._put(names[-1], [*(one for one in known if one != form), form])
         if form is None and self._is_under_others(scope, transcript, tools):
             return 0, None
         still, messages = transcript.signed[-1] + 1, transcript.messages
@@ -92,49 +85,35 @@ class FrontTable:
         newest = transcript.signed[-1]
         if not any(message.role == "assistant" for message in transcript.messages[:newest]):
             return False
-        known = self._heads.get(_heads_name(scope, transcript, newest))
-        return known is not None and known.is_whole and _head(transcript, tools) not in known.heads
+        heads = self._known.get(_heads_name(scope, transcript, newest), _NOTHING).heads
+        return bool(heads) and _head(transcript, tools) not in heads
 
     def sent(self, scope: str, transcript: Transcript, tools: bytes, form: SentForm | None) -> None:
         """A request went out: as ``form`` says, or as it came (None)."""
-        count = len(transcript.messages)
-        name, heads_name = _forms_names(scope, transcript, tools)[-1], _heads_name(scope, transcript, count)
-        if form is not None or name in self._forms:
-            own = key_of(transcript, tools, count)
-            kept = [one for one in self._forms.get(name, SentForms()).forms if one.key != own]
-            self._put_forms(name, [*kept, *([form] if form is not None else ())])
-        before = SentHeads()
-        if transcript.signed:
-            before = self._heads.get(_heads_name(scope, transcript, transcript.signed[-1])) or SentHeads(is_whole=False)
-        known = self._heads.get(heads_name) or SentHeads()
-        heads = before.heads | known.heads | {_head(transcript, tools)}
-        self._put_heads(heads_name, heads, is_whole=before.is_whole and known.is_whole)
+        name, heads_name = _own_names(scope, transcript, tools)
+        if form is not None or name in self._known:
+            own = key_of(transcript, tools, len(transcript.messages))
+            kept = [one for one in self._known.get(name, _NOTHING).forms if one.key != own]
+            self._put(name, [*kept, *([form] if form is not None else ())])
+        before = transcript.signed[-1] if transcript.signed else len(transcript.messages)
+        heads = self._known.get(_heads_name(scope, transcript, before), _NOTHING).heads
+        if heads or not transcript.signed:
+            known = self._known.get(heads_name, _NOTHING).heads
+            self._put(heads_name, heads=heads | known | {_head(transcript, tools)})
 
     def packed(self, scope: str, transcript: Transcript, tools: bytes) -> dict[str, bytes]:
         """What to leave for others; nothing of a conversation that went out as it came, under one head."""
-        name, count = _forms_names(scope, transcript, tools)[-1], len(transcript.messages)
-        heads_name = _heads_name(scope, transcript, count)
-        forms, heads = self._forms.get(name), self._heads.get(heads_name)
-        found = {name: msgpack.encode(forms)} if forms is not None else {}
-        if heads is not None and len(heads.heads) > 1:
-            found[heads_name] = msgpack.encode(heads)
-        return found
+        found = {name: self._known.get(name) for name in _own_names(scope, transcript, tools)}
+        return {name: msgpack.encode(one) for name, one in found.items() if one is not None and len(one.heads) != 1}
 
     def adopt(self, name: str, blob: bytes) -> None:
         """Take over what others have sent. Raises Unreadable."""
-        if name.startswith(_HEADS):
-            heads, other = unpacked(_HEADS_DECODER, blob), self._heads.get(name) or SentHeads()
-            self._put_heads(name, heads.heads | other.heads, is_whole=heads.is_whole and other.is_whole)
-        else:
-            self._put_forms(name, (*unpacked(_FORMS_DECODER, blob).forms, *self._forms.get(name, SentForms()).forms))
+        theirs, ours = unpacked(_DECODER, blob), self._known.get(name, _NOTHING)
+        self._put(name, [*theirs.forms, *ours.forms], theirs.heads | ours.heads)
 
-    def _put_heads(self, name: str, heads: frozenset[bytes], *, is_whole: bool) -> None:
-        is_whole = is_whole and len(heads) <= _MOST_HEADS
-        self._heads.put(name, SentHeads(heads=heads if is_whole else frozenset(), is_whole=is_whole))
-
-    def _put_forms(self, name: str, forms: Iterable[SentForm]) -> None:
+    def _put(self, name: str, forms: Iterable[SentForm] = (), heads: frozenset[bytes] = frozenset()) -> None:
         newest = tuple(dict.fromkeys(forms))[-_MOST_FORMS:]
-        self._forms.put(name, SentForms(forms=newest))
+        self._known.put(name, SentFront(forms=newest, heads=heads if len(heads) <= _MOST_HEADS else frozenset()))
 
 
 def names_of(scope: str, transcript: Transcript, tools: bytes) -> list[str]:
@@ -158,6 +137,12 @@ def _forms_names(scope: str, transcript: Transcript, tools: bytes) -> list[str]:
     return [_FORMS + digest(b"front", scope.encode(), key).hex() for key in keys]
 
 
+def _own_names(scope: str, transcript: Transcript, tools: bytes) -> tuple[str, str]:
+    """Under what names the request itself is known: its form, and its heads."""
+    heads_name = _heads_name(scope, transcript, len(transcript.messages))
+    return _forms_names(scope, transcript, tools)[-1], heads_name
+
+
 def _heads_name(scope: str, transcript: Transcript, count: int) -> str:
     """That of so many messages without the instructions, whether or not the client has kept older thinking."""
     said = [part.digest for message in transcript.messages[transcript.preamble : count] for part in message.parts]
@@ -169,5 +154,6 @@ def _head(transcript: Transcript, tools: bytes) -> bytes:
     return key_of(transcript, tools, transcript.preamble)
 
 
-def _weight(known: SentForms) -> int:
-    return 300 + sum(200 + 60 * (len(f.elements) + len(f.tools)) + 1_000 * len(f.regions) for f in known.forms)
+def _weight(known: SentFront) -> int:
+    forms = sum(200 + 60 * (len(f.elements) + len(f.tools)) + 1_000 * len(f.regions) for f in known.forms)
+    return 300 + 60 * len(known.heads) + forms

@@ -42,7 +42,7 @@ def test_the_newest_form_that_fits_is_bound() -> None:
     assert fronts.bound("team", THIRD, TOOLS) == (5, form(SECOND, b"1", b"2"))
     assert fronts.bound("team", SECOND, TOOLS) == (3, form(FIRST, b"1"))
     assert fronts.bound("other", SECOND, TOOLS) == (3, None)
-    # A conversation that has gone on keeps its form; what follows the same request, sent as it came, has another answer.
+    # A conversation that has gone on keeps its form; the same request, sent as it came, gets another answer.
     fronts.sent("team", FIRST, TOOLS, None)
     assert fronts.bound("team", SECOND, TOOLS) == (3, form(FIRST, b"1"))
     answered = said(system("s"), user("q"), thought("9"), user("r"))
