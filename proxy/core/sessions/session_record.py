@@ -1,0 +1,147 @@
+"""What the administration is shown of a session: who it belongs to, what it used and cost, and where it stands.
+
+It holds counts, times and names of the configuration, and no text. Several workers may serve one session: a record has
+a part of each of them, which that worker alone changes, so that two versions of a record are brought together without
+counting anything twice.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import DecodeError, Struct, msgpack
+from msgspec.structs import replace
+
+from proxy.core.layout.inventory import Inventory
+from proxy.core.response.usage import Usage
+from proxy.core.wire.json_body import Unreadable
+
+VERSION: Final = 1
+_MOST_PARTS = 32
+"""Workers, and starts of them, that are told apart. Beyond that the oldest are added up."""
+_EARLIER = ""
+
+
+class SessionSums(Struct, frozen=True, array_like=True):
+    """What one worker has counted of a session; ``at`` is when it last did, in unix seconds."""
+
+    at: float = 0.0
+    requests: int = 0
+    read_tokens: int = 0
+    write_5m_tokens: int = 0
+    write_1h_tokens: int = 0
+    uncached_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float = 0.0
+    saved_usd: float = 0.0
+    empty_tiers: int = 0
+
+    def plus(self, other: "SessionSums") -> "SessionSums":
+        """Both added up."""
+        added = (getattr(self, name) + getattr(other, name) for name in self.__struct_fields__[1:])
+        return SessionSums(max(self.at, other.at), *added)
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens."""
+        written = self.write_5m_tokens + self.write_1h_tokens
+        prompt = self.read_tokens + written + self.uncached_tokens
+        return Usage(prompt, self.output_tokens, self.read_tokens, self.write_5m_tokens, self.write_1h_tokens)
+
+
+class SessionFacts(Struct, frozen=True, array_like=True):
+    """What the last request of a session was like. ``breakpoints`` are the tokens in front of each and the seconds that
+    it lives from ``read_at`` on, when the prefix was last sent; ``tiers`` are the tokens of each tier."""
+
+    team: str = ""
+    key_id: str = ""
+    user: str = ""
+    model: str = ""
+    client: str = ""
+    mode: str = ""
+    reason: str = ""
+    read_at: float = 0.0
+    breakpoints: tuple[tuple[int, float], ...] = ()
+    tiers: Mapping[str, int] = {}
+
+
+class SessionRecord(Struct, frozen=True, array_like=True):
+    """One session, with the parts of all workers."""
+
+    id: str
+    began_at: float
+    facts: SessionFacts = SessionFacts()
+    parts: Mapping[str, SessionSums] = {}
+    version: int = VERSION
+
+    def total(self) -> SessionSums:
+        """All parts added up."""
+        found = SessionSums()
+        for part in self.parts.values():
+            found = found.plus(part)
+        return found
+
+    @property
+    def last_at(self) -> float:
+        """When the session had its last request."""
+        return max((part.at for part in self.parts.values()), default=self.began_at)
+
+    def counted(self, worker: str, sums: SessionSums, facts: SessionFacts) -> "SessionRecord":
+        """The record after one more request, which the worker has served."""
+        part = self.parts.get(worker, SessionSums()).plus(sums)
+        return replace(self, facts=facts, parts={**self.parts, worker: part})
+
+    def with_tiers(self, tiers: Mapping[str, int]) -> "SessionRecord":
+        """The record with the tokens of each tier."""
+        return replace(self, facts=replace(self.facts, tiers=tiers))
+
+    def merged(self, found: "SessionRecord", worker: str) -> "SessionRecord":
+        """This worker's record with what others have counted; of what only one can be right, the newest counts."""
+        parts, own, earlier = dict(found.parts), self.parts.get(worker), found.parts.get(_EARLIER)
+        is_in_earlier = worker not in parts and own is not None and earlier is not None and own.at <= earlier.at
+        if own is not None and not is_in_earlier:
+            parts[worker] = own
+        newest = self if self.last_at >= found.last_at else found
+        if len(parts) > _MOST_PARTS:
+            oldest = min((name for name in parts if name not in (worker, _EARLIER)), key=lambda name: parts[name].at)
+            parts[_EARLIER] = parts.get(_EARLIER, SessionSums()).plus(parts.pop(oldest))
+        return replace(newest, began_at=min(self.began_at, found.began_at), parts=parts)
+
+
+class SessionContents(Struct, frozen=True, array_like=True):
+    """What the last request of a session consisted of. ``moves`` are the keys of the pieces that changed their tier
+    with it, and both tiers (the second is empty where the piece is gone); ``last`` are the tokens that the provider
+    reported: the prompt, the output, those that were read, and written at either life."""
+
+    inventory: Inventory = Inventory()
+    moves: tuple[tuple[str, str, str], ...] = ()
+    last: tuple[int, int, int, int, int] | None = None
+    limits: tuple[int | None, int | None] = (None, None)
+    edits: Mapping[str, int] = {}
+    version: int = VERSION
+
+
+RECORD: Final = msgpack.Decoder(SessionRecord)
+CONTENTS: Final = msgpack.Decoder(SessionContents)
+packed: Final = msgpack.Encoder().encode
+
+
+def unpacked_record(blob: bytes) -> SessionRecord:
+    """Raises Unreadable where the bytes are no record of this version."""
+    try:
+        found = RECORD.decode(blob)
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise Unreadable("no record of a session") from error
+    if found.version != VERSION:
+        raise Unreadable("a record of another version")
+    return found
+
+
+def unpacked_contents(blob: bytes) -> SessionContents:
+    """Raises Unreadable where the bytes are no contents of this version."""
+    try:
+        found = CONTENTS.decode(blob)
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise Unreadable("no contents of a session") from error
+    if found.version != VERSION:
+        raise Unreadable("contents of another version")
+    return found

@@ -1,0 +1,315 @@
+"""Keeps for the administration what sessions used and what they consist of, for all workers that share a store.
+
+It follows the exchanges of clients, and writes behind them: every two seconds into a store of this process alone, and
+several times a second into one that others read, too. A round reads the records of its sessions, brings them together
+with its own, and writes them. Where two workers wrote at once, the next round finds that its own part is missing, and
+writes it again. What cannot be written waits, within a bound.
+
+A list comes from the store. While the store is away, it is what this process knows, and says since when the store's
+figures stand.
+"""
+
+import asyncio
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from proxy.aside import Aside
+from proxy.core.layout.inventory import Inventory
+from proxy.core.lru import Bounded
+from proxy.core.modes import Mode
+from proxy.core.planner.plan import Plan
+from proxy.core.planner.plan_inventory import breakpoints, inventory_of
+from proxy.core.reasons import Reason
+from proxy.core.response.usage import Usage
+from proxy.core.sessions.session_record import (
+    SessionContents,
+    SessionFacts,
+    SessionRecord,
+    SessionSums,
+    packed,
+    unpacked_contents,
+    unpacked_record,
+)
+from proxy.core.wire.json_body import Unreadable
+from proxy.engine.access_log import shown
+from proxy.engine.exchange import Exchange, Settlement
+from proxy.engine.suppress import suppress_and_log
+from proxy.planning.blob_writes import TTL_S
+from proxy.planning.model_facts import ModelFacts
+from proxy.ports import StoreError
+from proxy.storage.port import StateStore
+from proxy.tasks import Tasks, end_within, spawn
+
+SCOPE: Final = "sessions"
+CONTENTS: Final = "session-contents"
+"""The scopes in the store. A client's scope is a digest, so that no client has one of these."""
+
+_EVERY_S = 2.0
+_SHARED_EVERY_S = 0.25
+_AWAY_S = 1.0
+_MOST_AT_ONCE = 500
+_MOST_KNOWN = 20_000
+_MOST_SEARCHED = 1_000
+_MOST_MOVES = 50
+_CLOSE_S = 5.0
+_MEMORY_BYTES = 8 << 20
+_FROM_THE_START: Final = (float("inf"), "")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPage:
+    """A page of sessions, the last one used first. ``behind`` is where the next page begins, empty behind the last one.
+    ``as_of`` is when the store last answered; ``is_away``: it does not answer now, and these are the sessions that this
+    process knows."""
+
+    records: Sequence[SessionRecord]
+    behind: str
+    as_of: float
+    is_away: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The last request of a session that is still to be looked at."""
+
+    plan: Plan
+    usage: Usage | None
+    moves: tuple[tuple[str, str, str], ...]
+    limits: tuple[int | None, int | None]
+
+
+class SessionBook:
+    """Implements ``Follower`` of the engine and ``Sessions`` of the administration. ``worker`` names this process
+    among those that share the store; ``now`` gives unix seconds; ``failed`` is told what could not be done."""
+
+    def __init__(
+        self,
+        store: StateStore,
+        now: Callable[[], float],
+        failed: Callable[[str], None],
+        aside: Aside,
+        facts: ModelFacts,
+        *,
+        worker: str,
+        is_shared: bool,
+    ) -> None:
+        self._store = store
+        self._now = now
+        self._failed = failed
+        self._aside = aside
+        self._facts = facts
+        self._worker = worker
+        self._is_shared = is_shared
+        self._known: Bounded[str, SessionRecord] = Bounded(_MEMORY_BYTES, _record_bytes, _MOST_KNOWN)
+        self._contents: Bounded[str, bytes] = Bounded(_MEMORY_BYTES, len, _MOST_KNOWN)
+        self._seen: dict[str, _Seen] = {}
+        self._waiting: dict[str, None] = {}
+        self._as_of = now()
+        self._is_away = False
+        self._tasks: Tasks = set()
+        self._writing: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+
+    def returned(self, session: str) -> None:
+        """The session has another request: there is nothing to do before it ends."""
+
+    def ended(self, exchange: Exchange) -> None:
+        """An exchange was settled: it counts, where the upstream took it. A refresh that the proxy sent is no request
+        of the client's; it costs, and the prefix lives on."""
+        plan, deployment = exchange.planned.plan, exchange.deployment
+        if plan is None or deployment is None or not plan.session or not exchange.answer.is_accepted:
+            return
+        at, is_refresh = exchange.arrival.now, plan.reason == Reason.KEEP_ALIVE
+        record = self._known.get(plan.session) or SessionRecord(plan.session, at)
+        facts = replace(record.facts, read_at=at) if is_refresh else _facts(exchange, plan)
+        sums = _sums(exchange, is_refresh=is_refresh)
+        self._known.put(plan.session, record.counted(self._worker, sums, facts))
+        if not is_refresh:
+            moves = tuple(
+                (move.key, move.source.label, "" if move.target is None else move.target.label)
+                for move in exchange.planned.result.moves[:_MOST_MOVES]
+            )
+            usage = exchange.answer.outcome.usage
+            self._seen[plan.session] = _Seen(plan, usage, moves, self._facts.limits(deployment))
+        self._waiting[plan.session] = None
+        if self._writing is None or self._writing.done():
+            self._writing = spawn(self._write_on(), self._tasks)
+
+    async def page(self, behind: str, limit: int, team: str = "") -> SessionPage:
+        """At most ``limit`` sessions, of one team or of all; ``behind`` is what the page before says. Raises ValueError
+        for any other text."""
+        place, found = _place(behind) if behind else _FROM_THE_START, list[SessionRecord]()
+        at_once = limit + 1 if not team else _MOST_SEARCHED
+        try:
+            while rows := await self._store.page(SCOPE, place, at_once, self._now()):
+                for number, (name, until, blob) in enumerate(rows, 1):
+                    place = (until, name)
+                    with suppress(Unreadable):
+                        record = unpacked_record(blob)
+                        found += [record] if team in ("", record.facts.team) else []
+                    if len(found) == limit and (number < len(rows) or len(rows) == at_once):
+                        self._answered()
+                        return SessionPage(found, _text(place), self._as_of)
+                if len(rows) < at_once:
+                    break
+        except StoreError:
+            self._failed("sessions")
+            return self._remembered(limit, team)
+        self._answered()
+        return SessionPage(found, "", self._as_of)
+
+    async def one(self, session: str) -> tuple[SessionPage, SessionContents | None]:
+        """A session and what its last request consisted of; an empty page for one that there is not, and None where
+        only its figures are kept."""
+        try:
+            now = self._now()
+            (record,), (contents,) = (
+                await self._store.load(SCOPE, [session], now),
+                await self._store.load(CONTENTS, [session], now),
+            )
+            self._answered()
+            records = [unpacked_record(record)] if record is not None else []
+        except StoreError:
+            self._failed("sessions")
+            known, contents = self._known.get(session), self._contents.get(session)
+            records = [known] if known is not None else []
+        except Unreadable:
+            records, contents = [], None
+        page = SessionPage(records, "", self._as_of, self._is_away)
+        with suppress(Unreadable):
+            return page, unpacked_contents(contents) if contents is not None else None
+        return page, None
+
+    async def aclose(self) -> None:
+        """Write what waits."""
+        self._closing.set()
+        await end_within(self._tasks, _CLOSE_S)
+
+    def _answered(self) -> None:
+        self._as_of, self._is_away = self._now(), False
+
+    def _remembered(self, limit: int, team: str) -> SessionPage:
+        """The sessions that this process knows: its own, and those that it has shared with others."""
+        self._is_away = True
+        records = sorted(self._known.values(), key=lambda record: -record.last_at)
+        own = [record for record in records if team in ("", record.facts.team)]
+        return SessionPage(own[:limit], "", self._as_of, True)
+
+    async def _write_on(self) -> None:
+        """Rounds until nothing waits. What was written is looked at once more, where others write, too."""
+        written: Sequence[str] = ()
+        pause_s = _SHARED_EVERY_S if self._is_shared else _EVERY_S
+        while self._waiting or written:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_AWAY_S if self._is_away else pause_s):
+                    await self._closing.wait()
+            names = list(self._waiting)[:_MOST_AT_ONCE]
+            for name in names:
+                del self._waiting[name]
+            for name in list(self._seen):
+                with suppress_and_log("sessions.contents"):
+                    await self._look_at(name, self._seen.pop(name))
+            try:
+                again = written if self._is_shared else ()
+                written = await self._round(names, again)
+            except StoreError:
+                self._failed("sessions")
+                self._is_away, written = True, ()
+                self._waiting |= {name: None for name in names if name in self._known}
+                if self._closing.is_set():
+                    return
+
+    async def _look_at(self, name: str, seen: _Seen) -> None:
+        """Make the figures of a request's contents. Nothing of the request is held any longer."""
+        plan, usage = seen.plan, seen.usage
+        inventory = Inventory()
+        if plan.contents is not None:
+            inventory = await self._aside.run_large(len(plan.body), plan.contents)
+        elif plan.in_flight is not None:
+            inventory = inventory_of(plan.in_flight)
+        last = (usage.prompt, usage.output, usage.read, usage.write_5m, usage.write_1h) if usage is not None else None
+        edits = {edit.value: count for edit, count in plan.edits.items()}
+        contents = SessionContents(inventory.bounded(), seen.moves, last, seen.limits, edits)
+        self._contents.put(name, packed(contents))
+        known = self._known.get(name)
+        if known is not None:
+            tiers = {tier.label: tokens for tier, tokens in inventory.tier_tokens().items()}
+            self._known.put(name, known.with_tiers(tiers))
+
+    async def _round(self, names: Sequence[str], again: Iterable[str]) -> Sequence[str]:
+        """Bring these records together with the store's, and write them; ``again`` those that another worker has
+        overwritten. Those that were written."""
+        asked, now = list(dict.fromkeys((*names, *again))), self._now()
+        if not asked:
+            return ()
+        blobs: dict[str, bytes] = {}
+        for name, blob in zip(asked, await self._store.load(SCOPE, asked, now), strict=True):
+            record, found = self._known.get(name), None
+            with suppress(Unreadable):
+                found = unpacked_record(blob) if blob is not None else None
+            if record is None:
+                continue
+            merged = record if found is None else record.merged(found, self._worker)
+            self._known.put(name, merged)
+            own = merged.parts.get(self._worker)
+            if name in names or found is None or found.parts.get(self._worker) != own:
+                blobs[name] = packed(merged)
+        if blobs:
+            contents = {name: self._contents[name] for name in names if name in blobs and name in self._contents}
+            await self._store.save(CONTENTS, contents, TTL_S, now)
+            await self._store.save(SCOPE, blobs, TTL_S, now)
+        self._answered()
+        return tuple(blobs)
+
+
+def _sums(exchange: Exchange, *, is_refresh: bool) -> SessionSums:
+    settled, assembled, at = exchange.settlement or Settlement(), exchange.planned.assembled, exchange.arrival.now
+    usage = settled.usage or Usage(0, 0)
+    return SessionSums(
+        at,
+        0 if is_refresh else 1,
+        usage.read,
+        usage.write_5m,
+        usage.write_1h,
+        usage.plain,
+        usage.output,
+        settled.cost_usd,
+        settled.saved_usd,
+        assembled.assembly.empty_tiers if assembled is not None else 0,
+    )
+
+
+def _facts(exchange: Exchange, plan: Plan) -> SessionFacts:
+    """What the request was like. Whatever a client chose is cut, and shows no key."""
+    principal, keys = exchange.admitted, exchange.arrival.keys
+    is_planned = plan.mode > Mode.OBSERVE and not exchange.planned.was_retried
+    points = breakpoints(plan.in_flight, is_planned=is_planned) if plan.in_flight is not None and plan.own else []
+    return SessionFacts(
+        team=principal.team,
+        key_id=principal.key_id,
+        user=shown(principal.user, keys),
+        model=shown(exchange.deployment.name if exchange.deployment is not None else "", keys),
+        mode=exchange.planned.mode.name.lower(),
+        reason=exchange.planned.reason,
+        read_at=exchange.arrival.now,
+        breakpoints=tuple(points),
+    )
+
+
+def _record_bytes(record: SessionRecord) -> int:
+    return 1_000 + 200 * len(record.parts)
+
+
+def _text(place: tuple[float, str]) -> str:
+    return urlsafe_b64encode(f"{place[0]!r} {place[1]}".encode()).decode()
+
+
+def _place(text: str) -> tuple[float, str]:
+    """Raises ValueError where the text is no place of a page."""
+    until, _, name = urlsafe_b64decode(text.encode()).decode().partition(" ")
+    return float(until), name
