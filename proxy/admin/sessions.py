@@ -1,6 +1,5 @@
 """Live sessions: who they belong to, what they used, which tiers they consist of, and how long their cache lives."""
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from proxy.admin.forms import check_query, checked
@@ -8,7 +7,7 @@ from proxy.admin.resource import Query, View
 from proxy.core.layout.tiers import Change, Tier
 from proxy.core.reasons import Edit
 from proxy.core.response.usage import Usage
-from proxy.core.sessions.session_record import SessionContents, SessionRecord
+from proxy.core.sessions.session_record import SessionContents, SessionPage, SessionRecord
 from proxy.core.structured.blocks.breakdown import Circumstances, hit_rate, shown
 from proxy.errors import InvalidRequest, MethodNotAllowed, NotFound
 
@@ -16,21 +15,6 @@ _PARAMETERS = frozenset({"behind", "limit", "team"})
 _MOST = 1000
 _DEFAULT = "100"
 _TIERS = {tier.label: tier for tier in Tier}
-
-
-class SessionPage(Protocol):
-    """Sessions, the last one used first. ``behind`` is where the next page begins; empty: this is the last one.
-    ``as_of`` is when the store last answered, in unix seconds; ``is_away``: it does not answer now, and the sessions
-    are those that the process knows that was asked."""
-
-    @property
-    def records(self) -> Sequence[SessionRecord]: ...
-    @property
-    def behind(self) -> str: ...
-    @property
-    def as_of(self) -> float: ...
-    @property
-    def is_away(self) -> bool: ...
 
 
 class Sessions(Protocol):

@@ -10,12 +10,13 @@ figures stand.
 """
 
 import asyncio
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from math import isnan
+from typing import Final, NamedTuple
 
+from msgspec import msgpack
 from msgspec.structs import replace
 
 from proxy.aside import Aside
@@ -27,26 +28,27 @@ from proxy.core.planner.plan_inventory import breakpoints, inventory_of
 from proxy.core.reasons import Reason
 from proxy.core.response.usage import Usage
 from proxy.core.sessions.session_record import (
+    CONTENTS,
+    RECORD,
     SessionContents,
     SessionFacts,
+    SessionPage,
     SessionRecord,
     SessionSums,
-    packed,
-    unpacked_contents,
-    unpacked_record,
 )
+from proxy.core.sessions.snapshot import unpacked
 from proxy.core.wire.json_body import Unreadable
 from proxy.engine.access_log import shown
 from proxy.engine.exchange import Exchange, Settlement
 from proxy.engine.suppress import suppress_and_log
 from proxy.planning.blob_writes import TTL_S
-from proxy.planning.model_facts import ModelFacts
+from proxy.planning.model_facts import Limits, ModelFacts
 from proxy.ports import StoreError
 from proxy.storage.port import StateStore
 from proxy.tasks import Tasks, end_within, spawn
 
 SCOPE: Final = "sessions"
-CONTENTS: Final = "session-contents"
+CONTENTS_SCOPE: Final = "session-contents"
 """The scopes in the store. A client's scope is a digest, so that no client has one of these."""
 
 _EVERY_S = 2.0
@@ -58,29 +60,16 @@ _MOST_SEARCHED = 1_000
 _MOST_MOVES = 50
 _CLOSE_S = 5.0
 _MEMORY_BYTES = 8 << 20
-_FROM_THE_START: Final = (float("inf"), "")
+_packed: Final = msgpack.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True)
-class SessionPage:
-    """A page of sessions, the last one used first. ``behind`` is where the next page begins, empty behind the last one.
-    ``as_of`` is when the store last answered; ``is_away``: it does not answer now, and these are the sessions that this
-    process knows."""
+class _Seen(NamedTuple):
+    """What is known of a session's last request, and what measures it. ``size``: in bytes, where another thread may
+    do that; else 0."""
 
-    records: Sequence[SessionRecord]
-    behind: str
-    as_of: float
-    is_away: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """The last request of a session that is still to be looked at."""
-
-    plan: Plan
-    usage: Usage | None
-    moves: tuple[tuple[str, str, str], ...]
-    limits: tuple[int | None, int | None]
+    contents: SessionContents
+    measure: Callable[[], Inventory]
+    size: int
 
 
 class SessionBook:
@@ -130,12 +119,7 @@ class SessionBook:
         sums = _sums(exchange, is_refresh=is_refresh)
         self._known.put(plan.session, record.counted(self._worker, sums, facts))
         if not is_refresh:
-            moves = tuple(
-                (move.key, move.source.label, "" if move.target is None else move.target.label)
-                for move in exchange.planned.result.moves[:_MOST_MOVES]
-            )
-            usage = exchange.answer.outcome.usage
-            self._seen[plan.session] = _Seen(plan, usage, moves, self._facts.limits(deployment))
+            self._seen[plan.session] = _seen(exchange, plan, self._facts.limits(deployment))
         self._waiting[plan.session] = None
         if self._writing is None or self._writing.done():
             self._writing = spawn(self._write_on(), self._tasks)
@@ -143,62 +127,53 @@ class SessionBook:
     async def page(self, behind: str, limit: int, team: str = "") -> SessionPage:
         """At most ``limit`` sessions, of one team or of all; ``behind`` is what the page before says. Raises ValueError
         for any other text."""
-        place, found = _place(behind) if behind else _FROM_THE_START, list[SessionRecord]()
+        until, _, name = (behind or "inf/").partition("/")
+        place, found = (float(until), name), list[SessionRecord]()
+        if isnan(place[0]):
+            raise ValueError("no place of a page")
         at_once = limit + 1 if not team else _MOST_SEARCHED
         try:
             while rows := await self._store.page(SCOPE, place, at_once, self._now()):
-                for number, (name, until, blob) in enumerate(rows, 1):
-                    place = (until, name)
+                for number, (name, until_s, blob) in enumerate(rows, 1):
+                    place = (until_s, name)
                     with suppress(Unreadable):
-                        record = unpacked_record(blob)
+                        record = unpacked(RECORD, blob)
                         found += [record] if team in ("", record.facts.team) else []
                     if len(found) == limit and (number < len(rows) or len(rows) == at_once):
-                        self._answered()
-                        return SessionPage(found, _text(place), self._as_of)
+                        return SessionPage(found, self._answered(), f"{until_s!r}/{name}")
                 if len(rows) < at_once:
                     break
         except StoreError:
-            self._failed("sessions")
-            return self._remembered(limit, team)
-        self._answered()
-        return SessionPage(found, "", self._as_of)
+            self._is_away = True
+            records = sorted(self._known.values(), key=lambda record: -record.last_at)
+            own = [record for record in records if team in ("", record.facts.team)]
+            return SessionPage(own[:limit], self._as_of, is_away=True)
+        return SessionPage(found, self._answered())
 
     async def one(self, session: str) -> tuple[SessionPage, SessionContents | None]:
         """A session and what its last request consisted of; an empty page for one that there is not, and None where
         only its figures are kept."""
+        known, blob = self._known.get(session), self._contents.get(session)
+        contents = unpacked(CONTENTS, blob) if blob is not None else None
         try:
-            now = self._now()
-            (record,), (contents,) = (
-                await self._store.load(SCOPE, [session], now),
-                await self._store.load(CONTENTS, [session], now),
-            )
+            (record_blob,) = await self._store.load(SCOPE, [session], self._now())
+            (blob,) = await self._store.load(CONTENTS_SCOPE, [session], self._now())
             self._answered()
-            records = [unpacked_record(record)] if record is not None else []
+            with suppress(Unreadable):
+                known = unpacked(RECORD, record_blob) if record_blob is not None else None
+                contents = unpacked(CONTENTS, blob) if blob is not None else None
         except StoreError:
-            self._failed("sessions")
-            known, contents = self._known.get(session), self._contents.get(session)
-            records = [known] if known is not None else []
-        except Unreadable:
-            records, contents = [], None
-        page = SessionPage(records, "", self._as_of, self._is_away)
-        with suppress(Unreadable):
-            return page, unpacked_contents(contents) if contents is not None else None
-        return page, None
+            self._is_away = True
+        return SessionPage([known] if known is not None else [], self._as_of, is_away=self._is_away), contents
 
     async def aclose(self) -> None:
         """Write what waits."""
         self._closing.set()
         await end_within(self._tasks, _CLOSE_S)
 
-    def _answered(self) -> None:
+    def _answered(self) -> float:
         self._as_of, self._is_away = self._now(), False
-
-    def _remembered(self, limit: int, team: str) -> SessionPage:
-        """The sessions that this process knows: its own, and those that it has shared with others."""
-        self._is_away = True
-        records = sorted(self._known.values(), key=lambda record: -record.last_at)
-        own = [record for record in records if team in ("", record.facts.team)]
-        return SessionPage(own[:limit], "", self._as_of, True)
+        return self._as_of
 
     async def _write_on(self) -> None:
         """Rounds until nothing waits. What was written is looked at once more, where others write, too."""
@@ -208,7 +183,7 @@ class SessionBook:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_AWAY_S if self._is_away else pause_s):
                     await self._closing.wait()
-            names = list(self._waiting)[:_MOST_AT_ONCE]
+            names = dict.fromkeys(list(self._waiting)[:_MOST_AT_ONCE])
             for name in names:
                 del self._waiting[name]
             for name in list(self._seen):
@@ -220,28 +195,20 @@ class SessionBook:
             except StoreError:
                 self._failed("sessions")
                 self._is_away, written = True, ()
-                self._waiting |= {name: None for name in names if name in self._known}
+                self._waiting |= names
                 if self._closing.is_set():
                     return
 
     async def _look_at(self, name: str, seen: _Seen) -> None:
         """Make the figures of a request's contents. Nothing of the request is held any longer."""
-        plan, usage = seen.plan, seen.usage
-        inventory = Inventory()
-        if plan.contents is not None:
-            inventory = await self._aside.run_large(len(plan.body), plan.contents)
-        elif plan.in_flight is not None:
-            inventory = inventory_of(plan.in_flight)
-        last = (usage.prompt, usage.output, usage.read, usage.write_5m, usage.write_1h) if usage is not None else None
-        edits = {edit.value: count for edit, count in plan.edits.items()}
-        contents = SessionContents(inventory.bounded(), seen.moves, last, seen.limits, edits)
-        self._contents.put(name, packed(contents))
+        inventory = await self._aside.run_large(seen.size, seen.measure)
+        self._contents.put(name, _packed(replace(seen.contents, inventory=inventory.bounded())))
         known = self._known.get(name)
         if known is not None:
             tiers = {tier.label: tokens for tier, tokens in inventory.tier_tokens().items()}
             self._known.put(name, known.with_tiers(tiers))
 
-    async def _round(self, names: Sequence[str], again: Iterable[str]) -> Sequence[str]:
+    async def _round(self, names: Collection[str], again: Iterable[str]) -> Sequence[str]:
         """Bring these records together with the store's, and write them; ``again`` those that another worker has
         overwritten. Those that were written."""
         asked, now = list(dict.fromkeys((*names, *again))), self._now()
@@ -251,20 +218,33 @@ class SessionBook:
         for name, blob in zip(asked, await self._store.load(SCOPE, asked, now), strict=True):
             record, found = self._known.get(name), None
             with suppress(Unreadable):
-                found = unpacked_record(blob) if blob is not None else None
+                found = unpacked(RECORD, blob) if blob is not None else None
             if record is None:
                 continue
             merged = record if found is None else record.merged(found, self._worker)
             self._known.put(name, merged)
             own = merged.parts.get(self._worker)
             if name in names or found is None or found.parts.get(self._worker) != own:
-                blobs[name] = packed(merged)
+                blobs[name] = _packed(merged)
         if blobs:
             contents = {name: self._contents[name] for name in names if name in blobs and name in self._contents}
-            await self._store.save(CONTENTS, contents, TTL_S, now)
+            await self._store.save(CONTENTS_SCOPE, contents, TTL_S, now)
             await self._store.save(SCOPE, blobs, TTL_S, now)
         self._answered()
         return tuple(blobs)
+
+
+def _seen(exchange: Exchange, plan: Plan, limits: Limits) -> _Seen:
+    moves = tuple(
+        (move.key, move.source.label, "" if move.target is None else move.target.label)
+        for move in exchange.planned.result.moves[:_MOST_MOVES]
+    )
+    usage, edits = exchange.answer.outcome.usage, {edit.value: count for edit, count in plan.edits.items()}
+    last = (usage.prompt, usage.output, usage.read, usage.write_5m, usage.write_1h) if usage is not None else None
+    contents = SessionContents(moves=moves, last=last, limits=limits, edits=edits)
+    if plan.contents is not None:
+        return _Seen(contents, plan.contents, len(plan.body))
+    return _Seen(contents, partial(inventory_of, plan.in_flight) if plan.in_flight is not None else Inventory, 0)
 
 
 def _sums(exchange: Exchange, *, is_refresh: bool) -> SessionSums:
@@ -303,13 +283,3 @@ def _facts(exchange: Exchange, plan: Plan) -> SessionFacts:
 
 def _record_bytes(record: SessionRecord) -> int:
     return 1_000 + 200 * len(record.parts)
-
-
-def _text(place: tuple[float, str]) -> str:
-    return urlsafe_b64encode(f"{place[0]!r} {place[1]}".encode()).decode()
-
-
-def _place(text: str) -> tuple[float, str]:
-    """Raises ValueError where the text is no place of a page."""
-    until, _, name = urlsafe_b64decode(text.encode()).decode().partition(" ")
-    return float(until), name

@@ -1,15 +1,11 @@
 """What a chat request without structured context consists of: its pieces in the tiers that the tracker has them in.
 
-Tools and system texts stand in L0, in front of everything; the conversation is active. Where the breakpoints are is
-said beside that, because a marker may stand within the conversation.
+Tools and system texts stand in L0, in front of everything; the conversation is active. The planner's breakpoints belong
+to no tier, because a marker may stand within the conversation: they are said beside that.
 """
 
-from bisect import bisect_right
-from collections.abc import Mapping
 from itertools import chain
 from operator import attrgetter
-from types import MappingProxyType
-from typing import Final
 
 from proxy.core.layout.inventory import Inventory, ListedItem, ListedSection
 from proxy.core.layout.tiers import CACHED, Tier
@@ -17,11 +13,6 @@ from proxy.core.planner.analysis import PlanAnalysis
 from proxy.core.planner.in_flight import InFlight
 from proxy.core.providers import Family
 from proxy.core.recognition.pieces import PieceKind
-from proxy.core.request.element import ElementKind
-from proxy.core.request.message import SYSTEM_ROLES
-
-_FILES, _SYMBOLS = "files", "symbols"
-_KINDS: Final[Mapping[PieceKind, str]] = MappingProxyType({PieceKind.SYMBOL: _SYMBOLS})
 
 
 def inventory_of(in_flight: InFlight) -> Inventory:
@@ -32,19 +23,19 @@ def inventory_of(in_flight: InFlight) -> Inventory:
     sections = [ListedSection(Tier.L0, "system", 0, _head(analysis))]
     pieces: dict[tuple[Tier, str], list[ListedItem]] = {}
     for piece in analysis.recognised.items():
-        place = (tracker.tier(piece.key), _KINDS.get(piece.kind, _FILES))
+        place = (tracker.tier(piece.key), "symbols" if piece.kind is PieceKind.SYMBOL else "files")
         pieces.setdefault(place, []).append(ListedItem(piece.key, sizes.get(piece.key, 0), tracker.n(piece.key)))
     sections += [ListedSection(*place, 0, tuple(items)) for place, items in sorted(pieces.items())]
     turns = sum(turn.tokens for turn in chain(elements.turns, elements.notices))
     last = ListedItem("prompt", sum(turn.tokens for turn in elements.tail))
     around = analysis.own.natural.total - turns - last.tokens - sum(section.tokens for section in sections)
     if pieces and around > 0:
-        sections.append(ListedSection(Tier.ACTIVE, _FILES, around))
+        sections.append(ListedSection(Tier.ACTIVE, "files", around))
     sections.append(ListedSection(Tier.ACTIVE, "history", 0, (ListedItem("history", turns),) if turns else ()))
     sections.append(ListedSection(Tier.ACTIVE, "prompt", 0, (last,)))
     standing = tuple(sorted((one for one in sections if one.items or one.words), key=attrgetter("tier")))
     filled = {section.tier for section in standing}
-    return Inventory(standing, _marked(in_flight), sum(tier not in filled for tier in CACHED))
+    return Inventory(standing, empty_tiers=sum(tier not in filled for tier in CACHED))
 
 
 def breakpoints(in_flight: InFlight, *, is_planned: bool) -> list[tuple[int, float]]:
@@ -84,17 +75,3 @@ def _documents(analysis: PlanAnalysis) -> dict[str, int]:
         length = max(1, len(message.text or ""))
         found |= {one.key: message.tokens * len(one.text) // length for one in system.documents}
     return found
-
-
-def _marked(in_flight: InFlight) -> tuple[Tier, ...]:
-    """The tiers in which the markers of the layout stand that is sent."""
-    analysis = in_flight.analysis
-    layout, marks = analysis.choice.layout, analysis.choice.marks
-    if in_flight.sends_own:
-        layout, marks = analysis.own.natural, analysis.own.marks
-    found = set[Tier]()
-    for place in marks:
-        element = layout.elements[bisect_right(layout.starts, place) - 1]
-        is_head = element.kind is ElementKind.TOOLS or element.role in SYSTEM_ROLES
-        found.add(Tier.L0 if is_head else analysis.session.tracker.tier(element.key))
-    return tuple(sorted(found))

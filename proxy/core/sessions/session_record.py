@@ -5,17 +5,17 @@ a part of each of them, which that worker alone changes, so that two versions of
 counting anything twice.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from msgspec import DecodeError, Struct, msgpack
+from msgspec import Struct, msgpack
 from msgspec.structs import replace
 
 from proxy.core.layout.inventory import Inventory
 from proxy.core.response.usage import Usage
-from proxy.core.wire.json_body import Unreadable
+from proxy.core.sessions.snapshot import VERSION
 
-VERSION: Final = 1
 _MOST_PARTS = 32
 """Workers, and starts of them, that are told apart. Beyond that the oldest are added up."""
 _EARLIER = ""
@@ -122,26 +122,15 @@ class SessionContents(Struct, frozen=True, array_like=True):
 
 RECORD: Final = msgpack.Decoder(SessionRecord)
 CONTENTS: Final = msgpack.Decoder(SessionContents)
-packed: Final = msgpack.Encoder().encode
 
 
-def unpacked_record(blob: bytes) -> SessionRecord:
-    """Raises Unreadable where the bytes are no record of this version."""
-    try:
-        found = RECORD.decode(blob)
-    except (DecodeError, UnicodeDecodeError) as error:
-        raise Unreadable("no record of a session") from error
-    if found.version != VERSION:
-        raise Unreadable("a record of another version")
-    return found
+@dataclass(frozen=True, slots=True)
+class SessionPage:
+    """Sessions, the last one used first. ``behind`` is where the next page begins; empty: this is the last one.
+    ``as_of`` is when the store last answered, in unix seconds; ``is_away``: it does not answer now, and the sessions
+    are those that the process knows that was asked."""
 
-
-def unpacked_contents(blob: bytes) -> SessionContents:
-    """Raises Unreadable where the bytes are no contents of this version."""
-    try:
-        found = CONTENTS.decode(blob)
-    except (DecodeError, UnicodeDecodeError) as error:
-        raise Unreadable("no contents of a session") from error
-    if found.version != VERSION:
-        raise Unreadable("contents of another version")
-    return found
+    records: Sequence[SessionRecord]
+    as_of: float
+    behind: str = ""
+    is_away: bool = False
