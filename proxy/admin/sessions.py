@@ -70,6 +70,7 @@ def _standing(page: SessionPage) -> View:
 
 def _view(record: SessionRecord, now: float) -> View:
     facts, total = record.facts, record.total()
+    usage = total.usage
     return {
         "object": "session",
         "id": record.id,
@@ -81,16 +82,16 @@ def _view(record: SessionRecord, now: float) -> View:
         "mode": facts.mode,
         "reason": facts.reason,
         "first_seen": record.began_at,
-        "last_seen": record.last_at,
+        "last_seen": total.at,
         "requests": total.requests,
         "read_tokens": total.read_tokens,
-        "write_tokens": total.usage.write,
+        "write_tokens": usage.write,
         "uncached_tokens": total.uncached_tokens,
         "output_tokens": total.output_tokens,
-        "hit_ratio": hit_rate(None, total.usage),
+        "hit_ratio": hit_rate(None, usage),
         "cost_usd": round(total.cost_usd, 9),
         "saved_usd": round(total.saved_usd, 9),
-        "tiers": {tier.label: facts.tiers.get(tier.label, 0) for tier in Tier},
+        "tiers": {label: facts.tiers.get(label, 0) for label in _TIERS},
         "breakpoints": [
             {"tokens": tokens, "until": facts.read_at + life_s, "is_live": facts.read_at + life_s > now}
             for tokens, life_s in facts.breakpoints

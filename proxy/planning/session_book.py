@@ -60,7 +60,7 @@ _MOST_SEARCHED = 1_000
 _MOST_MOVES = 50
 _CLOSE_S = 5.0
 _MEMORY_BYTES = 8 << 20
-_packed: Final = msgpack.Encoder().encode
+packed: Final = msgpack.Encoder().encode
 
 
 class _Seen(NamedTuple):
@@ -202,7 +202,7 @@ class SessionBook:
     async def _look_at(self, name: str, seen: _Seen) -> None:
         """Make the figures of a request's contents. Nothing of the request is held any longer."""
         inventory = await self._aside.run_large(seen.size, seen.measure)
-        self._contents.put(name, _packed(replace(seen.contents, inventory=inventory.bounded())))
+        self._contents.put(name, packed(replace(seen.contents, inventory=inventory.bounded())))
         known = self._known.get(name)
         if known is not None:
             tiers = {tier.label: tokens for tier, tokens in inventory.tier_tokens().items()}
@@ -225,7 +225,7 @@ class SessionBook:
             self._known.put(name, merged)
             own = merged.parts.get(self._worker)
             if name in names or found is None or found.parts.get(self._worker) != own:
-                blobs[name] = _packed(merged)
+                blobs[name] = packed(merged)
         if blobs:
             contents = {name: self._contents[name] for name in names if name in blobs and name in self._contents}
             await self._store.save(CONTENTS_SCOPE, contents, TTL_S, now)

@@ -31,10 +31,12 @@ def page(
     connection: sqlite3.Connection, scope: str, behind: Place, limit: int, now: float
 ) -> list[tuple[str, float, bytes]]:
     """Blobs of one scope, the last saved first."""
-    sql = (
-        "SELECT name, forget_at, value FROM blob WHERE scope = ? AND forget_at > ? AND (forget_at, name) < (?, ?) "
+    # What is sorted are rows without their blobs.
+    rows = (
+        "SELECT rowid FROM blob WHERE scope = ? AND forget_at > ? AND (forget_at, name) < (?, ?) "
         "ORDER BY forget_at DESC, name DESC LIMIT ?"
     )
+    sql = f"SELECT name, forget_at, value FROM blob WHERE rowid IN ({rows}) ORDER BY forget_at DESC, name DESC"
     return connection.execute(sql, (scope, now, *behind, limit)).fetchall()
 
 

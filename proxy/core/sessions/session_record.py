@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from msgspec import Struct, msgpack
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from proxy.core.layout.inventory import Inventory
 from proxy.core.response.usage import Usage
@@ -21,7 +21,7 @@ _MOST_PARTS = 32
 _EARLIER = ""
 
 
-class SessionSums(Struct, frozen=True, array_like=True):
+class SessionSums(Struct, frozen=True, array_like=True, gc=False):
     """What one worker has counted of a session; ``at`` is when it last did, in unix seconds."""
 
     at: float = 0.0
@@ -35,11 +35,6 @@ class SessionSums(Struct, frozen=True, array_like=True):
     saved_usd: float = 0.0
     empty_tiers: int = 0
 
-    def plus(self, other: "SessionSums") -> "SessionSums":
-        """Both added up."""
-        added = (getattr(self, name) + getattr(other, name) for name in self.__struct_fields__[1:])
-        return SessionSums(max(self.at, other.at), *added)
-
     @property
     def usage(self) -> Usage:
         """The tokens."""
@@ -48,7 +43,13 @@ class SessionSums(Struct, frozen=True, array_like=True):
         return Usage(prompt, self.output_tokens, self.read_tokens, self.write_5m_tokens, self.write_1h_tokens)
 
 
-class SessionFacts(Struct, frozen=True, array_like=True):
+def added(*sums: SessionSums) -> SessionSums:
+    """The sums of several, of which the newest says when."""
+    at, *columns = zip(*map(astuple, sums), strict=True)
+    return SessionSums(max(at), *map(sum, columns))
+
+
+class SessionFacts(Struct, frozen=True, array_like=True, gc=False):
     """What the last request of a session was like. ``breakpoints`` are the tokens in front of each and the seconds that
     it lives from ``read_at`` on, when the prefix was last sent; ``tiers`` are the tokens of each tier."""
 
@@ -64,7 +65,7 @@ class SessionFacts(Struct, frozen=True, array_like=True):
     tiers: Mapping[str, int] = {}
 
 
-class SessionRecord(Struct, frozen=True, array_like=True):
+class SessionRecord(Struct, frozen=True, array_like=True, gc=False):
     """One session, with the parts of all workers."""
 
     id: str
@@ -75,10 +76,7 @@ class SessionRecord(Struct, frozen=True, array_like=True):
 
     def total(self) -> SessionSums:
         """All parts added up."""
-        found = SessionSums()
-        for part in self.parts.values():
-            found = found.plus(part)
-        return found
+        return added(*self.parts.values()) if self.parts else SessionSums()
 
     @property
     def last_at(self) -> float:
@@ -87,8 +85,8 @@ class SessionRecord(Struct, frozen=True, array_like=True):
 
     def counted(self, worker: str, sums: SessionSums, facts: SessionFacts) -> "SessionRecord":
         """The record after one more request, which the worker has served."""
-        part = self.parts.get(worker, SessionSums()).plus(sums)
-        return replace(self, facts=facts, parts={**self.parts, worker: part})
+        part = self.parts.get(worker)
+        return replace(self, facts=facts, parts={**self.parts, worker: sums if part is None else added(part, sums)})
 
     def with_tiers(self, tiers: Mapping[str, int]) -> "SessionRecord":
         """The record with the tokens of each tier."""
@@ -103,11 +101,11 @@ class SessionRecord(Struct, frozen=True, array_like=True):
         newest = self if self.last_at >= found.last_at else found
         if len(parts) > _MOST_PARTS:
             oldest = min((name for name in parts if name not in (worker, _EARLIER)), key=lambda name: parts[name].at)
-            parts[_EARLIER] = parts.get(_EARLIER, SessionSums()).plus(parts.pop(oldest))
+            parts[_EARLIER] = added(parts.get(_EARLIER, SessionSums()), parts.pop(oldest))
         return replace(newest, began_at=min(self.began_at, found.began_at), parts=parts)
 
 
-class SessionContents(Struct, frozen=True, array_like=True):
+class SessionContents(Struct, frozen=True, array_like=True, gc=False):
     """What the last request of a session consisted of. ``moves`` are the keys of the pieces that changed their tier
     with it, and both tiers (the second is empty where the piece is gone); ``last`` are the tokens that the provider
     reported: the prompt, the output, those that were read, and written at either life."""
