@@ -43,7 +43,7 @@ from proxy.planning.token_factors import TokenFactors
 from proxy.planning.tokenizers import local_encode
 from proxy.planning.windows import ContextWindows
 from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
-from proxy.ports import Clock, Transport, Upstream
+from proxy.ports import Clock, Models, Transport, Upstream
 from proxy.prompting.composer import Composer
 from proxy.settings import Settings
 from proxy.spend.alerts import BudgetAlerts
@@ -107,9 +107,8 @@ async def build(
     """The parts of an app. Given upstreams stand in for those that the settings ask for, and ``readings`` for the
     machine's clocks; ``wait`` sleeps for so many seconds of the clock. Raises ConfigError."""
     ours, prices, encode = settings.stratiform, factories.price_map(settings), encode or local_encode()
-    models, teams = factories.model_table(settings, prices), [team.name for team in ours.teams]
-    served = [models.resolve(name) for name in models.names()]
-    metrics = Metrics(served, [DEFAULT_TEAM, *teams], worker.metrics if worker else None)
+    models, teams = factories.model_table(settings, prices), [DEFAULT_TEAM, *(team.name for team in ours.teams)]
+    metrics = Metrics([models.resolve(name) for name in models.names()], teams, worker.metrics if worker else None)
     state = await _open_state(settings, metrics, readings)
     identity = declared.identity(settings, state.directory, state.store)
     admission = await _open_budgets(settings, state, identity, prices, metrics)
@@ -117,23 +116,19 @@ async def build(
     planner = _planner(settings, prices, state, encode, metrics, aside, manager)
     rules, prompts = prompting.rules_of(settings, models.spellings), LazyRegistry(settings, manager, metrics, wait)
     await prompts.open(settings, rules)
-    used = {**make_upstreams(encode), **(upstreams or {})}
     composer = Composer(rules, prompts.snapshot, metrics, aside)
-    book = _session_book(state, identity, prices, metrics, aside, planner)
+    used = {**make_upstreams(encode), **(upstreams or {})}
     windows = _windows(prices, state, encode, planner, aside)
     ports = Ports(models, used, planner, admission, Meter(metrics, prices), state.clock, composer, windows)
-    bounds = Bounds(ours.objects.most_per_team, ours.objects.retention_days * 86400.0)
-    custody = Custody(state.store, models, state.clock, metrics.store_failed, bounds, aside)
+    book = _session_book(state, identity, prices, metrics, aside, planner)
+    custody = _custody(settings, state, models, metrics, aside)
     conclusion = Conclusion(ports, custody)
     own = partial(OwnExchanges, ports, conclusion, factories.price_source(prices))
+    follower = _followers(settings, planner, own, state.clock, metrics, wait, book)
+    breakers = Breakers(factories.breaker_policy(settings), metrics.breaker)
+    requests = factories.request_rules(settings, prices)
     engine = Engine(
-        ports,
-        factories.request_rules(settings, prices),
-        breakers=Breakers(factories.breaker_policy(settings), metrics.breaker),
-        conclusion=conclusion,
-        follower=_followers(settings, planner, own, state.clock, metrics, wait, book),
-        custody=custody,
-        aside=aside,
+        ports, requests, breakers=breakers, conclusion=conclusion, follower=follower, custody=custody, aside=aside
     )
     closing = (prompts, admission, state.directory, planner, state.timekeeper, state.epochs)
     parts = Parts(
@@ -147,6 +142,12 @@ async def build(
         metrics_key=ours.metrics.secret,
     )
     return Assembly(parts, used, Reload(models, prices, state.directory, composer, prompts))
+
+
+def _custody(settings: Settings, state: _State, models: Models, metrics: Metrics, aside: Aside) -> Custody:
+    objects = settings.stratiform.objects
+    bounds = Bounds(objects.most_per_team, objects.retention_days * 86400.0)
+    return Custody(state.store, models, state.clock, metrics.store_failed, bounds, aside)
 
 
 def _windows(prices: PriceMap, state: _State, encode: Encode, planner: Planning, aside: Aside) -> ContextWindows:
