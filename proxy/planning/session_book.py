@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from math import isnan
 from typing import Final, NamedTuple
 
@@ -94,7 +95,8 @@ class SessionBook:
         self._facts = facts
         self._worker = worker
         self._is_shared = is_shared
-        self._known: Bounded[str, SessionRecord] = Bounded(_MEMORY_BYTES, _record_bytes, _MOST_KNOWN)
+        self._known: Bounded[str, tuple[SessionRecord, str]] = Bounded(4 * _MEMORY_BYTES, _record_bytes, _MOST_KNOWN)
+        self._parts = count()
         self._contents: Bounded[str, bytes] = Bounded(_MEMORY_BYTES, len, _MOST_KNOWN)
         self._seen: dict[str, _Seen] = {}
         self._waiting: dict[str, None] = {}
@@ -114,10 +116,10 @@ class SessionBook:
         if plan is None or deployment is None or not plan.session or not exchange.answer.is_accepted:
             return
         at, is_refresh = exchange.arrival.now, plan.reason == Reason.KEEP_ALIVE
-        record = self._known.get(plan.session) or SessionRecord(plan.session, at)
+        record, part = self._known.get(plan.session) or (SessionRecord(plan.session, at), self._new_part())
         facts = replace(record.facts, read_at=at) if is_refresh else _facts(exchange, plan)
-        sums = _sums(exchange, is_refresh=is_refresh)
-        self._known.put(plan.session, record.counted(self._worker, sums, facts))
+        record = record.counted(part, _sums(exchange, is_refresh=is_refresh), facts)
+        self._known.put(plan.session, (record, part))
         if not is_refresh:
             self._seen[plan.session] = _seen(exchange, plan, self._facts.limits(deployment))
         self._waiting[plan.session] = None
@@ -136,16 +138,16 @@ class SessionBook:
             while rows := await self._store.page(SCOPE, place, at_once, self._now()):
                 for number, (name, until_s, blob) in enumerate(rows, 1):
                     place = (until_s, name)
-                    with suppress(Unreadable):
-                        record = unpacked(RECORD, blob)
-                        found += [record] if team in ("", record.facts.team) else []
+                    record = _read(blob)
+                    if record is not None and team in ("", record.facts.team):
+                        found.append(self._adopted(record))
                     if len(found) == limit and (number < len(rows) or len(rows) == at_once):
                         return SessionPage(found, self._answered(), f"{until_s!r}/{name}")
                 if len(rows) < at_once:
                     break
         except StoreError:
             self._is_away = True
-            records = sorted(self._known.values(), key=lambda record: -record.last_at)
+            records = sorted((record for record, _ in self._known.values()), key=lambda record: -record.last_at)
             own = [record for record in records if team in ("", record.facts.team)]
             return SessionPage(own[:limit], self._as_of, is_away=True)
         return SessionPage(found, self._answered())
@@ -153,23 +155,39 @@ class SessionBook:
     async def one(self, session: str) -> tuple[SessionPage, SessionContents | None]:
         """A session and what its last request consisted of; an empty page for one that there is not, and None where
         only its figures are kept."""
-        known, blob = self._known.get(session), self._contents.get(session)
-        contents = unpacked(CONTENTS, blob) if blob is not None else None
+        (known, _), blob = self._known.get(session, (None, "")), self._contents.get(session)
         try:
-            (record_blob,) = await self._store.load(SCOPE, [session], self._now())
+            (stored,) = await self._store.load(SCOPE, [session], self._now())
             (blob,) = await self._store.load(CONTENTS_SCOPE, [session], self._now())
             self._answered()
-            with suppress(Unreadable):
-                known = unpacked(RECORD, record_blob) if record_blob is not None else None
-                contents = unpacked(CONTENTS, blob) if blob is not None else None
+            found = _read(stored)
+            known = self._adopted(found) if found is not None else None
         except StoreError:
             self._is_away = True
-        return SessionPage([known] if known is not None else [], self._as_of, is_away=self._is_away), contents
+        page = SessionPage([known] if known is not None else [], self._as_of, is_away=self._is_away)
+        with suppress(Unreadable):
+            return page, unpacked(CONTENTS, blob) if blob is not None else None
+        return page, None
 
     async def aclose(self) -> None:
         """Write what waits."""
         self._closing.set()
         await end_within(self._tasks, _CLOSE_S)
+
+    def _adopted(self, found: SessionRecord) -> SessionRecord:
+        """A record of the store, with what this process knows beside it. It is kept for when the store is away, where
+        that drives out nothing."""
+        record, part = self._known.get(found.id, (None, ""))
+        if record is not None:
+            found = record.merged(found, part)
+        elif len(self._known) >= _MOST_KNOWN // 2:
+            return found
+        self._known.put(found.id, (found, part or self._new_part()))
+        return found
+
+    def _new_part(self) -> str:
+        """The name of a part of a record that this process begins. It goes on with none that it has forgotten."""
+        return f"{self._worker}{next(self._parts)}"
 
     def _answered(self) -> float:
         self._as_of, self._is_away = self._now(), False
@@ -206,7 +224,7 @@ class SessionBook:
         known = self._known.get(name)
         if known is not None:
             tiers = {tier.label: tokens for tier, tokens in inventory.tier_tokens().items()}
-            self._known.put(name, known.with_tiers(tiers))
+            self._known.put(name, (known[0].with_tiers(tiers), known[1]))
 
     async def _round(self, names: Collection[str], again: Iterable[str]) -> Sequence[str]:
         """Bring these records together with the store's, and write them; ``again`` those that another worker has
@@ -216,22 +234,26 @@ class SessionBook:
             return ()
         blobs: dict[str, bytes] = {}
         for name, blob in zip(asked, await self._store.load(SCOPE, asked, now), strict=True):
-            record, found = self._known.get(name), None
-            with suppress(Unreadable):
-                found = unpacked(RECORD, blob) if blob is not None else None
-            if record is None:
-                continue
-            merged = record if found is None else record.merged(found, self._worker)
-            self._known.put(name, merged)
-            own = merged.parts.get(self._worker)
-            if name in names or found is None or found.parts.get(self._worker) != own:
-                blobs[name] = packed(merged)
+            found = _read(blob)
+            if found is not None:
+                self._adopted(found)
+            record, part = self._known.get(name, (None, ""))
+            is_written = found is not None and record is not None and found.parts.get(part) == record.parts.get(part)
+            if record is not None and (name in names or not is_written):
+                blobs[name] = packed(record)
         if blobs:
             contents = {name: self._contents[name] for name in names if name in blobs and name in self._contents}
             await self._store.save(CONTENTS_SCOPE, contents, TTL_S, now)
             await self._store.save(SCOPE, blobs, TTL_S, now)
         self._answered()
         return tuple(blobs)
+
+
+def _read(blob: bytes | None) -> SessionRecord | None:
+    """A record of the store; None for one that there is not, or that cannot be read."""
+    with suppress(Unreadable):
+        return unpacked(RECORD, blob) if blob is not None else None
+    return None
 
 
 def _seen(exchange: Exchange, plan: Plan, limits: Limits) -> _Seen:
@@ -281,5 +303,5 @@ def _facts(exchange: Exchange, plan: Plan) -> SessionFacts:
     )
 
 
-def _record_bytes(record: SessionRecord) -> int:
-    return 1_000 + 200 * len(record.parts)
+def _record_bytes(known: tuple[SessionRecord, str]) -> int:
+    return 1_000 + 200 * len(known[0].parts)

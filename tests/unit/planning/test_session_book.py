@@ -11,25 +11,30 @@ import pytest
 
 from proxy.admin.sessions import sessions_answer
 from proxy.aside import Aside
+from proxy.core.modes import Mode
 from proxy.core.money.prices import PriceMap
+from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.request.tokens import bytes_over_four
+from proxy.core.response.usage import Usage
 from proxy.core.sessions.session_record import SessionFacts, SessionRecord, SessionSums
 from proxy.deployments.price_map import price_for
 from proxy.engine import Conclusion, Engine, Ports
+from proxy.engine.exchange import Exchange, Settlement
 from proxy.errors import InvalidRequest, MethodNotAllowed, NotFound
 from proxy.planning.keep_alive import KeepAlive, RefreshTerms
 from proxy.planning.model_facts import ModelFacts
 from proxy.planning.own_exchanges import OwnExchanges
 from proxy.planning.planner_port import Planning
 from proxy.planning.session_book import SCOPE, SessionBook
-from proxy.ports import StoreError, Transport
+from proxy.ports import Principal, StoreError, Transport
 from proxy.storage.memory import MemoryStore
 from proxy.storage.port import Place
 from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics
 from proxy.testing import ModelList, OpenDoor, make_deployment
 from proxy.upstream.embedded import EmbeddedUpstream
+from tests.exchanges import make_exchange
 from tests.fake_time import FakeTime, settle
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING
 from tests.talk import RECOGNISERS, TINY, lines
@@ -124,10 +129,11 @@ class Worker:
 
     async def written(self) -> None:
         """Everything that waits is written, without a pause."""
-        self.book._closing.set()
-        while self.book._tasks:
-            await asyncio.sleep(0.01)
-        self.book._closing.clear()
+        await self.book.aclose()
+
+    def forget(self, session: str) -> None:
+        """There was no room for it any more."""
+        self.book._known.drop(session)
 
     async def get(self, path: str = "", **query: str) -> Any:
         return await sessions_answer(self.book, "GET", path, query, self.clock.now())
@@ -231,31 +237,41 @@ def test_requests_are_counted_once_on_however_many_workers_and_starts() -> None:
     async def scene(store: Store) -> None:
         one, two = Worker(store, "w1-"), Worker(store, "w2-")
         # Both know the session by the client's id for it.
-        record = SessionRecord("shared", START_S)
-        sums = SessionSums(START_S, 1, read_tokens=10, cost_usd=0.5)
         for worker in (one, two, one):
-            worker.book._known.put("shared", worker.book._known.get("shared") or record)
-            worker.book._known.put("shared", worker.book._known["shared"].counted(worker.book._worker, sums, _FACTS))
+            worker.book.ended(served("shared", read=10, cost_usd=0.5))
 
         async def other_writes() -> None:
-            await two.book._round(["shared"], ())
+            await two.written()
 
         # The other worker writes between what this one reads and what it writes.
         store.loaded = other_writes
-        written = await one.book._round(["shared"], ())
-        assert (await one.get())["data"][0]["requests"] == 2
-        # What was overwritten is found missing, and written again.
-        assert list(await two.book._round((), ["shared"])) == ["shared"]
-        assert list(await one.book._round((), written)) == []
+        await one.written()
+        await two.written()
+        await one.written()
+        two.book.ended(served("shared", read=10, cost_usd=0.5))
+        await two.written()
         (found,) = (await one.get())["data"]
-        assert (found["requests"], found["read_tokens"], found["cost_usd"]) == (3, 30, 1.5)
+        assert (found["requests"], found["read_tokens"], found["cost_usd"]) == (4, 40, 2.0)
+        # One that starts later, and one that has forgotten the session meanwhile, go on with what the store has.
         again = Worker(store, "w3-")
-        again.book._known.put("shared", record.counted("w3-", sums, _FACTS))
-        await again.book._round(["shared"], ())
-        await one.book._round(["shared"], ())
-        assert (await again.get())["data"][0]["requests"] == 4
+        again.book.ended(served("shared", read=10, cost_usd=0.5))
+        await again.written()
+        one.forget("shared")
+        one.book.ended(served("shared", read=10, cost_usd=0.5))
+        await one.written()
+        assert (await again.get())["data"][0]["requests"] == 6
 
     run(scene)
+
+
+def served(session: str, read: int, cost_usd: float) -> Exchange:
+    """An exchange of a session that the upstream took."""
+    exchange = make_exchange(
+        now=START_S, status=200, first_byte_s=0.1, plan=Plan(b"", b"", Mode.TIER, "kept", session=session)
+    )
+    exchange.principal, exchange.deployment = Principal(scope="s", team="red"), make_deployment(name="m")
+    exchange.settlement = Settlement(Usage(read, 0, read), cost_usd)
+    return exchange
 
 
 _FACTS = SessionFacts(team="red", model="m")
@@ -332,9 +348,10 @@ def test_while_the_store_is_away_the_page_says_since_when_its_figures_stand_and_
         assert (one["store_away"], one["as_of"], one["total_tokens"] > 0) == (True, START_S, True)
         assert worker.failures
         store.fails = False
+        await worker.ask(0, talk="third")
         await worker.written()
         page = await worker.get()
-        assert (page["store_away"], page["as_of"], len(page["data"])) == (False, START_S + 100, 2)
+        assert (page["store_away"], page["as_of"], len(page["data"])) == (False, START_S + 100, 3)
 
     run(scene)
 
