@@ -24,6 +24,7 @@ from proxy.core.request.tokens import Encode, quick
 from proxy.core.structured.history.compaction_proposal import CompactionRules
 from proxy.engine import Bounds, Breakers, Conclusion, Custody, Engine, Ports
 from proxy.engine.ports import Follower
+from proxy.planning.caps import DailyTerms
 from proxy.planning.compactions import Compactions
 from proxy.planning.compactor import Compactor
 from proxy.planning.context_assembler import ContextAssembler
@@ -34,6 +35,7 @@ from proxy.planning.layout_state import SharedLayoutStore
 from proxy.planning.model_facts import ModelFacts
 from proxy.planning.own_exchanges import OwnExchanges
 from proxy.planning.planner_port import Planning
+from proxy.planning.session_book import SessionBook
 from proxy.planning.session_store import SessionStore
 from proxy.planning.structured import StructuredChats
 from proxy.planning.text_store import TextStore
@@ -41,7 +43,7 @@ from proxy.planning.token_factors import TokenFactors
 from proxy.planning.tokenizers import local_encode
 from proxy.planning.windows import ContextWindows
 from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
-from proxy.ports import Transport, Upstream
+from proxy.ports import Clock, Models, Transport, Upstream
 from proxy.prompting.composer import Composer
 from proxy.settings import Settings
 from proxy.spend.alerts import BudgetAlerts
@@ -105,9 +107,8 @@ async def build(
     """The parts of an app. Given upstreams stand in for those that the settings ask for, and ``readings`` for the
     machine's clocks; ``wait`` sleeps for so many seconds of the clock. Raises ConfigError."""
     ours, prices, encode = settings.stratiform, factories.price_map(settings), encode or local_encode()
-    models, teams = factories.model_table(settings, prices), [team.name for team in ours.teams]
-    served = [models.resolve(name) for name in models.names()]
-    metrics = Metrics(served, [DEFAULT_TEAM, *teams], worker.metrics if worker else None)
+    models, teams = factories.model_table(settings, prices), [DEFAULT_TEAM, *(team.name for team in ours.teams)]
+    metrics = Metrics([models.resolve(name) for name in models.names()], teams, worker.metrics if worker else None)
     state = await _open_state(settings, metrics, readings)
     identity = declared.identity(settings, state.directory, state.store)
     admission = await _open_budgets(settings, state, identity, prices, metrics)
@@ -115,20 +116,19 @@ async def build(
     planner = _planner(settings, prices, state, encode, metrics, aside, manager)
     rules, prompts = prompting.rules_of(settings, models.spellings), LazyRegistry(settings, manager, metrics, wait)
     await prompts.open(settings, rules)
-    used = {**make_upstreams(encode), **(upstreams or {})}
     composer = Composer(rules, prompts.snapshot, metrics, aside)
+    used = {**make_upstreams(encode), **(upstreams or {})}
     windows = _windows(prices, state, encode, planner, aside)
     ports = Ports(models, used, planner, admission, Meter(metrics, prices), state.clock, composer, windows)
-    bounds = Bounds(ours.objects.most_per_team, ours.objects.retention_days * 86400.0)
-    custody = Custody(state.store, models, state.clock, metrics.store_failed, bounds, aside)
+    book = _session_book(state, identity, prices, metrics, aside, planner)
+    custody = _custody(settings, state, models, metrics, aside)
+    conclusion = Conclusion(ports, custody)
+    own = partial(OwnExchanges, ports, conclusion, factories.price_source(prices))
+    follower = _followers(settings, planner, own, state.clock, metrics, wait, book)
+    breakers = Breakers(factories.breaker_policy(settings), metrics.breaker)
+    requests = factories.request_rules(settings, prices)
     engine = Engine(
-        ports,
-        factories.request_rules(settings, prices),
-        breakers=Breakers(factories.breaker_policy(settings), metrics.breaker),
-        conclusion=(conclusion := Conclusion(ports, custody)),
-        follower=_followers(settings, prices, ports, planner, conclusion, metrics, wait),
-        custody=custody,
-        aside=aside,
+        ports, requests, breakers=breakers, conclusion=conclusion, follower=follower, custody=custody, aside=aside
     )
     closing = (prompts, admission, state.directory, planner, state.timekeeper, state.epochs)
     parts = Parts(
@@ -138,10 +138,16 @@ async def build(
         obstacle=obstacle,
         faults=partial(faults, admission.store_client, state.epochs, state.directory, ours.budgets.on_store_error),
         on_close=[part.aclose for part in closing],
-        admin=_admin(state, identity),
+        admin=_admin(state, identity, book),
         metrics_key=ours.metrics.secret,
     )
     return Assembly(parts, used, Reload(models, prices, state.directory, composer, prompts))
+
+
+def _custody(settings: Settings, state: _State, models: Models, metrics: Metrics, aside: Aside) -> Custody:
+    objects = settings.stratiform.objects
+    bounds = Bounds(objects.most_per_team, objects.retention_days * 86400.0)
+    return Custody(state.store, models, state.clock, metrics.store_failed, bounds, aside)
 
 
 def _windows(prices: PriceMap, state: _State, encode: Encode, planner: Planning, aside: Aside) -> ContextWindows:
@@ -149,11 +155,22 @@ def _windows(prices: PriceMap, state: _State, encode: Encode, planner: Planning,
     return ContextWindows(planner.pure.reader, encode, _facts(prices), load_window_texts(), aside, factors)
 
 
-def _admin(state: _State, identity: Identity) -> AdminEndpoint | None:
+def _session_book(
+    state: _State, identity: Identity, prices: PriceMap, metrics: Metrics, aside: Aside, planner: Planning
+) -> SessionBook | None:
+    """What is kept of live sessions; None where nobody may look at them."""
+    if not identity.has_master:
+        return None
+    store, worker = state.store, planner.pure.prefix
+    failed, now, facts = metrics.store_failed, state.clock.now, _facts(prices)
+    return SessionBook(store, now, failed, aside, facts, worker=worker, is_shared=store.is_shared)
+
+
+def _admin(state: _State, identity: Identity, book: SessionBook | None) -> AdminEndpoint | None:
     """The administration; None where nobody has a master key."""
     if not identity.has_master:
         return None
-    return AdminEndpoint(AdminService(state.directory, state.store, state.clock, state.epochs), identity)
+    return AdminEndpoint(AdminService(state.directory, state.store, state.clock, state.epochs, book), identity)
 
 
 async def _open_state(settings: Settings, metrics: Metrics, readings: Readings | None) -> _State:
@@ -254,23 +271,22 @@ def _facts(prices: PriceMap) -> ModelFacts:
 
 def _followers(
     settings: Settings,
-    prices: PriceMap,
-    ports: Ports,
     planner: Planning,
-    conclusion: Conclusion,
+    own: Callable[[DailyTerms], OwnExchanges],
+    clock: Clock,
     metrics: Metrics,
     wait: Callable[[float], Awaitable[None]],
+    book: SessionBook | None,
 ) -> Followers:
-    """What goes on behind the exchanges of clients."""
-    found: list[Follower] = []
-    price_of, refreshes = factories.price_source(prices), factories.keep_alive_terms(settings)
+    """What goes on behind the exchanges of clients. ``own`` runs the proxy's own exchanges within these terms."""
+    found: list[Follower] = [book] if book is not None else []
+    ended = book.ended if book is not None else lambda exchange: None
+    refreshes = factories.keep_alive_terms(settings)
     if refreshes is not None:
-        own = OwnExchanges(ports, conclusion, price_of, refreshes)
-        found.append(KeepAlive(refreshes, own, planner.pure, ports.clock, metrics.refreshed, wait))
+        found.append(KeepAlive(refreshes, own(refreshes), planner.pure, clock, metrics.refreshed, wait, ended))
     terms, compactions = factories.compactor_terms(settings), planner.compactions
     if terms is not None and compactions is not None:
-        own = OwnExchanges(ports, conclusion, price_of, terms)
-        found.append(Compactor(compactions, own, ports.clock, metrics.compacted))
+        found.append(Compactor(compactions, own(terms), clock, metrics.compacted))
     return Followers(found)
 
 

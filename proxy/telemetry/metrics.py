@@ -85,7 +85,7 @@ class Metrics:
             "team": BoundedNames(teams),
             "deployment": BoundedNames(),
         }
-        self._remaining: Callable[[], Mapping[str, float]] = dict
+        self._remaining: Callable[[], Mapping[str, tuple[float, float]]] = dict
         self._define_traffic()
         self._define_money()
         self._define_plans()
@@ -134,6 +134,9 @@ class Metrics:
         self.usage_missing = self._counter("usage_missing_total", "Answers without a usage report.", "model")
         self._budget = self._gauge(
             "budget_remaining_usd", "What is left of a team's budget.", "team", across_workers="livemostrecent"
+        )
+        self._budget_end = self._gauge(
+            "budget_window_end_seconds", "When that budget begins anew.", "team", across_workers="livemostrecent"
         )
         self.budget_rejected = self._counter("budget_rejections_total", "Requests refused for a spent budget.", "team")
         self.soft_limit_passed = self._counter(
@@ -300,8 +303,9 @@ class Metrics:
 
     def render(self) -> bytes:
         """The text that Prometheus scrapes; its content type is ``CONTENT_TYPE``."""
-        for team, usd in self._remaining().items():
+        for team, (usd, until) in self._remaining().items():
             self._budget.child(team).set(usd)
+            self._budget_end.child(team).set(until)
         return generate_latest(WithoutCreated(self._source))
 
     def ended(self, model: str, mode: str, status: int, transport: str) -> None:
@@ -366,6 +370,7 @@ class Metrics:
         """A deployment's circuit breaker has changed its state."""
         self._breaker.child(deployment).set(_BREAKER_STATES[state])
 
-    def watch_budgets(self, remaining: Callable[[], Mapping[str, float]]) -> None:
-        """Ask for what is left of each team's budget (USD, negative where overdrawn) whenever the metrics are read."""
+    def watch_budgets(self, remaining: Callable[[], Mapping[str, tuple[float, float]]]) -> None:
+        """Ask for what is left of each team's budget (USD, negative where overdrawn), and when that begins anew (unix
+        seconds), whenever the metrics are read."""
         self._remaining = remaining
