@@ -8,45 +8,53 @@ from proxy.core.layout.tiers import Change, Tier
 from proxy.core.reasons import Edit
 from proxy.core.response.usage import Usage
 from proxy.core.sessions.session_record import SessionContents, SessionPage, SessionRecord
+from proxy.core.sessions.session_requests import SessionRequest, SessionRequests
 from proxy.core.structured.blocks.breakdown import Circumstances, hit_rate, shown
 from proxy.errors import InvalidRequest, MethodNotAllowed, NotFound
 
-_PARAMETERS = frozenset({"behind", "limit", "team"})
+_PARAMETERS = frozenset({"behind", "limit", "q", "team"})
 _MOST = 1000
 _DEFAULT = "100"
+_MOST_WORDS = 200
 _TIERS = {tier.label: tier for tier in Tier}
 
 
 class Sessions(Protocol):
     """What is kept of sessions. Nothing here raises for a store that is away."""
 
-    async def page(self, behind: str, limit: int, team: str = "") -> SessionPage:
-        """At most so many sessions behind the page before, of one team or of all. Raises ValueError where ``behind`` is
-        none of a page's."""
+    async def page(self, behind: str, limit: int, team: str = "", words: str = "") -> SessionPage:
+        """At most so many sessions behind the page before, of one team or of all, with these words in what tells them
+        apart. Raises ValueError where ``behind`` is none of a page's."""
         ...
 
     async def one(self, session: str) -> tuple[SessionPage, SessionContents | None]:
         """One session, and what its last request consisted of; None: that is not kept (any more)."""
         ...
 
+    async def requests(self, session: str) -> SessionRequests:
+        """The last requests of a session."""
+        ...
+
 
 async def sessions_answer(sessions: Sessions, method: str, path: str, query: Query, now: float) -> View:
-    """``sessions``, ``sessions/ID`` and ``sessions/ID/breakdown``. Raises InvalidRequest, NotFound,
-    MethodNotAllowed."""
+    """``sessions``, ``sessions/ID``, ``sessions/ID/breakdown`` and ``sessions/ID/requests``. Raises InvalidRequest,
+    NotFound, MethodNotAllowed."""
     if method != "GET":
         raise MethodNotAllowed("Sessions can only be read.")
     if not path:
         return await _list(sessions, query, now)
     check_query(query, ())
     name, _, rest = path.partition("/")
-    if rest not in ("", "breakdown"):
-        raise NotFound("Of a session there is its breakdown, and nothing else.")
+    if rest not in ("", "breakdown", "requests"):
+        raise NotFound("Of a session there are its breakdown and its requests, and nothing else.")
     page, contents = await sessions.one(name)
     if not page.records:
         raise NotFound("There is no such session, or it was not used for a day.")
     view = _view(page.records[0], now) | _standing(page)
     if not rest:
         return view
+    if rest == "requests":
+        return view | {"data": [_request_view(one) for one in (await sessions.requests(name)).requests()]}
     if contents is None:
         raise NotFound("Of this session only the figures are kept, and not what it consists of.")
     return view | shown(contents.inventory, _about(page.records[0], contents))
@@ -56,7 +64,9 @@ async def _list(sessions: Sessions, query: Query, now: float) -> View:
     check_query(query, _PARAMETERS)
     limit = checked("limit", _limit, query.get("limit", _DEFAULT))
     try:
-        page = await sessions.page(query.get("behind", ""), limit, query.get("team", ""))
+        page = await sessions.page(
+            query.get("behind", ""), limit, query.get("team", ""), query.get("q", "")[:_MOST_WORDS]
+        )
     except ValueError as error:
         raise InvalidRequest("'behind' must be what the page before says.", param="behind") from error
     data = [_view(record, now) for record in page.records]
@@ -96,6 +106,44 @@ def _view(record: SessionRecord, now: float) -> View:
             {"tokens": tokens, "until": facts.read_at + life_s, "is_live": facts.read_at + life_s > now}
             for tokens, life_s in facts.breakpoints
         ],
+        "culprits": [{"culprit": name, "breaks": breaks, "usd": round(usd, 9)} for name, breaks, usd in facts.culprits],
+    }
+
+
+def _request_view(one: SessionRequest) -> View:
+    """One request, in the client's own layout and as it was planned. Of these, one was sent, and the provider has
+    reported its figures; those of the other are estimated by the shadow cache."""
+    broke = {
+        "kind": one.kind,
+        "culprit": one.culprit,
+        "line": one.line or None,
+        "is_waste": one.is_waste,
+        "before_tokens": one.before,
+        "lost_tokens": one.lost,
+        "usd": round(one.lost_usd, 9),
+    }
+    other_usd = one.cost_usd + (-one.saved_usd if one.is_observed else one.saved_usd)
+    sent = _layout_view(one.prompt, one.read, one.written, one.cost_usd, "provider")
+    other = _layout_view(one.prompt, one.other_read, one.other_written, other_usd, "shadow")
+    client, planned = (sent, other) if one.is_observed else (other, sent)
+    return {
+        "at": one.at,
+        "keep_alive": one.is_refresh,
+        "prompt_tokens": one.prompt,
+        "client_layout": client,
+        "planned_layout": planned,
+        "break": broke if one.kind else None,
+    }
+
+
+def _layout_view(prompt: int, read: int, written: int, usd: float, source: str) -> View:
+    uncached = max(0, prompt - read - written)
+    return {
+        "read_tokens": read,
+        "write_tokens": written,
+        "uncached_tokens": uncached,
+        "cost_usd": round(usd, 9),
+        "by": source,
     }
 
 

@@ -10,6 +10,7 @@ figures stand.
 """
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -21,10 +22,12 @@ from msgspec import msgpack
 from msgspec.structs import replace
 
 from proxy.aside import Aside
+from proxy.core.caches.prompt import Bill
 from proxy.core.layout.inventory import Inventory
 from proxy.core.lru import Bounded
 from proxy.core.modes import Mode
-from proxy.core.planner.plan import Plan
+from proxy.core.money.prices import saved_on_shadow, scaled
+from proxy.core.planner.plan import CONTROL, Plan
 from proxy.core.planner.plan_inventory import breakpoints, inventory_of
 from proxy.core.reasons import Reason
 from proxy.core.response.usage import Usage
@@ -37,6 +40,7 @@ from proxy.core.sessions.session_record import (
     SessionRecord,
     SessionSums,
 )
+from proxy.core.sessions.session_requests import REQUESTS, SessionRequest, SessionRequests, dearest
 from proxy.core.sessions.snapshot import unpacked
 from proxy.core.wire.json_body import Unreadable
 from proxy.engine.access_log import shown
@@ -50,6 +54,7 @@ from proxy.tasks import Tasks, end_within, spawn
 
 SCOPE: Final = "sessions"
 CONTENTS_SCOPE: Final = "session-contents"
+REQUESTS_SCOPE: Final = "session-requests"
 """The scopes in the store. A client's scope is a digest, so that no client has one of these."""
 
 _EVERY_S = 2.0
@@ -59,6 +64,7 @@ _MOST_AT_ONCE = 500
 _MOST_KNOWN = 20_000
 _MOST_SEARCHED = 1_000
 _MOST_MOVES = 50
+_MOST_CULPRITS = 3
 _CLOSE_S = 5.0
 _MEMORY_BYTES = 8 << 20
 packed: Final = msgpack.Encoder().encode
@@ -97,7 +103,9 @@ class SessionBook:
         self._is_shared = is_shared
         self._known: Bounded[str, tuple[SessionRecord, str]] = Bounded(4 * _MEMORY_BYTES, _record_bytes, _MOST_KNOWN)
         self._parts = count()
+        self._numbers = count()
         self._contents: Bounded[str, bytes] = Bounded(_MEMORY_BYTES, len, _MOST_KNOWN)
+        self._requests: Bounded[str, SessionRequests] = Bounded(_MEMORY_BYTES, _requests_bytes, _MOST_KNOWN)
         self._seen: dict[str, _Seen] = {}
         self._waiting: dict[str, None] = {}
         self._as_of = now()
@@ -117,7 +125,11 @@ class SessionBook:
             return
         at, is_refresh = exchange.arrival.now, plan.reason == Reason.KEEP_ALIVE
         record, part = self._known.get(plan.session) or (SessionRecord(plan.session, at), self._new_part())
+        requests = self._requests.get(plan.session, SessionRequests())
+        requests = requests.added(_request(exchange, plan, next(self._numbers), is_refresh=is_refresh))
+        self._requests.put(plan.session, requests)
         facts = replace(record.facts, read_at=at) if is_refresh else _facts(exchange, plan)
+        facts = replace(facts, culprits=dearest(requests, _MOST_CULPRITS))
         record = record.counted(part, _sums(exchange, is_refresh=is_refresh), facts)
         self._known.put(plan.session, (record, part))
         if not is_refresh:
@@ -126,20 +138,24 @@ class SessionBook:
         if self._writing is None or self._writing.done():
             self._writing = spawn(self._write_on(), self._tasks)
 
-    async def page(self, behind: str, limit: int, team: str = "") -> SessionPage:
-        """At most ``limit`` sessions, of one team or of all; ``behind`` is what the page before says. Raises ValueError
-        for any other text."""
+    async def page(self, behind: str, limit: int, team: str = "", words: str = "") -> SessionPage:
+        """At most ``limit`` sessions, of one team or of all, and of those that are asked for with these ``words``;
+        ``behind`` is what the page before says. Raises ValueError for any other text."""
+
+        def is_asked(record: SessionRecord) -> bool:
+            return team in ("", record.facts.team) and record.is_found_by(words)
+
         until, _, name = (behind or "inf/").partition("/")
         place, found = (float(until), name), list[SessionRecord]()
         if isnan(place[0]):
             raise ValueError("no place of a page")
-        at_once = limit + 1 if not team else _MOST_SEARCHED
+        at_once = limit + 1 if not team and not words else _MOST_SEARCHED
         try:
             while rows := await self._store.page(SCOPE, place, at_once, self._now()):
                 for number, (name, until_s, blob) in enumerate(rows, 1):
                     place = (until_s, name)
                     record = _read(blob)
-                    if record is not None and team in ("", record.facts.team):
+                    if record is not None and is_asked(record):
                         found.append(self._adopted(record))
                     if len(found) == limit and (number < len(rows) or len(rows) == at_once):
                         return SessionPage(found, self._answered(), f"{until_s!r}/{name}")
@@ -148,7 +164,7 @@ class SessionBook:
         except StoreError:
             self._is_away = True
             records = sorted((record for record, _ in self._known.values()), key=lambda record: -record.last_at)
-            own = [record for record in records if team in ("", record.facts.team)]
+            own = list(filter(is_asked, records))
             return SessionPage(own[:limit], self._as_of, is_away=True)
         return SessionPage(found, self._answered())
 
@@ -168,6 +184,16 @@ class SessionBook:
         with suppress(Unreadable):
             return page, unpacked(CONTENTS, blob) if blob is not None else None
         return page, None
+
+    async def requests(self, session: str) -> SessionRequests:
+        """The last requests of a session, as far as they are known."""
+        own = self._requests.get(session, SessionRequests())
+        try:
+            (blob,) = await self._store.load(REQUESTS_SCOPE, [session], self._now())
+            self._answered()
+        except StoreError:
+            self._is_away, blob = True, None
+        return _read_requests(blob).merged(own)
 
     async def aclose(self) -> None:
         """Write what waits."""
@@ -244,9 +270,30 @@ class SessionBook:
         if blobs:
             contents = {name: self._contents[name] for name in names if name in blobs and name in self._contents}
             await self._store.save(CONTENTS_SCOPE, contents, TTL_S, now)
+            await self._save_requests(list(blobs), now)
             await self._store.save(SCOPE, blobs, TTL_S, now)
         self._answered()
         return tuple(blobs)
+
+    async def _save_requests(self, names: Sequence[str], now: float) -> None:
+        """Bring the requests of these sessions together with the store's, and write what is not in there yet."""
+        blobs = {}
+        for name, blob in zip(names, await self._store.load(REQUESTS_SCOPE, names, now), strict=True):
+            found, own = _read_requests(blob), self._requests.get(name)
+            if own is None:
+                continue
+            both = own.merged(found)
+            self._requests.put(name, both)
+            if both != found:
+                blobs[name] = packed(both)
+        if blobs:
+            await self._store.save(REQUESTS_SCOPE, blobs, TTL_S, now)
+
+
+def _read_requests(blob: bytes | None) -> SessionRequests:
+    with suppress(Unreadable):
+        return unpacked(REQUESTS, blob) if blob is not None else SessionRequests()
+    return SessionRequests()
 
 
 def _read(blob: bytes | None) -> SessionRecord | None:
@@ -267,6 +314,45 @@ def _seen(exchange: Exchange, plan: Plan, limits: Limits) -> _Seen:
     if plan.contents is not None:
         return _Seen(contents, plan.contents, len(plan.body))
     return _Seen(contents, partial(inventory_of, plan.in_flight) if plan.in_flight is not None else Inventory, 0)
+
+
+def _request(exchange: Exchange, plan: Plan, number: int, *, is_refresh: bool) -> SessionRequest:
+    """The figures of one request, beside those of the layout that was not sent."""
+    settled, broke = exchange.settlement or Settlement(), exchange.planned.result.broke
+    usage = settled.usage or Usage(0, 0)
+    is_observed, saved_usd = plan.mode is Mode.OBSERVE and plan.arm != CONTROL, settled.saved_usd
+    other: Usage | Bill = usage
+    if plan.own is not None and plan.predicted is not None and not is_refresh:
+        if is_observed:
+            other = scaled(plan.predicted, usage.prompt)
+            saved_usd = saved_on_shadow(plan.own, plan.predicted, plan.price) if plan.price is not None else 0.0
+        elif plan.arm != CONTROL and (plan.rewritten or plan.predicted != plan.own):
+            other = scaled(plan.own, usage.prompt)
+    found = SessionRequest(
+        at=exchange.arrival.now,
+        number=number,
+        prompt=usage.prompt,
+        read=usage.read,
+        written=usage.write,
+        other_read=other.read,
+        other_written=other.write,
+        cost_usd=settled.cost_usd,
+        saved_usd=saved_usd,
+        is_refresh=is_refresh,
+        is_observed=is_observed,
+    )
+    if broke is None:
+        return found
+    return dataclasses.replace(
+        found,
+        kind=broke.kind,
+        culprit=shown(broke.culprit, exchange.arrival.keys),
+        line=broke.line,
+        before=broke.before,
+        lost=broke.lost,
+        lost_usd=broke.usd,
+        is_waste=broke.is_waste,
+    )
 
 
 def _sums(exchange: Exchange, *, is_refresh: bool) -> SessionSums:
@@ -296,11 +382,16 @@ def _facts(exchange: Exchange, plan: Plan) -> SessionFacts:
         key_id=principal.key_id,
         user=shown(principal.user, keys),
         model=shown(exchange.deployment.name if exchange.deployment is not None else "", keys),
+        client=plan.client,
         mode=exchange.planned.mode.name.lower(),
         reason=exchange.planned.reason,
         read_at=exchange.arrival.now,
         breakpoints=tuple(points),
     )
+
+
+def _requests_bytes(known: SessionRequests) -> int:
+    return 200 + len(known.packed) + 200 * len(known.names)
 
 
 def _record_bytes(known: tuple[SessionRecord, str]) -> int:

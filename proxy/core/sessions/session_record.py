@@ -51,7 +51,8 @@ def added(*sums: SessionSums) -> SessionSums:
 
 class SessionFacts(Struct, frozen=True, array_like=True, gc=False):
     """What the last request of a session was like. ``breakpoints`` are the tokens in front of each and the seconds that
-    it lives from ``read_at`` on, when the prefix was last sent; ``tiers`` are the tokens of each tier."""
+    it lives from ``read_at`` on, when the prefix was last sent; ``tiers`` are the tokens of each tier. ``culprits`` are
+    what has cost the most by breaking the cache: names, how often, and USD."""
 
     team: str = ""
     key_id: str = ""
@@ -63,6 +64,7 @@ class SessionFacts(Struct, frozen=True, array_like=True, gc=False):
     read_at: float = 0.0
     breakpoints: tuple[tuple[int, float], ...] = ()
     tiers: Mapping[str, int] = {}
+    culprits: tuple[tuple[str, int, float], ...] = ()
 
 
 class SessionRecord(Struct, frozen=True, array_like=True, gc=False):
@@ -82,6 +84,13 @@ class SessionRecord(Struct, frozen=True, array_like=True, gc=False):
     def last_at(self) -> float:
         """When the session had its last request."""
         return max((part.at for part in self.parts.values()), default=self.began_at)
+
+    def is_found_by(self, words: str) -> bool:
+        """Whether each of the words stands in what tells the session from others, in whatever case."""
+        facts = self.facts
+        names = (self.id, facts.team, facts.key_id, facts.user, facts.model, facts.client, facts.mode)
+        told = " ".join(names).casefold()
+        return all(word in told for word in words.casefold().split())
 
     def counted(self, worker: str, sums: SessionSums, facts: SessionFacts) -> "SessionRecord":
         """The record after one more request, which the worker has served."""

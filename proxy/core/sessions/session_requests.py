@@ -1,0 +1,133 @@
+"""The last requests of a session, each as a few figures: what a picture of the session is drawn from.
+
+Workers that share a session keep the same list: two versions of it are brought together by taking all rows of both, so
+that it does not matter who writes last. A row holds counts, sums and the number of a name, and no text.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from struct import Struct as Packing
+from typing import Final
+
+from msgspec import Struct, msgpack
+from msgspec.structs import replace
+
+from proxy.core.diagnosis.breaks import KINDS
+from proxy.core.digest import digest
+from proxy.core.sessions.snapshot import VERSION
+
+MOST_REQUESTS: Final = 500
+MOST_NAMES: Final = 100
+# Time; number; kind of the break (0: none); flags; line; prompt, read, written, read and written of the layout
+# that was not sent; culprit; tokens before it, tokens lost; USD lost, cost, saved.
+_ROW: Final = Packing("<dHBBHIIIIIIIIfdf")
+ROW_BYTES: Final = _ROW.size
+_MOST = 2**32 - 1
+_MOST_USD = 1e30
+_WASTE, _REFRESH, _OBSERVED = 1, 2, 4
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRequest:
+    """One request: when it came, in unix seconds, and its tokens as the provider reported them. Beside them stand those
+    of the layout that was not sent, by the shadow cache and scaled to the same prompt (``other_read`` and so on): the
+    client's own, or the planned one where the request was only observed (``is_observed``). ``saved_usd`` is what the
+    planned one saves, or would save. ``kind`` is empty where nothing broke the cache; else
+    ``culprit`` is what differs, ``before`` are the tokens in front of it, and ``lost`` and ``lost_usd`` what that cost.
+    ``is_refresh``: the proxy sent it to keep a prefix alive. ``number`` tells requests of one moment apart."""
+
+    at: float
+    number: int = 0
+    prompt: int = 0
+    read: int = 0
+    written: int = 0
+    other_read: int = 0
+    other_written: int = 0
+    cost_usd: float = 0.0
+    saved_usd: float = 0.0
+    kind: str = ""
+    culprit: str = ""
+    line: int = 0
+    before: int = 0
+    lost: int = 0
+    lost_usd: float = 0.0
+    is_waste: bool = False
+    is_refresh: bool = False
+    is_observed: bool = False
+
+
+class SessionRequests(Struct, frozen=True, array_like=True, gc=False):
+    """The rows, the oldest first, and the names of culprits by their numbers."""
+
+    packed: bytes = b""
+    names: Mapping[int, str] = {}
+    version: int = VERSION
+
+    def added(self, one: SessionRequest) -> "SessionRequests":
+        """With one more request; the oldest makes room for it."""
+        name = _number_of(one.culprit)
+        names = self.names
+        if name and name not in names and len(names) < MOST_NAMES:
+            names = {**names, name: one.culprit}
+        packed = _ROW.pack(
+            one.at,
+            one.number & 0xFFFF,
+            KINDS.index(one.kind) + 1 if one.kind else 0,
+            _WASTE * one.is_waste | _REFRESH * one.is_refresh | _OBSERVED * one.is_observed,
+            min(one.line, 0xFFFF),
+            *map(_fits, (one.prompt, one.read, one.written, one.other_read, one.other_written)),
+            name,
+            *map(_fits, (one.before, one.lost)),
+            *map(_finite, (one.lost_usd, one.cost_usd, one.saved_usd)),
+        )
+        return replace(self, packed=(self.packed + packed)[-MOST_REQUESTS * ROW_BYTES :], names=names)
+
+    def merged(self, other: "SessionRequests") -> "SessionRequests":
+        """The rows of both, each once."""
+        if self.packed == other.packed:
+            return self
+        rows = sorted({*self._rows(), *other._rows()}, key=_ROW.unpack)
+        names = dict(list({**other.names, **self.names}.items())[:MOST_NAMES])
+        return replace(self, packed=b"".join(rows[-MOST_REQUESTS:]), names=names)
+
+    def requests(self) -> Iterator[SessionRequest]:
+        """The requests, the oldest first. What is no whole row is passed over."""
+        for row in self._rows():
+            at, number, kind, flags, line, prompt, read, written, *rest = _ROW.unpack(row)
+            other_read, other_written, name, before, lost, lost_usd, cost_usd, saved_usd = rest
+            yield SessionRequest(
+                at, number, prompt, read, written, other_read, other_written, cost_usd, saved_usd,
+                KINDS[kind - 1] if 0 < kind <= len(KINDS) else "",
+                self.names.get(name, "other") if name else "",
+                line, before, lost, lost_usd, bool(flags & _WASTE), bool(flags & _REFRESH), bool(flags & _OBSERVED),
+            )  # fmt: skip
+
+    def _rows(self) -> Iterator[bytes]:
+        for start in range(0, len(self.packed) - ROW_BYTES + 1, ROW_BYTES):
+            yield self.packed[start : start + ROW_BYTES]
+
+
+REQUESTS: Final = msgpack.Decoder(SessionRequests)
+
+
+def dearest(found: SessionRequests, most: int) -> tuple[tuple[str, int, float], ...]:
+    """The culprits that cost the most: their names, how often they broke the cache, and USD."""
+    sums: dict[str, tuple[int, float]] = {}
+    for one in found.requests():
+        if one.culprit:
+            breaks, usd = sums.get(one.culprit, (0, 0.0))
+            sums[one.culprit] = breaks + 1, usd + one.lost_usd
+    return tuple((name, *sums[name]) for name in sorted(sums, key=lambda name: -sums[name][1])[:most])
+
+
+def _number_of(name: str) -> int:
+    return int.from_bytes(digest(name.encode("utf-8", "surrogatepass"))[:4], "big") or 1 if name else 0
+
+
+def _finite(usd: float) -> float:
+    """USD as they can be written: a sum beyond all reason is none."""
+    return usd if abs(usd) < _MOST_USD else 0.0
+
+
+def _fits(tokens: int) -> int:
+    return max(0, min(_MOST, tokens))
