@@ -82,6 +82,12 @@ class Identity:
         """Whether there is a master key."""
         return bool(self._directory.declared.master_digest)
 
+    def signed(self, text: str) -> str:
+        """A signature of a text that every proxy with this master key makes alike, and nobody else can. Empty where
+        there is no master key."""
+        master = self._directory.declared.master_digest
+        return hmac.digest(master.encode(), text.encode(), "sha256").hex() if master else ""
+
     def _brings_theirs(self, headers: Headers) -> bool:
         """Whether the key beside the proxy's own is the provider's. A second key of the proxy would be given away."""
         return client_key(headers) is not None and not any(

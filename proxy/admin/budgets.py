@@ -55,6 +55,10 @@ class Budgets(Resource[BudgetRecord, BudgetForm]):
             if getattr(form, field) is not UNSET:
                 text = f"The {field} of a budget cannot change: delete the budget, and make another."
                 raise InvalidRequest(text, param=field)
+        limit = forms.in_unit(budget.unit, budget.hard)
+        if form.expected is not UNSET and form.expected != limit:
+            shown = "no limit" if limit is None else f"{limit:g} {budget.unit}"
+            raise Conflict(f"The limit of '{name}' was changed meanwhile: it is {shown} now.")
         return await self._put(replace(budget, **forms.budget_changes(form, budget)))
 
     async def set_spent(self, name: str, body: Any) -> View:

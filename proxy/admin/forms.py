@@ -51,7 +51,8 @@ class KeyForm(_PermissionsForm, frozen=True):
 
 
 class BudgetForm(_Form, frozen=True):
-    """A budget."""
+    """A budget. ``expected`` is the limit that a change takes for granted (null: none); where it is another one by now,
+    nothing changes."""
 
     team: str | UnsetType = UNSET
     name: str | UnsetType = UNSET
@@ -65,6 +66,7 @@ class BudgetForm(_Form, frozen=True):
     timezone: str | None | UnsetType = UNSET
     assumed_output_tokens: int | None | UnsetType = UNSET
     webhook: str | None | UnsetType = UNSET
+    expected: float | None | UnsetType = UNSET
 
 
 class SpentForm(_Form, frozen=True):

@@ -124,7 +124,9 @@ def _request_view(one: SessionRequest) -> View:
     }
     other_usd = one.cost_usd + (-one.saved_usd if one.is_observed else one.saved_usd)
     sent = _layout_view(one.prompt, one.read, one.written, one.cost_usd, "provider")
-    other = _layout_view(one.prompt, one.other_read, one.other_written, other_usd, "shadow")
+    # No client asked for a refresh.
+    prompt, read, written = (0, 0, 0) if one.is_refresh else (one.prompt, one.other_read, one.other_written)
+    other = _layout_view(prompt, read, written, other_usd, "shadow")
     client, planned = (sent, other) if one.is_observed else (other, sent)
     return {
         "at": one.at,

@@ -59,6 +59,9 @@ from proxy.storage.port import Store
 from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.multiprocess import SharedMetrics
+from proxy.ui.endpoint import UiEndpoint
+from proxy.ui.gate import Gate, is_loopback
+from proxy.ui.live import Live
 from proxy.upstream.embedded import EmbeddedUpstream
 from proxy.upstream.http import HttpUpstream
 from proxy.upstream.litellm_ import LitellmUpstream
@@ -68,11 +71,13 @@ from proxy.web.app import Parts
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """An app's parts, the upstreams among them, and what takes a changed configuration over."""
+    """An app's parts, the upstreams among them, what takes a changed configuration over, and what keeps open pages up
+    to date (None: there are no pages)."""
 
     parts: Parts
     upstreams: Mapping[Transport, Upstream]
     reload: Reload
+    live: Live | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,7 @@ async def build(
     used = {**make_upstreams(encode), **(upstreams or {})}
     windows = _windows(prices, state, encode, planner, aside)
     ports = Ports(models, used, planner, admission, Meter(metrics, prices), state.clock, composer, windows)
-    book = _session_book(state, identity, prices, metrics, aside, planner)
+    book = _session_book(settings, state, identity, prices, metrics, aside, planner)
     custody = _custody(settings, state, models, metrics, aside)
     conclusion = Conclusion(ports, custody)
     own = partial(OwnExchanges, ports, conclusion, factories.price_source(prices))
@@ -130,6 +135,7 @@ async def build(
     engine = Engine(
         ports, requests, breakers=breakers, conclusion=conclusion, follower=follower, custody=custody, aside=aside
     )
+    admin, ui = _admin(settings, state, identity, book)
     closing = (prompts, admission, state.directory, planner, state.timekeeper, state.epochs)
     parts = Parts(
         engine=engine,
@@ -137,11 +143,13 @@ async def build(
         metrics=metrics,
         obstacle=obstacle,
         faults=partial(faults, admission.store_client, state.epochs, state.directory, ours.budgets.on_store_error),
-        on_close=[part.aclose for part in closing],
-        admin=_admin(state, identity, book),
+        on_close=[*(part.aclose for part in closing), *([ui.live.aclose] if ui is not None else [])],
+        admin=admin,
+        ui=ui,
         metrics_key=ours.metrics.secret,
     )
-    return Assembly(parts, used, Reload(models, prices, state.directory, composer, prompts))
+    reload = Reload(models, prices, state.directory, composer, prompts)
+    return Assembly(parts, used, reload, ui.live if ui is not None else None)
 
 
 def _custody(settings: Settings, state: _State, models: Models, metrics: Metrics, aside: Aside) -> Custody:
@@ -156,21 +164,39 @@ def _windows(prices: PriceMap, state: _State, encode: Encode, planner: Planning,
 
 
 def _session_book(
-    state: _State, identity: Identity, prices: PriceMap, metrics: Metrics, aside: Aside, planner: Planning
+    settings: Settings,
+    state: _State,
+    identity: Identity,
+    prices: PriceMap,
+    metrics: Metrics,
+    aside: Aside,
+    planner: Planning,
 ) -> SessionBook | None:
     """What is kept of live sessions; None where nobody may look at them."""
-    if not identity.has_master:
+    if not identity.has_master and not _has_ui(settings, identity):
         return None
     store, worker = state.store, planner.pure.prefix
     failed, now, facts = metrics.store_failed, state.clock.now, _facts(prices)
     return SessionBook(store, now, failed, aside, facts, worker=worker, is_shared=store.is_shared)
 
 
-def _admin(state: _State, identity: Identity, book: SessionBook | None) -> AdminEndpoint | None:
-    """The administration; None where nobody has a master key."""
-    if not identity.has_master:
-        return None
-    return AdminEndpoint(AdminService(state.directory, state.store, state.clock, state.epochs, book), identity)
+def _has_ui(settings: Settings, identity: Identity) -> bool:
+    """Whether somebody may look at the pages: with the master key, or on this machine."""
+    return settings.stratiform.ui.enabled and (identity.has_master or is_loopback(settings.stratiform.host))
+
+
+def _admin(
+    settings: Settings, state: _State, identity: Identity, book: SessionBook | None
+) -> tuple[AdminEndpoint | None, UiEndpoint | None]:
+    """The administration, None where nobody has a master key; and its pages, None where nobody may look at them."""
+    service = AdminService(state.directory, state.store, state.clock, state.epochs, book)
+    admin, ui, ours = None, None, settings.stratiform.ui
+    if identity.has_master:
+        admin = AdminEndpoint(service, identity)
+    if _has_ui(settings, identity):
+        gate = Gate(identity, state.clock.now, settings.stratiform.host, ours.hosts, ours.session_minutes * 60.0)
+        ui = UiEndpoint(service, gate, shows_text=ours.show_text)
+    return admin, ui
 
 
 async def _open_state(settings: Settings, metrics: Metrics, readings: Readings | None) -> _State:

@@ -158,6 +158,8 @@ async def serve(
     is_open = directory.declared.is_empty and not directory.snapshot.keys
     refuse_exposed(settings, listener.getsockname()[0], is_open=is_open)
     built = server(create_app(assembly.parts), settings.stratiform.limits)
+    if assembly.live is not None:
+        assembly.live.is_stopping = lambda: built.should_exit
     warming.begin(assembly, background)
 
     async def reload() -> None:

@@ -13,13 +13,13 @@ def element(name: str, text: str = "", **attributes: object) -> str:
 
 
 def picture(width: float, height: float, title: str, style: str, body: Iterable[str]) -> str:
-    """A whole document. ``style`` is CSS."""
+    """A whole document. ``style`` is CSS; empty where the page that shows the picture has it."""
     size = f'viewBox="0 0 {_number(width)} {_number(height)}" width="{_number(width)}" height="{_number(height)}"'
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
             f"<title>{escape(title, quote=False)}</title>",
-            f"<style>{style}</style>",
+            *([f"<style>{style}</style>"] if style else []),
             *body,
             "</svg>\n",
         ]

@@ -220,6 +220,24 @@ class MetricsPage(Strict):
         return "" if self.key is None else self.key.get_secret_value()
 
 
+class Ui(Strict):
+    """The pages under ``/ui``."""
+
+    enabled: bool = Field(
+        default=True,
+        description="serve the pages: with a master key to whoever has it, else read-only on this machine alone",
+    )
+    hosts: list[str] = Field(
+        default=[], description="names by which browsers reach the proxy, besides the address that it listens on"
+    )
+    show_text: bool = Field(
+        default=False, description="show texts of prompts, from the memory of a worker; they are stored nowhere"
+    )
+    session_minutes: float = Field(
+        default=60, gt=0, le=1440, description="how long somebody who has logged in may look and change"
+    )
+
+
 class Objects(Strict):
     """What is remembered of the objects of the provider's account: files, stored responses, batches ..."""
 
@@ -420,6 +438,7 @@ class Stratiform(Strict):
     )
     ledger: Ledger = Ledger()
     metrics: MetricsPage = MetricsPage()
+    ui: Ui = Ui()
     objects: Objects = Objects()
     keep_alive: KeepAlive = KeepAlive()
     structured: Structured = Structured()

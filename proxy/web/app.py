@@ -31,6 +31,7 @@ class Parts:
     faults: Callable[[], Sequence[Fault]] = tuple
     on_close: Sequence[Callable[[], Awaitable[None]]] = ()
     admin: ASGIApp | None = None
+    ui: ASGIApp | None = None
     metrics_key: str = ""
 
 
@@ -57,6 +58,7 @@ def create_app(parts: Parts) -> Starlette:
             Route("/readyz", health.ready, methods=["GET"]),
             Route("/metrics", health.metrics, methods=["GET"]),
             *([Route("/admin/{path:path}", parts.admin)] if parts.admin is not None else []),
+            *([Route("/ui", parts.ui), Route("/ui/{path:path}", parts.ui)] if parts.ui is not None else []),
         ],
         exception_handlers={HTTPException: on_http_exception, Exception: on_surprise},
         lifespan=_lifespan(parts),

@@ -1,0 +1,240 @@
+"""The pages over HTTP: who may see them, what is sent with them, and nothing that they show."""
+
+import zlib
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import parse_qsl, quote
+
+from starlette.types import Receive, Scope, Send
+
+from proxy.admin import AdminService
+from proxy.engine import ClientDisconnected
+from proxy.errors import InvalidRequest, MethodNotAllowed, NotFound, NotReady, ProxyError, Unauthorized
+from proxy.ui.actions import Actions
+from proxy.ui.gate import COOKIE, Gate, Visit
+from proxy.ui.live import MOST_STREAMS, Live
+from proxy.ui.pages import Pages
+from proxy.ui.templates import Assets, Page, Templates, mark_of
+from proxy.web.connection import Connection
+
+_FORM_BYTES = 64 << 10
+_MOST_FIELDS = 50
+_GZIP_BYTES = 1_000
+_HTML = "text/html; charset=utf-8"
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+_SAFE: Final = (
+    ("content-security-policy", _POLICY),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+)
+
+
+class UiEndpoint:
+    """Serves ``/ui``. ``shows_text`` says on each page that texts of prompts can be seen."""
+
+    def __init__(self, service: AdminService, gate: Gate, *, shows_text: bool = False) -> None:
+        self.gate = gate
+        self.pages = Pages(service)
+        self.actions = Actions(service)
+        self.templates = Templates()
+        self.assets = Assets()
+        self.shows_text = shows_text
+        self.live = Live(self.part)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        path = scope["path"].removeprefix("/ui").strip("/")
+        connection = Connection(scope, receive, send, path)
+        await connection.serve(_Answering(self, connection, scope).run())
+
+    async def part(self, address: str) -> str:
+        """The part of a page that changes, by the address of the page below ``/ui/``."""
+        path, _, query = address.partition("?")
+        page = await self.pages.page(path, parsed(query))
+        if not page.is_live:
+            raise NotFound("That page does not change by itself.")
+        return self.templates.part(page)
+
+
+class _Answering:
+    """One request, and the answer to it."""
+
+    def __init__(self, ui: UiEndpoint, connection: Connection, scope: Scope) -> None:
+        self._ui = ui
+        self._connection = connection
+        self._path = connection.path
+        self._headers = {name.lower(): value for name, value in connection.headers}
+        self._peer = (scope.get("client") or ("", 0))[0]
+        self._is_https = scope.get("scheme") == "https"
+
+    async def run(self) -> None:
+        """Answer it."""
+        visit: Visit | None = None
+        try:
+            self._ui.gate.check_host(self._headers)
+            visit = self._ui.gate.visit(self._headers, self._peer)
+            await self._route(visit)
+        except ProxyError as error:
+            await self._refuse(error, visit)
+        except ClientDisconnected:
+            return
+
+    async def _route(self, visit: Visit | None) -> None:
+        method, kind, _, name = self._connection.method, *self._path.partition("/")
+        if kind == "static":
+            await self._asset(name)
+        elif method == "POST" and self._path == "login":
+            await self._enter()
+        elif visit is None:
+            is_stale = f"{COOKIE}=" in self._headers.get("cookie", "")
+            raise Unauthorized("Your visit has ended: log in again." if is_stale else "Log in with the master key.")
+        elif method == "POST":
+            await self._do(visit)
+        elif method not in ("GET", "HEAD"):
+            raise MethodNotAllowed("Pages are read with GET, and forms are sent with POST.", headers={"allow": "GET"})
+        elif self._path == "events":
+            await self._events(visit)
+        elif kind == "sessions" and name.endswith("/picture.svg"):
+            await self._picture(name.removesuffix("/picture.svg"))
+        else:
+            await self._send_page(await self._ui.pages.page(self._path, parsed(self._connection.query)), visit)
+
+    async def _asset(self, name: str) -> None:
+        found = self._ui.assets.files.get(name)
+        if found is None:
+            raise NotFound("There is no such file.")
+        await self._send(200, found.body, found.kind, [("cache-control", "no-cache")], packs=True)
+
+    async def _enter(self) -> None:
+        """Somebody logs in."""
+        fields = await self._form()
+        key = ("authorization", f"Bearer {fields.get('key', '').strip()}")
+        if not self._ui.gate.identity.is_master([key]):
+            raise Unauthorized("That is not the master key.")
+        await self._go(_inside(fields.get("next", "")), self._cookie(self._ui.gate.enter(), self._ui.gate.life_s))
+
+    async def _do(self, visit: Visit) -> None:
+        """A form of ours was sent."""
+        fields = await self._form()
+        if self._path == "logout":
+            await self._go("/ui", self._cookie("", 0))
+            return
+        if not visit.sent_form(fields):
+            raise InvalidRequest("This form does not come from a page of your visit: load the page, and try again.")
+        problem, key = None, ""
+        try:
+            done = await self._ui.actions.do(self._path, fields)
+            if not done.key:
+                await self._go(done.where)
+                return
+            key = done.key
+        except ProxyError as error:
+            problem = error
+        # The page again, as things are now, and what was wrong with the form, or the key that is shown once.
+        page = await self._ui.pages.page(self._path, {"team": fields["back"]} if fields.get("back") else {})
+        await self._send_page(page, visit, problem=problem, new_key=key)
+
+    async def _events(self, visit: Visit) -> None:
+        """Send the part of a page whenever it changes."""
+        query, live = parsed(self._connection.query), self._ui.live
+        if live.streams >= MOST_STREAMS:
+            raise NotReady("Too many pages are open for all of them to be kept up to date: reload this one.")
+        await self._ui.part(query.get("page", ""))  # refuses what is no page
+        await self._connection.start(
+            200, [("content-type", "text/event-stream"), ("cache-control", "no-store"), *_SAFE]
+        )
+        await self._connection.send(b"retry: 3000\n\n")
+        async for part in live.follow(query.get("page", ""), query.get("seen", "")):
+            if visit.until <= self._ui.gate.now():
+                break
+            await self._connection.send(_event(part))
+        await self._connection.end()
+
+    async def _picture(self, name: str) -> None:
+        drawn = await self._ui.pages.drawing(name, self._ui.assets.picture_style)
+        headers = [("content-disposition", 'attachment; filename="session.svg"'), ("cache-control", "no-store")]
+        # A picture opened by itself has its style inside.
+        policy = ("content-security-policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox")
+        await self._send(200, drawn.encode(), "image/svg+xml", [*headers, policy], packs=True)
+
+    async def _form(self) -> Mapping[str, str]:
+        body = await self._connection.read(_FORM_BYTES)
+        return parsed(body.decode("utf-8", "replace"))
+
+    async def _refuse(self, error: ProxyError, visit: Visit | None) -> None:
+        is_stranger = isinstance(error, Unauthorized)
+        template = "login.html" if is_stranger else "message.html"
+        where = quote(f"/{self._path}") if self._connection.method == "GET" and self._path != "events" else ""
+        title = "Log in" if is_stranger else "That did not work"
+        data = {"message": error.message, "next": where}
+        page = Page(title, template, data, status=error.status, is_live=False)
+        await self._send_page(page, visit, headers=list(error.headers.items()))
+
+    async def _send_page(
+        self,
+        page: Page,
+        visit: Visit | None,
+        *,
+        problem: ProxyError | None = None,
+        new_key: str = "",
+        headers: list[tuple[str, str]] | None = None,
+    ) -> None:
+        about = {
+            "token": visit.token if visit is not None else "",
+            "is_inside": visit is not None,
+            "address": f"{self._path}?{self._connection.query}" if self._connection.query else self._path,
+            "problem": problem.message if problem is not None else "",
+            "new_key": new_key,
+            "shows_text": self._ui.shows_text,
+        }
+        # What changes by itself is the same for everybody, and made once.
+        part = self._ui.templates.part(page, {} if page.is_live else about)
+        body = self._ui.templates.whole(page, part, about).encode("utf-8", "replace")
+        status = problem.status if problem is not None else page.status
+        # A page with a token is not packed: its length would tell of it.
+        packs = page.is_live and not page.forms
+        await self._send(status, body, _HTML, [("cache-control", "no-store"), *(headers or [])], packs=packs)
+
+    async def _send(
+        self, status: int, body: bytes, kind: str, headers: list[tuple[str, str]], *, packs: bool = False
+    ) -> None:
+        if packs and len(body) > _GZIP_BYTES and "gzip" in self._headers.get("accept-encoding", ""):
+            packer = zlib.compressobj(6, zlib.DEFLATED, 31)
+            body = packer.compress(body) + packer.flush()
+            headers = [*headers, ("content-encoding", "gzip"), ("vary", "accept-encoding")]
+        named = {name for name, _ in headers}
+        safe = [(name, value) for name, value in _SAFE if name not in named]
+        shown = b"" if self._connection.method == "HEAD" else body
+        await self._connection.answer(status, shown, [("content-type", kind), *headers, *safe])
+
+    async def _go(self, where: str, *headers: tuple[str, str]) -> None:
+        await self._send(303, b"", _HTML, [("location", where), ("cache-control", "no-store"), *headers])
+
+    def _cookie(self, value: str, life_s: float) -> tuple[str, str]:
+        secure = "; Secure" if self._is_https else ""
+        return "set-cookie", f"{COOKIE}={value}; Path=/ui; Max-Age={life_s:.0f}; HttpOnly; SameSite=Strict{secure}"
+
+
+def _event(part: str) -> bytes:
+    """A part of a page as an event; its id is what the browser has then seen."""
+    lines = [f"data: {line}" for line in part.splitlines()]
+    return "\n".join([f"id: {mark_of(part)}", *lines, "", ""]).encode("utf-8", "replace")
+
+
+def parsed(text: str) -> dict[str, str]:
+    """A query or a form; of a name that comes twice the last one counts. Raises InvalidRequest."""
+    try:
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="replace"))
+    except ValueError as error:
+        raise InvalidRequest("The form has too many fields.") from error
+
+
+def _inside(where: str) -> str:
+    """An address of ours; anything else becomes the first page."""
+    is_ours = where.startswith("/") and not where.startswith("//") and where.isprintable() and "\\" not in where
+    return f"/ui{quote(where, safe='/%?=&')}" if is_ours and len(where) < 1000 else "/ui"

@@ -1,0 +1,126 @@
+"""Who may look at the pages: whoever has the master key, by a signed cookie that lives for a while.
+
+A page on another site can make a browser send requests here, and a name that its owner lets point at this machine makes
+such a page our own site for the browser (DNS rebinding). So a request must name one of the hosts that the proxy is
+reached by; the cookie goes along with requests of our own pages only; and a form carries a token that follows from the
+cookie.
+"""
+
+import hmac
+import secrets
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from proxy.access.authentication import Identity
+from proxy.errors import ProxyError
+
+COOKIE: Final = "stratiform_ui"
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_FORWARDED = frozenset({"forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"})
+
+
+class Refused(ProxyError, status=403, type="invalid_request_error", code="forbidden"):
+    """A request that the pages do not serve, whoever sends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """Somebody who may look. ``token`` belongs into their forms; empty: they may change nothing. ``until`` is when this
+    ends, in unix seconds."""
+
+    token: str = ""
+    until: float = float("inf")
+
+    @property
+    def may_change(self) -> bool:
+        """Whether they may change anything."""
+        return bool(self.token)
+
+    def sent_form(self, fields: Mapping[str, str]) -> bool:
+        """Whether a form comes from a page of theirs."""
+        return self.may_change and hmac.compare_digest(fields.get("token", "").encode(), self.token.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Lets requests in. ``host`` is the address that the proxy listens on, and ``hosts`` other names that it is reached
+    by; ``life_s`` is how long a cookie lives."""
+
+    identity: Identity
+    now: Callable[[], float]
+    host: str
+    hosts: Collection[str] = field(default_factory=tuple)
+    life_s: float = 3600.0
+
+    def check_host(self, headers: Mapping[str, str]) -> None:
+        """Raises Refused for a request that does not name a host of ours, or comes from a page elsewhere."""
+        host = headers.get("host", "")
+        if not self._is_ours(_name(host)):
+            raise Refused(
+                "This page is not served under that name. If the name is right, list it in stratiform.ui.hosts."
+            )
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+            raise Refused("This request comes from a page of another site.")
+
+    def visit(self, headers: Mapping[str, str], peer: str) -> Visit | None:
+        """Who asks; None: nobody that is known. Raises Refused where there is no master key and the request does not
+        come from this machine."""
+        if self.identity.has_master:
+            return self._of_cookie(headers.get("cookie", ""))
+        if not is_loopback(self.host) or not is_loopback(peer) or _FORWARDED & headers.keys():
+            raise Refused("Without a master key these pages are shown on the proxy's own machine alone.")
+        return Visit()
+
+    def enter(self) -> str:
+        """The value of a new cookie."""
+        until = int(self.now() + self.life_s)
+        text = f"{until}.{secrets.token_hex(16)}"
+        return f"{text}.{self.identity.signed(f'ui.{text}')}"
+
+    def _of_cookie(self, cookies: str) -> Visit | None:
+        for pair in cookies.split(";"):
+            name, _, value = pair.strip().partition("=")
+            text, _, signature = value.rpartition(".")
+            until = text.partition(".")[0]
+            if name != COOKIE or not until.isdecimal() or len(value) > 256:
+                continue
+            is_ours = hmac.compare_digest(signature.encode(), self.identity.signed(f"ui.{text}").encode())
+            if is_ours and float(until) > self.now():
+                return Visit(self.identity.signed(f"form.{text}"), float(until))
+        return None
+
+    def _is_ours(self, name: str) -> bool:
+        if name in {self.host.lower(), *(host.lower() for host in self.hosts)} and name:
+            return True
+        if is_loopback(self.host):
+            return name in _LOOPBACK
+        # A name can be made to point anywhere; an address cannot. Which addresses lead here is the network's affair.
+        return name in _LOOPBACK or (self.host in ("0.0.0.0", "::") and _is_address(name))
+
+
+def _name(host: str) -> str:
+    """A Host header without its port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def is_loopback(name: str) -> bool:
+    """Whether only this machine reaches an address."""
+    if not _is_address(name):
+        return name == "localhost"
+    found = ip_address(name)
+    mapped = getattr(found, "ipv4_mapped", None)
+    return bool((mapped or found).is_loopback)

@@ -1,0 +1,235 @@
+"""What each page shows, from the answers of the admin API."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from markupsafe import Markup
+
+from proxy.admin import AdminService
+from proxy.errors import NotFound, NotReady
+from proxy.ui import picture, words
+from proxy.ui.templates import Page
+
+Query = Mapping[str, str]
+_PERIODS: Final = ("24h", "7d", "30d")
+_MOST_SESSIONS = 500
+_MOST_CULPRITS = 10
+_AT_ONCE = 100
+_MOST_LISTED = 500
+
+
+class Pages:
+    """Builds pages. Whatever is asked for in a wrong way is refused as the admin API refuses it."""
+
+    def __init__(self, service: AdminService) -> None:
+        self._service = service
+        self._pages: Mapping[str, Callable[[Query], Awaitable[Page]]] = {
+            "": self.overview,
+            "sessions": self.sessions,
+            "teams": self.teams,
+            "keys": self.keys,
+            "budgets": self.budgets,
+        }
+
+    async def page(self, path: str, query: Query) -> Page:
+        """The page of that path. Raises ProxyError."""
+        if path in self._pages:
+            return await self._pages[path](query)
+        kind, _, name = path.partition("/")
+        if kind == "sessions" and name and "/" not in name:
+            return await self.session(name)
+        if kind == "sessions" and name.endswith("/requests"):
+            return await self.requests(name.removesuffix("/requests"))
+        raise NotFound("There is no such page.")
+
+    async def overview(self, query: Query) -> Page:
+        """What was saved, by team and model; who is live, and what broke the cache."""
+        since = query.get("since", _PERIODS[0])
+        asked = {"since": since, "by": "team"}
+        spend, away = await self._spend(asked)
+        by_model, _ = await self._spend({**asked, "by": "model"})
+        listed = await self._sessions({"limit": str(_MOST_SESSIONS)})
+        store = await self._store()
+        costliest = max(listed["data"], key=lambda one: one["cost_usd"], default=None)
+        data = {
+            "since": since,
+            "periods": _PERIODS,
+            "total": spend["total"] | {"hit_ratio": _ratio(spend["total"])},
+            "groups": {"team": _with_ratio(spend["data"]), "model": _with_ratio(by_model["data"])},
+            "clients": _by_client(listed["data"]),
+            "culprits": _culprits(listed["data"]),
+            "listed": len(listed["data"]),
+            "away": away or listed["store_away"],
+            "as_of": listed["as_of"],
+            "lost": store.get("lost", []),
+            "costliest": costliest,
+            **(await self._drawn(costliest) if costliest is not None else {}),
+        }
+        return Page("Overview", "overview.html", data)
+
+    async def sessions(self, query: Query) -> Page:
+        """Live sessions, searched and paged."""
+        asked = {name: query[name] for name in ("team", "q", "behind") if query.get(name)}
+        answer = await self._get("sessions", {**asked, "limit": str(_AT_ONCE)})
+        further = urlencode({**asked, "behind": answer["behind"]}) if answer["has_more"] else ""
+        data = {
+            "sessions": answer["data"],
+            "further": further,
+            "is_first": "behind" not in asked,
+            "asked": {"q": asked.get("q", ""), "team": asked.get("team", "")},
+            "away": answer["store_away"],
+            "as_of": answer["as_of"],
+        }
+        return Page("Sessions", "sessions.html", data, forms="search.html", nav="sessions")
+
+    async def session(self, name: str) -> Page:
+        """One session: its picture, its layers, and what it would have cost in another mode."""
+        session = await self._get(_path("sessions", name))
+        contents: Mapping[str, Any] = {}
+        with suppress(NotFound):
+            contents = await self._get(f"{_path('sessions', name)}/breakdown")
+        drawn = await self._drawn(session)
+        data = {"session": session, "contents": contents, "modes": _modes(session, drawn["requests"]), **drawn}
+        data |= {"text": await self._text(name), "away": session["store_away"], "as_of": session["as_of"]}
+        return Page(f"Session {words.cut(name, 24)}", "session.html", data, nav="sessions")
+
+    async def requests(self, name: str) -> Page:
+        """The figures that the picture of a session is drawn from."""
+        answer = await self._get(f"{_path('sessions', name)}/requests")
+        return Page(
+            "Requests", "requests.html", {"session": answer, "requests": answer["data"]}, nav="sessions", is_live=False
+        )
+
+    async def drawing(self, name: str, style: str) -> str:
+        """The picture of a session as one file."""
+        session = await self._get(_path("sessions", name))
+        requests = (await self._get(f"{_path('sessions', name)}/requests"))["data"]
+        return picture.document(requests, words.sentence(session, requests), style)
+
+    async def teams(self, query: Query) -> Page:
+        """Teams, and the form that makes one."""
+        teams = (await self._get("teams"))["data"]
+        return Page("Teams", "teams.html", {"teams": teams}, nav="teams", is_live=False)
+
+    async def keys(self, query: Query) -> Page:
+        """Keys, of one team or of all."""
+        return await self._managed("keys", query)
+
+    async def budgets(self, query: Query) -> Page:
+        """Budgets, of one team or of all."""
+        return await self._managed("budgets", query)
+
+    async def _managed(self, kind: str, query: Query) -> Page:
+        team = query.get("team", "")
+        found = (await self._get(kind, {"team": team} if team else {}))["data"]
+        teams = [one["name"] for one in (await self._get("teams"))["data"]]
+        data = {kind: found[:_MOST_LISTED], "more": max(0, len(found) - _MOST_LISTED), "teams": teams, "team": team}
+        return Page(kind.capitalize(), f"{kind}.html", data, nav=kind, is_live=False)
+
+    async def _drawn(self, session: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The picture of a session, and the sentence above it."""
+        requests = (await self._get(f"{_path('sessions', session['id'])}/requests"))["data"]
+        client, planned = picture.halves(requests)
+        return {
+            "requests": requests,
+            "sentence": words.sentence(session, requests),
+            "blamed": words.culprits(requests)[:_MOST_CULPRITS],
+            "halves": (_svg(client), _svg(planned)),
+            "legend": _svg(picture.legend()),
+        }
+
+    async def _text(self, name: str) -> Any:
+        """The text of the last request; None where that is not shown, or not kept by this worker."""
+        with suppress(NotFound):
+            return (await self._get(f"{_path('sessions', name)}/text"))["data"]
+        return None
+
+    async def _spend(self, query: Query) -> tuple[dict[str, Any], bool]:
+        """A report of spend, and whether the store is away; then the report is empty."""
+        try:
+            return await self._get("spend", query), False
+        except NotReady:
+            sums = ("read_tokens", "write_tokens", "uncached_tokens", "cost_usd", "saved_usd", "requests")
+            return {"data": [], "total": dict.fromkeys(sums, 0)}, True
+
+    async def _sessions(self, query: Query) -> dict[str, Any]:
+        try:
+            return await self._get("sessions", query)
+        except NotFound:
+            return {"data": [], "store_away": False, "as_of": 0.0}
+
+    async def _store(self) -> Mapping[str, Any]:
+        with suppress(NotReady):
+            return await self._get("store")
+        return {}
+
+    async def _get(self, path: str, query: Query | None = None) -> dict[str, Any]:
+        answer: dict[str, Any] = (await self._service.answer("GET", path, query or {})).content
+        return answer
+
+
+def _path(kind: str, name: str) -> str:
+    return f"{kind}/{name}"
+
+
+def link(kind: str, name: str) -> str:
+    """The address of a page about something with a name."""
+    return f"/ui/{kind}/{quote(name, safe='')}"
+
+
+def _svg(text: str) -> Markup:
+    """A picture that we drew; its texts are escaped."""
+    return Markup(text)
+
+
+def _ratio(sums: Mapping[str, Any]) -> float:
+    """The share of the prompts' tokens that was read from the cache."""
+    prompt = sums["read_tokens"] + sums["write_tokens"] + sums["uncached_tokens"]
+    return float(sums["read_tokens"] / prompt) if prompt else 0.0
+
+
+def _with_ratio(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{**line, "hit_ratio": _ratio(line)} for line in sorted(lines, key=lambda one: -one["cost_usd"])]
+
+
+def _by_client(sessions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Sums of the sessions by the kind of their client."""
+    sums = ("requests", "read_tokens", "write_tokens", "uncached_tokens", "cost_usd", "saved_usd")
+    found: dict[str, dict[str, Any]] = {}
+    for one in sessions:
+        name = one["client"] or "not recognised"
+        line = found.setdefault(name, {"client": name, **dict.fromkeys(sums, 0)})
+        for key in sums:
+            line[key] += one[key]
+    return _with_ratio(found.values())
+
+
+def _culprits(sessions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The worst culprits of the sessions, added up by their names."""
+    found: dict[str, dict[str, Any]] = {}
+    for session in sessions:
+        for one in session["culprits"]:
+            line = found.setdefault(one["culprit"], {"culprit": one["culprit"], "breaks": 0, "usd": 0.0, "sessions": 0})
+            line["breaks"] += one["breaks"]
+            line["usd"] += one["usd"]
+            line["sessions"] += 1
+    return sorted(found.values(), key=lambda one: -one["usd"])[:_MOST_CULPRITS]
+
+
+def _modes(session: Mapping[str, Any], requests: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What the session's last requests cost, or would have, in either layout."""
+    found = []
+    rows = list(requests)
+    for layout, mode in (("client_layout", "passthrough, observe"), ("planned_layout", session["mode"])):
+        lines = [row[layout] for row in rows]
+        sums = {
+            name: sum(line[name] for line in lines)
+            for name in ("read_tokens", "write_tokens", "uncached_tokens", "cost_usd")
+        }
+        if layout == "planned_layout" and session["mode"] in ("passthrough", "observe"):
+            mode = "tier"
+        is_estimate = any(line["by"] == "shadow" for line in lines)
+        found.append({"mode": mode, "hit_ratio": _ratio(sums), "is_estimate": is_estimate, **sums})
+    return found

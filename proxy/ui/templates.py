@@ -1,0 +1,94 @@
+"""The templates, and how they are filled. Every text is escaped, wherever it comes from."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from proxy.ui import words
+
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page: its title, the template of the part that changes while somebody looks, and what that shows. ``forms`` is
+    a template with what stands in front of it and does not change, empty for none. ``nav`` is the section that it
+    belongs to."""
+
+    title: str
+    template: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    forms: str = ""
+    nav: str = ""
+    status: int = 200
+    is_live: bool = True
+
+
+class Templates:
+    """Reads the templates from the package, at the first page that is asked for."""
+
+    @cached_property
+    def _environment(self) -> Environment:
+        environment = Environment(
+            loader=FileSystemLoader(_HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        environment.filters |= {
+            name: getattr(words, name) for name in ("blamed", "cut", "moment", "percent", "short", "times", "usd")
+        }
+        return environment
+
+    def part(self, page: Page, about: Mapping[str, Any] = MappingProxyType({})) -> str:
+        """The body of a page: what changes while somebody looks, or, ``about`` one visit, what does not."""
+        return self._environment.get_template(page.template).render({**about, **page.data})
+
+    def whole(self, page: Page, part: str, about: Mapping[str, Any]) -> str:
+        """The page with this part. ``about`` says what stands on every page."""
+        forms = self._environment.get_template(page.forms).render({**page.data, **about}) if page.forms else ""
+        given = {"page": page, "part": Markup(part), "forms": Markup(forms), "seen": mark_of(part), **about}
+        return self._environment.get_template("base.html").render(given)
+
+
+def mark_of(part: str) -> str:
+    """What tells two versions of a part from each other."""
+    return hashlib.sha256(part.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A file that pages link to."""
+
+    kind: str
+    body: bytes
+
+
+class Assets:
+    """The style sheet, the script and the icon."""
+
+    @cached_property
+    def files(self) -> Mapping[str, Asset]:
+        """By their names below ``/ui/static/``."""
+        style = self._read("style.css") + self._read("picture.css")
+        return {
+            "style.css": Asset("text/css; charset=utf-8", style),
+            "script.js": Asset("text/javascript; charset=utf-8", self._read("script.js")),
+            "icon.svg": Asset("image/svg+xml", self._read("icon.svg")),
+        }
+
+    @cached_property
+    def picture_style(self) -> str:
+        """The style of a picture that stands alone."""
+        return self._read("picture.css").decode()
+
+    def _read(self, name: str) -> bytes:
+        return (_HERE / "static" / name).read_bytes()

@@ -1,0 +1,90 @@
+"""Figures and names as people read them."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+_MOST_CHARS = 64
+_VERBS = {
+    "changed": "changed",
+    "appeared": "appeared",
+    "disappeared": "disappeared",
+    "reordered": "moved",
+    "compacted": "was compacted",
+}
+
+
+def usd(amount: float | None) -> str:
+    """USD to the cent; an amount of less than a cent in its first two digits."""
+    if amount is None:
+        return "unlimited"
+    sign, size = "−" if amount < 0 else "", abs(amount)
+    if 0 < size < 0.01:
+        return f"{sign}${size:.2g}" if size >= 1e-4 else f"{sign}<$0.0001"
+    return f"{sign}${size:,.2f}"
+
+
+def short(count: float) -> str:
+    """A count of tokens in three digits."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(count) >= size:
+            return f"{count / size:.3g}{unit}"
+    return f"{count:g}"
+
+
+def percent(share: float) -> str:
+    """A share of 1."""
+    return f"{share * 100:.1f}%"
+
+
+def cut(name: Any, most: int = _MOST_CHARS) -> str:
+    """A name that a client chose, without what no font shows, and no longer than that."""
+    text = "".join(char if char.isprintable() else "·" for char in str(name or "")[: most + 1])
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def moment(at: float | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """A time in UTC."""
+    if at is None:
+        return ""
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime(form)
+    except (ValueError, OverflowError, OSError):
+        return "unknown"
+
+
+def times(count: int) -> str:
+    """How often."""
+    return "once" if count == 1 else "twice" if count == 2 else f"{count} times"
+
+
+def sentence(session: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) -> str:
+    """What a session came to: what it cost, and would have cost in the client's own layout, and what is to blame."""
+    count, cost, saved = session["requests"], session["cost_usd"], session["saved_usd"]
+    told = f"{count:,} request{'' if count == 1 else 's'}, {usd(cost)}"
+    if usd(cost + saved) != usd(cost):
+        told += f" instead of {usd(cost + saved)}"
+    worst = culprits(requests)
+    if worst and worst[0]["usd"] > 0:
+        told += f"; {blamed(worst[0])}"
+    return f"{told}."
+
+
+def blamed(one: Mapping[str, Any]) -> str:
+    """What one culprit has cost."""
+    name, kind = one["culprit"], one["kind"]
+    if not name:
+        return f"the cache broke {times(one['breaks'])} ({kind}) and that cost {usd(one['usd'])}"
+    return f"{cut(name)} {_VERBS.get(kind, 'broke the cache')} {times(one['breaks'])} and cost {usd(one['usd'])}"
+
+
+def culprits(requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What broke the cache, the dearest first."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for broke in (one["break"] for one in requests if one["break"] is not None):
+        key = broke["culprit"], broke["kind"]
+        sums = found.setdefault(key, {"culprit": key[0], "kind": key[1], "breaks": 0, "lost_tokens": 0, "usd": 0.0})
+        sums["breaks"] += 1
+        sums["lost_tokens"] += broke["lost_tokens"]
+        sums["usd"] += broke["usd"]
+    return sorted(found.values(), key=lambda one: -one["usd"])
