@@ -14,7 +14,7 @@ from proxy.admin import forms
 from proxy.admin.budgets import Budgets
 from proxy.admin.keys import Keys
 from proxy.admin.resource import Query, Resource
-from proxy.admin.sessions import Sessions, sessions_answer
+from proxy.admin.sessions import Sessions, TextOf, sessions_answer
 from proxy.admin.spend import entries_report, spend_report
 from proxy.admin.teams import Teams
 from proxy.errors import MethodNotAllowed, NotFound, NotReady
@@ -41,12 +41,15 @@ class AdminService:
         clock: Clock,
         epochs: Epochs | None = None,
         sessions: Sessions | None = None,
+        text_of: TextOf = lambda session: None,
     ) -> None:
-        """``sessions`` is what is kept of live sessions; None, where no proxy runs here."""
+        """``sessions`` is what is kept of live sessions; None, where no proxy runs here. ``text_of`` gives the last
+        request of one as it came, where that is kept."""
         self._directory = directory
         self._store = store
         self._clock = clock
         self._sessions = sessions
+        self._text_of = text_of
         self._epochs = epochs or Epochs(store, None)
         self._turn = asyncio.Lock()
         self._resources: Mapping[str, Resource[Any, Any]] = {
@@ -64,8 +67,9 @@ class AdminService:
             if kind == "store" and rest in ("", "accept"):
                 return AdminResponse(await self._store_state(method, rest))
             if kind == "sessions" and self._sessions is not None:
+                now = self._clock.now()
                 return AdminResponse(
-                    await sessions_answer(self._sessions, method, rest, query or {}, self._clock.now())
+                    await sessions_answer(self._sessions, method, rest, query or {}, now, self._text_of)
                 )
             resource = self._resources.get(kind)
             if resource is None:

@@ -1,6 +1,9 @@
 """Live sessions: who they belong to, what they used, which tiers they consist of, and how long their cache lives."""
 
+from collections.abc import Callable
 from typing import Protocol
+
+import orjson
 
 from proxy.admin.forms import check_query, checked
 from proxy.admin.resource import Query, View
@@ -10,13 +13,18 @@ from proxy.core.response.usage import Usage
 from proxy.core.sessions.session_record import SessionContents, SessionPage, SessionRecord
 from proxy.core.sessions.session_requests import SessionRequest, SessionRequests
 from proxy.core.structured.blocks.breakdown import Circumstances, hit_rate, shown
+from proxy.core.wire.surrogates import printable
 from proxy.errors import InvalidRequest, MethodNotAllowed, NotFound
 
 _PARAMETERS = frozenset({"behind", "limit", "q", "team"})
 _MOST = 1000
 _DEFAULT = "100"
 _MOST_WORDS = 200
+_MOST_MESSAGES, _MOST_TEXT = 50, 20_000
 _TIERS = {tier.label: tier for tier in Tier}
+
+TextOf = Callable[[str], bytes | None]
+"""The last request of a session as it came; None where that is not kept."""
 
 
 class Sessions(Protocol):
@@ -36,17 +44,19 @@ class Sessions(Protocol):
         ...
 
 
-async def sessions_answer(sessions: Sessions, method: str, path: str, query: Query, now: float) -> View:
-    """``sessions``, ``sessions/ID``, ``sessions/ID/breakdown`` and ``sessions/ID/requests``. Raises InvalidRequest,
-    NotFound, MethodNotAllowed."""
+async def sessions_answer(
+    sessions: Sessions, method: str, path: str, query: Query, now: float, text_of: TextOf = lambda session: None
+) -> View:
+    """``sessions``, ``sessions/ID``, and of one its ``breakdown``, its ``requests`` and its ``text``. Raises
+    InvalidRequest, NotFound, MethodNotAllowed."""
     if method != "GET":
         raise MethodNotAllowed("Sessions can only be read.")
     if not path:
         return await _list(sessions, query, now)
     check_query(query, ())
     name, _, rest = path.partition("/")
-    if rest not in ("", "breakdown", "requests"):
-        raise NotFound("Of a session there are its breakdown and its requests, and nothing else.")
+    if rest not in ("", "breakdown", "requests", "text"):
+        raise NotFound("Of a session there are its breakdown, its requests and its text, and nothing else.")
     page, contents = await sessions.one(name)
     if not page.records:
         raise NotFound("There is no such session, or it was not used for a day.")
@@ -55,6 +65,11 @@ async def sessions_answer(sessions: Sessions, method: str, path: str, query: Que
         return view
     if rest == "requests":
         return view | {"data": [_request_view(one) for one in (await sessions.requests(name)).requests()]}
+    if rest == "text":
+        body = text_of(name)
+        if body is None:
+            raise NotFound("The text is not kept: stratiform.ui.show_text is off, or another worker has served it.")
+        return {"object": "session.text", "id": name, "data": _texts(body)}
     if contents is None:
         raise NotFound("Of this session only the figures are kept, and not what it consists of.")
     return view | shown(contents.inventory, _about(page.records[0], contents))
@@ -147,6 +162,17 @@ def _layout_view(prompt: int, read: int, written: int, usd: float, source: str) 
         "cost_usd": round(usd, 9),
         "by": source,
     }
+
+
+def _texts(body: bytes) -> list[View]:
+    """The messages of a request: their roles, and their texts as JSON where they are more than a text."""
+    messages = orjson.loads(body).get("messages") or []
+    found = []
+    for message in messages[-_MOST_MESSAGES:]:
+        content = message.get("content")
+        text = content if isinstance(content, str) else orjson.dumps(content).decode()
+        found.append({"role": str(message.get("role")), "text": printable(text[:_MOST_TEXT])})
+    return found
 
 
 def _about(record: SessionRecord, contents: SessionContents) -> Circumstances:

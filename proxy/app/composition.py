@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,6 +23,7 @@ from proxy.core.planner.planner import TierPlanner
 from proxy.core.request.tokens import Encode, quick
 from proxy.core.structured.history.compaction_proposal import CompactionRules
 from proxy.engine import Bounds, Breakers, Conclusion, Custody, Engine, Ports
+from proxy.engine.exchange import Exchange
 from proxy.engine.ports import Follower
 from proxy.planning.caps import DailyTerms
 from proxy.planning.compactions import Compactions
@@ -37,6 +38,7 @@ from proxy.planning.own_exchanges import OwnExchanges
 from proxy.planning.planner_port import Planning
 from proxy.planning.session_book import SessionBook
 from proxy.planning.session_store import SessionStore
+from proxy.planning.session_texts import SessionTexts
 from proxy.planning.structured import StructuredChats
 from proxy.planning.text_store import TextStore
 from proxy.planning.token_factors import TokenFactors
@@ -129,13 +131,15 @@ async def build(
     custody = _custody(settings, state, models, metrics, aside)
     conclusion = Conclusion(ports, custody)
     own = partial(OwnExchanges, ports, conclusion, factories.price_source(prices))
-    follower = _followers(settings, planner, own, state.clock, metrics, wait, book)
+    texts = SessionTexts() if _has_ui(settings, identity) and ours.ui.show_text else None
+    own_followers: list[Follower] = [one for one in (book, texts) if one is not None]
+    follower = _followers(settings, planner, own, state.clock, metrics, wait, own_followers)
     breakers = Breakers(factories.breaker_policy(settings), metrics.breaker)
     requests = factories.request_rules(settings, prices)
     engine = Engine(
         ports, requests, breakers=breakers, conclusion=conclusion, follower=follower, custody=custody, aside=aside
     )
-    admin, ui = _admin(settings, state, identity, book)
+    admin, ui = _admin(settings, state, identity, book, texts)
     closing = (prompts, admission, state.directory, planner, state.timekeeper, state.epochs)
     parts = Parts(
         engine=engine,
@@ -186,10 +190,12 @@ def _has_ui(settings: Settings, identity: Identity) -> bool:
 
 
 def _admin(
-    settings: Settings, state: _State, identity: Identity, book: SessionBook | None
+    settings: Settings, state: _State, identity: Identity, book: SessionBook | None, texts: SessionTexts | None
 ) -> tuple[AdminEndpoint | None, UiEndpoint | None]:
     """The administration, None where nobody has a master key; and its pages, None where nobody may look at them."""
-    service = AdminService(state.directory, state.store, state.clock, state.epochs, book)
+    service = AdminService(
+        state.directory, state.store, state.clock, state.epochs, book, *([texts.text] if texts else ())
+    )
     admin, ui, ours = None, None, settings.stratiform.ui
     if identity.has_master:
         admin = AdminEndpoint(service, identity)
@@ -303,11 +309,16 @@ def _followers(
     clock: Clock,
     metrics: Metrics,
     wait: Callable[[float], Awaitable[None]],
-    book: SessionBook | None,
+    sessions: Sequence[Follower],
 ) -> Followers:
-    """What goes on behind the exchanges of clients. ``own`` runs the proxy's own exchanges within these terms."""
-    found: list[Follower] = [book] if book is not None else []
-    ended = book.ended if book is not None else lambda exchange: None
+    """What goes on behind the exchanges of clients. ``own`` runs the proxy's own exchanges within these terms;
+    ``sessions`` follow those as well."""
+    found = list(sessions)
+
+    def ended(exchange: Exchange) -> None:
+        for one in sessions:
+            one.ended(exchange)
+
     refreshes = factories.keep_alive_terms(settings)
     if refreshes is not None:
         found.append(KeepAlive(refreshes, own(refreshes), planner.pure, clock, metrics.refreshed, wait, ended))

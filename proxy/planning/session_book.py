@@ -10,7 +10,6 @@ figures stand.
 """
 
 import asyncio
-import dataclasses
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -22,12 +21,10 @@ from msgspec import msgpack
 from msgspec.structs import replace
 
 from proxy.aside import Aside
-from proxy.core.caches.prompt import Bill
 from proxy.core.layout.inventory import Inventory
 from proxy.core.lru import Bounded
 from proxy.core.modes import Mode
-from proxy.core.money.prices import saved_on_shadow, scaled
-from proxy.core.planner.plan import CONTROL, Plan
+from proxy.core.planner.plan import Plan
 from proxy.core.planner.plan_inventory import breakpoints, inventory_of
 from proxy.core.reasons import Reason
 from proxy.core.response.usage import Usage
@@ -40,7 +37,7 @@ from proxy.core.sessions.session_record import (
     SessionRecord,
     SessionSums,
 )
-from proxy.core.sessions.session_requests import REQUESTS, SessionRequest, SessionRequests, dearest
+from proxy.core.sessions.session_requests import REQUESTS, SessionRequests, dearest
 from proxy.core.sessions.snapshot import unpacked
 from proxy.core.wire.json_body import Unreadable
 from proxy.engine.access_log import shown
@@ -48,6 +45,7 @@ from proxy.engine.exchange import Exchange, Settlement
 from proxy.engine.suppress import suppress_and_log
 from proxy.planning.blob_writes import TTL_S
 from proxy.planning.model_facts import Limits, ModelFacts
+from proxy.planning.session_rows import request_of
 from proxy.ports import StoreError
 from proxy.storage.port import StateStore
 from proxy.tasks import Tasks, end_within, spawn
@@ -126,7 +124,7 @@ class SessionBook:
         at, is_refresh = exchange.arrival.now, plan.reason == Reason.KEEP_ALIVE
         record, part = self._known.get(plan.session) or (SessionRecord(plan.session, at), self._new_part())
         requests = self._requests.get(plan.session, SessionRequests())
-        requests = requests.added(_request(exchange, plan, next(self._numbers), is_refresh=is_refresh))
+        requests = requests.added(request_of(exchange, plan, next(self._numbers), is_refresh=is_refresh))
         self._requests.put(plan.session, requests)
         facts = replace(record.facts, read_at=at) if is_refresh else _facts(exchange, plan)
         facts = replace(facts, culprits=dearest(requests, _MOST_CULPRITS))
@@ -314,45 +312,6 @@ def _seen(exchange: Exchange, plan: Plan, limits: Limits) -> _Seen:
     if plan.contents is not None:
         return _Seen(contents, plan.contents, len(plan.body))
     return _Seen(contents, partial(inventory_of, plan.in_flight) if plan.in_flight is not None else Inventory, 0)
-
-
-def _request(exchange: Exchange, plan: Plan, number: int, *, is_refresh: bool) -> SessionRequest:
-    """The figures of one request, beside those of the layout that was not sent."""
-    settled, broke = exchange.settlement or Settlement(), exchange.planned.result.broke
-    usage = settled.usage or Usage(0, 0)
-    is_observed, saved_usd = plan.mode is Mode.OBSERVE and plan.arm != CONTROL, settled.saved_usd
-    other: Usage | Bill = usage
-    if plan.own is not None and plan.predicted is not None and not is_refresh:
-        if is_observed:
-            other = scaled(plan.predicted, usage.prompt)
-            saved_usd = saved_on_shadow(plan.own, plan.predicted, plan.price) if plan.price is not None else 0.0
-        elif plan.arm != CONTROL and (plan.rewritten or plan.predicted != plan.own):
-            other = scaled(plan.own, usage.prompt)
-    found = SessionRequest(
-        at=exchange.arrival.now,
-        number=number,
-        prompt=usage.prompt,
-        read=usage.read,
-        written=usage.write,
-        other_read=other.read,
-        other_written=other.write,
-        cost_usd=settled.cost_usd,
-        saved_usd=saved_usd,
-        is_refresh=is_refresh,
-        is_observed=is_observed,
-    )
-    if broke is None:
-        return found
-    return dataclasses.replace(
-        found,
-        kind=broke.kind,
-        culprit=shown(broke.culprit, exchange.arrival.keys),
-        line=broke.line,
-        before=broke.before,
-        lost=broke.lost,
-        lost_usd=broke.usd,
-        is_waste=broke.is_waste,
-    )
 
 
 def _sums(exchange: Exchange, *, is_refresh: bool) -> SessionSums:

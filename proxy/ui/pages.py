@@ -46,7 +46,7 @@ class Pages:
 
     async def overview(self, query: Query) -> Page:
         """What was saved, by team and model; who is live, and what broke the cache."""
-        since = query.get("since", _PERIODS[0])
+        since = query.get("since", _PERIODS[1])
         asked = {"since": since, "by": "team"}
         spend, away = await self._spend(asked)
         by_model, _ = await self._spend({**asked, "by": "model"})

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from proxy.replay.svg import element, picture
-from proxy.ui.words import cut, short, usd
+from proxy.ui.words import cut, piece, short, usd
 
 Row = Mapping[str, Any]
 """A request as the admin API shows it."""
 
 PARTS: Final = ("read", "write", "uncached")
-_NAMES: Final = {"read": "read from the cache", "write": "written to the cache", "uncached": "neither"}
+_NAMES: Final = {"read": "read from the cache", "write": "written to it", "uncached": "neither"}
 _WIDTH, _PLOT, _TOP, _BOTTOM, _LEFT = 480.0, 330.0, 40.0, 26.0, 34.0
 _LEGEND_HEIGHT = 34.0
 _MOST_NAMED = 12
-_NAME_CHARS = 18
+_LABEL_CHARS = 18
 _NAME_HEIGHT = 14.0
 _SUM_OF_ROWS, _THICKEST, _THINNEST = 420.0, 16.0, 2.0
 
@@ -146,13 +146,14 @@ def _notches(rows: Sequence[Row], scale: Scale) -> Iterator[str]:
             taken.append(y)
             x, end = scale.x(rows[number]["prompt_tokens"]), scale.x(scale.most)
             yield element("line", x1=x + 2, x2=end + 4, y1=y, y2=y, class_="leader")
-            name = cut(_name(broke), _NAME_CHARS)
-            yield element("text", f"{name} {usd(broke['usd'])}", x=end + 6, y=y + 4, class_="culprit")
+            cost = usd(broke["usd"])
+            label = f"{cut(_name(broke), _LABEL_CHARS - len(cost))} {cost}"
+            yield element("text", label, x=end + 6, y=y + 4, class_="culprit")
 
 
 def _name(broke: Mapping[str, Any]) -> str:
     """What is to blame: a piece by the last part of its key, else what the provider did."""
-    return str(broke["culprit"] or broke["kind"]).rpartition("/")[2]
+    return piece(broke["culprit"] or broke["kind"]).rpartition("/")[2]
 
 
 def _legend() -> Iterator[str]:
@@ -160,7 +161,7 @@ def _legend() -> Iterator[str]:
     for part in PARTS:
         yield element("rect", x=x, y=8.0, width=18.0, height=12.0, fill=f"url(#k-{part})", class_=f"k {part}")
         yield element("text", _NAMES[part], x=x + 24, y=18, class_="quiet")
-        x += 44 + 6.2 * len(_NAMES[part])
+        x += 40 + 6.0 * len(_NAMES[part])
     yield element("path", d=f"M{x:.0f} 9h8l-4 9z", class_="notch")
     yield element("text", "break", x=x + 12, y=18, class_="quiet")
 

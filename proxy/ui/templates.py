@@ -44,7 +44,8 @@ class Templates:
             lstrip_blocks=True,
         )
         environment.filters |= {
-            name: getattr(words, name) for name in ("blamed", "cut", "moment", "percent", "short", "times", "usd")
+            name: getattr(words, name)
+            for name in ("blamed", "cut", "moment", "percent", "piece", "short", "times", "usd")
         }
         return environment
 

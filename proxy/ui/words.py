@@ -1,10 +1,12 @@
 """Figures and names as people read them."""
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 _MOST_CHARS = 64
+_PLACE = re.compile(r"^(?:[\w-]+:[\w-]+/)?(?:file|symbol|document|documents|section|volatile):(?=.)")
 _VERBS = {
     "changed": "changed",
     "appeared": "appeared",
@@ -43,6 +45,11 @@ def cut(name: Any, most: int = _MOST_CHARS) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+def piece(key: Any) -> str:
+    """A piece by the name that its client has for it: a key says in front of that where it stands, and what it is."""
+    return _PLACE.sub("", cut(key, 200))
+
+
 def moment(at: float | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     """A time in UTC."""
     if at is None:
@@ -75,7 +82,7 @@ def blamed(one: Mapping[str, Any]) -> str:
     name, kind = one["culprit"], one["kind"]
     if not name:
         return f"the cache broke {times(one['breaks'])} ({kind}) and that cost {usd(one['usd'])}"
-    return f"{cut(name)} {_VERBS.get(kind, 'broke the cache')} {times(one['breaks'])} and cost {usd(one['usd'])}"
+    return f"{cut(piece(name))} {_VERBS.get(kind, 'broke the cache')} {times(one['breaks'])} and cost {usd(one['usd'])}"
 
 
 def culprits(requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
