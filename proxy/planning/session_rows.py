@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from proxy.core.caches.prompt import Bill
+from proxy.core.diagnosis.record import TURN
 from proxy.core.modes import Mode
 from proxy.core.money.prices import saved_on_shadow, scaled
 from proxy.core.planner.plan import CONTROL, Plan
@@ -39,10 +40,11 @@ def request_of(exchange: Exchange, plan: Plan, number: int, *, is_refresh: bool)
     )
     if broke is None:
         return found
+    name = f"{TURN}:{broke.culprit}" if broke.culprit_kind == TURN else broke.culprit
     return replace(
         found,
         kind=broke.kind,
-        culprit=shown(broke.culprit, exchange.arrival.keys),
+        culprit=shown(name, exchange.arrival.keys),
         line=broke.line,
         before=broke.before,
         lost=broke.lost,

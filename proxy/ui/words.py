@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 _MOST_CHARS = 64
+_TURN = "turn:"
 _PLACE = re.compile(r"^(?:[\w-]+:[\w-]+/)?(?:file|symbol|document|documents|section|volatile):(?=.)")
 _VERBS = {
     "changed": "changed",
@@ -47,7 +48,8 @@ def cut(name: Any, most: int = _MOST_CHARS) -> str:
 
 def piece(key: Any) -> str:
     """A piece by the name that its client has for it: a key says in front of that where it stands, and what it is."""
-    return _PLACE.sub("", cut(key, 200))
+    name = _PLACE.sub("", cut(key, 200))
+    return f"a turn of the {name[len(_TURN):]}" if name.startswith(_TURN) else name
 
 
 def moment(at: float | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
