@@ -61,7 +61,7 @@ def halves(rows: Sequence[Row]) -> tuple[str, str]:
 
 def document(rows: Sequence[Row], sentence: str, style: str) -> str:
     """One file with both, that needs nothing else."""
-    scale = Scale.of(rows)
+    scale, sentence = Scale.of(rows), cut(sentence, 300)
     top = 40.0
     body = [
         *_patterns(),

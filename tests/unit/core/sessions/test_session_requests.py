@@ -1,0 +1,96 @@
+"""The last requests of a session: small rows, which two workers bring together without losing or doubling one."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.diagnosis.breaks import KINDS
+from proxy.core.sessions.session_requests import (
+    MOST_NAMES,
+    MOST_REQUESTS,
+    REQUESTS,
+    ROW_BYTES,
+    SessionRequest,
+    SessionRequests,
+    dearest,
+)
+from proxy.core.sessions.snapshot import unpacked
+from proxy.planning.session_book import packed
+
+COUNTS = st.integers(0, 2**32 - 1)
+USD = st.floats(-1e6, 1e6, width=32)
+REQUEST = st.builds(
+    SessionRequest,
+    at=st.floats(0, 2e9),
+    number=st.integers(0, 2**16 - 1),
+    prompt=COUNTS, read=COUNTS, written=COUNTS, other_read=COUNTS, other_written=COUNTS,
+    cost_usd=st.floats(0, 1e6), saved_usd=USD,
+    kind=st.sampled_from(["", *KINDS]), culprit=st.sampled_from(["", "a", "b", "ü/\ud800"]),
+    line=st.integers(0, 2**16 - 1), before=COUNTS, lost=COUNTS, lost_usd=USD,
+    is_waste=st.booleans(), is_refresh=st.booleans(), is_observed=st.booleans(),
+)  # fmt: skip
+REQUESTS_OF = st.lists(REQUEST, max_size=8)
+
+
+def of(requests: list[SessionRequest]) -> SessionRequests:
+    found = SessionRequests()
+    for one in requests:
+        found = found.added(one)
+    return found
+
+
+@given(REQUESTS_OF)
+def test_what_was_added_is_what_is_read(requests: list[SessionRequest]) -> None:
+    assert list(of(requests).requests()) == requests
+    assert ROW_BYTES <= 64
+
+
+@given(REQUESTS_OF, REQUESTS_OF)
+def test_two_versions_are_brought_together_in_any_order_and_as_often_as_one_likes(
+    one: list[SessionRequest], other: list[SessionRequest]
+) -> None:
+    mine, theirs = of(one), of(other)
+    both = mine.merged(theirs)
+    assert set(both.requests()) == {*one, *other}
+    assert list(both.requests()) == list(theirs.merged(mine).requests())
+    assert both.merged(mine).packed == both.packed == both.merged(both).packed
+    assert [found.at for found in both.requests()] == sorted(found.at for found in both.requests())
+
+
+def test_the_list_is_bounded_and_forgets_the_oldest() -> None:
+    found = of([SessionRequest(at=float(number), culprit=f"piece {number}") for number in range(MOST_REQUESTS + 50)])
+    kept = list(found.requests())
+    assert (len(kept), kept[0].at) == (MOST_REQUESTS, 50.0)
+    assert len(found.names) == MOST_NAMES
+    assert kept[-1].culprit == "other"
+    later = found.merged(of([SessionRequest(at=1e6)]))
+    assert (len(list(later.requests())), len(later.names)) == (MOST_REQUESTS, MOST_NAMES)
+    assert unpacked(REQUESTS, packed(replace_names(found))) == replace_names(found)
+
+
+def replace_names(found: SessionRequests) -> SessionRequests:
+    """The same with names that a store can hold."""
+    return SessionRequests(found.packed, dict(found.names))
+
+
+def test_figures_beyond_all_reason_are_cut() -> None:
+    wild = SessionRequest(at=1.0, prompt=2**40, read=-1, line=2**20, lost_usd=1e300, cost_usd=float("nan"))
+    (kept,) = of([wild]).requests()
+    assert kept == replace(wild, prompt=2**32 - 1, read=0, line=2**16 - 1, lost_usd=0.0, cost_usd=0.0)
+
+
+def test_a_part_of_a_row_is_passed_over() -> None:
+    found = of([SessionRequest(at=1.0), SessionRequest(at=2.0)])
+    assert [one.at for one in SessionRequests(found.packed[:-1]).requests()] == [1.0]
+
+
+def test_the_dearest_culprits_come_first() -> None:
+    broke = {"a": 1.0, "b": 5.0, "c": 2.0, "": 9.0}
+    found = of(
+        [SessionRequest(at=1.0, number=n, culprit=name, lost_usd=usd) for n, (name, usd) in enumerate(broke.items())]
+    )
+    assert dearest(found.merged(found.added(SessionRequest(at=2.0, culprit="a", lost_usd=1.5))), 2) == (
+        ("b", 1, 5.0),
+        ("a", 2, 2.5),
+    )
