@@ -157,6 +157,7 @@ def request_rules(settings: Settings, prices: PriceMap) -> RequestRules:
         RetryPolicy(retries=routing.num_retries, least_wait_s=routing.retry_after_s),
         trust_time_header=ours.clock == "header",
         window_of=partial(_window_of, prices) if routing.checks_windows else None,
+        tells_id=ours.request_id,
     )
 
 

@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something that can reload
     source = ConfigSource(settings_of(arguments), partial(settings_of, arguments))
     settings = source.settings
-    log_to_stderr(settings.stratiform.log_level)
+    log_to_stderr(settings.stratiform.log_level, settings.stratiform.log_format)
     for warning in (*not_honoured(settings), *expired_keys(settings, SystemClock().now())):
         _log.warning("%s", warning)
     export(settings.exported)
