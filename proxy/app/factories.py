@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from proxy.app.fixed_texts import prompt_text
@@ -37,6 +37,9 @@ from proxy.storage.memory import MemoryStore
 from proxy.storage.port import Store
 from proxy.storage.spool import Spool
 from proxy.storage.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from proxy.telemetry.spans import Spans
 
 _log = logging.getLogger("stratiform")
 
@@ -241,6 +244,20 @@ def epoch_file(settings: Settings) -> Path:
     because an operator who configures another store wants another one."""
     address = blake2b(settings.store_name.encode(), digest_size=8).hexdigest()
     return settings.spool_folder / f"epoch-{address}"
+
+
+def spans_of(settings: Settings) -> "Spans | None":
+    """What makes spans; None where no collector is configured. Raises ConfigError without the extra for it."""
+    given = settings.stratiform.otel
+    if given.endpoint is None:
+        return None
+    try:
+        # For those who have a collector.
+        from proxy.telemetry.spans import Spans
+    except ModuleNotFoundError as error:
+        raise ConfigError(["stratiform.otel.endpoint: needs more: pip install 'stratiform[otel]'"]) from error
+    headers = {name: value.get_secret_value() for name, value in given.headers.items()}
+    return Spans(given.endpoint, headers, given.service)
 
 
 def spool_of(settings: Settings) -> Spool:

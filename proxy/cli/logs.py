@@ -1,4 +1,4 @@
-"""Logs one line of text or of JSON to the standard error for each record. No line holds a key, whoever wrote the record.
+"""Logs a line to the standard error for each record, a text or JSON. No line holds a key, whoever wrote the record.
 
 What the proxy itself logs holds no keys. Libraries quote addresses, headers and exceptions, so their lines pass through
 here as well.
@@ -50,6 +50,8 @@ def log_to_stderr(level: str, log_format: str = "text") -> None:
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("stratiform").setLevel(level.upper())
     logging.getLogger("uvicorn.error").addFilter(_is_news)
+    # It says anew for each batch that a collector is away; proxy.telemetry.spans says it once.
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     if level in ("debug", "error"):
         logging.getLogger().setLevel(level.upper())
 

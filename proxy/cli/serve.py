@@ -17,7 +17,7 @@ import uvicorn
 
 from proxy import __version__
 from proxy.app import composition, declared, factories
-from proxy.app.composition import Worker
+from proxy.app.foundation import Worker
 from proxy.app.reload import ConfigSource
 from proxy.cli.exposure import refuse_exposed
 from proxy.cli.logs import log_to_stderr

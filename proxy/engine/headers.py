@@ -7,9 +7,7 @@ case throughout; a name with ``_`` is treated as the one with ``-`` that some se
 
 import re
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
-from proxy.core.providers.hosts import provider_at
 from proxy.core.secrets.credentials import (
     ACCOUNT_HEADERS,
     CREDENTIAL_HEADERS,
@@ -88,8 +86,7 @@ def named_by(headers: Headers, keys: Sequence[str]) -> str:
 
 def with_id(sent: Headers, deployment: Deployment, request_id: str) -> Headers:
     """The headers for a deployment, with the request's id where they have none for it."""
-    provider = "azure" if speaks_azure(deployment) else provider_at(urlsplit(deployment.base_url).hostname or "")
-    name = _ID_HEADERS.get(provider or deployment.model.partition("/")[0], ID_HEADER)
+    name = _ID_HEADERS.get("azure" if speaks_azure(deployment) else deployment.server, ID_HEADER)
     return sent if get(sent, name) is not None else [*sent, (name, request_id)]
 
 
