@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
@@ -246,16 +247,28 @@ def epoch_file(settings: Settings) -> Path:
     return settings.spool_folder / f"epoch-{address}"
 
 
+def refuse_without_otel(settings: Settings) -> None:
+    """Refuse a collector without what sends to it. Raises ConfigError."""
+    if settings.stratiform.otel.endpoint is not None and not _is_installed("opentelemetry.exporter.otlp.proto.http"):
+        raise ConfigError(["stratiform.otel.endpoint: needs more: pip install 'stratiform[otel]'"])
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
 def spans_of(settings: Settings) -> "Spans | None":
     """What makes spans; None where no collector is configured. Raises ConfigError without the extra for it."""
     given = settings.stratiform.otel
     if given.endpoint is None:
         return None
-    try:
-        # For those who have a collector.
-        from proxy.telemetry.spans import Spans
-    except ModuleNotFoundError as error:
-        raise ConfigError(["stratiform.otel.endpoint: needs more: pip install 'stratiform[otel]'"]) from error
+    refuse_without_otel(settings)
+    # For those who have a collector.
+    from proxy.telemetry.spans import Spans
+
     headers = {name: value.get_secret_value() for name, value in given.headers.items()}
     return Spans(given.endpoint, headers, given.service)
 

@@ -22,6 +22,7 @@ from proxy.app.reload import ConfigSource
 from proxy.cli.exposure import refuse_exposed
 from proxy.cli.logs import log_to_stderr
 from proxy.cli.server import address, listen, run_on_loop, server
+from proxy.cli.shadowed import shadowing
 from proxy.cli.unhonoured import IGNORE_HELP, expired_keys, not_honoured, refuse_unsupported
 from proxy.cli.workers import Workers
 from proxy.clock import SystemClock
@@ -76,7 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
     source = ConfigSource(settings_of(arguments), partial(settings_of, arguments))
     settings = source.settings
     log_to_stderr(settings.stratiform.log_level, settings.stratiform.log_format)
-    for warning in (*not_honoured(settings), *expired_keys(settings, SystemClock().now())):
+    expired = expired_keys(settings, SystemClock().now())
+    for warning in (*not_honoured(settings), *expired, *shadowing(settings.folder)):
         _log.warning("%s", warning)
     export(settings.exported)
     with listen(settings.stratiform.host, settings.stratiform.port) as listener:

@@ -21,9 +21,9 @@ from tests.whole import settings_of, whole
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra `otel` is not installed")
 
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest  # noqa: E402
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue  # noqa: E402
-from opentelemetry.proto.trace.v1.trace_pb2 import Span  # noqa: E402
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 HELLO: Any = [{"role": "system", "content": "rules " * 2000}, {"role": "user", "content": "hello"}]
@@ -73,9 +73,11 @@ stratiform:
 
 @contextmanager
 def client_of(folder: Path, endpoint: str) -> Iterator[openai.OpenAI]:
-    with whole(folder, config(endpoint)) as url:
-        with openai.OpenAI(base_url=f"{url}/v1", api_key="sk-client", max_retries=0) as client:
-            yield client
+    with (
+        whole(folder, config(endpoint)) as url,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="sk-client", max_retries=0) as client,
+    ):
+        yield client
 
 
 def test_each_exchange_is_one_span_with_the_values_of_its_log_line(
@@ -145,6 +147,6 @@ def test_no_request_waits_for_a_collector_that(
 def test_without_the_extra_the_configuration_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "proxy.telemetry.spans", None)
+    monkeypatch.setattr(factories, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"stratiform\[otel\]"):
         factories.spans_of(settings_of(tmp_path, config("http://127.0.0.1:4318")))

@@ -27,7 +27,6 @@ NEIGHBOURS = {
     "cli/demo_structured.py": "e2e/test_demo_structured.py",
     "cli/exposure.py": "security/test_configuration.py",
     "cli/keys.py": "unit/cli/test_admin_client.py",
-    "cli/logs.py": "unit/cli/test_serve.py",
     "cli/output.py": "unit/cli/test_admin_client.py",
     "cli/spend.py": "unit/cli/test_admin_client.py",
     "cli/teams.py": "unit/cli/test_admin_client.py",
