@@ -59,6 +59,7 @@ NEIGHBOURS = {
     "settings": "unit/settings/test_config_file.py",
     "spend": "contract/test_epochs.py",
     "storage": "contract/test_store.py",
+    "telemetry/spans.py": "e2e/test_spans.py",
     "testing.py": "e2e/test_chat.py",
     "upstream/azure.py": "e2e/test_azure.py",
     "upstream/redacted.py": "security/test_keys.py",
