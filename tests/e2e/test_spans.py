@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Semaphore
 from typing import Any
 
 import openai
@@ -25,6 +26,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+WAIT_S = 30
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 HELLO: Any = [{"role": "system", "content": "rules " * 2000}, {"role": "user", "content": "hello"}]
 
@@ -32,12 +34,15 @@ HELLO: Any = [{"role": "system", "content": "rules " * 2000}, {"role": "user", "
 class Collector(Receiver):
     """Keeps what it is sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, status: int = 200) -> None:
+        self.status = status
         self.requests: list[Received] = []
+        self.came = Semaphore(0)
 
     async def answer(self, request: Received, send: Send, receive: Receive) -> None:
         self.requests.append(request)
-        await send_whole(send, 200, headers=[("content-type", "application/x-protobuf")])
+        await send_whole(send, self.status, headers=[("content-type", "application/x-protobuf")])
+        self.came.release()
 
     def spans(self) -> Iterator[Span]:
         for request in self.requests:
@@ -133,15 +138,37 @@ def numbers(line: Line) -> dict[str, object]:
 @pytest.mark.slow
 @pytest.mark.parametrize("is_silent", [False, True], ids=["refuses", "is silent"])
 def test_no_request_waits_for_a_collector_that(
-    is_silent: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    is_silent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with closed_port() as port, socket.create_server(("127.0.0.1", 0)) as silent:
-        port = silent.getsockname()[1] if is_silent else port
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
+    with closed_port() as closed, socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(WAIT_S)
+        port = silent.getsockname()[1] if is_silent else closed
         with client_of(tmp_path, f"http://127.0.0.1:{port}") as client:
-            for _ in range(600):  # more than the batch that is sent at once
+            client.chat.completions.create(model="m", messages=HELLO)
+            if is_silent:
+                # From here on the thread that sends spans waits for an answer.
+                connection, _ = silent.accept()
+                assert connection.recv(1)
+            for _ in range(30):
                 assert client.chat.completions.create(model="m", messages=HELLO[1:], max_tokens=1).choices
-    told = [record.getMessage() for record in caplog.records if "collector of spans" in record.getMessage()]
-    assert len(told) <= 1
+            if is_silent:
+                connection.close()
+
+
+def test_the_log_says_once_that_a_collector_takes_no_spans_and_once_that_it_does_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "stratiform")
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
+    collector = Collector(status=400)
+    with serving(collector) as endpoint, client_of(tmp_path, endpoint) as client:
+        for status in (400, 400, 400, 200, 200):
+            collector.status = status
+            client.chat.completions.create(model="m", messages=HELLO, max_tokens=1)
+            assert collector.came.acquire(timeout=WAIT_S)
+    told = [record for record in caplog.records if "collector of spans" in record.getMessage()]
+    assert [record.levelname for record in told] == ["WARNING", "INFO"]
 
 
 def test_without_the_extra_the_configuration_says_what_to_install(
