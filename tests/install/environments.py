@@ -25,12 +25,12 @@ _UNREACHABLE = re.compile(
 _BUILT_S = 600
 
 
-def uv(*words: str) -> str:
-    """What uv prints."""
+def uv(*words: str, folder: Path = ROOT) -> str:
+    """What uv prints. In the repository it goes by the settings that stand in ``pyproject.toml``."""
     found = shutil.which("uv") or shutil.which("uv", path=str(ROOT / ".tools" / "bin"))
     if found is None:
         absent("uv is not here; `make setup` installs it")
-    ended = subprocess.run([found, *words], cwd=ROOT, capture_output=True, text=True, timeout=_BUILT_S)
+    ended = subprocess.run([found, *words], cwd=folder, capture_output=True, text=True, timeout=_BUILT_S)
     if ended.returncode and _UNREACHABLE.search(ended.stderr):
         absent("no package index can be reached")
     assert ended.returncode == 0, ended.stderr
@@ -56,7 +56,7 @@ class Place:
         return str(self.environment / "bin" / "python")
 
     def install(self, *words: str) -> None:
-        uv("pip", "install", "--quiet", "--python", self.python, *words)
+        uv("pip", "install", "--quiet", "--python", self.python, *words, folder=self.folder)
 
     def versions(self) -> dict[str, str]:
         """Every installed package."""
