@@ -12,7 +12,6 @@ from proxy.app.foundation import Closing, Foundation, State, Worker, lay
 from proxy.app.prompt_registry import LazyRegistry
 from proxy.app.reload import Reload
 from proxy.clock import Readings
-from proxy.core.money.prices import PriceMap
 from proxy.core.request.tokens import Encode
 from proxy.engine import Bounds, Breakers, Conclusion, Custody, Engine, Ports
 from proxy.engine.ports import Follower
@@ -20,18 +19,19 @@ from proxy.planning.compactor import Compactor
 from proxy.planning.followers import Followers
 from proxy.planning.keep_alive import KeepAlive
 from proxy.planning.own_exchanges import OwnExchanges
+from proxy.planning.tokenizers import is_counted_by
 from proxy.ports import Transport, Upstream
 from proxy.prompting.composer import Composer
 from proxy.settings import Settings
 from proxy.spend.alerts import BudgetAlerts
 from proxy.spend.condition import faults
 from proxy.spend.estimates import Estimates
+from proxy.spend.prompt_bounds import PromptBounds
 from proxy.spend.reservations import BudgetReservations
 from proxy.spend.rules import LimitResolver, rule_of
 from proxy.spend.store_client import StoreClient
 from proxy.spend.webhooks import WebhookSender
 from proxy.telemetry.meter import Meter
-from proxy.telemetry.metrics import Metrics
 from proxy.upstream.embedded import EmbeddedUpstream
 from proxy.upstream.http import HttpUpstream
 from proxy.upstream.litellm_ import LitellmUpstream
@@ -63,7 +63,7 @@ async def build(
     ours, base = settings.stratiform, await lay(settings, readings=readings, encode=encode, worker=worker)
     models, metrics, state, aside = base.models, base.metrics, base.state, base.aside
     identity = declared.identity(settings, state.directory, state.store)
-    admission = await _open_budgets(settings, state, identity, base.prices, metrics)
+    admission = await _open_budgets(settings, base, identity)
     rules, prompts = prompting.rules_of(settings, models.spellings), LazyRegistry(settings, base.manager, metrics, wait)
     await prompts.open(settings, rules)
     used = {**make_upstreams(base.encode), **(upstreams or {})}
@@ -105,12 +105,11 @@ def _admin(state: State, identity: Identity) -> AdminEndpoint | None:
     return AdminEndpoint(AdminService(state.directory, state.store, state.clock, state.epochs), identity)
 
 
-async def _open_budgets(
-    settings: Settings, state: State, identity: Identity, prices: PriceMap, metrics: Metrics
-) -> BudgetReservations:
+async def _open_budgets(settings: Settings, base: Foundation, identity: Identity) -> BudgetReservations:
     """Who may send requests, what they may spend, and the ledger. What is left of the teams' budgets is read ahead of
     the first request. A store in memory needs no spool: it cannot be away."""
-    ours, store, clock = settings.stratiform, state.store, state.clock
+    ours, state, metrics = settings.stratiform, base.state, base.metrics
+    store, clock, bounds = state.store, state.clock, PromptBounds(base.encode, base.aside, is_counted_by)
     webhook, days = ours.budgets.webhook, ours.ledger.retention_days
     store_client = StoreClient(
         store,
@@ -125,7 +124,7 @@ async def _open_budgets(
         LimitResolver(state.directory, webhook.url.get_secret_value() if webhook is not None else ""),
         store_client,
         BudgetAlerts(store_client, metrics, WebhookSender(secret.encode(), clock, metrics)),
-        Estimates(factories.price_source(prices), allows_unknown=ours.budgets.on_unknown_price == "allow"),
+        Estimates(factories.price_source(base.prices), bounds, allows_unknown=ours.budgets.on_unknown_price == "allow"),
         on_store_error=ours.budgets.on_store_error,
         epochs=state.epochs,
     )

@@ -8,6 +8,7 @@ is unix seconds and may be virtual.
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from time import perf_counter
@@ -18,6 +19,7 @@ from proxy.core.account.paths import Path, read_path
 from proxy.core.modes import Mode
 from proxy.core.reasons import Reason
 from proxy.core.request.demand import Demand
+from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.context_refusal import ContextRefusalOutcome
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
@@ -183,8 +185,11 @@ class Exchange:
     """The capability profile by whose budget the request is fitted to its context window."""
     fitted: Fitted | None = field(default=None, repr=False)
     """The request as it was fitted to the context window of its model."""
-    whole_tokens: int = 0
-    """The most tokens that the request has before it is fitted, where another deployment may be sent more of it."""
+    sent: Sequence[tuple[bytes | ParsedBody, int]] = field(default=(), repr=False)
+    """The bodies of which one is sent, each with the bytes that are written into it later, at most. Budgets are held
+    against the largest."""
+    counted_tokens: int = 0
+    """Of the prompt, counted whole for a reservation; 0 where it was not."""
     overhead_s: float = 0.0
     total_s: float = 0.0
     lost: Settlement = Settlement()
