@@ -9,9 +9,10 @@ no client, key or session is ever one, and names that clients may choose (models
 Counters cannot fall, so what a plan saved or lost is in two of them: saved - lost is the net.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import product
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -28,6 +29,7 @@ from proxy.core.response.panel_calls import PanelCallOutcome
 from proxy.core.response.usage import Usage
 from proxy.core.shadow.deviations import Deviation
 from proxy.ports import Deployment
+from proxy.telemetry.exposition import pieces, written
 from proxy.telemetry.series import BoundedNames, Counters, Labelling, Series, Source, WithoutCreated
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -78,7 +80,8 @@ class Metrics:
         shared: Source | None = None,
     ) -> None:
         self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
+        self._process = ProcessCollector(registry=self.registry)
+        self._series: list[Series[Any]] = []
         self._source: Source = shared or self.registry
         self._labellings: Mapping[str, Labelling] = {
             "model": BoundedNames(deployment.name for deployment in deployments),
@@ -99,10 +102,9 @@ class Metrics:
         self._hit_ratio = self._histogram(
             "hit_ratio", "Prompt tokens read from the cache, as a share of the prompt.", _RATIO, "model"
         )
-        self.overhead = Histogram(
-            _PREFIX + "overhead_seconds", "Time spent in the proxy before the request was forwarded.",
-            registry=self.registry, buckets=_OVERHEAD_S,
-        ).observe  # fmt: skip
+        self.overhead = self._histogram(
+            "overhead_seconds", "Time spent in the proxy before the request was forwarded.", _OVERHEAD_S
+        ).child().observe  # fmt: skip
         self._first_byte = self._histogram(
             "time_to_first_byte_seconds", "From the request's arrival to the first byte of the answer.",
             _FIRST_BYTE_S, "model",
@@ -254,14 +256,17 @@ class Metrics:
 
     def _counter(self, name: str, text: str, *labels: str, starts: Iterable[tuple[str, ...]] = ()) -> Counters:
         """A counter that is called with the values of its labels. Those of ``starts`` are shown from the start."""
-        counters = Counters(Counter(_PREFIX + name, text, labels, registry=self.registry), self._labellings_of(labels))
-        for values in starts:
+        counter = Counter(_PREFIX + name, text, labels, registry=self.registry)
+        counters = Counters(counter, labels, self._labellings_of(labels))
+        self._series.append(counters)
+        for values in starts if labels else [()]:
             counters.child(*values)
         return counters
 
     def _gauge(self, name: str, text: str, *labels: str, across_workers: _Across = "livemax") -> Series[Gauge]:
         gauge = Gauge(_PREFIX + name, text, labels, registry=self.registry, multiprocess_mode=across_workers)
-        return Series(gauge, self._labellings_of(labels))
+        self._series.append(found := Series(gauge, labels, self._labellings_of(labels)))
+        return found
 
     def _alone(self, name: str, text: str, across_workers: _Across) -> Gauge:
         """A gauge without a label."""
@@ -269,7 +274,8 @@ class Metrics:
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Series[Histogram]:
         histogram = Histogram(_PREFIX + name, text, labels, registry=self.registry, buckets=buckets)
-        return Series(histogram, self._labellings_of(labels))
+        self._series.append(found := Series(histogram, labels, self._labellings_of(labels)))
+        return found
 
     def _expect(self, deployments: Collection[Deployment], teams: Collection[str]) -> None:
         """Start what is known to come of each model at 0: ``increase()`` does not see what a series had when it first
@@ -303,10 +309,21 @@ class Metrics:
 
     def render(self) -> bytes:
         """The text that Prometheus scrapes; its content type is ``CONTENT_TYPE``."""
+        return generate_latest(self._families())
+
+    async def rendered(self) -> bytes:
+        """The same text, while the event loop does other work, too. What several workers have counted is added up
+        beside it."""
+        families = self._families()
+        if self._source is not self.registry:
+            return await asyncio.to_thread(generate_latest, families)
+        return generate_latest(self._process) + await written(pieces(self._series))
+
+    def _families(self) -> WithoutCreated:
         for team, (usd, until) in self._remaining().items():
             self._budget.child(team).set(usd)
             self._budget_end.child(team).set(until)
-        return generate_latest(WithoutCreated(self._source))
+        return WithoutCreated(self._source)
 
     def ended(self, model: str, mode: str, status: int, transport: str) -> None:
         """An exchange that ``began`` has ended, with the status that the client saw (499: it hung up before one)."""
