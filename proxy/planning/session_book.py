@@ -21,6 +21,7 @@ from msgspec import msgpack
 from msgspec.structs import replace
 
 from proxy.aside import Aside
+from proxy.core.diagnosis.history import ENTRY_BYTES
 from proxy.core.layout.inventory import Inventory
 from proxy.core.lru import Bounded
 from proxy.core.modes import Mode
@@ -59,6 +60,8 @@ _MOST_AT_ONCE = 500
 _MOST_KNOWN = 20_000
 _MOST_SEARCHED = 1_000
 _MOST_MOVES = 50
+_MOST_DIAGNOSES = 100
+_NAME_CHARS = 200
 _CLOSE_S = 5.0
 _MEMORY_BYTES = 8 << 20
 packed: Final = msgpack.Encoder().encode
@@ -264,6 +267,10 @@ def _seen(exchange: Exchange, plan: Plan, limits: Limits) -> _Seen:
     usage, edits = exchange.answer.outcome.usage, {edit.value: count for edit, count in plan.edits.items()}
     last = (usage.prompt, usage.output, usage.read, usage.write_5m, usage.write_1h) if usage is not None else None
     contents = SessionContents(moves=moves, last=last, limits=limits, edits=edits)
+    if plan.in_flight is not None:
+        session = plan.in_flight.analysis.session
+        diagnoses = session.diagnoses[-_MOST_DIAGNOSES * ENTRY_BYTES :]
+        contents = replace(contents, diagnoses=diagnoses, culprits=tuple(one[:_NAME_CHARS] for one in session.culprits))
     if plan.contents is not None:
         return _Seen(contents, plan.contents, len(plan.body))
     return _Seen(contents, partial(inventory_of, plan.in_flight) if plan.in_flight is not None else Inventory, 0)
@@ -296,6 +303,7 @@ def _facts(exchange: Exchange, plan: Plan) -> SessionFacts:
         key_id=principal.key_id,
         user=shown(principal.user, keys),
         model=shown(exchange.deployment.name if exchange.deployment is not None else "", keys),
+        client=plan.client,
         mode=exchange.planned.mode.name.lower(),
         reason=exchange.planned.reason,
         read_at=exchange.arrival.now,
