@@ -10,7 +10,7 @@ Counters cannot fall, so what a plan saved or lost is in two of them: saved - lo
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Literal, get_args
 
@@ -330,13 +330,18 @@ class Metrics:
         """The text that Prometheus scrapes; its content type is ``CONTENT_TYPE``."""
         return generate_latest(self._families())
 
+    def pieces(self) -> Iterator[bytes]:
+        """What this process has counted, as a text in pieces."""
+        yield generate_latest(self._process)
+        yield from pieces(self._series)
+
     async def rendered(self) -> bytes:
         """The same text, while the event loop does other work, too. What several workers have counted is added up
         beside it."""
         families = self._families()
         if self._source is not self.registry:
             return await asyncio.to_thread(generate_latest, families)
-        return generate_latest(self._process) + await written(pieces(self._series))
+        return await written(self.pieces())
 
     def _families(self) -> WithoutCreated:
         for team, (usd, until) in self._remaining().items():
@@ -350,8 +355,8 @@ class Metrics:
         self._requests(model, mode, str(status), transport)
 
     def tokens(self, model: str, usage: Usage, client: str = "") -> None:
-        """The tokens of an exchange of a client that this recogniser knows. A prompt that nobody reported on is a kind of
-        its own: no hit ratio counts it."""
+        """The tokens of an exchange of a client that this recogniser knows. A prompt that nobody reported on is a kind
+        of its own: no hit ratio counts it."""
         client = client or UNRECOGNISED
         if usage.estimated:
             self._tokens(model, "estimated", client, by=usage.prompt)

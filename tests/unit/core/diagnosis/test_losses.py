@@ -35,7 +35,9 @@ def text(name: str, words: int) -> str:
 def session(requests: int, profile: CacheProfile, *, size: int = 300) -> list[Body]:
     """A client that appends an answer and a question in each request, and marks its newest message."""
     mark = {"cache_control": {"type": "ephemeral"}} if profile is MARKED else {}
-    tools = [{"type": "function", "function": {"name": f"tool_{n}", "description": text(f"t{n}", 40)}} for n in range(5)]
+    tools = [
+        {"type": "function", "function": {"name": f"tool_{n}", "description": text(f"t{n}", 40)}} for n in range(5)
+    ]
     bodies = []
     for number in range(requests):
         talk: list[Body] = [{"role": "system", "content": "\n".join(LINES)}]
