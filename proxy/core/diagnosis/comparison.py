@@ -1,0 +1,181 @@
+"""Two prompts side by side: where they first differ, how, and what both of them have behind that place."""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from proxy.core.diagnosis.record import SYSTEM, TURN, PromptPiece, PromptRecord
+
+# What both have behind the first difference is at least this share of what either has there; else the two are different
+# conversations that have some text in common.
+_CONTINUED_SHARE = 0.5
+# Turns that were replaced by less than this share of their tokens were summarised or cleared.
+_SHRUNK_SHARE = 0.5
+_ANSWER = "assistant"
+
+_Pairs = Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """What stands between two pieces that both prompts have: ``old`` in the earlier one, ``new`` in the later one.
+    ``start`` are the tokens in front of it in the earlier one."""
+
+    old: tuple[PromptPiece, ...]
+    new: tuple[PromptPiece, ...]
+    start: int
+
+    def versions(self) -> Iterator[tuple[PromptPiece, PromptPiece]]:
+        """The pieces that have another text now. Turns have no names: one stands for another only in its place."""
+        is_in_place = [piece.key for piece in self.old] == [piece.key for piece in self.new]
+        if is_in_place:
+            yield from zip(self.old, self.new, strict=True)
+            return
+        newer = {(piece.kind, piece.key): piece for piece in reversed(self.new) if piece.kind != TURN}
+        for piece in self.old:
+            found = newer.pop((piece.kind, piece.key), None)
+            if found is not None:
+                yield piece, found
+
+    @property
+    def is_shorter(self) -> bool:
+        """Whether turns were replaced by something much shorter: a summary, or a note that they were cleared."""
+        turns = bool(self.old) and all(piece.kind == TURN for piece in self.old)
+        return turns and bool(self.new) and tokens_of(self.new) < _SHRUNK_SHARE * tokens_of(self.old)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A later prompt beside an earlier one. ``gaps`` are the places where they differ and behind which they have
+    something in common, from the front; each line of the first text that differs counts as a piece. ``line`` is the
+    first line that differs (0: it is no text of several lines). ``common`` are the tokens that are the same in front,
+    ``kept`` those that are the same behind, and ``end`` is where the last of these ends in the earlier prompt.
+    ``moved`` are the digests of pieces that both have, in another order."""
+
+    gaps: tuple[Gap, ...]
+    line: int
+    common: int
+    kept: int
+    end: int
+    moved: frozenset[bytes]
+
+
+def tokens_of(pieces: Sequence[PromptPiece]) -> int:
+    """The tokens of some pieces."""
+    return sum([piece.tokens for piece in pieces])
+
+
+def shared_front(old: PromptRecord, new: PromptRecord) -> int:
+    """How many pieces both prompts begin with."""
+    mine, other = new.digests, old.digests
+    count = min(len(mine), len(other))
+    if mine[:count] == other[:count]:
+        return count
+    return next(i for i in range(count) if mine[i] != other[i])
+
+
+def likeness(old: PromptRecord, new: PromptRecord) -> int:
+    """How many tokens of the later prompt stand in the earlier one, too, wherever."""
+    known, before, found = set(old.digests), 0, 0
+    for digest, end in zip(new.digests, new.ends, strict=True):
+        found += end - before if digest in known else 0
+        before = end
+    return found
+
+
+def difference(old: PromptRecord, new: PromptRecord, first: int) -> Difference | None:
+    """Where two prompts differ behind the ``first`` pieces that they share; None where the later one does not go on
+    from the earlier one, or has nothing of it behind that place."""
+    before, after = old.pieces(first), new.pieces(first)
+    is_opened = bool(before and after and before[0].lines and after[0].lines and before[0].key == after[0].key)
+    if is_opened:
+        before, after = [*_by_line(before[0]), *before[1:]], [*_by_line(after[0]), *after[1:]]
+    pairs = _pairs(before, after)
+    front = next((i for i, pair in enumerate(pairs) if pair != (i, i)), len(pairs))
+    behind = pairs[front:]
+    if not _is_continued(before, after, behind, has_answer=_has_answer(new, first)):
+        return None
+    start = new.ends[first - 1] if first else 0
+    gaps = tuple(_gaps(before, after, pairs, start))
+    return Difference(
+        gaps=gaps,
+        line=front + 1 if is_opened else 0,
+        common=start + tokens_of(after[:front]),
+        kept=sum(after[j].tokens for _, j in behind),
+        end=start + tokens_of(before[: behind[-1][0] + 1]),
+        moved=_moved(gaps),
+    )
+
+
+def _by_line(piece: PromptPiece) -> list[PromptPiece]:
+    """The lines of a text as pieces. Its tokens are spread by the lengths of the lines."""
+    chars = sum(length + 1 for _, length in piece.lines)
+    found, passed, before = [], 0, 0
+    for number, length in piece.lines:
+        passed += length + 1
+        end = piece.tokens * passed // chars
+        found.append(PromptPiece(piece.key, piece.kind, number.to_bytes(4), end - before, piece.place))
+        before = end
+    return found
+
+
+def _has_answer(prompt: PromptRecord, count: int) -> bool:
+    return any(prompt.keys[i] == _ANSWER and prompt.kinds[i] == TURN for i in range(count))
+
+
+def _pairs(before: Sequence[PromptPiece], after: Sequence[PromptPiece]) -> list[tuple[int, int]]:
+    """The longest run of pieces that both have in the same order, as their indexes in either. Of equal pieces the
+    first stands for the first, and so on. The time is n log n."""
+    places: dict[tuple[bytes, int], int] = {}
+    seen: Counter[bytes] = Counter()
+    for index, piece in enumerate(before):
+        places[piece.digest, seen[piece.digest]] = index
+        seen[piece.digest] += 1
+    seen.clear()
+    tails: list[int] = []
+    ends: list[tuple[int, int]] = []
+    links: dict[tuple[int, int], tuple[int, int] | None] = {}
+    for index, piece in enumerate(after):
+        place = places.get((piece.digest, seen[piece.digest]))
+        seen[piece.digest] += 1
+        if place is None:
+            continue
+        at = bisect_left(tails, place)
+        links[place, index] = ends[at - 1] if at else None
+        tails[at : at + 1], ends[at : at + 1] = [place], [(place, index)]
+    found: list[tuple[int, int]] = []
+    last = ends[-1] if ends else None
+    while last is not None:
+        found.append(last)
+        last = links[last]
+    return found[::-1]
+
+
+def _is_continued(
+    before: Sequence[PromptPiece], after: Sequence[PromptPiece], behind: _Pairs, *, has_answer: bool
+) -> bool:
+    """Whether the later request goes on from the earlier one: both have most of what either has behind the first
+    difference, and an answer is among what they share, or the text in which they differ is the same one in part."""
+    kept = sum(after[j].tokens for _, j in behind)
+    if not kept:
+        return False
+    first, second = behind[0]
+    rest = min(tokens_of(before[first:]), tokens_of(after[second:]))
+    shared = [after[j] for _, j in behind if after[j].tokens]
+    is_same = has_answer or any(p.key == _ANSWER and p.kind == TURN for p in shared)
+    return kept >= _CONTINUED_SHARE * rest and (is_same or shared[0].kind == SYSTEM or after[0].kind == TURN)
+
+
+def _gaps(before: Sequence[PromptPiece], after: Sequence[PromptPiece], pairs: _Pairs, start: int) -> Iterator[Gap]:
+    old = new = 0
+    for one, other in pairs:
+        if one > old or other > new:
+            yield Gap(tuple(before[old:one]), tuple(after[new:other]), start)
+        start += tokens_of(before[old : one + 1])
+        old, new = one + 1, other + 1
+
+
+def _moved(gaps: Sequence[Gap]) -> frozenset[bytes]:
+    old = {piece.digest for gap in gaps for piece in gap.old}
+    return frozenset(piece.digest for gap in gaps for piece in gap.new if piece.digest in old)

@@ -1,0 +1,261 @@
+"""The diagnosis of one request: whether its prompt broke the cache, which piece did, and what that cost.
+
+Only requests are compared, as the providers' own diagnostics do it; what no difference explains is the provider's
+side, in the words of ``proxy.core.shadow.deviations``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from proxy.core.caches.prompt import Bill
+from proxy.core.diagnosis.breaks import Break, BreakKind
+from proxy.core.diagnosis.comparison import Difference, difference, likeness, shared_front, tokens_of
+from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, PromptRecord
+from proxy.core.money.prices import Price, input_cost
+from proxy.core.providers import CacheProfile, Family
+from proxy.core.recognition.pieces import PieceKind
+from proxy.core.response.miss_diagnostics import UNTOLD
+from proxy.core.response.usage import Usage
+from proxy.core.shadow.deviations import LOST, Deviation, Observation, lost_kind, tolerance
+
+PARAMETER = "parameter"
+MODEL = "model"
+ROUTE = "route"
+"""Kinds of culprits that are no pieces of the prompt."""
+
+_CONTENT = frozenset({PieceKind.FILE, PieceKind.SYMBOL, PieceKind.DOCUMENT})
+_NO_WASTE = frozenset({BreakKind.COMPACTED, BreakKind.MODEL_SWITCHED, BreakKind.BELOW_MINIMUM})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is known of the answer to a request: its usage (None: not told), how that departs from what was expected
+    (empty: nobody has compared it), and the provider's own cause (``proxy.core.response.miss_diagnostics``)."""
+
+    usage: Usage | None = None
+    deviation: str = ""
+    provider_cause: str = UNTOLD
+
+
+def diagnose(
+    before: Sequence[PromptRecord], now: PromptRecord, answer: Answer, profile: CacheProfile, price: Price | None = None
+) -> Break | None:
+    """Why the request was read less than it could have been; None where it was not. ``before`` are the records of the
+    session, the newest last. ``price`` is the model's, in USD a token; None: nobody knows it, and no USD are told."""
+    old, first = _predecessor(before, now)
+    if old is None or not now.digests:
+        return None
+    found = difference(old, now, first) if first < len(old.digests) else None
+    if found is None and first < len(old.digests):
+        return None
+    accounts = _Accounts(before, now, old, found, answer, profile)
+    culprit = _outside(old, now, found, profile) or (_culprit(old, now, found, first) if found is not None else None)
+    if culprit is None:
+        culprit = accounts.unexplained()
+    elif not accounts.is_alive:
+        culprit = replace(culprit, kind=Deviation.EXPIRED, is_waste=False)
+    return None if culprit is None else replace(accounts.priced(culprit, price), provider_cause=answer.provider_cause)
+
+
+def _predecessor(before: Sequence[PromptRecord], now: PromptRecord) -> tuple[PromptRecord | None, int]:
+    """The request that this one goes on, and how many pieces both begin with: the one that is most alike, the newest of
+    equal ones."""
+    if not before:
+        return None, 0
+    newest = before[-1]
+    first = shared_front(newest, now)
+    if first == len(newest.digests) and newest.total == max(record.total for record in before):
+        return newest, first
+    old = max(reversed(before), key=lambda record: likeness(record, now))
+    return old, shared_front(old, now)
+
+
+def _outside(old: PromptRecord, now: PromptRecord, found: Difference | None, profile: CacheProfile) -> Break | None:
+    """A difference in what stands in front of the pieces, or between them."""
+    if old.model != now.model:
+        return Break(BreakKind.MODEL_SWITCHED, now.model or MODEL, MODEL, behind=now.total)
+    common = found.common if found is not None else now.total
+    starts = {kind: _start(now, kind) for kind in (TOOL, SYSTEM, TURN)}
+    breaking = profile.breaking
+    groups = ((TOOL, breaking.before_tools), (SYSTEM, breaking.before_system), (TURN, breaking.before_messages))
+    for kind, names in groups:
+        for name in names:
+            if old.parameters.get(name) != now.parameters.get(name) and starts[kind] <= common:
+                rest = now.total - starts[kind]
+                return Break(BreakKind.PARAMETERS, name, PARAMETER, before=starts[kind], behind=rest, is_waste=True)
+    if found is None and old.route != now.route:
+        return Break(BreakKind.ROUTE_SWITCHED, now.route or ROUTE, ROUTE, behind=now.total, is_waste=True)
+    return None
+
+
+def _start(record: PromptRecord, kind: str) -> int:
+    """Where the pieces of a kind begin, in tokens: tools, system texts, and all else."""
+    fronts = {TOOL: (), SYSTEM: (TOOL,), TURN: (TOOL, SYSTEM)}[kind]
+    count = next((i for i, each in enumerate(record.kinds) if each not in fronts), len(record.kinds))
+    return record.ends[count - 1] if count else 0
+
+
+def _culprit(old: PromptRecord, now: PromptRecord, found: Difference, first: int) -> Break:
+    """The first piece that differs, and how."""
+    gap = found.gaps[0]
+    mine, theirs = gap.new[0] if gap.new else None, gap.old[0] if gap.old else None
+    mine_moved = mine is not None and mine.digest in found.moved
+    theirs_moved = theirs is not None and theirs.digest in found.moved
+    piece, kind = mine or theirs, BreakKind.CHANGED
+    if gap.is_shorter:
+        kind = BreakKind.COMPACTED
+    elif mine_moved or theirs_moved:
+        piece, kind = (theirs if theirs_moved else mine), BreakKind.REORDERED
+    elif mine is None:
+        piece, kind = theirs, BreakKind.DISAPPEARED
+    elif theirs is None:
+        kind = BreakKind.APPEARED
+    elif (mine.kind, mine.key) != (theirs.kind, theirs.key):
+        names = [(each.kind, each.key) for each in gap.old]
+        if (mine.kind, mine.key) in names:
+            piece, kind = theirs, BreakKind.DISAPPEARED
+        elif (theirs.kind, theirs.key) in [(each.kind, each.key) for each in gap.new]:
+            kind = BreakKind.APPEARED
+    assert piece is not None
+    if piece.kind == TOOL:
+        kind = BreakKind.TOOLS
+    is_present = mine is not None and kind is not BreakKind.DISAPPEARED
+    tokens = mine.tokens if is_present and mine is not None else 0
+    place = now.places[first] if first < len(now.places) else -1
+    is_content = piece.kind in _CONTENT and kind is not BreakKind.REORDERED
+    return Break(
+        kind=kind,
+        culprit=piece.key,
+        culprit_kind=piece.kind,
+        place=place,
+        line=found.line,
+        before=found.common,
+        tokens=tokens,
+        behind=now.total - found.common - tokens,
+        is_waste=kind not in _NO_WASTE and not is_content,
+    )
+
+
+class _Accounts:
+    """What was read of a request, and what could have been."""
+
+    def __init__(
+        self,
+        before: Sequence[PromptRecord],
+        now: PromptRecord,
+        old: PromptRecord,
+        found: Difference | None,
+        answer: Answer,
+        profile: CacheProfile,
+    ) -> None:
+        self._before, self._now, self._old, self._found = before, now, old, found
+        self._answer, self._profile = answer, profile
+        usage = answer.usage
+        self._usage = None if usage is None or usage.estimated or usage.prompt <= 0 else usage
+        self._ratio = self._usage.prompt / now.total if self._usage is not None and now.total else 1.0
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether what the earlier request has left is still there, by its age."""
+        return self._is_alive(self._old)
+
+    def unexplained(self) -> Break | None:
+        """What the provider's side is where no piece differs; None where all was read that could be."""
+        expected, now, profile = self._held(self._old), self._now, self._profile
+        whole = Break(Deviation.EXPIRED, before=now.total)
+        if self._usage is None:
+            return whole if not self.is_alive and expected else None
+        if self._answer.deviation:
+            is_lost = self._answer.deviation in LOST
+            return replace(whole, kind=Deviation(self._answer.deviation)) if is_lost else None
+        if not expected and not self._usage.read and profile.family is not Family.NONE:
+            is_short = now.total < profile.min_tokens
+            return replace(whole, kind=BreakKind.BELOW_MINIMUM) if is_short else None
+        if self._usage.read >= expected * self._ratio * profile.hit_chance - tolerance(self._usage, profile):
+            return None
+        stops = [now.digests.index(now.digests[i]) for i, end in enumerate(now.ends) if end in now.stops]
+        hit = next((i for i, end in enumerate(now.ends) if end >= expected), 0)
+        seen = Observation(
+            predicted=Bill(expected, 0, 0, now.total - expected, hit),
+            reported=self._usage,
+            age_s=now.at - self._old.at,
+            life_s=self._life(self._old),
+            distance=min((stop - hit for stop in stops if stop >= hit), default=0),
+        )
+        return replace(whole, kind=lost_kind(seen, profile))
+
+    def priced(self, culprit: Break, price: Price | None) -> Break:
+        """The break with what it cost."""
+        actual, found = self._actual(), self._found
+        whole = alone = self._held(self._old)
+        grown = first_grown = 0
+        if found is not None:
+            changes = [sum(new.tokens - old.tokens for old, new in gap.versions()) for gap in found.gaps]
+            gone = [self._gone(index) for index in range(len(found.gaps))]
+            grown, first_grown = sum(changes), changes[0]
+            whole = alone = min(whole, found.end)
+            if len(found.gaps) > 1:
+                alone = self._floor(min(whole, found.gaps[1].start)) - gone[0]
+            whole -= sum(gone)
+        frozen, single = self._frozen(actual, whole, grown), self._frozen(actual, alone, first_grown)
+        lost = max(0, frozen.read - actual.read)
+        if price is None:
+            return replace(culprit, lost=lost)
+        cost = input_cost(actual, price)
+        usd, alone_usd = cost - input_cost(frozen, price), cost - input_cost(single, price)
+        return replace(culprit, lost=lost, usd=max(0.0, usd), alone_usd=min(max(0.0, alone_usd), max(0.0, usd)))
+
+    def _gone(self, index: int) -> int:
+        """Tokens of a gap that the later prompt has no version of."""
+        assert self._found is not None
+        gap = self._found.gaps[index]
+        versions = {id(old) for old, _ in gap.versions()}
+        return tokens_of([p for p in gap.old if id(p) not in versions and p.digest not in self._found.moved])
+
+    def _life(self, record: PromptRecord) -> float:
+        return (record.life_s or self._profile.life_s) + self._profile.slack_s
+
+    def _is_alive(self, record: PromptRecord) -> bool:
+        return self._now.at - record.at <= self._life(record)
+
+    def _held(self, record: PromptRecord) -> int:
+        """How much of a prompt the provider holds after its request, in our tokens."""
+        profile = self._profile
+        stored = record.stored
+        if stored < 0:
+            is_marked = profile.family is Family.MARKER and not profile.implicit_marks
+            stored = max(record.stops, default=0) if is_marked else record.total
+        return stored if profile.family is not Family.NONE and stored >= profile.min_tokens else 0
+
+    def _floor(self, tokens: int) -> int:
+        """How much of so many tokens can be read: up to an entry."""
+        if self._profile.family is Family.MARKER:
+            stops = [end for record in self._before for end in record.stops if end <= tokens]
+            return max(stops, default=0)
+        return tokens // self._profile.step * self._profile.step if tokens >= self._profile.min_tokens else 0
+
+    def _actual(self) -> Bill:
+        """The bill as reported; else as the rules of the cache have it."""
+        usage, now = self._usage, self._now
+        if usage is not None:
+            return Bill(usage.read, usage.write_5m, usage.write_1h, usage.plain)
+        read = 0
+        for record in self._before:
+            if self._is_alive(record) and (record.model, record.route) == (now.model, now.route):
+                count = shared_front(record, now)
+                shared = record.ends[count - 1] if count else 0
+                if record is self._old and self._found is not None:
+                    shared = self._found.common
+                read = max(read, self._floor(min(shared, self._held(record))))
+        end = max(now.stops, default=0) if self._profile.family is Family.MARKER else 0
+        write = max(0, end - read) if end >= self._profile.min_tokens else 0
+        return Bill(read, write, 0, now.total - read - write)
+
+    def _frozen(self, actual: Bill, readable: int, grown: int) -> Bill:
+        """The bill if so much had been read; ``grown`` tokens less would then have been sent."""
+        total = actual.total - round(grown * self._ratio)
+        read = max(actual.read, min(total, round(readable * self._ratio)))
+        left = total - read
+        plain = min(actual.plain, left)
+        short = min(actual.write_5m, left - plain)
+        return Bill(read, short, min(actual.write_1h, left - plain - short), plain)
