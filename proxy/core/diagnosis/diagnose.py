@@ -4,6 +4,7 @@ Only requests are compared, as the providers' own diagnostics do it; what no dif
 side, in the words of ``proxy.core.shadow.deviations``.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -37,31 +38,54 @@ class Answer:
     provider_cause: str = UNTOLD
 
 
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A request beside the one of its session that it goes on (``old``). ``first`` pieces are the same in front, and
+    ``found`` is how they differ behind (None: the request repeats all of the earlier one)."""
+
+    before: Sequence[PromptRecord]
+    now: PromptRecord
+    old: PromptRecord
+    first: int
+    found: Difference | None
+
+    def diagnosed(self, answer: Answer, profile: CacheProfile, price: Price | None = None) -> Break | None:
+        """Why the request was read less than it could have been; None where it was not. ``price`` is the model's, in
+        USD a token; None: nobody knows it, and no USD are told."""
+        accounts = _Accounts(self, answer, profile)
+        culprit = _outside(self, profile) or _culprit(self)
+        if culprit is None:
+            culprit = accounts.unexplained()
+        elif not accounts.is_alive(self.old):
+            culprit = replace(culprit, kind=Deviation.EXPIRED, is_waste=False)
+        return (
+            None if culprit is None else replace(accounts.priced(culprit, price), provider_cause=answer.provider_cause)
+        )
+
+
+def compared(before: Sequence[PromptRecord], now: PromptRecord) -> Comparison | None:
+    """A request beside the earlier ones of its session, the newest last; None where it goes on from none of them."""
+    if not before or not now.digests:
+        return None
+    old, first = _predecessor(before, now)
+    if first == len(old.digests):
+        return Comparison(before, now, old, first, None)
+    found = difference(old, now, first)
+    return None if found is None else Comparison(before, now, old, first, found)
+
+
 def diagnose(
     before: Sequence[PromptRecord], now: PromptRecord, answer: Answer, profile: CacheProfile, price: Price | None = None
 ) -> Break | None:
     """Why the request was read less than it could have been; None where it was not. ``before`` are the records of the
-    session, the newest last. ``price`` is the model's, in USD a token; None: nobody knows it, and no USD are told."""
-    old, first = _predecessor(before, now)
-    if old is None or not now.digests:
-        return None
-    found = difference(old, now, first) if first < len(old.digests) else None
-    if found is None and first < len(old.digests):
-        return None
-    accounts = _Accounts(before, now, old, found, answer, profile)
-    culprit = _outside(old, now, found, profile) or (_culprit(old, now, found, first) if found is not None else None)
-    if culprit is None:
-        culprit = accounts.unexplained()
-    elif not accounts.is_alive:
-        culprit = replace(culprit, kind=Deviation.EXPIRED, is_waste=False)
-    return None if culprit is None else replace(accounts.priced(culprit, price), provider_cause=answer.provider_cause)
+    session, the newest last; ``price`` as in ``Comparison.diagnosed``."""
+    comparison = compared(before, now)
+    return None if comparison is None else comparison.diagnosed(answer, profile, price)
 
 
-def _predecessor(before: Sequence[PromptRecord], now: PromptRecord) -> tuple[PromptRecord | None, int]:
+def _predecessor(before: Sequence[PromptRecord], now: PromptRecord) -> tuple[PromptRecord, int]:
     """The request that this one goes on, and how many pieces both begin with: the one that is most alike, the newest of
     equal ones."""
-    if not before:
-        return None, 0
     newest = before[-1]
     first = shared_front(newest, now)
     if first == len(newest.digests) and newest.total == max(record.total for record in before):
@@ -70,8 +94,9 @@ def _predecessor(before: Sequence[PromptRecord], now: PromptRecord) -> tuple[Pro
     return old, shared_front(old, now)
 
 
-def _outside(old: PromptRecord, now: PromptRecord, found: Difference | None, profile: CacheProfile) -> Break | None:
+def _outside(comparison: Comparison, profile: CacheProfile) -> Break | None:
     """A difference in what stands in front of the pieces, or between them."""
+    old, now, found = comparison.old, comparison.now, comparison.found
     if old.model != now.model:
         return Break(BreakKind.MODEL_SWITCHED, now.model or MODEL, MODEL, behind=now.total)
     common = found.common if found is not None else now.total
@@ -95,8 +120,11 @@ def _start(record: PromptRecord, kind: str) -> int:
     return record.ends[count - 1] if count else 0
 
 
-def _culprit(old: PromptRecord, now: PromptRecord, found: Difference, first: int) -> Break:
+def _culprit(comparison: Comparison) -> Break | None:
     """The first piece that differs, and how."""
+    now, found, first = comparison.now, comparison.found, comparison.first
+    if found is None:
+        return None
     gap = found.gaps[0]
     mine, theirs = gap.new[0] if gap.new else None, gap.old[0] if gap.old else None
     mine_moved = mine is not None and mine.digest in found.moved
@@ -139,32 +167,20 @@ def _culprit(old: PromptRecord, now: PromptRecord, found: Difference, first: int
 class _Accounts:
     """What was read of a request, and what could have been."""
 
-    def __init__(
-        self,
-        before: Sequence[PromptRecord],
-        now: PromptRecord,
-        old: PromptRecord,
-        found: Difference | None,
-        answer: Answer,
-        profile: CacheProfile,
-    ) -> None:
-        self._before, self._now, self._old, self._found = before, now, old, found
+    def __init__(self, comparison: Comparison, answer: Answer, profile: CacheProfile) -> None:
+        self._before, self._now = comparison.before, comparison.now
+        self._old, self._found = comparison.old, comparison.found
         self._answer, self._profile = answer, profile
         usage = answer.usage
         self._usage = None if usage is None or usage.estimated or usage.prompt <= 0 else usage
-        self._ratio = self._usage.prompt / now.total if self._usage is not None and now.total else 1.0
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether what the earlier request has left is still there, by its age."""
-        return self._is_alive(self._old)
+        self._ratio = self._usage.prompt / self._now.total if self._usage is not None and self._now.total else 1.0
 
     def unexplained(self) -> Break | None:
         """What the provider's side is where no piece differs; None where all was read that could be."""
         expected, now, profile = self._held(self._old), self._now, self._profile
         whole = Break(Deviation.EXPIRED, before=now.total)
         if self._usage is None:
-            return whole if not self.is_alive and expected else None
+            return whole if not self.is_alive(self._old) and expected else None
         if self._answer.deviation:
             is_lost = self._answer.deviation in LOST
             return replace(whole, kind=Deviation(self._answer.deviation)) if is_lost else None
@@ -173,14 +189,14 @@ class _Accounts:
             return replace(whole, kind=BreakKind.BELOW_MINIMUM) if is_short else None
         if self._usage.read >= expected * self._ratio * profile.hit_chance - tolerance(self._usage, profile):
             return None
-        stops = [now.digests.index(now.digests[i]) for i, end in enumerate(now.ends) if end in now.stops]
-        hit = next((i for i, end in enumerate(now.ends) if end >= expected), 0)
+        hit = bisect_left(now.ends, expected)
+        distances = [bisect_left(now.ends, stop) - hit for stop in now.stops if stop >= expected]
         seen = Observation(
             predicted=Bill(expected, 0, 0, now.total - expected, hit),
             reported=self._usage,
             age_s=now.at - self._old.at,
             life_s=self._life(self._old),
-            distance=min((stop - hit for stop in stops if stop >= hit), default=0),
+            distance=min(distances, default=0),
         )
         return replace(whole, kind=lost_kind(seen, profile))
 
@@ -215,7 +231,8 @@ class _Accounts:
     def _life(self, record: PromptRecord) -> float:
         return (record.life_s or self._profile.life_s) + self._profile.slack_s
 
-    def _is_alive(self, record: PromptRecord) -> bool:
+    def is_alive(self, record: PromptRecord) -> bool:
+        """Whether what an earlier request has left is still there, by its age."""
         return self._now.at - record.at <= self._life(record)
 
     def _held(self, record: PromptRecord) -> int:
@@ -241,7 +258,7 @@ class _Accounts:
             return Bill(usage.read, usage.write_5m, usage.write_1h, usage.plain)
         read = 0
         for record in self._before:
-            if self._is_alive(record) and (record.model, record.route) == (now.model, now.route):
+            if self.is_alive(record) and (record.model, record.route) == (now.model, now.route):
                 count = shared_front(record, now)
                 shared = record.ends[count - 1] if count else 0
                 if record is self._old and self._found is not None:
