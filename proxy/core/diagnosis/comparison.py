@@ -38,6 +38,10 @@ class Gap:
             if found is not None:
                 yield piece, found
 
+    def is_move(self, moved: frozenset[bytes]) -> bool:
+        """Whether it is nothing but that pieces have moved."""
+        return all(piece.digest in moved for piece in (*self.old, *self.new))
+
     @property
     def is_shorter(self) -> bool:
         """Whether turns were replaced by something much shorter: a summary, or a note that they were cleared."""
@@ -59,6 +63,14 @@ class Difference:
     kept: int
     end: int
     moved: frozenset[bytes]
+
+    @property
+    def next_gap(self) -> Gap | None:
+        """The next place where they differ, once the first one is no more; where that is a piece that has moved, the
+        others are where it came from."""
+        has_moved = any(piece.digest in self.moved for piece in (*self.gaps[0].old, *self.gaps[0].new))
+        later = (gap for gap in self.gaps[1:] if not (has_moved and gap.is_move(self.moved)))
+        return next(later, None)
 
 
 def tokens_of(pieces: Sequence[PromptPiece]) -> int:
@@ -156,15 +168,15 @@ def _is_continued(
     before: Sequence[PromptPiece], after: Sequence[PromptPiece], behind: _Pairs, *, has_answer: bool
 ) -> bool:
     """Whether the later request goes on from the earlier one: both have most of what either has behind the first
-    difference, and an answer is among what they share, or the text in which they differ is the same one in part."""
+    difference, and an answer or instructions are among what they share."""
     kept = sum(after[j].tokens for _, j in behind)
     if not kept:
         return False
     first, second = behind[0]
     rest = min(tokens_of(before[first:]), tokens_of(after[second:]))
     shared = [after[j] for _, j in behind if after[j].tokens]
-    is_same = has_answer or any(p.key == _ANSWER and p.kind == TURN for p in shared)
-    return kept >= _CONTINUED_SHARE * rest and (is_same or shared[0].kind == SYSTEM or after[0].kind == TURN)
+    is_same = has_answer or any(p.kind == SYSTEM or (p.key == _ANSWER and p.kind == TURN) for p in shared)
+    return kept >= _CONTINUED_SHARE * rest and (is_same or after[0].kind == TURN)
 
 
 def _gaps(before: Sequence[PromptPiece], after: Sequence[PromptPiece], pairs: _Pairs, start: int) -> Iterator[Gap]:

@@ -210,8 +210,8 @@ class _Accounts:
             gone = [self._gone(index) for index in range(len(found.gaps))]
             grown, first_grown = sum(changes), changes[0]
             whole = alone = min(whole, found.end)
-            if len(found.gaps) > 1:
-                alone = self._floor(min(whole, found.gaps[1].start)) - gone[0]
+            if (following := found.next_gap) is not None:
+                alone = self._floor(min(whole, following.start)) - gone[0]
             whole -= sum(gone)
         frozen, single = self._frozen(actual, whole, grown), self._frozen(actual, alone, first_grown)
         lost = max(0, frozen.read - actual.read)
@@ -247,9 +247,20 @@ class _Accounts:
     def _floor(self, tokens: int) -> int:
         """How much of so many tokens can be read: up to an entry."""
         if self._profile.family is Family.MARKER:
-            stops = [end for record in self._before for end in record.stops if end <= tokens]
-            return max(stops, default=0)
-        return tokens // self._profile.step * self._profile.step if tokens >= self._profile.min_tokens else 0
+            found = {end for record in self._before if self.is_alive(record) for end in record.stops if end <= tokens}
+            return next((end for end in sorted(found, reverse=True) if self._is_in_reach(end)), 0)
+        return tokens if tokens >= self._profile.min_tokens else 0
+
+    def _steps(self, tokens: float) -> int:
+        """Tokens in whole steps of a grid."""
+        step = self._profile.step if self._profile.family is Family.GRID else 1
+        return round(tokens) // step * step
+
+    def _is_in_reach(self, end: int) -> bool:
+        """Whether a marker of this request, or the provider's own boundary, finds an entry that ends there."""
+        now, place = self._now, bisect_left(self._now.ends, end)
+        marks = now.stops or now.ends[-1:]
+        return any(0 <= bisect_left(now.ends, mark) - place < self._profile.lookback for mark in marks)
 
     def _actual(self) -> Bill:
         """The bill as reported; else as the rules of the cache have it."""
@@ -263,7 +274,7 @@ class _Accounts:
                 shared = record.ends[count - 1] if count else 0
                 if record is self._old and self._found is not None:
                     shared = self._found.common
-                read = max(read, self._floor(min(shared, self._held(record))))
+                read = max(read, self._steps(self._floor(min(shared, self._held(record)))))
         end = max(now.stops, default=0) if self._profile.family is Family.MARKER else 0
         write = max(0, end - read) if end >= self._profile.min_tokens else 0
         return Bill(read, write, 0, now.total - read - write)
@@ -271,7 +282,7 @@ class _Accounts:
     def _frozen(self, actual: Bill, readable: int, grown: int) -> Bill:
         """The bill if so much had been read; ``grown`` tokens less would then have been sent."""
         total = actual.total - round(grown * self._ratio)
-        read = max(actual.read, min(total, round(readable * self._ratio)))
+        read = max(actual.read, min(total, self._steps(readable * self._ratio)))
         left = total - read
         plain = min(actual.plain, left)
         short = min(actual.write_5m, left - plain)
