@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from proxy.core.diagnosis.record import SYSTEM, TURN, PromptPiece, PromptRecord
+from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, PromptPiece, PromptRecord
 
 # What both have behind the first difference is at least this share of what either has there; else the two are different
 # conversations that have some text in common.
@@ -168,15 +168,19 @@ def _is_continued(
     before: Sequence[PromptPiece], after: Sequence[PromptPiece], behind: _Pairs, *, has_answer: bool
 ) -> bool:
     """Whether the later request goes on from the earlier one: both have most of what either has behind the first
-    difference, and an answer or instructions are among what they share."""
-    kept = sum(after[j].tokens for _, j in behind)
-    if not kept:
+    difference, and a turn is among what they share, or the instructions in which they differ are the same in part."""
+    shared = [after[j] for _, j in behind if after[j].tokens]
+    if not shared:
         return False
     first, second = behind[0]
     rest = min(tokens_of(before[first:]), tokens_of(after[second:]))
-    shared = [after[j] for _, j in behind if after[j].tokens]
-    is_same = has_answer or any(p.kind == SYSTEM or (p.key == _ANSWER and p.kind == TURN) for p in shared)
-    return kept >= _CONTINUED_SHARE * rest and (is_same or after[0].kind == TURN)
+    if tokens_of(shared) < _CONTINUED_SHARE * rest:
+        return False
+    if has_answer or any(piece.key == _ANSWER for piece in shared) or shared[0].kind == SYSTEM:
+        return True
+    # No answer yet: what they share must be more than a question that a side call asks, too.
+    heads = [tokens_of([piece for piece in some if piece.kind == SYSTEM]) for some in (before, after, shared)]
+    return shared[-1].kind not in (TOOL, SYSTEM) and heads[2] >= _CONTINUED_SHARE * min(heads[:2])
 
 
 def _gaps(before: Sequence[PromptPiece], after: Sequence[PromptPiece], pairs: _Pairs, start: int) -> Iterator[Gap]:
