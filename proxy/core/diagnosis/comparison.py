@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, PromptPiece, PromptRecord
 
 # What both have behind the first difference is at least this share of what either has there; else the two are different
-# conversations that have some text in common.
-_CONTINUED_SHARE = 0.5
+# conversations in which the same words occur.
+_CONTINUED_SHARE = 0.1
+# Where they have no answer in common, so much of either's instructions is the same.
+_SAME_HEAD_SHARE = 0.5
 # Turns that were replaced by less than this share of their tokens were summarised or cleared.
 _SHRUNK_SHARE = 0.5
 _ANSWER = "assistant"
@@ -20,11 +22,12 @@ _Pairs = Sequence[tuple[int, int]]
 @dataclass(frozen=True, slots=True)
 class Gap:
     """What stands between two pieces that both prompts have: ``old`` in the earlier one, ``new`` in the later one.
-    ``start`` are the tokens in front of it in the earlier one."""
+    ``start`` are the tokens in front of it in the earlier one, and ``following`` is the piece behind it."""
 
     old: tuple[PromptPiece, ...]
     new: tuple[PromptPiece, ...]
     start: int
+    following: PromptPiece
 
     def versions(self) -> Iterator[tuple[PromptPiece, PromptPiece]]:
         """The pieces that have another text now. Turns have no names: one stands for another only in its place."""
@@ -76,15 +79,6 @@ class Difference:
 def tokens_of(pieces: Sequence[PromptPiece]) -> int:
     """The tokens of some pieces."""
     return sum([piece.tokens for piece in pieces])
-
-
-def shared_front(old: PromptRecord, new: PromptRecord) -> int:
-    """How many pieces both prompts begin with."""
-    mine, other = new.digests, old.digests
-    count = min(len(mine), len(other))
-    if mine[:count] == other[:count]:
-        return count
-    return next(i for i in range(count) if mine[i] != other[i])
 
 
 def likeness(old: PromptRecord, new: PromptRecord) -> int:
@@ -180,14 +174,14 @@ def _is_continued(
         return True
     # No answer yet: what they share must be more than a question that a side call asks, too.
     heads = [tokens_of([piece for piece in some if piece.kind == SYSTEM]) for some in (before, after, shared)]
-    return shared[-1].kind not in (TOOL, SYSTEM) and heads[2] >= _CONTINUED_SHARE * min(heads[:2])
+    return shared[-1].kind not in (TOOL, SYSTEM) and heads[2] >= _SAME_HEAD_SHARE * min(heads[:2])
 
 
 def _gaps(before: Sequence[PromptPiece], after: Sequence[PromptPiece], pairs: _Pairs, start: int) -> Iterator[Gap]:
     old = new = 0
     for one, other in pairs:
         if one > old or other > new:
-            yield Gap(tuple(before[old:one]), tuple(after[new:other]), start)
+            yield Gap(tuple(before[old:one]), tuple(after[new:other]), start, after[other])
         start += tokens_of(before[old : one + 1])
         old, new = one + 1, other + 1
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from proxy.core.caches.prompt import Bill
 from proxy.core.diagnosis.breaks import Break, BreakKind
-from proxy.core.diagnosis.comparison import Difference, difference, likeness, shared_front, tokens_of
-from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, PromptRecord
+from proxy.core.diagnosis.comparison import Difference, difference, likeness, tokens_of
+from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, PromptPiece, PromptRecord, common_front
 from proxy.core.money.prices import Price, input_cost
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.recognition.pieces import PieceKind
@@ -48,6 +48,10 @@ class Comparison:
     old: PromptRecord
     first: int
     found: Difference | None
+
+    def differs(self, profile: CacheProfile) -> bool:
+        """Whether the client has sent something else than before, as far as this provider's cache goes by it."""
+        return self.found is not None or _outside(self, profile) is not None
 
     def diagnosed(self, answer: Answer, profile: CacheProfile, price: Price | None = None) -> Break | None:
         """Why the request was read less than it could have been; None where it was not. ``price`` is the model's, in
@@ -87,11 +91,11 @@ def _predecessor(before: Sequence[PromptRecord], now: PromptRecord) -> tuple[Pro
     """The request that this one goes on, and how many pieces both begin with: the one that is most alike, the newest of
     equal ones."""
     newest = before[-1]
-    first = shared_front(newest, now)
+    first = common_front(newest.digests, now.digests)
     if first == len(newest.digests) and newest.total == max(record.total for record in before):
         return newest, first
     old = max(reversed(before), key=lambda record: likeness(record, now))
-    return old, shared_front(old, now)
+    return old, common_front(old.digests, now.digests)
 
 
 def _outside(comparison: Comparison, profile: CacheProfile) -> Break | None:
@@ -125,43 +129,52 @@ def _culprit(comparison: Comparison) -> Break | None:
     now, found, first = comparison.now, comparison.found, comparison.first
     if found is None:
         return None
-    gap = found.gaps[0]
-    mine, theirs = gap.new[0] if gap.new else None, gap.old[0] if gap.old else None
-    mine_moved = mine is not None and mine.digest in found.moved
-    theirs_moved = theirs is not None and theirs.digest in found.moved
-    piece, kind = mine or theirs, BreakKind.CHANGED
-    if gap.is_shorter:
-        kind = BreakKind.COMPACTED
-    elif mine_moved or theirs_moved:
-        piece, kind = (theirs if theirs_moved else mine), BreakKind.REORDERED
-    elif mine is None:
-        piece, kind = theirs, BreakKind.DISAPPEARED
-    elif theirs is None:
-        kind = BreakKind.APPEARED
-    elif (mine.kind, mine.key) != (theirs.kind, theirs.key):
-        names = [(each.kind, each.key) for each in gap.old]
-        if (mine.kind, mine.key) in names:
-            piece, kind = theirs, BreakKind.DISAPPEARED
-        elif (theirs.kind, theirs.key) in [(each.kind, each.key) for each in gap.new]:
-            kind = BreakKind.APPEARED
-    assert piece is not None
+    kind, piece = _kind(found)
     if piece.kind == TOOL:
         kind = BreakKind.TOOLS
-    is_present = mine is not None and kind is not BreakKind.DISAPPEARED
-    tokens = mine.tokens if is_present and mine is not None else 0
-    place = now.places[first] if first < len(now.places) else -1
+    tokens = piece.tokens if piece in found.gaps[0].new else 0
     is_content = piece.kind in _CONTENT and kind is not BreakKind.REORDERED
     return Break(
         kind=kind,
         culprit=piece.key,
         culprit_kind=piece.kind,
-        place=place,
+        place=now.places[first] if first < len(now.places) else -1,
         line=found.line,
         before=found.common,
         tokens=tokens,
         behind=now.total - found.common - tokens,
         is_waste=kind not in _NO_WASTE and not is_content,
     )
+
+
+def _kind(found: Difference) -> tuple[BreakKind, PromptPiece]:
+    """What happened at the first difference, and to which piece."""
+    gap = found.gaps[0]
+    if gap.is_shorter:
+        return BreakKind.COMPACTED, gap.new[0]
+    for piece in (*gap.old[:1], *gap.new[:1]):
+        if piece.digest in found.moved:
+            return BreakKind.REORDERED, piece
+    if not gap.old:
+        # A turn is always new: it is the context behind it that does not stay where it is.
+        stays_last = gap.new[0].kind == TURN and gap.following.kind in _CONTENT
+        return (BreakKind.REORDERED, gap.following) if stays_last else (BreakKind.APPEARED, gap.new[0])
+    theirs = gap.old[0]
+    if not gap.new:
+        newer = {_name(piece) for later in found.gaps for piece in later.new}
+        is_elsewhere = theirs.kind in _CONTENT and _name(theirs) in newer
+        return BreakKind.CHANGED if is_elsewhere else BreakKind.DISAPPEARED, theirs
+    mine = gap.new[0]
+    if _name(mine) != _name(theirs):
+        if _name(mine) in map(_name, gap.old):
+            return BreakKind.DISAPPEARED, theirs
+        if _name(theirs) in map(_name, gap.new):
+            return BreakKind.APPEARED, mine
+    return BreakKind.CHANGED, mine
+
+
+def _name(piece: PromptPiece) -> tuple[str, str]:
+    return piece.kind, piece.key
 
 
 class _Accounts:
@@ -270,7 +283,7 @@ class _Accounts:
         read = 0
         for record in self._before:
             if self.is_alive(record) and (record.model, record.route) == (now.model, now.route):
-                count = shared_front(record, now)
+                count = common_front(record.digests, now.digests)
                 shared = record.ends[count - 1] if count else 0
                 if record is self._old and self._found is not None:
                     shared = self._found.common

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from proxy.core.caches.prompt import Bill
 from proxy.core.layout.tiers import Change
 from proxy.core.modes import Mode
+from proxy.core.money.prices import Price
 from proxy.core.planner.in_flight import InFlight
 from proxy.core.planner.texts_in_flight import TextsInFlight
 from proxy.core.reasons import Edit, Reason
@@ -26,7 +27,8 @@ class Plan:
     tokens of context pieces by their tier; ``segment_tokens`` are the tokens of the whole prompt by segment, which ends
     at a marker. ``arm`` is the arm of the hold-out, empty without one. ``session`` is the planner's name for the
     conversation, empty where it saw none. ``headers`` are added where the client sends none of that name. The planner
-    alone changes ``in_flight``. ``texts`` are the operator's texts in the request, which the planner remembers.
+    alone changes ``in_flight``. ``price`` is the model's, in USD a token, where somebody knows it. ``texts`` are the
+    operator's texts in the request, which the planner remembers.
     ``counted`` is called once when the exchange counts, with the reported usage; it gives the moves of pieces that the
     planner does not track itself. ``edits`` says how many messages or panels were edited as a client asked for it, by
     the reason. ``surprise`` is an error of the proxy's own that was contained.
@@ -44,6 +46,7 @@ class Plan:
     session: str = ""
     headers: Sequence[tuple[str, str]] = ()
     in_flight: InFlight | None = None
+    price: Price | None = field(default=None, compare=False, repr=False)
     texts: TextsInFlight | None = field(default=None, compare=False, repr=False)
     counted: Callable[[Usage | None], Sequence[Change]] | None = field(default=None, compare=False, repr=False)
     edits: Mapping[Edit, int] = field(default_factory=dict)
