@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, PromptPiece, PromptRecord
 
@@ -82,12 +83,9 @@ def tokens_of(pieces: Sequence[PromptPiece]) -> int:
 
 
 def likeness(old: PromptRecord, new: PromptRecord) -> int:
-    """How many tokens of the later prompt stand in the earlier one, too, wherever."""
-    known, before, found = set(old.digests), 0, 0
-    for digest, end in zip(new.digests, new.ends, strict=True):
-        found += end - before if digest in known else 0
-        before = end
-    return found
+    """How many tokens of pieces of the later prompt stand in the earlier one, too, wherever."""
+    known = {old.digest(index) for index in range(old.count)}
+    return sum(new.end(i + 1) - new.end(i) for i in range(new.count) if new.digest(i) in known)
 
 
 def difference(old: PromptRecord, new: PromptRecord, first: int) -> Difference | None:
@@ -102,7 +100,7 @@ def difference(old: PromptRecord, new: PromptRecord, first: int) -> Difference |
     behind = pairs[front:]
     if not _is_continued(before, after, behind, has_answer=_has_answer(new, first)):
         return None
-    start = new.ends[first - 1] if first else 0
+    start = new.end(first)
     gaps = tuple(_gaps(before, after, pairs, start))
     return Difference(
         gaps=gaps,
@@ -127,7 +125,7 @@ def _by_line(piece: PromptPiece) -> list[PromptPiece]:
 
 
 def _has_answer(prompt: PromptRecord, count: int) -> bool:
-    return any(prompt.keys[i] == _ANSWER and prompt.kinds[i] == TURN for i in range(count))
+    return (TURN, _ANSWER) in islice(prompt.named(), count)
 
 
 def _pairs(before: Sequence[PromptPiece], after: Sequence[PromptPiece]) -> list[tuple[int, int]]:

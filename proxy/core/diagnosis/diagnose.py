@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from proxy.core.caches.prompt import Bill
 from proxy.core.diagnosis.breaks import Break, BreakKind
 from proxy.core.diagnosis.comparison import Difference, difference, likeness, tokens_of
-from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, PromptPiece, PromptRecord, common_front
+from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, PromptPiece, PromptRecord, shared_front
 from proxy.core.money.prices import Price, input_cost
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.recognition.pieces import PieceKind
@@ -72,7 +72,7 @@ def compared(before: Sequence[PromptRecord], now: PromptRecord) -> Comparison | 
     if not before or not now.digests:
         return None
     old, first = _predecessor(before, now)
-    if first == len(old.digests):
+    if first == old.count:
         return Comparison(before, now, old, first, None)
     found = difference(old, now, first)
     return None if found is None else Comparison(before, now, old, first, found)
@@ -91,16 +91,18 @@ def _predecessor(before: Sequence[PromptRecord], now: PromptRecord) -> tuple[Pro
     """The request that this one goes on, and how many pieces both begin with: the one that is most alike, the newest of
     equal ones."""
     newest = before[-1]
-    first = common_front(newest.digests, now.digests)
-    if first == len(newest.digests) and newest.total == max(record.total for record in before):
+    first = shared_front(newest, now)
+    if first == newest.count and newest.total == max(record.total for record in before):
         return newest, first
     old = max(reversed(before), key=lambda record: likeness(record, now))
-    return old, common_front(old.digests, now.digests)
+    return old, shared_front(old, now)
 
 
 def _outside(comparison: Comparison, profile: CacheProfile) -> Break | None:
     """A difference in what stands in front of the pieces, or between them."""
     old, now, found = comparison.old, comparison.now, comparison.found
+    if (old.model, old.route, old.parameters) == (now.model, now.route, now.parameters):
+        return None
     if old.model != now.model:
         return Break(BreakKind.MODEL_SWITCHED, now.model or MODEL, MODEL, behind=now.total)
     common = found.common if found is not None else now.total
@@ -120,8 +122,8 @@ def _outside(comparison: Comparison, profile: CacheProfile) -> Break | None:
 def _start(record: PromptRecord, kind: str) -> int:
     """Where the pieces of a kind begin, in tokens: tools, system texts, and all else."""
     fronts = {TOOL: (), SYSTEM: (TOOL,), TURN: (TOOL, SYSTEM)}[kind]
-    count = next((i for i, each in enumerate(record.kinds) if each not in fronts), len(record.kinds))
-    return record.ends[count - 1] if count else 0
+    count = next((i for i, (each, _) in enumerate(record.named()) if each not in fronts), record.count)
+    return record.end(count)
 
 
 def _culprit(comparison: Comparison) -> Break | None:
@@ -138,7 +140,7 @@ def _culprit(comparison: Comparison) -> Break | None:
         kind=kind,
         culprit=piece.key,
         culprit_kind=piece.kind,
-        place=now.places[first] if first < len(now.places) else -1,
+        place=now.places[first] if first < now.count else -1,
         line=found.line,
         before=found.common,
         tokens=tokens,
@@ -157,7 +159,7 @@ def _kind(found: Difference) -> tuple[BreakKind, PromptPiece]:
             return BreakKind.REORDERED, piece
     if not gap.old:
         # A turn is always new: it is the context behind it that does not stay where it is.
-        stays_last = gap.new[0].kind == TURN and gap.following.kind in _CONTENT
+        stays_last = gap.new[0].kind == TURN and gap.following.kind != TURN
         return (BreakKind.REORDERED, gap.following) if stays_last else (BreakKind.APPEARED, gap.new[0])
     theirs = gap.old[0]
     if not gap.new:
@@ -190,13 +192,12 @@ class _Accounts:
 
     def unexplained(self) -> Break | None:
         """What the provider's side is where no piece differs; None where all was read that could be."""
-        expected, now, profile = self._held(self._old), self._now, self._profile
-        whole = Break(Deviation.EXPIRED, before=now.total)
+        now, profile, deviation = self._now, self._profile, self._answer.deviation
+        if deviation and self._usage is not None:
+            return Break(Deviation(deviation), before=now.total) if deviation in LOST else None
+        expected, whole = self._held(self._old), Break(Deviation.EXPIRED, before=now.total)
         if self._usage is None:
             return whole if not self.is_alive(self._old) and expected else None
-        if self._answer.deviation:
-            is_lost = self._answer.deviation in LOST
-            return replace(whole, kind=Deviation(self._answer.deviation)) if is_lost else None
         if not expected and not self._usage.read and profile.family is not Family.NONE:
             is_short = now.total < profile.min_tokens
             return replace(whole, kind=BreakKind.BELOW_MINIMUM) if is_short else None
@@ -283,8 +284,8 @@ class _Accounts:
         read = 0
         for record in self._before:
             if self.is_alive(record) and (record.model, record.route) == (now.model, now.route):
-                count = common_front(record.digests, now.digests)
-                shared = record.ends[count - 1] if count else 0
+                count = shared_front(record, now)
+                shared = record.end(count)
                 if record is self._old and self._found is not None:
                     shared = self._found.common
                 read = max(read, self._steps(self._floor(min(shared, self._held(record)))))

@@ -1,12 +1,12 @@
 """A record of what was sent, made from a layout. What the layout shares with the one before is taken over, so that a
 request that appends costs by what is new in it."""
 
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 
 from proxy.core.caches.prompt import Life
-from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, LineSizes, PromptPiece, PromptRecord, common_front, lines_of
+from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, LineSizes, PromptPiece, PromptRecord, lines_of
 from proxy.core.layout.layout import Layout
 from proxy.core.recognition.pieces import MessageKind, PieceKind
 from proxy.core.request.element import Element, ElementKind
@@ -19,12 +19,23 @@ _CONTEXT = (MessageKind.CONTEXT, MessageKind.CANDIDATE)
 
 @dataclass(frozen=True, slots=True)
 class SentPrompt:
-    """A record, and the layout that it was made from: the digests of its elements, and how many pieces there are up to
-    the end of each."""
+    """A record, and the layout that it was made from: the digests of its elements, how many pieces there are up to the
+    end of each, and the chained digest of all of them at the last ``position``."""
 
-    digests: Sequence[bytes] = ()
-    counts: Sequence[int] = ()
     record: PromptRecord = field(default_factory=PromptRecord)
+    digests: Sequence[bytes] = ()
+    counts: "array[int]" = field(default_factory=lambda: array("I"))
+    position: int = -1
+    chained: bytes = b""
+
+    def shared(self, layout: Layout) -> int:
+        """How many elements a layout begins with that are the same. What is chained alike is the same: a layout that
+        appends is not compared piece by piece."""
+        count = len(self.digests)
+        if 0 <= self.position < len(layout.hashes) and layout.hashes[self.position] == self.chained:
+            return count if layout.last_position(count - 1) == self.position else 0
+        pairs = zip(self.digests, layout.digests, strict=False)
+        return next((i for i, (mine, other) in enumerate(pairs) if mine != other), min(count, len(layout.digests)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,30 +52,23 @@ class Sending:
 
 def sent_prompt(layout: Layout, messages: Sequence[Message], sending: Sending, before: SentPrompt) -> SentPrompt:
     """The record of a layout of these messages. ``before`` is the session's last one."""
-    shared = common_front(layout.digests, before.digests)
-    count, known = before.counts[shared - 1] if shared else 0, before.record
-    pieces: list[PromptPiece] = []
-    counts = [*before.counts[:shared]]
+    shared = before.shared(layout)
+    counts, pieces = before.counts[:shared], list[PromptPiece]()
+    count = counts[-1] if counts else 0
     for element in layout.elements[shared:]:
         pieces += _pieces(element, messages)
         counts.append(count + len(pieces))
-    end = known.ends[count - 1] if count else 0
-    lines = {place: text for place, text in known.lines.items() if place < count}
-    lines |= {count + place: piece.lines for place, piece in enumerate(pieces) if piece.lines}
-    record = PromptRecord(
+    record = before.record.extended(
+        count,
+        pieces,
         at=sending.at,
         model=sending.model,
         route=sending.route,
-        digests=[*known.digests[:count], *[piece.digest for piece in pieces]],
-        ends=[*known.ends[:count], *list(accumulate([piece.tokens for piece in pieces], initial=end))[1:]],
-        keys=[*known.keys[:count], *[piece.key for piece in pieces]],
-        kinds=[*known.kinds[:count], *[piece.kind for piece in pieces]],
-        places=[*known.places[:count], *[piece.place for piece in pieces]],
         parameters=sending.parameters,
-        lines=lines,
         stops=sorted(layout.ends[position] for position in sending.marks),
     )
-    return SentPrompt(layout.digests, counts, record)
+    last = len(layout.hashes) - 1
+    return SentPrompt(record, layout.digests, counts, last, layout.hashes[last] if last >= 0 else b"")
 
 
 def _pieces(element: Element, messages: Sequence[Message]) -> Iterator[PromptPiece]:
@@ -101,8 +105,7 @@ def _cuts(element: Element, message: Message, ack: Message) -> Iterator[PromptPi
     chars, before = max(1, cuts[-1].end), 0
     for cut, digest in zip(cuts, message.cut_digests, strict=True):
         end = message.tokens * cut.end // chars
-        kind = TURN if cut.kind is PieceKind.OPENING else cut.kind
-        yield PromptPiece(cut.key, kind, digest, end - before, element.message)
+        yield PromptPiece(cut.key, cut.kind, digest, end - before, element.message)
         before = end
     if element.kind is ElementKind.WHOLE:
         yield PromptPiece(ack.role, TURN, ack.digest, ack.tokens, element.ack)

@@ -51,6 +51,7 @@ class Diagnosing:
                 name: digest(raw) for name, raw in given_members(analysis.recognised.request.members, names).items()
             },
         )
+        in_flight.shows_own = is_own
         layout = analysis.own.arrived if is_own else analysis.choice.layout
         last = self._last.find(session.id) or _NOTHING
         in_flight.sent = sent_prompt(layout, analysis.recognised.messages, sending, last)
@@ -67,14 +68,14 @@ class Diagnosing:
         found = comparison.diagnosed(Answer(usage, deviation), profile, price) if comparison is not None else None
         if found is not None and not found.lost:
             found = None
-        elif found is not None and found.kind is BreakKind.REORDERED and in_flight.rewrites is not None:
+        elif found is not None and found.kind is BreakKind.REORDERED and not in_flight.shows_own:
             found = replace(found, is_waste=False)  # the planner has weighed what it costs
         if usage is not None and not usage.estimated and usage.prompt and profile.family is Family.MARKER:
             record = structs.replace(record, stored=round((usage.read + usage.write) * record.total / usage.prompt))
         session.prompts = [*session.prompts, record][-MAX_PROMPTS:]
         history = History(session.diagnoses, session.culprits).added(record, usage, found)
         session.diagnoses, session.culprits = history.packed, list(history.culprits)
-        self._last.put(session.id, SentPrompt(sent.digests, sent.counts, record))
+        self._last.put(session.id, replace(sent, record=record))
         return found
 
     def _before(self, analysis: PlanAnalysis) -> list[PromptRecord]:

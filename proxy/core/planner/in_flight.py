@@ -52,15 +52,16 @@ class Accepted:
 @dataclass(slots=True)
 class InFlight:
     """One request on its way. ``sends_own``: the client's own layout is sent. ``form`` is the layout that is
-    sent, where it is another one: the thinking in the answer may be signed. ``sent`` is the record of what is sent, and
-    ``comparison`` sets it beside the conversation's earlier ones. ``waiting`` is stored in the shadow caches when the
-    answer has ended. Only the planner changes it."""
+    sent, where it is another one: the thinking in the answer may be signed. ``sent`` is the record of what is sent
+    (``shows_own``: of the client's own layout), and ``comparison`` sets it beside the conversation's earlier ones.
+    ``waiting`` is stored in the shadow caches when the answer has ended. Only the planner changes it."""
 
     analysis: PlanAnalysis
     sends_own: bool
     form: SentForm | None = None
     sent: SentPrompt | None = None
     comparison: Comparison | None = None
+    shows_own: bool = False
     accepted: Accepted | None = None
     waiting: list[tuple[Cache, Prompt]] = field(default_factory=list)
 

@@ -347,10 +347,13 @@ def _session_bytes(session: Session) -> int:
     records = 2 * len(session.items) + len(session.candidates) + len(session.rendered_anew)
     numbers = sum(map(len, session.lines)) + len(session.sketch)
     places = len(session.own_head.places) + len(session.own_fixed.places)
-    # The columns of a record share what they hold with the layout.
-    pieces = sum(len(record.digests) + len(record.lines) for record in session.prompts)
-    told = len(session.diagnoses) + 100 * len(session.culprits)
-    return 4_000 + 80 * digests + 400 * records + 60 * numbers + _PLACE_BYTES * places + 140 * pieces + told
+    told = len(session.diagnoses) + 100 * len(session.culprits) + sum(map(_record_bytes, session.prompts))
+    return 4_000 + 80 * digests + 400 * records + 60 * numbers + _PLACE_BYTES * places + told
+
+
+def _record_bytes(record: PromptRecord) -> int:
+    lines = sum(map(len, record.lines.values()))
+    return 1_000 + 2 * len(record.digests) + 150 * len(record.names) + 100 * len(record.parameters) + 120 * lines
 
 
 def _cohort_bytes(cohort: SessionCohort) -> int:
