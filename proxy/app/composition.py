@@ -242,10 +242,11 @@ def _planner(
             changed = sessions.changed if sessions is not None else None
             compactions = Compactions(assembler.sessions, rules, facts, aside, changed)
         structured = StructuredChats(assembler, aside, metrics, texts, facts, compactions, sessions)
+    price_of = factories.price_source(prices)
     if not store.is_durable:
-        return Planning(pure, None, aside, structured)
+        return Planning(pure, None, aside, structured, price_of)
     shared = SharedLayoutStore(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
-    return Planning(pure, shared, aside, structured)
+    return Planning(pure, shared, aside, structured, price_of)
 
 
 def _facts(prices: PriceMap) -> ModelFacts:

@@ -50,6 +50,14 @@ def exchange_line(exchange: Exchange) -> str:
         ]
     if planned.result.deviation:
         parts += [("cache", planned.result.deviation), ("cause", answer.outcome.cache_cause)]
+    if (broke := planned.result.broke) is not None:
+        parts += [
+            ("break", broke.kind),
+            ("culprit", safe(f"{broke.culprit_kind}:{broke.culprit}") if broke.culprit else ""),
+            ("line", broke.line or ""),
+            ("lost", broke.lost),
+            ("break_usd", f"{broke.usd:.6f}"),
+        ]
     return "exchange " + " ".join(f"{name}={value}" for name, value in parts if value != "")
 
 

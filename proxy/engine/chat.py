@@ -38,6 +38,8 @@ from proxy.ports import Deployment, Plan, PlanRequest, Principal
 
 MODE_HEADER = "x-stratiform-mode"
 PERSONA_HEADER = "x-stratiform-persona"
+BREAK_HEADER = "x-stratiform-break"
+_OFF = frozenset({"0", "off", "false", "no"})
 _REDUCED = frozenset({Edit.WINDOW_TRIMMED, Edit.WINDOW_SHORTENED})
 # What these do stays the same in the next request, or concerns calls alone.
 _STEADY = frozenset({Edit.PROMPTS_COMPOSED, Edit.HISTORY_REPAIRED, Edit.CALLS_MERGED})
@@ -136,6 +138,7 @@ class ChatRequests:
             )
         )
         exchange.prompts = composed.version
+        exchange.asks_break = (get(headers, BREAK_HEADER) or "0").lower() not in _OFF
         exchange.window = composed.profile
         return composed
 

@@ -8,11 +8,12 @@ steps, all of them on the event loop, and never waits for a large one.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from proxy.aside import LARGE_BYTES, Aside
 from proxy.core.modes import Mode
+from proxy.core.money.prices import Price
 from proxy.core.planner.in_flight import PlanResult
 from proxy.core.planner.incoming_chat import IncomingChat
 from proxy.core.planner.plan import Decision, Plan
@@ -43,14 +44,16 @@ class Planning:
         state: SharedLayoutStore | None = None,
         aside: Aside | None = None,
         structured: StructuredChats | None = None,
+        price_of: Callable[[Deployment], Price | None] = lambda deployment: None,
     ) -> None:
         """``planner`` is the pure one. ``structured`` assembles structured context; None: a request that has some is
-        refused."""
+        refused. ``price_of`` tells a model's price, in USD a token."""
         self.pure = planner
         self._structured = structured
         self.state = state
         self._aside = aside or Aside()
         self._advised: set[str] = set()
+        self._price_of = price_of
 
     @property
     def compactions(self) -> Compactions | None:
@@ -103,7 +106,7 @@ class Planning:
         if plan.surprise is not None:
             # Only the type and the place are logged: a message could quote the prompt.
             _log.error("planning failed, request sent as it came: %s", place_of(plan.surprise))
-        return plan
+        return replace(plan, price=self._price_of(request.deployment)) if plan.in_flight is not None else plan
 
     async def _plan_assembled(self, chat: AssembledChat, request: PlanRequest, route: Route) -> Plan:
         """The plan of a request with structured context. Where the tiers decide the layout, the planner only observes

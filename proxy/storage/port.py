@@ -91,6 +91,8 @@ class LedgerEntry:
 
     ``at`` is when the request arrived, so that windows and reports agree on the day. ``key_id`` is a virtual key's
     public id, and ``user`` what the key or the client named. ``saved`` is the difference to the client's own layout.
+    ``break_kind`` says why the request was read from the cache less than it could have been, and ``break_cost`` what
+    that cost; empty and 0 where it was not.
     """
 
     exchange_id: str
@@ -110,6 +112,8 @@ class LedgerEntry:
     output_tokens: int = 0
     cost: int = 0
     saved: int = 0
+    break_kind: str = ""
+    break_cost: int = 0
     latency_ms: int = 0
     estimated: bool = False
 

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from proxy import __version__
+from proxy.core.diagnosis.breaks import KINDS
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Cost
 from proxy.core.planner.analysis import UNMARKED
@@ -34,6 +35,10 @@ CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 _PREFIX = "stratiform_"
 _EXPECTED_SERIES = 1000
+UNRECOGNISED = "unrecognised"
+"""The label of clients whose texts no recogniser knows."""
+# Costs have a series for each model, team and client: with 20 of the former two, 8 clients are 3,200 series.
+_MOST_CLIENTS = 7
 
 ERROR_KINDS = (
     "timeout", "unavailable", "broken-off", "rate-limited", "quota", "unauthorized", "rejected", "server-error",
@@ -84,6 +89,7 @@ class Metrics:
             "model": BoundedNames(deployment.name for deployment in deployments),
             "team": BoundedNames(teams),
             "deployment": BoundedNames(),
+            "client": BoundedNames([UNRECOGNISED], _MOST_CLIENTS),
         }
         self._remaining: Callable[[], Mapping[str, float]] = dict
         self._define_traffic()
@@ -95,7 +101,7 @@ class Metrics:
 
     def _define_traffic(self) -> None:
         self._requests = self._counter("requests_total", "Exchanges ended.", "model", "mode", "status", "transport")
-        self._tokens = self._counter("tokens_total", "Tokens as billed, by kind.", "model", "kind")
+        self._tokens = self._counter("tokens_total", "Tokens as billed, by kind.", "model", "kind", "client")
         self._hit_ratio = self._histogram(
             "hit_ratio", "Prompt tokens read from the cache, as a share of the prompt.", _RATIO, "model"
         )
@@ -112,7 +118,7 @@ class Metrics:
         self._gauge("build_info", "1, labelled with the version.", "version").child(__version__).set(1)
 
     def _define_money(self) -> None:
-        self._cost = self._counter("cost_usd_total", "What the exchanges cost.", "model", "team")
+        self._cost = self._counter("cost_usd_total", "What the exchanges cost.", "model", "team", "client")
         self._input_cost = self._counter("input_cost_usd_total", "The prompts' part of the cost.", "model", "team")
         self._uncached_cost = self._counter(
             "uncached_input_cost_usd_total", "What the prompts would have cost without any cache.", "model", "team"
@@ -197,6 +203,15 @@ class Metrics:
             "model", "kind", "cause",
         )  # fmt: skip
 
+        self._breaks = self._counter(
+            "cache_breaks_total", "Requests that were read from the cache less than they could have been.",
+            "model", "kind",
+        )  # fmt: skip
+        self._break_cost = self._counter("cache_break_usd_total", "What these breaks have cost.", "model", "kind")
+        self.break_agreed = self._counter(
+            "cache_break_causes_total", "Causes that a provider told, beside ours.", "model", "agreement"
+        )
+
     def _define_prompts(self) -> None:
         self.composed = self._counter(
             "composed_requests_total", "Requests for which prompts are configured, by what became of these.", "outcome"
@@ -272,7 +287,7 @@ class Metrics:
         """Start what is known to come of each model at 0: ``increase()`` does not see what a series had when it first
         appeared."""
         kinds = len(_KINDS) + len(ERROR_KINDS) + len(RETRIED_KINDS) + len(Deviation)
-        series = len(deployments) * (kinds + 1 + 7 * len(teams))
+        series = len(deployments) * (kinds + 2 * len(KINDS) + 1 + 7 * len(teams))
         if series > _EXPECTED_SERIES:
             return
         for deployment in deployments:
@@ -283,8 +298,11 @@ class Metrics:
         self._requests.child(model, mode_label(deployment.mode), "200", deployment.transport.value)
         for series in (self._hit_ratio, self._first_byte):
             series.child(model)
+        for kind in _KINDS:
+            self._tokens.child(model, kind, UNRECOGNISED)
         for counter, kinds in (
-            (self._tokens, _KINDS),
+            (self._breaks, KINDS),
+            (self._break_cost, KINDS),
             (self.upstream_error, ERROR_KINDS),
             (self.retried, RETRIED_KINDS),
         ):
@@ -293,7 +311,8 @@ class Metrics:
         for deviation in Deviation:
             self.deviation.child(model, deviation.value, UNTOLD)
         for team in teams:
-            for money in (self._cost, self._input_cost, self._uncached_cost):
+            self._cost.child(model, team, UNRECOGNISED)
+            for money in (self._input_cost, self._uncached_cost):
                 money.child(model, team)
             for basis, net in product(("shadow", "reported"), (self._saved, self._lost)):
                 net.child(model, team, basis)
@@ -309,21 +328,23 @@ class Metrics:
         self._in_flight.dec()
         self._requests(model, mode, str(status), transport)
 
-    def tokens(self, model: str, usage: Usage) -> None:
-        """The tokens of an exchange. A prompt that nobody reported on is a kind of its own: no hit ratio counts it."""
+    def tokens(self, model: str, usage: Usage, client: str = "") -> None:
+        """The tokens of an exchange of a client that this recogniser knows. A prompt that nobody reported on is a kind of
+        its own: no hit ratio counts it."""
+        client = client or UNRECOGNISED
         if usage.estimated:
-            self._tokens(model, "estimated", by=usage.prompt)
-            self._tokens(model, "output", by=usage.output)
+            self._tokens(model, "estimated", client, by=usage.prompt)
+            self._tokens(model, "output", client, by=usage.output)
             return
         for kind, count in zip(_KINDS, (usage.read, usage.write, usage.plain, usage.output), strict=True):
             if count > 0:
-                self._tokens(model, kind, by=count)
+                self._tokens(model, kind, client, by=count)
         if usage.prompt > 0:
             self._hit_ratio.child(model).observe(usage.read / usage.prompt)
 
-    def cost(self, model: str, team: str, cost: Cost, uncached_usd: float) -> None:
+    def cost(self, model: str, team: str, cost: Cost, uncached_usd: float, client: str = "") -> None:
         """What an exchange cost, and what its prompt would have cost without a cache."""
-        self._cost(model, team, by=cost.total_usd)
+        self._cost(model, team, client or UNRECOGNISED, by=cost.total_usd)
         self._input_cost(model, team, by=cost.input_usd)
         self._uncached_cost(model, team, by=uncached_usd)
 
@@ -333,6 +354,11 @@ class Metrics:
         ``observed`` is what mode observe would have saved: nothing was.
         """
         (self._saved if usd >= 0 else self._lost)(model, team, basis, by=abs(usd))
+
+    def broke(self, model: str, kind: str, usd: float) -> None:
+        """A request broke the cache, and what that cost."""
+        self._breaks(model, kind)
+        self._break_cost(model, kind, by=usd)
 
     def arm(self, model: str, arm: str, input_usd: float, uncached_usd: float) -> None:
         """What a prompt cost in one arm of the hold-out, and what it would have cost without a cache."""

@@ -331,6 +331,7 @@ class TierPlanner:
             segment_tokens={} if is_control else segment_tokens(choice),
             arm=(CONTROL if is_control else TREATED) if is_planned and self._options.holdout else "",
             session=analysis.session.id,
+            client=incoming.transcript.client,
             headers=(analysis.key.header,) if analysis.key.header is not None else (),
             in_flight=in_flight,
         )
