@@ -116,6 +116,8 @@ class LedgerEntry:
     break_cost: int = 0
     latency_ms: int = 0
     estimated: bool = False
+    break_kind: str = ""
+    break_cost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
