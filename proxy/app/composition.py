@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import pluggy
 
@@ -28,6 +29,7 @@ from proxy.planning.compactions import Compactions
 from proxy.planning.compactor import Compactor
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.context_sessions import ContextSessions
+from proxy.planning.fingerprint_file import FingerprintFile
 from proxy.planning.followers import Followers
 from proxy.planning.keep_alive import KeepAlive
 from proxy.planning.layout_state import SharedLayoutStore
@@ -243,10 +245,11 @@ def _planner(
             compactions = Compactions(assembler.sessions, rules, facts, aside, changed)
         structured = StructuredChats(assembler, aside, metrics, texts, facts, compactions, sessions)
     price_of = factories.price_source(prices)
+    fingerprints = FingerprintFile(Path(ours.fingerprints_file)) if ours.fingerprints else None
     if not store.is_durable:
-        return Planning(pure, None, aside, structured, price_of)
+        return Planning(pure, None, aside, structured, price_of, fingerprints)
     shared = SharedLayoutStore(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
-    return Planning(pure, shared, aside, structured, price_of)
+    return Planning(pure, shared, aside, structured, price_of, fingerprints)
 
 
 def _facts(prices: PriceMap) -> ModelFacts:

@@ -329,8 +329,8 @@ class Metrics:
         self._requests(model, mode, str(status), transport)
 
     def tokens(self, model: str, usage: Usage, client: str = "") -> None:
-        """The tokens of an exchange of a client that this recogniser knows. A prompt that nobody reported on is a kind of
-        its own: no hit ratio counts it."""
+        """The tokens of an exchange of a client that this recogniser knows. A prompt that nobody reported on is a kind
+        of its own: no hit ratio counts it."""
         client = client or UNRECOGNISED
         if usage.estimated:
             self._tokens(model, "estimated", client, by=usage.prompt)
