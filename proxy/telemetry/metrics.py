@@ -95,6 +95,7 @@ class Metrics:
         self._define_traffic()
         self._define_money()
         self._define_plans()
+        self._define_caches()
         self._define_prompts()
         self._define_trouble()
         self._expect(deployments, teams)
@@ -194,6 +195,8 @@ class Metrics:
             "edit", starts=zip(Edit),
         )  # fmt: skip
         self.empty_tiers = self._counter("assembly_empty_tiers_total", "Tiers L0 to L3 in which nothing stood.")
+
+    def _define_caches(self) -> None:
         self._prediction = self._histogram(
             "prediction_error_tokens", "Predicted minus reported cache reads, as a distance; over or under.",
             _TOKENS, "side",

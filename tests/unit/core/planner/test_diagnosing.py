@@ -21,7 +21,7 @@ from proxy.core.request.tokens import bytes_over_four
 from tests.economics.billing import Provider
 from tests.fidelity.chats import EDITABLE_ACK, File
 from tests.talk import file_text
-from tests.unit.core.diagnosis.test_losses import clock, session
+from tests.unit.core.diagnosis.test_diagnose_losses import clock, session
 
 GRID = replace(OPENAI, hit_chance=1.0)
 RECOGNISERS = (AiderRecogniser(), FencedRecogniser(), SystemTextRecogniser())
