@@ -1,6 +1,7 @@
 """What stands in front of signed thinking goes out as it went out when the thinking was made: whatever the mode, the
 worker, the deployment or the start that serves the request."""
 
+import copy
 import json
 import random
 from collections.abc import Sequence
@@ -20,11 +21,12 @@ from proxy.core.reasons import Reason
 from proxy.core.request.route import Route
 from proxy.core.request.tokens import bytes_over_four
 from tests.examples import examples, sampled
+from tests.fidelity.chats import File
 from tests.fidelity.recorded import requests_of, trace_files
 from tests.fidelity.signed import SignedThinking
 from tests.property.conversations import Step, conversations
 from tests.signed_thinking import SignedForm, signed
-from tests.talk import RECOGNISERS
+from tests.talk import RECOGNISERS, Body, assistant, chat, lines, shown, system, tool, user
 
 TINY = replace(ANTHROPIC, min_tokens=1)
 HOISTING, AUTOMATIC = replace(TINY, hoists_system=True), replace(PROFILES["openai"], min_tokens=1)
@@ -119,6 +121,42 @@ def test_what_signed_thinking_binds_goes_out_as_before(
 @given(FLEETS, conversations(), st.sampled_from(SignedForm), st.sampled_from([1, 1, 2, 3]))
 @settings(max_examples=4000, deadline=None, suppress_health_check=list(HealthCheck))
 def test_what_signed_thinking_binds_goes_out_as_before_at_length(
+    fleet: Fleet, steps: list[Step], form: SignedForm, one_of: int
+) -> None:
+    hold(fleet, steps, form, one_of)
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> list[Step]:
+    """Conversations side by side that begin alike and keep all that they show: the time of their beginning, tools in
+    another order each, and files, some of them shown again."""
+    opening = draw(st.sampled_from([[], [user("hello"), assistant("hi")]]))
+    pool = [File(name, lines(40, name + "1")) for name in ("a.py", "b.py")]
+    shown_ = st.builds(
+        lambda kept, version, at: [*kept[:at], File("hot.py", lines(40, "hot") + f"{version}\n"), *kept[at:]],
+        st.permutations(pool),
+        st.integers(0, 3),
+        st.integers(0, 2),
+    )
+    definitions = draw(st.sampled_from([[], [tool(name) for name in "abcd"]]))
+    talks: list[Body] = []
+    for number in range(draw(st.integers(2, 12))):
+        head = system(f"You are kind.\n{lines(20, 'rule')}It is 10:{number:02}.\nBe brief.")
+        turns = [head, *opening, *shown(*draw(shown_)), user("What?" if number % 2 else f"What, {number}?")]
+        ordered = draw(st.permutations(definitions))
+        talks.append(chat(*turns, **({"tools": ordered} if ordered else {})))
+    steps: list[Step] = []
+    for turn in range(draw(st.integers(2, 4))):
+        for number, body in enumerate(talks):
+            steps.append(Step(draw(st.sampled_from([1.0, 20.0, 400.0])), copy.deepcopy(body)))
+            more = shown(*draw(shown_)) if draw(st.booleans()) else []
+            body["messages"] += [assistant(f"It is {number}, {turn}."), *more, user("go on")]
+    return steps
+
+
+@given(FLEETS, crowds(), st.sampled_from(SignedForm), st.sampled_from([1, 1, 2]))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=SLOW_DRAWS)
+def test_conversations_that_begin_alike_are_bound_each_to_its_own(
     fleet: Fleet, steps: list[Step], form: SignedForm, one_of: int
 ) -> None:
     hold(fleet, steps, form, one_of)

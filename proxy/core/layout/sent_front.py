@@ -47,8 +47,10 @@ def laid_out_again(
     by_digest: defaultdict[bytes, deque[Element]] = defaultdict(deque)
     for form in (*forms, *(split.elements if split is not None else ())):
         by_digest[form.digest].append(form)
-    found = [by_digest[one].popleft() if by_digest[one] else None for one in digests]
-    return tuple(form for form in found if form is not None) if None not in found else None
+    if not by_digest.keys() >= set(digests):
+        return None
+    # What was shown twice may be known once: equal digests are equal bytes.
+    return tuple(by_digest[one].popleft() if len(by_digest[one]) > 1 else by_digest[one][0] for one in digests)
 
 
 def begun_with(elements: RequestElements, front: Sequence[Element], count: int, still: int) -> RequestElements:

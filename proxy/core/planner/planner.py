@@ -41,6 +41,7 @@ from proxy.core.request.reader import RequestReader
 from proxy.core.request.route import Route
 from proxy.core.request.tokens import Encode
 from proxy.core.request.tool_order import ToolOrders
+from proxy.core.request.tools import in_order
 from proxy.core.request.transcript import Transcript
 from proxy.core.request.user_turns import head_digest, tokens_from, user_turns
 from proxy.core.request.view import RecognisedRequest, recognise_request
@@ -173,7 +174,7 @@ class TierPlanner:
         both = {SENT: caches.sent, OWN: caches.own}
         blobs = snapshot(analysis.session, both, in_flight.accepted.prompt, analysis.own.prompt)
         costs = caches.others.packed(self._prefix, caches.sent_cost, caches.own_cost)
-        fronts = self._fronts.packed(analysis.route.scope, analysis.came[0])
+        fronts = self._fronts.packed(analysis.route.scope, *analysis.came)
         return analysis.route.scope, {**blobs, **fronts, costs_name(analysis.account): costs}
 
     def on_accepted(self, plan: Plan, now: float) -> None:
@@ -259,6 +260,8 @@ class TierPlanner:
         if form is None:
             return incoming
         steady = self._steady_tools(replace(incoming, mode=Mode.TIER, still=0), tools)
+        if form.tools and tools:
+            steady = in_order(bytes(request.members["tools"]), tools[0], form.tools) or steady
         tools = (*tools, *self.reader.read_tools(steady))
         messages = self.reader.inlaid(seen_volatile(transcript, form.regions), route).messages
         front = laid_out_again(request, messages[: form.count], tools, form.elements, self.reader.counter)
@@ -342,7 +345,8 @@ class TierPlanner:
         route, (transcript, tools), count = incoming.route, analysis.came, len(incoming.transcript.messages)
         first = analysis.elements.tools[0].digest if analysis.elements.tools else b""
         regions = self._sessions.evidence(route.scope, f"{route.name}/{route.model}", transcript, first)
-        return SentForm(count, key_of(transcript, tools, count), digests_on_wire(layout), regions)
+        ordered = [part.digest for part in analysis.elements.tools[0].parts] if steady is not None else ()
+        return SentForm(count, key_of(transcript, tools, count), digests_on_wire(layout), regions, tuple(ordered))
 
     def _analyse(self, incoming: IncomingChat, caches: ShadowCaches) -> PlanAnalysis:
         """Recognise the request, forecast its successor and choose among the candidates."""

@@ -1,5 +1,7 @@
 """The tools of a request as positions of the prompt; they stand in front of everything else."""
 
+from collections.abc import Sequence
+
 from msgspec import Raw
 
 from proxy.core.caches.prompt import Life
@@ -112,3 +114,12 @@ class ToolReader:
             tokens=sum(p.tokens for p in parts),
             lead="\n".join(map(_name, tools)),
         )
+
+
+def in_order(raw: bytes, known: Element, digests: Sequence[bytes]) -> bytes | None:
+    """The array ``raw``, which was read as ``known``, with its tools in the order of these ``digests``; None where
+    they are other tools."""
+    by_digest = dict(zip((part.digest for part in known.parts), elements(raw), strict=True))
+    if len(digests) != len(known.parts) or not by_digest.keys() >= set(digests):
+        return None
+    return b"[" + b",".join(bytes(by_digest[one]) for one in digests) + b"]"

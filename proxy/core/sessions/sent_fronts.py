@@ -1,14 +1,18 @@
-"""How conversations went out whose layout was not the client's own: signed thinking binds what stands in front of it.
+"""How requests went out whose layout was not the client's own: signed thinking binds what stands in front of it.
 
 Newer models sign what they thought, and refuse it later unless the tools, the system text and all messages in front of
 it are those that they saw. So the layout of each request is remembered that did not go out as it came, in digests: its
 answer may come back with signed thinking. A request of which nothing is remembered went out as it came, behind what its
 own signed thinking bound.
+
+Each is remembered by all that it says. So nothing that others send, and no other process, takes the place of it.
 """
 
+from collections.abc import Iterable
+from itertools import chain
 from typing import Final
 
-from msgspec import Struct, field, msgpack
+from msgspec import Struct, msgpack
 
 from proxy.core.digest import digest
 from proxy.core.lru import Bounded
@@ -18,40 +22,42 @@ from proxy.core.sessions.volatile_lines import VolatileRegion
 
 _MOST_FORMS = 8
 _MOST_HEADS = 64
+_FORMS, _HEADS = "f", "g"
+"""What the names in a store begin with."""
 
 
 class SentForm(Struct, frozen=True, array_like=True):
     """How a request of ``count`` messages went out. ``key`` is the digest of its tools and messages as they came,
     ``elements`` are the digests of its elements in their order, and ``regions`` are what was known to be volatile in
-    its system messages."""
+    its system messages. ``tools`` are the digests of its tools in their order, where that was another one."""
 
     count: int
     key: bytes
     elements: tuple[bytes, ...]
     regions: tuple[VolatileRegion, ...] = ()
+    tools: tuple[bytes, ...] = ()
 
 
-class SentFronts(Struct, array_like=True):
-    """What was sent of one conversation. ``heads`` are the digests of its tools and instructions, each with the number
-    of messages in front of its first answer, 0 for the first head. ``count`` is the number of messages of the longest
-    request. ``is_whole``: no request is missing here."""
+class SentFront(Struct, frozen=True, array_like=True):
+    """What is known under one name. ``forms`` are those of a request without signed thinking, or of a conversation with
+    it, the newest last. ``heads`` are the digests of all tools and instructions under which a conversation was sent up
+    to some request; none where that is not known."""
 
     version: int = VERSION
-    heads: dict[bytes, int] = field(default_factory=dict)
-    count: int = 0
-    is_whole: bool = True
-    forms: list[SentForm] = field(default_factory=list)
+    forms: tuple[SentForm, ...] = ()
+    heads: frozenset[bytes] = frozenset()
 
 
-_DECODER: Final = msgpack.Decoder(SentFronts)
+_DECODER: Final = msgpack.Decoder(SentFront)
+_NOTHING: Final = SentFront()
 
 
 class FrontTable:
-    """The conversations that were sent, the least recently used out first. They are known by whose they are, and by
-    their first turn: every model and every deployment is sent the same."""
+    """The conversations that were sent, the least recently used out first. Every model and every deployment is sent the
+    same."""
 
     def __init__(self, *, capacity_bytes: int) -> None:
-        self._known: Bounded[str, SentFronts] = Bounded(capacity_bytes, _weight)
+        self._known: Bounded[str, SentFront] = Bounded(capacity_bytes, _weight)
 
     def bound(self, scope: str, transcript: Transcript, tools: bytes) -> tuple[int, SentForm | None]:
         """How many messages of a request with signed thinking are where they are for good, and the form in which the
@@ -59,68 +65,95 @@ class FrontTable:
         came.
 
         Nothing is bound where all thinking was made under other instructions: the client has changed them since."""
-        known = self._known.get(name_of(scope, transcript)) or SentFronts(is_whole=False)
-        fitting = [
-            f for f in known.forms if f.count in transcript.signed and f.key == key_of(transcript, tools, f.count)
-        ]
+        names = _forms_names(scope, transcript, tools)
+        known = list(chain.from_iterable(self._known.get(name, _NOTHING).forms for name in names))
+        fitting = [f for f in known if f.count in transcript.signed and f.key == key_of(transcript, tools, f.count)]
         form = max(fitting, key=lambda one: one.count, default=None)
         if form is not None:
-            known.forms = [*(one for one in known.forms if one is not form), form]
-        elif _is_whole(known, transcript):
-            since = known.heads.get(key_of(transcript, tools, transcript.preamble))
-            if since is None or transcript.signed[-1] < since:
-                return 0, None
+            # The conversation goes on with it, and leaves it for others with each request.
+            self._put(names[-1], [*(one for one in known if one != form), form])
+        if form is None and self._is_under_others(scope, transcript, tools):
+            return 0, None
         still, messages = transcript.signed[-1] + 1, transcript.messages
         while still < len(messages) and messages[still].role in ("assistant", "tool"):
             still += 1  # nothing is put in front of an answer
         return still, form
 
+    def _is_under_others(self, scope: str, transcript: Transcript, tools: bytes) -> bool:
+        """Whether all signed thinking was made under other instructions. In front of the first answer this cannot be
+        told: many conversations begin alike."""
+        newest = transcript.signed[-1]
+        if not any(message.role == "assistant" for message in transcript.messages[:newest]):
+            return False
+        heads = self._known.get(_heads_name(scope, transcript, newest), _NOTHING).heads
+        return bool(heads) and _head(transcript, tools) not in heads
+
     def sent(self, scope: str, transcript: Transcript, tools: bytes, form: SentForm | None) -> None:
         """A request went out: as ``form`` says, or as it came (None)."""
-        name, count, head = name_of(scope, transcript), len(transcript.messages), transcript.preamble
-        known = self._known.get(name) or SentFronts(count=-1)
-        known.is_whole, known.count = _is_whole(known, transcript), max(count, known.count)
-        known.heads = _newest({key_of(transcript, tools, head): count if known.heads else 0, **known.heads})
-        if form is not None or known.forms:
-            own = key_of(transcript, tools, count)
-            kept = [one for one in known.forms if one.key != own]
-            known.forms = [*kept, *([form] if form is not None else ())][-_MOST_FORMS:]
-        self._known.put(name, known)
+        name, heads_name = _own_names(scope, transcript, tools)
+        if form is not None or name in self._known:
+            own = key_of(transcript, tools, len(transcript.messages))
+            kept = [one for one in self._known.get(name, _NOTHING).forms if one.key != own]
+            self._put(name, [*kept, *([form] if form is not None else ())])
+        before = transcript.signed[-1] if transcript.signed else len(transcript.messages)
+        heads = self._known.get(_heads_name(scope, transcript, before), _NOTHING).heads
+        if heads or not transcript.signed:
+            known = self._known.get(heads_name, _NOTHING).heads
+            self._put(heads_name, heads=heads | known | {_head(transcript, tools)})
 
-    def packed(self, scope: str, transcript: Transcript) -> dict[str, bytes]:
+    def packed(self, scope: str, transcript: Transcript, tools: bytes) -> dict[str, bytes]:
         """What to leave for others; nothing of a conversation that went out as it came, under one head."""
-        known = self._known.get(name := name_of(scope, transcript))
-        return {name: msgpack.encode(known)} if known is not None and (known.forms or len(known.heads) > 1) else {}
+        found = {name: self._known.get(name) for name in _own_names(scope, transcript, tools)}
+        return {name: msgpack.encode(one) for name, one in found.items() if one is not None and len(one.heads) != 1}
 
     def adopt(self, name: str, blob: bytes) -> None:
         """Take over what others have sent. Raises Unreadable."""
-        packed = unpacked(_DECODER, blob)
-        known = self._known.get(name) or SentFronts()
-        packed.heads = _newest({**known.heads, **packed.heads})
-        packed.forms = [*packed.forms, *(form for form in known.forms if form not in packed.forms)][-_MOST_FORMS:]
-        packed.count, packed.is_whole = max(packed.count, known.count), packed.is_whole and known.is_whole
-        self._known.put(name, packed)
+        theirs, ours = unpacked(_DECODER, blob), self._known.get(name, _NOTHING)
+        self._put(name, [*theirs.forms, *ours.forms], theirs.heads | ours.heads)
+
+    def _put(self, name: str, forms: Iterable[SentForm] = (), heads: frozenset[bytes] = frozenset()) -> None:
+        newest = tuple(dict.fromkeys(forms))[-_MOST_FORMS:]
+        self._known.put(name, SentFront(forms=newest, heads=heads if len(heads) <= _MOST_HEADS else frozenset()))
 
 
-def name_of(scope: str, transcript: Transcript) -> str:
-    """Under what name a conversation is known."""
-    return "f" + digest(b"front", scope.encode(), transcript.pairs[0][1] if transcript.pairs else b"").hex()
+def names_of(scope: str, transcript: Transcript, tools: bytes) -> list[str]:
+    """Under what names others may have left something about a request."""
+    if not transcript.signed:
+        return []
+    return [*_forms_names(scope, transcript, tools), _heads_name(scope, transcript, transcript.signed[-1])]
 
 
 def key_of(transcript: Transcript, tools: bytes, count: int) -> bytes:
     """The digest of the tools and of so many messages as they came."""
-    return digest(tools, *[message.digest for message in transcript.messages[:count]])
+    return digest(tools, b"".join([message.digest for message in transcript.messages[:count]]))
 
 
-def _newest(heads: dict[bytes, int]) -> dict[bytes, int]:
-    """Those under which the most messages were sent."""
-    return dict(sorted(heads.items(), key=lambda one: one[1])[-_MOST_HEADS:])
+def _forms_names(scope: str, transcript: Transcript, tools: bytes) -> list[str]:
+    """The names of the request that made the first signed thinking, and of the conversation since then; that of the
+    request itself where it has none."""
+    first = transcript.signed[0] if transcript.signed else len(transcript.messages)
+    counts = (first, first + 1) if transcript.signed else (first,)
+    keys = [key_of(transcript, tools, count) for count in counts]
+    return [_FORMS + digest(b"front", scope.encode(), key).hex() for key in keys]
 
 
-def _is_whole(known: SentFronts, transcript: Transcript) -> bool:
-    """Whether the newest signed thinking is the answer to a request that is known, or stood in one."""
-    return known.is_whole and (not transcript.signed or transcript.signed[-1] <= known.count)
+def _own_names(scope: str, transcript: Transcript, tools: bytes) -> tuple[str, str]:
+    """Under what names the request itself is known: its form, and its heads."""
+    heads_name = _heads_name(scope, transcript, len(transcript.messages))
+    return _forms_names(scope, transcript, tools)[-1], heads_name
 
 
-def _weight(known: SentFronts) -> int:
-    return 600 + 60 * len(known.heads) + sum(200 + 60 * len(f.elements) + 1_000 * len(f.regions) for f in known.forms)
+def _heads_name(scope: str, transcript: Transcript, count: int) -> str:
+    """That of so many messages without the instructions, whether or not the client has kept older thinking."""
+    said = [part.digest for message in transcript.messages[transcript.preamble : count] for part in message.parts]
+    return _HEADS + digest(b"heads", scope.encode(), b"%d" % count, b"".join(said)).hex()
+
+
+def _head(transcript: Transcript, tools: bytes) -> bytes:
+    """The digest of the tools and the instructions as they came."""
+    return key_of(transcript, tools, transcript.preamble)
+
+
+def _weight(known: SentFront) -> int:
+    forms = sum(200 + 60 * (len(f.elements) + len(f.tools)) + 1_000 * len(f.regions) for f in known.forms)
+    return 300 + 60 * len(known.heads) + forms

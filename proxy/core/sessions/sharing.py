@@ -19,7 +19,7 @@ from proxy.core.caches.prompt import Prompt
 from proxy.core.digest import digest
 from proxy.core.request.route import Route
 from proxy.core.request.transcript import Transcript
-from proxy.core.sessions.sent_fronts import FrontTable, name_of
+from proxy.core.sessions.sent_fronts import FrontTable, names_of
 from proxy.core.sessions.session import PreambleKey, Session, SessionKeys, SessionMark, SessionTable
 from proxy.core.sessions.snapshot import (
     COHORT,
@@ -39,7 +39,8 @@ from proxy.core.sessions.snapshot import (
 from proxy.core.shadow.shared_costs import Costs
 from proxy.core.wire.json_body import Unreadable
 
-# What the names in a store begin with: "l" is a cohort's, since "c" is that of costs; "f" is that of what was sent.
+# What the names in a store begin with: "l" is a cohort's, since "c" is that of costs. What was sent has names with "f"
+# and "g".
 _SESSION_MARK, _SESSION, _COHORT, _HEAD, _COSTS = "m", "s", "l", "h", "c"
 
 SENT: Final = "sent"
@@ -67,7 +68,7 @@ class StateLookup:
         place = self._place()
         cohorts, preambles = self._keys(place)
         found = [costs_name(self.scope), *map(_cohort_name, cohorts), *map(_head_name, preambles)]
-        found += [name_of(self.route.scope, self.transcript)] if self.transcript.signed else []
+        found += names_of(self.route.scope, self.transcript, self.tools)
         ids = [self.sessions.known(mark) for mark in place.session_marks]
         # A session that began here while its elder was not known shares marks with that one.
         found += [_SESSION + session for session in dict.fromkeys(filter(None, [*ids, place.given_id]))]
@@ -97,8 +98,8 @@ class StateLookup:
             _cohort_name(key): partial(self._take_cohort, key) for key in cohorts
         }
         takers |= {_head_name(preamble): partial(self._take_head, preamble) for preamble in preambles}
-        front = name_of(self.route.scope, self.transcript)
-        takers[front] = partial(self.fronts.adopt, front)
+        for name in names_of(self.route.scope, self.transcript, self.tools):
+            takers[name] = partial(self.fronts.adopt, name)
         takers[costs_name(self.scope)] = partial(self.costs.adopt, process=sessions.prefix)
         for name, take in takers.items():
             if name in blobs:

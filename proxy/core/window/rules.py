@@ -43,7 +43,8 @@ class WindowRules:
             return self.profiles.get(given)
         if not self.may_choose(wished):
             shown = wished.encode("utf-8", "replace").decode()[:_SHOWN_CHARS]
-            message = f"This key may not choose the profile '{shown}'."
+            names = ", ".join(sorted(filter(self.may_choose, self.profiles)))
+            message = f"This key may not choose the profile '{shown}'{f'; it may choose {names}' if names else ''}."
             raise Forbidden(message, param=param, code="profile_not_allowed")
         if wished not in self.profiles:
             raise unknown_name("profile", wished, filter(self.may_choose, self.profiles))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.core.modes import Mode
+from proxy.core.planner.incoming_chat import IncomingChat
 from proxy.core.planner.options import PlannerOptions
 from proxy.core.prompts.inset import Inset
 from proxy.core.reasons import Reason
@@ -127,3 +128,20 @@ def test_the_operators_texts_stay_with_their_turns() -> None:
     later = bare(sent(talk.send(chat(*in_loop["messages"], ANSWER, user("go on"))))["messages"])
     assert later[:2] == first
     assert later[-1][1].endswith("Another.")
+
+
+def test_tools_keep_the_order_in_which_they_went_out_on_another_worker() -> None:
+    talk, other = Talk(), Talk()
+    tools = [tool(name) for name in "abc"]
+    talk.send(chat(SYSTEM, user("before"), tools=tools))
+    plan = talk.send(chat(SYSTEM, user("q"), tools=tools[::-1]))
+    first = sent(plan)
+    later = chat(SYSTEM, user("q"), ANSWER, user("go on"), tools=tools[::-1])
+    incoming = other.planner.read(
+        other.planner.reader.parse(json.dumps(later).encode()), other.route, other.mode, other.now
+    )
+    assert isinstance(incoming, IncomingChat)
+    other.planner.state_lookup(incoming).adopt(talk.planner.export_state(plan)[1])
+    found = json.loads(other.planner.decide(incoming).written().body)
+    assert [each["function"] for each in found["tools"]] == [each["function"] for each in first["tools"]]
+    assert [each["function"] for each in found["tools"]] == [each["function"] for each in tools]

@@ -1,9 +1,11 @@
 """What is remembered of how conversations went out."""
 
+import json
+
 import pytest
 
 from proxy.core.request.transcript import Transcript
-from proxy.core.sessions.sent_fronts import FrontTable, SentForm, key_of, name_of
+from proxy.core.sessions.sent_fronts import FrontTable, SentForm, key_of, names_of
 from proxy.core.wire.json_body import Unreadable
 from tests.talk import Body, assistant, read, system, user
 
@@ -40,18 +42,44 @@ def test_the_newest_form_that_fits_is_bound() -> None:
     assert fronts.bound("team", THIRD, TOOLS) == (5, form(SECOND, b"1", b"2"))
     assert fronts.bound("team", SECOND, TOOLS) == (3, form(FIRST, b"1"))
     assert fronts.bound("other", SECOND, TOOLS) == (3, None)
+    # A conversation that has gone on keeps its form; the same request, sent as it came, gets another answer.
     fronts.sent("team", FIRST, TOOLS, None)
-    assert fronts.bound("team", SECOND, TOOLS) == (3, None)
+    assert fronts.bound("team", SECOND, TOOLS) == (3, form(FIRST, b"1"))
+    answered = said(system("s"), user("q"), thought("9"), user("r"))
+    assert fronts.bound("team", answered, TOOLS) == (3, None)
 
 
 def test_under_other_instructions_nothing_is_bound() -> None:
     fronts = table()
     fronts.sent("team", FIRST, TOOLS, None)
-    assert fronts.bound("team", SECOND, b"other") == (0, None)
-    fronts.sent("team", SECOND, b"other", None)
-    assert fronts.bound("team", SECOND, b"other") == (0, None)
-    assert fronts.bound("team", THIRD, b"other") == (5, None)
-    assert fronts.bound("team", SECOND, TOOLS) == (3, None)
+    # Another conversation may have begun in the same way, under these instructions.
+    assert fronts.bound("team", SECOND, b"other") == (3, None)
+    fronts.sent("team", SECOND, TOOLS, None)
+    assert fronts.bound("team", THIRD, b"other") == (0, None)
+    fronts.sent("team", THIRD, b"other", None)
+    assert fronts.bound("team", THIRD, b"other") == (0, None)
+    assert fronts.bound("team", THIRD, TOOLS) == (5, None)
+    again = said(*(json.loads(m.raw) for m in THIRD.messages), thought("3"), user("u"))
+    assert fronts.bound("team", again, b"other") == (7, None)
+    assert fronts.bound("team", again, b"third") == (0, None)
+
+
+def test_conversations_that_begin_alike_take_nothing_from_each_other() -> None:
+    """Of so many, each is bound to its own form, whatever others have left in the store meanwhile."""
+    theirs, ours = table(), FrontTable(capacity_bytes=1 << 24)
+    firsts = [said(system(f"It is {n}."), user("q")) for n in range(200)]
+    for first in firsts:
+        ours.sent("team", first, TOOLS, form(first, b"1"))
+        theirs.sent("team", first, TOOLS, None)
+        for name, blob in theirs.packed("team", first, TOOLS).items():
+            ours.adopt(name, blob)
+    for n, first in enumerate(firsts):
+        later = said(system(f"It is {n}."), user("q"), thought(str(n)), user("r"))
+        assert ours.bound("team", later, TOOLS) == (3, form(first, b"1"))
+        ours.sent("team", later, TOOLS, None)
+    for n in range(200):
+        last = [thought(str(n)), user("r"), thought("2"), user("s")]
+        assert ours.bound("team", said(system(f"It is {n}."), user("q"), *last), TOOLS)[0] == 5
 
 
 def test_where_a_request_is_missing_everything_is_bound() -> None:
@@ -70,8 +98,8 @@ def test_nothing_is_put_between_an_answer_and_its_results() -> None:
 def test_what_others_have_sent_is_taken_over() -> None:
     ours, theirs = table(), table()
     theirs.sent("team", FIRST, TOOLS, form(FIRST, b"1"))
-    blobs = theirs.packed("team", FIRST)
-    assert set(blobs) == {name_of("team", THIRD)}
+    blobs = theirs.packed("team", FIRST, TOOLS)
+    assert set(blobs) <= set(names_of("team", THIRD, TOOLS))
     ours.sent("team", SECOND, TOOLS, form(SECOND, b"2"))
     for name, blob in blobs.items():
         ours.adopt(name, blob)
@@ -85,7 +113,24 @@ def test_what_others_have_sent_is_taken_over() -> None:
 def test_of_a_conversation_that_went_out_as_it_came_nothing_is_left() -> None:
     fronts = table()
     fronts.sent("team", FIRST, TOOLS, None)
-    assert fronts.packed("team", FIRST) == {}
+    assert fronts.packed("team", FIRST, TOOLS) == {}
+
+
+def test_a_form_is_kept_and_left_for_others_as_long_as_the_conversation_goes_on() -> None:
+    fronts, others = FrontTable(capacity_bytes=1 << 15), table()
+    fronts.sent("team", FIRST, TOOLS, form(FIRST, b"1"))
+    messages: list[Body] = [json.loads(message.raw) for message in FIRST.messages]
+    for turn in range(40):
+        for number in range(20):
+            one = said(system("s"), user(f"{turn} {number}"))
+            fronts.sent("team", one, TOOLS, form(one, b"2"))
+        messages += [thought(str(turn)), user("r")]
+        later = said(*messages)
+        assert fronts.bound("team", later, TOOLS)[1] == form(FIRST, b"1")
+        fronts.sent("team", later, TOOLS, None)
+    for name, blob in fronts.packed("team", later, TOOLS).items():
+        others.adopt(name, blob)
+    assert others.bound("team", said(*messages, thought("z"), user("s")), TOOLS)[1] == form(FIRST, b"1")
 
 
 def test_memory_is_bounded() -> None:

@@ -59,6 +59,7 @@ def test_a_name_that_is_not_the_clients_to_choose_is_refused_alike_whether_it_ex
 
     assert (caught.value.code, caught.value.param) == ("profile_not_allowed", "stratiform.window.profile")
     assert caught.value.message.startswith("This key may not choose the profile '")
+    assert caught.value.message.endswith("it may choose edit." if allowed else "'.")
     assert len(caught.value.message) < 150
 
 
