@@ -94,6 +94,7 @@ class ChatRequests:
         """The request, complete, with the operator's prompts, and with its structured context as messages. Raises
         ProxyError."""
         exchange.planned = Planned(reason=Reason.NOT_PLANNED)
+        exchange.asks_break = (get(client.headers, BREAK_HEADER) or "0").lower() not in _OFF
         await self._intake.enter(exchange, client)
         body = await client.read(self._intake.rules.limits.body_bytes)
         self._intake.arrived(exchange, client, len(body))
@@ -138,7 +139,6 @@ class ChatRequests:
             )
         )
         exchange.prompts = composed.version
-        exchange.asks_break = (get(headers, BREAK_HEADER) or "0").lower() not in _OFF
         exchange.window = composed.profile
         return composed
 
