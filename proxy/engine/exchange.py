@@ -65,6 +65,17 @@ class Arrival:
     """The credentials that the client sent: whatever is logged or kept of the exchange is searched for them."""
     addressed: str = ""
     """The model that the request's address names beside the path. It counts for more than what the body says."""
+    named: str = ""
+    """The id by which the client calls its request (``x-request-id``); empty where it gave none."""
+    trace: str = ""
+    """The trace that the request belongs to, as the client's header ``traceparent`` says it."""
+    tells_id: bool = False
+    """The upstream is told ``request_id``."""
+
+    @property
+    def request_id(self) -> str:
+        """The id by which client and upstream know the request: the client's own, or else ours."""
+        return self.named or self.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +230,7 @@ class Exchange:
     def arrived(self, now: float, size: int) -> None:
         """The request is complete. The client's own slowness up to here is not counted as the proxy's."""
         a = self.arrival
-        self.arrival = Arrival(a.method, a.path, now, a.id, perf_counter(), size, a.is_chat, a.keys, a.addressed)
+        self.arrival = replace(a, now=now, opened=perf_counter(), size=size)
 
     def stands_for(self, size: int) -> None:
         """The request is sent with so many bytes, however many it came with: that is what it can cost."""

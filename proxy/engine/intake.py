@@ -29,12 +29,14 @@ from proxy.ports import Principal
 @dataclass(frozen=True, slots=True)
 class RequestRules:
     """What a request may be, and how often it is tried. ``trust_time_header``: requests may bring their own time, as
-    replays do. ``window_of``: chat requests that are too long for a model are not sent to it; None: they are."""
+    replays do. ``window_of``: chat requests that are too long for a model are not sent to it; None: they are.
+    ``tells_id``: upstreams are told the id of each request."""
 
     limits: Limits = Limits()
     retries: RetryPolicy = ONE_TRY
     trust_time_header: bool = False
     window_of: WindowOf | None = None
+    tells_id: bool = True
 
 
 @dataclass(frozen=True, slots=True)
