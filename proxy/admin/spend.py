@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, get_args
+from typing import Any, Final, get_args
 from zoneinfo import ZoneInfo
 
 from proxy.access import validation
@@ -26,6 +26,7 @@ _DEFAULT_SINCE = "30d"
 _MOST_ENTRIES = 10_000
 # Spreadsheets take texts that begin so for a formula (https://owasp.org/www-community/attacks/CSV_Injection).
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_IN_USD: Final = {"cost": "cost_usd", "saved": "saved_usd", "break_cost": "break_usd"}
 
 
 async def spend_report(store: Store, query: Mapping[str, str], now: float) -> Any:
@@ -68,8 +69,7 @@ async def entries_report(store: Store, query: Mapping[str, str], now: float) -> 
     entries = await store.entries(since, until, query.get("after", ""), limit, query.get("team"))
     lines = [_entry_view(entry) for entry in entries]
     if _is_csv(query):
-        in_usd = {"cost": "cost_usd", "saved": "saved_usd"}
-        return as_csv([in_usd.get(field.name, field.name) for field in fields(LedgerEntry)], lines)
+        return as_csv([_IN_USD.get(field.name, field.name) for field in fields(LedgerEntry)], lines)
     return {"object": "list", "since": since, "until": until, "data": lines, "has_more": len(lines) == limit}
 
 
@@ -106,7 +106,8 @@ def _row_view(row: SpendRow) -> View:
 
 def _entry_view(entry: LedgerEntry) -> View:
     view = asdict(entry)
-    view["cost_usd"], view["saved_usd"] = validation.usd(view.pop("cost")), validation.usd(view.pop("saved"))
+    for name, shown in _IN_USD.items():
+        view[shown] = validation.usd(view.pop(name))
     return view
 
 

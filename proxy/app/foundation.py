@@ -7,6 +7,7 @@ loads the planner into its process, builds on it and on no part of ``proxy.web``
 import secrets
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 import pluggy
@@ -25,6 +26,7 @@ from proxy.deployments import ModelTable
 from proxy.planning.compactions import Compactions
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.context_sessions import ContextSessions
+from proxy.planning.fingerprint_file import FingerprintFile
 from proxy.planning.layout_state import SharedLayoutStore
 from proxy.planning.model_facts import ModelFacts
 from proxy.planning.planner_port import Planning
@@ -174,10 +176,12 @@ def _planner(
             changed = sessions.changed if sessions is not None else None
             compactions = Compactions(assembler.sessions, rules, facts, aside, changed)
         structured = StructuredChats(assembler, aside, metrics, texts, facts, compactions, sessions)
+    price_of = factories.price_source(prices)
+    fingerprints = FingerprintFile(Path(ours.fingerprints_file)) if ours.fingerprints else None
     if not store.is_durable:
-        return Planning(pure, None, aside, structured)
+        return Planning(pure, None, aside, structured, price_of, fingerprints)
     shared = SharedLayoutStore(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
-    return Planning(pure, shared, aside, structured)
+    return Planning(pure, shared, aside, structured, price_of, fingerprints)
 
 
 def _facts(prices: PriceMap) -> ModelFacts:

@@ -9,6 +9,7 @@ from rich.text import Text
 from proxy.cli.output import Output, fail, plain_failures, plain_table, print_json
 from proxy.cli.traces import add_options, replayable, setting
 from proxy.core.caches.prompt import Bill
+from proxy.core.diagnosis.breaks import Break
 from proxy.core.reasons import Reason
 from proxy.replay.explain import Explanation, explain_request
 
@@ -63,6 +64,14 @@ def _print(explanation: Explanation) -> None:
     output.print(f"sent: {_sent(explanation)}")
     output.print(f"predicted bill: {_bill(explanation.predicted, explanation.predicted_cost)}")
     output.print(f"bill of the client's own layout: {_bill(explanation.own, explanation.own_cost)}")
+    if explanation.broke is not None:
+        output.print(f"breaks the cache: {_break(explanation.broke)}")
+
+
+def _break(broke: Break) -> str:
+    where = f"{broke.culprit_kind} {broke.culprit}" + (f", line {broke.line}" if broke.line else "")
+    lost = f"{broke.lost:,} tokens more would be read, which costs as {broke.usd:,.0f} plain tokens"
+    return f"{broke.kind}: {where}, behind {broke.before:,} tokens; {lost}{' (waste)' if broke.is_waste else ''}"
 
 
 def _sent(explanation: Explanation) -> str:

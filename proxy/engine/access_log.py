@@ -74,6 +74,14 @@ def exchange_values(exchange: Exchange) -> dict[str, Value]:
         }
     if planned.result.deviation:
         found |= {"cache": planned.result.deviation, "cause": answer.outcome.cache_cause}
+    if (broke := planned.result.broke) is not None:
+        found |= {
+            "break": broke.kind,
+            "culprit": safe(f"{broke.culprit_kind}:{broke.culprit}") if broke.culprit else "",
+            "line": broke.line or "",
+            "lost": broke.lost,
+            "break_usd": Decimal(f"{broke.usd:.6f}"),
+        }
     return {name: value for name, value in found.items() if value is not None and value != ""}
 
 

@@ -37,6 +37,8 @@ from proxy.ports import Deployment, Plan, PlanRequest, Principal
 
 MODE_HEADER = "x-stratiform-mode"
 PERSONA_HEADER = "x-stratiform-persona"
+BREAK_HEADER = "x-stratiform-break"
+_OFF = frozenset({"0", "off", "false", "no"})
 _REDUCED = frozenset({Edit.WINDOW_TRIMMED, Edit.WINDOW_SHORTENED})
 # What these do stays the same in the next request, or concerns calls alone.
 _STEADY = frozenset({Edit.PROMPTS_COMPOSED, Edit.HISTORY_REPAIRED, Edit.CALLS_MERGED})
@@ -90,6 +92,7 @@ class ChatRequests:
         """The request, complete, with the operator's prompts, and with its structured context as messages. Raises
         ProxyError."""
         exchange.planned = Planned(reason=Reason.NOT_PLANNED)
+        exchange.asks_break = (get(client.headers, BREAK_HEADER) or "0").lower() not in _OFF
         await self._intake.enter(exchange, client)
         body = await client.read(self._intake.rules.limits.body_bytes)
         self._intake.arrived(exchange, client, len(body))

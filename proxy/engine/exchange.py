@@ -179,6 +179,8 @@ class Exchange:
     """The call that is on its way to the upstream, or was answered."""
     answer: AnswerRecord = field(default_factory=AnswerRecord)
     ending: ExchangeOutcome | None = None
+    asks_break: bool = False
+    """The client wants to be told why its request breaks the cache."""
     prompts: str = ""
     """The version of the set of prompts that are composed into the request; empty where none is."""
     window: CapabilityProfile | None = None

@@ -7,6 +7,7 @@ from types import MappingProxyType
 import orjson
 
 from proxy.core.caches.prompt import Bill, Life
+from proxy.core.diagnosis.breaks import Break
 from proxy.core.layout.layout import Layout
 from proxy.core.modes import Mode
 from proxy.core.planner.analysis import UNMARKED
@@ -92,7 +93,8 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """One request's plan. ``request`` counts from 1. ``own`` is the bill for the client's own layout and markers,
-    ``predicted`` for what is described here; costs are in tokens at the plain price."""
+    ``predicted`` for what is described here; costs are in tokens at the plain price. ``broke`` says what breaks the
+    cache (None: nothing differs from the request before)."""
 
     trace: str
     request: int
@@ -106,6 +108,7 @@ class Explanation:
     own: Bill | None = None
     predicted_cost: float | None = None
     own_cost: float | None = None
+    broke: Break | None = None
 
 
 def explain_request(trace: Trace, setting: Setting, number: int) -> Explanation:
@@ -146,6 +149,7 @@ def describe(
         own=plan.own,
         predicted_cost=cost_of(profile, plan.predicted) if plan.predicted is not None else None,
         own_cost=cost_of(profile, plan.own) if plan.own is not None else None,
+        broke=plan.in_flight.expected_break(plan.predicted) if plan.in_flight is not None else None,
     )
 
 

@@ -384,6 +384,12 @@ class Stratiform(Strict):
     steady_tools: bool = Field(
         default=True, description="send the same tools in the order and form in which a client first sent them"
     )
+    fingerprints: bool = Field(
+        default=False, description="write what is sent to a file, as keyed digests and sizes without text"
+    )
+    fingerprints_file: str = Field(
+        default="stratiform-fingerprints.jsonl", min_length=1, description="the file of fingerprints"
+    )
     default_model: str | None = Field(
         default=None, min_length=1, description="the model whose deployment serves paths that name none, such as files"
     )

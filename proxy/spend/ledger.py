@@ -23,6 +23,7 @@ _NO_USAGE = Usage(0, 0)
 def settled_entry(exchange: Exchange) -> LedgerEntry:
     """The entry of an exchange that has ended."""
     usage, settled = exchange.billed_usage or _NO_USAGE, exchange.settlement or Settlement()
+    broke = exchange.planned.result.broke
     return _entry(
         exchange,
         exchange.deployment,
@@ -35,6 +36,8 @@ def settled_entry(exchange: Exchange) -> LedgerEntry:
         output_tokens=usage.output,
         cost=nanos(settled.cost_usd),
         saved=nanos(settled.saved_usd),
+        break_kind=broke.kind if broke is not None else "",
+        break_cost=nanos(broke.usd) if broke is not None else 0,
         latency_ms=round(exchange.elapsed_s() * 1000),
         estimated=usage.estimated,
     )

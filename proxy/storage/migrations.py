@@ -112,6 +112,11 @@ STORE = (
         value TEXT NOT NULL
     ) WITHOUT ROWID;
     """,
+    # What broke the cache, and what that cost.
+    """
+    ALTER TABLE entry ADD COLUMN break_kind TEXT NOT NULL DEFAULT '';
+    ALTER TABLE entry ADD COLUMN break_cost INTEGER NOT NULL DEFAULT 0;
+    """,
 )
 
 SPOOL = (

@@ -91,6 +91,8 @@ class LedgerEntry:
 
     ``at`` is when the request arrived, so that windows and reports agree on the day. ``key_id`` is a virtual key's
     public id, and ``user`` what the key or the client named. ``saved`` is the difference to the client's own layout.
+    ``break_kind`` says why the request was read from the cache less than it could have been, and ``break_cost`` what
+    that cost; empty and 0 where it was not.
     """
 
     exchange_id: str
@@ -112,6 +114,8 @@ class LedgerEntry:
     saved: int = 0
     latency_ms: int = 0
     estimated: bool = False
+    break_kind: str = ""
+    break_cost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +370,10 @@ class ObjectStore(Protocol):
         ...
 
 
+Place = tuple[float, str]
+"""Where a blob stands in the order of its scope: when it is forgotten, and its name."""
+
+
 class StateStore(Protocol):
     """Layout state: opaque, versioned blobs. They may be lost (caching then starts anew), but they are never wrong."""
 
@@ -375,6 +383,11 @@ class StateStore(Protocol):
 
     async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
         """Write blobs of one scope, in one round trip; each is forgotten ``ttl_s`` after its last save."""
+        ...
+
+    async def page(self, scope: str, behind: Place, limit: int, now: float) -> Sequence[tuple[str, float, bytes]]:
+        """Blobs of one scope, the last saved first: name, when it is forgotten, and blob. The page begins behind the
+        place of the last one before it; (inf, "") is the very beginning. One round trip."""
         ...
 
 

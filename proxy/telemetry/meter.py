@@ -23,6 +23,7 @@ from proxy.core.money.prices import (
 from proxy.core.planner.plan import CONTROL, Plan
 from proxy.core.reasons import Reason
 from proxy.core.request.demand import UNIT_KINDS, Kind
+from proxy.core.response.miss_diagnostics import CHANGES
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage, summed
 from proxy.deployments.price_map import price_for
@@ -152,14 +153,14 @@ class Meter:
         a cache. Both are counted, and so is the usage. ``has_use``: without a cache there would be the call, too."""
         usage, spent, uncached_usd = answer.usage, None, 0.0
         if usage is not None:
-            self._metrics.tokens(deployment.name, usage)
+            self._metrics.tokens(deployment.name, usage, _client(exchange))
         if price is not None:
             spent = bill(price, exchange.requested.demand, usage, answer.reported, deployment.model)
             uncached_usd = uncached_cost(usage, price) if has_use and usage is not None else 0.0
         if spent is None:
             self._metrics.unpriced(deployment.name)
         else:
-            self._metrics.cost(deployment.name, _team(exchange), spent, uncached_usd)
+            self._metrics.cost(deployment.name, _team(exchange), spent, uncached_usd, _client(exchange))
         return spent, uncached_usd
 
     def _estimated(self, exchange: Exchange, deployment: Deployment) -> Usage:
@@ -202,11 +203,21 @@ class Meter:
         deviation = exchange.planned.result.deviation
         if deviation:
             self._metrics.deviation(_model(exchange), deviation, exchange.answer.outcome.cache_cause)
+        self._count_break(exchange)
         sent, usage = sent_bill(exchange, plan), exchange.settlement.usage if exchange.settlement is not None else None
         if exchange.answer.further:
             usage = exchange.answer.outcome.usage  # the plan was about the first call alone
         if sent is not None and usage is not None and not usage.estimated and exchange.answer.is_accepted:
             self._metrics.predicted(scaled(sent, usage.prompt).read, usage.read)
+
+    def _count_break(self, exchange: Exchange) -> None:
+        """What broke the cache, and whether the provider's own cause says the same, where it tells one."""
+        broke, cause = exchange.planned.result.broke, exchange.answer.outcome.cache_cause
+        if broke is not None and isfinite(broke.usd):
+            self._metrics.broke(_model(exchange), broke.kind, broke.usd)
+        if cause in CHANGES:
+            ours = broke.expected_cause if broke is not None else ""
+            self._metrics.break_agreed(_model(exchange), "same" if ours == cause else "other")
 
 
 def savings(exchange: Exchange, price: Price) -> dict[str, float]:
@@ -311,6 +322,10 @@ def error_kind(exchange: Exchange) -> str:
 
 def _model(exchange: Exchange) -> str:
     return exchange.deployment.name if exchange.deployment else NONE
+
+
+def _client(exchange: Exchange) -> str:
+    return exchange.planned.plan.client if exchange.planned.plan is not None else ""
 
 
 def _team(exchange: Exchange) -> str:

@@ -9,13 +9,15 @@ no client, key or session is ever one, and names that clients may choose (models
 Counters cannot fall, so what a plan saved or lost is in two of them: saved - lost is the net.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from proxy import __version__
+from proxy.core.diagnosis.breaks import KINDS
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Cost
 from proxy.core.planner.analysis import UNMARKED
@@ -27,6 +29,7 @@ from proxy.core.response.panel_calls import PanelCallOutcome
 from proxy.core.response.usage import Usage
 from proxy.core.shadow.deviations import Deviation
 from proxy.ports import Deployment
+from proxy.telemetry.exposition import pieces, written
 from proxy.telemetry.series import BoundedNames, Counters, Labelling, Series, Source, WithoutCreated
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -34,6 +37,10 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _PREFIX = "stratiform_"
 _EXPECTED_SERIES = 1000
+UNRECOGNISED = "unrecognised"
+"""The label of clients whose texts no recogniser knows."""
+# Costs have a series for each model, team and client: with 20 of the former two, 8 clients are 3,200 series.
+_MOST_CLIENTS = 7
 
 ERROR_KINDS = (
     "timeout", "unavailable", "broken-off", "rate-limited", "quota", "unauthorized", "rejected", "server-error",
@@ -78,31 +85,33 @@ class Metrics:
         shared: Source | None = None,
     ) -> None:
         self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
+        self._process = ProcessCollector(registry=self.registry)
+        self._series: list[Series[Any]] = []
         self._source: Source = shared or self.registry
         self._labellings: Mapping[str, Labelling] = {
             "model": BoundedNames(deployment.name for deployment in deployments),
             "team": BoundedNames(teams),
             "deployment": BoundedNames(),
+            "client": BoundedNames([UNRECOGNISED], _MOST_CLIENTS),
         }
-        self._remaining: Callable[[], Mapping[str, float]] = dict
+        self._remaining: Callable[[], Mapping[str, tuple[float, float]]] = dict
         self._define_traffic()
         self._define_money()
         self._define_plans()
+        self._define_caches()
         self._define_prompts()
         self._define_trouble()
         self._expect(deployments, teams)
 
     def _define_traffic(self) -> None:
         self._requests = self._counter("requests_total", "Exchanges ended.", "model", "mode", "status", "transport")
-        self._tokens = self._counter("tokens_total", "Tokens as billed, by kind.", "model", "kind")
+        self._tokens = self._counter("tokens_total", "Tokens as billed, by kind.", "model", "kind", "client")
         self._hit_ratio = self._histogram(
             "hit_ratio", "Prompt tokens read from the cache, as a share of the prompt.", _RATIO, "model"
         )
-        self.overhead = Histogram(
-            _PREFIX + "overhead_seconds", "Time spent in the proxy before the request was forwarded.",
-            registry=self.registry, buckets=_OVERHEAD_S,
-        ).observe  # fmt: skip
+        self.overhead = self._histogram(
+            "overhead_seconds", "Time spent in the proxy before the request was forwarded.", _OVERHEAD_S
+        ).child().observe  # fmt: skip
         self._first_byte = self._histogram(
             "time_to_first_byte_seconds", "From the request's arrival to the first byte of the answer.",
             _FIRST_BYTE_S, "model",
@@ -112,7 +121,7 @@ class Metrics:
         self._gauge("build_info", "1, labelled with the version.", "version").child(__version__).set(1)
 
     def _define_money(self) -> None:
-        self._cost = self._counter("cost_usd_total", "What the exchanges cost.", "model", "team")
+        self._cost = self._counter("cost_usd_total", "What the exchanges cost.", "model", "team", "client")
         self._input_cost = self._counter("input_cost_usd_total", "The prompts' part of the cost.", "model", "team")
         self._uncached_cost = self._counter(
             "uncached_input_cost_usd_total", "What the prompts would have cost without any cache.", "model", "team"
@@ -134,6 +143,9 @@ class Metrics:
         self.usage_missing = self._counter("usage_missing_total", "Answers without a usage report.", "model")
         self._budget = self._gauge(
             "budget_remaining_usd", "What is left of a team's budget.", "team", across_workers="livemostrecent"
+        )
+        self._budget_end = self._gauge(
+            "budget_window_end_seconds", "When that budget begins anew.", "team", across_workers="livemostrecent"
         )
         self.budget_rejected = self._counter("budget_rejections_total", "Requests refused for a spent budget.", "team")
         self.soft_limit_passed = self._counter(
@@ -188,6 +200,8 @@ class Metrics:
             "edit", starts=zip(Edit),
         )  # fmt: skip
         self.empty_tiers = self._counter("assembly_empty_tiers_total", "Tiers L0 to L3 in which nothing stood.")
+
+    def _define_caches(self) -> None:
         self._prediction = self._histogram(
             "prediction_error_tokens", "Predicted minus reported cache reads, as a distance; over or under.",
             _TOKENS, "side",
@@ -196,6 +210,15 @@ class Metrics:
             "cache_deviations_total", "Reported cache use beside what was expected, by kind; and the provider's cause.",
             "model", "kind", "cause",
         )  # fmt: skip
+
+        self._breaks = self._counter(
+            "cache_breaks_total", "Requests that were read from the cache less than they could have been.",
+            "model", "kind",
+        )  # fmt: skip
+        self._break_cost = self._counter("cache_break_usd_total", "What these breaks have cost.", "model", "kind")
+        self.break_agreed = self._counter(
+            "cache_break_causes_total", "Causes that a provider told, beside ours.", "model", "agreement"
+        )
 
     def _define_prompts(self) -> None:
         self.composed = self._counter(
@@ -251,14 +274,17 @@ class Metrics:
 
     def _counter(self, name: str, text: str, *labels: str, starts: Iterable[tuple[str, ...]] = ()) -> Counters:
         """A counter that is called with the values of its labels. Those of ``starts`` are shown from the start."""
-        counters = Counters(Counter(_PREFIX + name, text, labels, registry=self.registry), self._labellings_of(labels))
-        for values in starts:
+        counter = Counter(_PREFIX + name, text, labels, registry=self.registry)
+        counters = Counters(counter, labels, self._labellings_of(labels))
+        self._series.append(counters)
+        for values in starts if labels else [()]:
             counters.child(*values)
         return counters
 
     def _gauge(self, name: str, text: str, *labels: str, across_workers: _Across = "livemax") -> Series[Gauge]:
         gauge = Gauge(_PREFIX + name, text, labels, registry=self.registry, multiprocess_mode=across_workers)
-        return Series(gauge, self._labellings_of(labels))
+        self._series.append(found := Series(gauge, labels, self._labellings_of(labels)))
+        return found
 
     def _alone(self, name: str, text: str, across_workers: _Across) -> Gauge:
         """A gauge without a label."""
@@ -266,13 +292,14 @@ class Metrics:
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Series[Histogram]:
         histogram = Histogram(_PREFIX + name, text, labels, registry=self.registry, buckets=buckets)
-        return Series(histogram, self._labellings_of(labels))
+        self._series.append(found := Series(histogram, labels, self._labellings_of(labels)))
+        return found
 
     def _expect(self, deployments: Collection[Deployment], teams: Collection[str]) -> None:
         """Start what is known to come of each model at 0: ``increase()`` does not see what a series had when it first
         appeared."""
         kinds = len(_KINDS) + len(ERROR_KINDS) + len(RETRIED_KINDS) + len(Deviation)
-        series = len(deployments) * (kinds + 1 + 7 * len(teams))
+        series = len(deployments) * (kinds + 2 * len(KINDS) + 1 + 7 * len(teams))
         if series > _EXPECTED_SERIES:
             return
         for deployment in deployments:
@@ -283,8 +310,11 @@ class Metrics:
         self._requests.child(model, mode_label(deployment.mode), "200", deployment.transport.value)
         for series in (self._hit_ratio, self._first_byte):
             series.child(model)
+        for kind in _KINDS:
+            self._tokens.child(model, kind, UNRECOGNISED)
         for counter, kinds in (
-            (self._tokens, _KINDS),
+            (self._breaks, KINDS),
+            (self._break_cost, KINDS),
             (self.upstream_error, ERROR_KINDS),
             (self.retried, RETRIED_KINDS),
         ):
@@ -293,37 +323,57 @@ class Metrics:
         for deviation in Deviation:
             self.deviation.child(model, deviation.value, UNTOLD)
         for team in teams:
-            for money in (self._cost, self._input_cost, self._uncached_cost):
+            self._cost.child(model, team, UNRECOGNISED)
+            for money in (self._input_cost, self._uncached_cost):
                 money.child(model, team)
             for basis, net in product(("shadow", "reported"), (self._saved, self._lost)):
                 net.child(model, team, basis)
 
     def render(self) -> bytes:
         """The text that Prometheus scrapes; its content type is ``CONTENT_TYPE``."""
-        for team, usd in self._remaining().items():
+        return generate_latest(self._families())
+
+    def pieces(self) -> Iterator[bytes]:
+        """What this process has counted, as a text in pieces."""
+        yield generate_latest(self._process)
+        yield from pieces(self._series)
+
+    async def rendered(self) -> bytes:
+        """The same text, while the event loop does other work, too. What several workers have counted is added up
+        beside it."""
+        families = self._families()
+        if self._source is not self.registry:
+            return await asyncio.to_thread(generate_latest, families)
+        return await written(self.pieces())
+
+    def _families(self) -> WithoutCreated:
+        for team, (usd, until) in self._remaining().items():
             self._budget.child(team).set(usd)
-        return generate_latest(WithoutCreated(self._source))
+            self._budget_end.child(team).set(until)
+        return WithoutCreated(self._source)
 
     def ended(self, model: str, mode: str, status: int, transport: str) -> None:
         """An exchange that ``began`` has ended, with the status that the client saw (499: it hung up before one)."""
         self._in_flight.dec()
         self._requests(model, mode, str(status), transport)
 
-    def tokens(self, model: str, usage: Usage) -> None:
-        """The tokens of an exchange. A prompt that nobody reported on is a kind of its own: no hit ratio counts it."""
+    def tokens(self, model: str, usage: Usage, client: str = "") -> None:
+        """The tokens of an exchange of a client that this recogniser knows. A prompt that nobody reported on is a kind
+        of its own: no hit ratio counts it."""
+        client = client or UNRECOGNISED
         if usage.estimated:
-            self._tokens(model, "estimated", by=usage.prompt)
-            self._tokens(model, "output", by=usage.output)
+            self._tokens(model, "estimated", client, by=usage.prompt)
+            self._tokens(model, "output", client, by=usage.output)
             return
         for kind, count in zip(_KINDS, (usage.read, usage.write, usage.plain, usage.output), strict=True):
             if count > 0:
-                self._tokens(model, kind, by=count)
+                self._tokens(model, kind, client, by=count)
         if usage.prompt > 0:
             self._hit_ratio.child(model).observe(usage.read / usage.prompt)
 
-    def cost(self, model: str, team: str, cost: Cost, uncached_usd: float) -> None:
+    def cost(self, model: str, team: str, cost: Cost, uncached_usd: float, client: str = "") -> None:
         """What an exchange cost, and what its prompt would have cost without a cache."""
-        self._cost(model, team, by=cost.total_usd)
+        self._cost(model, team, client or UNRECOGNISED, by=cost.total_usd)
         self._input_cost(model, team, by=cost.input_usd)
         self._uncached_cost(model, team, by=uncached_usd)
 
@@ -333,6 +383,11 @@ class Metrics:
         ``observed`` is what mode observe would have saved: nothing was.
         """
         (self._saved if usd >= 0 else self._lost)(model, team, basis, by=abs(usd))
+
+    def broke(self, model: str, kind: str, usd: float) -> None:
+        """A request broke the cache, and what that cost."""
+        self._breaks(model, kind)
+        self._break_cost(model, kind, by=usd)
 
     def arm(self, model: str, arm: str, input_usd: float, uncached_usd: float) -> None:
         """What a prompt cost in one arm of the hold-out, and what it would have cost without a cache."""
@@ -366,6 +421,7 @@ class Metrics:
         """A deployment's circuit breaker has changed its state."""
         self._breaker.child(deployment).set(_BREAKER_STATES[state])
 
-    def watch_budgets(self, remaining: Callable[[], Mapping[str, float]]) -> None:
-        """Ask for what is left of each team's budget (USD, negative where overdrawn) whenever the metrics are read."""
+    def watch_budgets(self, remaining: Callable[[], Mapping[str, tuple[float, float]]]) -> None:
+        """Ask for what is left of each team's budget (USD, negative where overdrawn), and when that begins anew (unix
+        seconds), whenever the metrics are read."""
         self._remaining = remaining

@@ -1,8 +1,8 @@
 """How many tokens tokenizers make of a byte, script by script: ``python -m tests.bench.tokenizers``.
 
-Every character that Unicode has assigned is counted alone and in a run of twelve, by each tokenizer that is at hand. The
-table shows for each script the most tokens a byte of UTF-8, and a byte of the NFKC form where that is longer: the bound
-on prompts (``proxy/core/money/bound.py``) holds as long as no figure of the last column is above 1.
+Every character that Unicode has assigned is counted alone and in a run of twelve, by each tokenizer that is at hand.
+The table shows for each script the most tokens a byte of UTF-8, and a byte of the NFKC form where that is longer: the
+bound on prompts (``proxy/core/money/bound.py``) holds as long as no figure of the last column is above 1.
 """
 
 import sys
@@ -47,7 +47,8 @@ def main() -> None:
     print(f"{'script':24}{'a byte':>8}{'a byte of NFKC':>16}  tokenizer")
     for script, (plain_rate, rate, name) in sorted(found.items(), key=lambda row: -row[1][1])[:_MOST_SHOWN]:
         print(f"{script:24}{plain_rate:8.2f}{rate:16.2f}  {name}")
-    print(f"{len(found)} scripts; the most tokens a byte of the longer form: {max(row[1] for row in found.values()):.2f}")
+    highest = max(rate for _, rate, _ in found.values())
+    print(f"{len(found)} scripts; the most tokens a byte of the longer form: {highest:.2f}")
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ NEIGHBOURS = {
     "core/access": "unit/core/access/test_reach.py",
     "core/account": "security/test_objects.py",
     "core/caches": "unit/core/caches/test_init.py",
+    "core/diagnosis": "unit/core/diagnosis/test_diagnose.py",
     "core/money": "unit/core/money/test_charges.py",
     "core/providers": "unit/core/providers/test_init.py",
     "core/recognition": "unit/core/recognition/test_pieces.py",

@@ -42,10 +42,14 @@ def _digest_of(given: Sequence[bytes]) -> bytes:
     return digest(*given) if given else b""
 
 
-def _given(members: Members, names: Sequence[str]) -> list[bytes]:
-    """The members that a request gives, but for explicit defaults."""
+def given_members(members: Members, names: Sequence[str]) -> dict[str, bytes]:
+    """The members of these names that a request gives, as they are written, but for explicit defaults."""
     given = ((name, bytes(members[name])) for name in names if name in members)
-    return [name.encode() + raw for name, raw in given if raw not in (b"null", _DEFAULTS.get(name))]
+    return {name: raw for name, raw in given if raw not in (b"null", _DEFAULTS.get(name))}
+
+
+def _given(members: Members, names: Sequence[str]) -> list[bytes]:
+    return [name.encode() + raw for name, raw in given_members(members, names).items()]
 
 
 def _is_told_explicit(members: Members) -> bool:

@@ -5,9 +5,13 @@ from dataclasses import dataclass, field, replace
 
 from proxy.core.caches import Cache
 from proxy.core.caches.prompt import Bill, Prompt
+from proxy.core.diagnosis.breaks import Break
+from proxy.core.diagnosis.diagnose import Answer, Comparison
+from proxy.core.diagnosis.sent import SentPrompt
 from proxy.core.layout.layout import Layout
 from proxy.core.layout.notices import elsewhere
 from proxy.core.layout.tiers import Change, Tracked
+from proxy.core.money.prices import Price
 from proxy.core.planner.analysis import PlanAnalysis
 from proxy.core.prompts.turn_texts import StoredPrompt
 from proxy.core.providers import Family
@@ -25,10 +29,12 @@ _REMEMBERED_LAYOUTS = 3
 @dataclass(frozen=True, slots=True)
 class PlanResult:
     """What the end of an exchange has shown: the pieces that changed their tier, and how the provider's report departs
-    from what was expected (``proxy.core.shadow.deviations``; empty where there is nothing to compare)."""
+    from what was expected (``proxy.core.shadow.deviations``; empty where there is nothing to compare). ``broke`` says
+    why the request was not read from the cache as far as it could have been, and what that cost; None: it was."""
 
     moves: Sequence[Change] = ()
     deviation: str = ""
+    broke: Break | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +52,16 @@ class Accepted:
 @dataclass(slots=True)
 class InFlight:
     """One request on its way. ``sends_own``: the client's own layout is sent. ``form`` is the layout that is
-    sent, where it is another one: the thinking in the answer may be signed. ``waiting`` is stored in the shadow caches
-    when the answer has ended. Only the planner changes it."""
+    sent, where it is another one: the thinking in the answer may be signed. ``sent`` is the record of what is sent
+    (``shows_own``: of the client's own layout), and ``comparison`` sets it beside the conversation's earlier ones.
+    ``waiting`` is stored in the shadow caches when the answer has ended. Only the planner changes it."""
 
     analysis: PlanAnalysis
     sends_own: bool
     form: SentForm | None = None
+    sent: SentPrompt | None = None
+    comparison: Comparison | None = None
+    shows_own: bool = False
     accepted: Accepted | None = None
     waiting: list[tuple[Cache, Prompt]] = field(default_factory=list)
 
@@ -60,6 +70,16 @@ class InFlight:
         """The analysis whose layout has been accepted by the provider; None before that, and where the client's own
         layout is sent."""
         return self.analysis if self.accepted is not None and not self.sends_own else None
+
+    def expected_break(self, bill: Bill | None) -> Break | None:
+        """How the request breaks the cache, as far as that can be told before the answer; None where nothing differs.
+        ``bill`` is what the shadow cache expects; its cost is in tokens at the plain price."""
+        comparison, profile = self.comparison, self.analysis.profile
+        if comparison is None or not comparison.differs(profile):
+            return None
+        usage = Usage(bill.total, 0, bill.read, bill.write_5m, bill.write_1h) if bill is not None else None
+        price = Price.relative(profile.read, profile.write, profile.write_long)
+        return comparison.diagnosed(Answer(usage), profile, price)
 
     def stored(self, now: float, *, is_planned: bool) -> StoredPrompt:
         """What the provider stores of the prompt that it has accepted: of the client's own, unless ``is_planned``."""

@@ -4,8 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.core.caches.prompt import Bill
+from proxy.core.layout.inventory import Inventory
 from proxy.core.layout.tiers import Change
 from proxy.core.modes import Mode
+from proxy.core.money.prices import Price
 from proxy.core.planner.in_flight import InFlight
 from proxy.core.planner.texts_in_flight import TextsInFlight
 from proxy.core.reasons import Edit, Reason
@@ -26,10 +28,13 @@ class Plan:
     tokens of context pieces by their tier; ``segment_tokens`` are the tokens of the whole prompt by segment, which ends
     at a marker. ``arm`` is the arm of the hold-out, empty without one. ``session`` is the planner's name for the
     conversation, empty where it saw none. ``headers`` are added where the client sends none of that name. The planner
-    alone changes ``in_flight``. ``texts`` are the operator's texts in the request, which the planner remembers.
-    ``counted`` is called once when the exchange counts, with the reported usage; it gives the moves of pieces that the
-    planner does not track itself. ``edits`` says how many messages or panels were edited as a client asked for it, by
-    the reason. ``surprise`` is an error of the proxy's own that was contained.
+    alone changes ``in_flight``. ``client`` is the recogniser that knows the client's texts, empty where none does.
+    ``price`` is the model's, in USD a token, where somebody knows it. ``texts`` are the operator's texts in the
+    request, which the planner remembers. ``counted`` is called once when the exchange counts, with the reported usage;
+    it gives the moves of pieces that the planner does not track itself. ``edits`` says how many messages or panels were
+    edited as a client asked for it, by the reason. ``contents`` measures what the request consists of, where it was
+    assembled from structured context; any thread may call it. ``surprise`` is an error of the proxy's own that was
+    contained.
     """
 
     body: bytes
@@ -44,9 +49,12 @@ class Plan:
     session: str = ""
     headers: Sequence[tuple[str, str]] = ()
     in_flight: InFlight | None = None
+    client: str = ""
+    price: Price | None = field(default=None, compare=False, repr=False)
     texts: TextsInFlight | None = field(default=None, compare=False, repr=False)
     counted: Callable[[Usage | None], Sequence[Change]] | None = field(default=None, compare=False, repr=False)
     edits: Mapping[Edit, int] = field(default_factory=dict)
+    contents: Callable[[], Inventory] | None = field(default=None, compare=False, repr=False)
     surprise: Exception | None = None
 
     @property

@@ -20,6 +20,7 @@ from proxy.core.modes import Mode
 from proxy.core.planner.analysis import PlanAnalysis, segment_tokens
 from proxy.core.planner.body import body_as_read, planned_body, written_reason
 from proxy.core.planner.candidates import CandidateInputs, Choice, Pricing, choose, pricing_of
+from proxy.core.planner.diagnosing import Diagnosing
 from proxy.core.planner.in_flight import InFlight, PlanResult
 from proxy.core.planner.incoming_chat import IncomingChat
 from proxy.core.planner.keep_alive import RefreshPlan, refresh_plan
@@ -82,8 +83,9 @@ class TierPlanner:
         self.reader = RequestReader(encode, recognisers, memory_bytes)
         self._policy = policy
         self._options = options or PlannerOptions()
-        self._prefix = prefix
+        self.prefix = prefix
         self._sessions = SessionTable(capacity_bytes=memory_bytes // 4, prefix=prefix)
+        self._diagnosing = Diagnosing(self._sessions)
         self._caches: Bounded[bytes, ShadowCaches] = Bounded(
             memory_bytes // 8, lambda caches: caches.bytes, _MAX_CACHES
         )
@@ -171,7 +173,7 @@ class TierPlanner:
         analysis, caches = in_flight.analysis, self._caches_in(in_flight)
         both = {SENT: caches.sent, OWN: caches.own}
         blobs = snapshot(analysis.session, both, in_flight.accepted.prompt, analysis.own.prompt)
-        costs = caches.others.packed(self._prefix, caches.sent_cost, caches.own_cost)
+        costs = caches.others.packed(self.prefix, caches.sent_cost, caches.own_cost)
         fronts = self._fronts.packed(analysis.route.scope, *analysis.came)
         return analysis.route.scope, {**blobs, **fronts, costs_name(analysis.account): costs}
 
@@ -185,8 +187,9 @@ class TierPlanner:
 
     def refused(self, plan: Plan) -> None:
         """The upstream refused the rewritten request, and the client's own is sent in its place."""
-        if plan.in_flight is not None:
+        if plan.in_flight is not None and not plan.in_flight.sends_own:
             plan.in_flight.sends_own = True
+            self._diagnosing.compare(plan.in_flight, is_own=True)
 
     def barred(self, plan: Plan) -> None:
         """The upstream took the client's own request after it had refused the rewritten one: this session is left alone
@@ -206,7 +209,8 @@ class TierPlanner:
             return PlanResult()
         reported = usage if plan.mode > Mode.OBSERVE or plan.arm == CONTROL else None
         caches = self._caches_in(plan.in_flight)
-        return plan.in_flight.complete(caches, reported, now, is_predicted=plan.predicted is not None)
+        result = plan.in_flight.complete(caches, reported, now, is_predicted=plan.predicted is not None)
+        return replace(result, broke=self._diagnosing.complete(plan.in_flight, usage, result.deviation, plan.price))
 
     def _remember_texts(self, plan: Plan, texts: TextsInFlight, now: float) -> None:
         stored = StoredPrompt(now + ASSUMED.life_s)
@@ -314,6 +318,8 @@ class TierPlanner:
             analysis = replace(analysis, key=key) if key.is_set else analysis
         elif is_planned:
             predicted = caches.sent.bill(own.prompt, now)
+        in_flight = InFlight(analysis, sends_own, self._form(incoming, analysis) if is_written else None)
+        self._diagnosing.compare(in_flight, is_own=sends_own or not is_planned)
         plan = Plan(
             body=incoming.original,
             original=incoming.original,
@@ -325,8 +331,9 @@ class TierPlanner:
             segment_tokens={} if is_control else segment_tokens(choice),
             arm=(CONTROL if is_control else TREATED) if is_planned and self._options.holdout else "",
             session=analysis.session.id,
+            client=incoming.transcript.client,
             headers=(analysis.key.header,) if analysis.key.header is not None else (),
-            in_flight=InFlight(analysis, sends_own, self._form(incoming, analysis) if is_written else None),
+            in_flight=in_flight,
         )
         return Decision(plan, partial(planned_body, incoming, analysis) if is_written else None)
 

@@ -38,7 +38,8 @@ class Element(Struct, frozen=True):
     """The smallest thing that is moved as a whole. ``digest`` covers exactly the bytes sent for it.
 
     ``message`` is the client's message that is written (MESSAGE), or whose members other than the content are written
-    (PART, LAST_PART, SYSTEM); ``ack`` its acknowledgement. What is composed reads ``lead``, then ``item``'s text.
+    (PART, LAST_PART, SYSTEM); ``ack`` its acknowledgement. What is composed reads ``lead``, then ``item``'s text; of
+    tools ``lead`` has the names, one a line.
     """
 
     key: str

@@ -10,11 +10,12 @@ from proxy.core.lru import Bounded
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import MARK_KEYS, Part, PartKind, marker_of, unmarked
 from proxy.core.request.tokens import TokenCounter
-from proxy.core.wire.json_body import elements, join_members, members_of
+from proxy.core.wire.json_body import elements, join_members, members_of, value
 from proxy.core.wire.surrogates import raw_text
 
 _MAX_REMEMBERED = 128
 _KEY_BYTES = 256
+_MOST_NAME_CHARS = 64
 _NO_FUNCTION = Raw(b"null")
 
 
@@ -44,6 +45,15 @@ def _digest_and_mark(raw: Raw) -> tuple[bytes, Life | None]:
         elif key not in MARK_KEYS:
             parts.append(key.encode() + bytes(each))
     return digest(b"tool", *parts), mark
+
+
+def _name(raw: Raw) -> str:
+    """What a tool is called, on one line."""
+    members = members_of(raw)
+    function = members.get("function", _NO_FUNCTION)
+    named = members_of(function) if bytes(function).startswith(b"{") else members
+    name = value(named["name"]) if "name" in named else None
+    return " ".join(name.split())[:_MOST_NAME_CHARS] if isinstance(name, str) and name.strip() else "tool"
 
 
 def _weight(known: tuple[bytes, Element]) -> int:
@@ -102,6 +112,7 @@ class ToolReader:
             digest=digest(*(p.digest for p in parts)),
             parts=tuple(parts),
             tokens=sum(p.tokens for p in parts),
+            lead="\n".join(map(_name, tools)),
         )
 
 

@@ -56,6 +56,16 @@ class Transcript:
         self.elements = (*self.elements, *self._added(first, added))
 
     @property
+    def client(self) -> str:
+        """The recogniser that knows a text of this client's: the first one that knows more than instructions. Empty
+        where none does."""
+        for index in self.recognised:
+            known = self.messages[index].recognition
+            if known is not None and known.form is not MessageKind.SYSTEM:
+                return known.name.partition(":")[0]
+        return ""
+
+    @property
     def has_media(self) -> bool:
         """Whether an image, a sound or a file is among the messages."""
         return self.media_at >= 0

@@ -1,4 +1,4 @@
-"""What a provider's own diagnostics say of a cache miss, where an answer carries them. Nobody asks for them here.
+"""What a provider's own diagnostics say of a cache miss, where an answer carries them.
 
 Anthropic: ``diagnostics.cache_miss_reason.type`` ("Cache diagnostics", 2026-08-21). OpenAI's Responses:
 ``prompt_cache_diagnostics`` with ``type`` and ``reason`` ("Prompt caching", 2026-09-20). Both compare requests: they
@@ -30,6 +30,8 @@ _CAUSES = MappingProxyType(
 )
 CAUSES = (UNTOLD, OTHER, *dict.fromkeys(_CAUSES.values()))
 """The closed vocabulary."""
+CHANGES = frozenset(cause for cause in CAUSES if cause.endswith("-changed"))
+"""Causes that name something that the client has changed."""
 _HOLDERS = ("message", "response")
 
 

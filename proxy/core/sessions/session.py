@@ -7,6 +7,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
+from proxy.core.diagnosis.history import ENTRY_BYTES, MOST_CULPRITS, MOST_REQUESTS
+from proxy.core.diagnosis.record import PromptRecord
 from proxy.core.digest import digest
 from proxy.core.layout.tiers import Classic
 from proxy.core.lru import Bounded, LastUsed
@@ -31,6 +33,8 @@ _MAX_PAIRS = 4 * _MAX_SESSIONS
 # A pair takes 300 bytes, about.
 _PAIR_SHARE = 1_000
 REMEMBERED_GAPS = 16
+MAX_PROMPTS = 2
+"""Records of requests that the next one is compared with."""
 # Session marks of a request that are asked of others: newer ones say more.
 _NEWEST_PAIRS = 3
 
@@ -43,7 +47,8 @@ class SessionMemory(Struct, array_like=True):
     session began with: the client's id for it, or its first turn. It is the same in every process. ``noticed`` counts
     later requests with system messages within the conversation, and ``notices_new`` counts those of them that had a new
     one. ``documents`` are the last request's retrieved documents, by their digests in the client's order, and ``lines``
-    are its system messages as hashes of their lines.
+    are its system messages as hashes of their lines. ``prompts`` are the records of its last requests as they were
+    sent, ``diagnoses`` and ``culprits`` what broke the cache in the last ones (``proxy.core.diagnosis.history``).
     """
 
     preamble: tuple[bytes, ...] = ()
@@ -68,6 +73,9 @@ class SessionMemory(Struct, array_like=True):
     noticed: float = 0.0
     notices_new: float = 0.0
     lines: list[LineHashes] = []
+    prompts: Annotated[list[PromptRecord], Meta(max_length=MAX_PROMPTS)] = []
+    diagnoses: Annotated[bytes, Meta(max_length=MOST_REQUESTS * ENTRY_BYTES)] = b""
+    culprits: Annotated[list[str], Meta(max_length=MOST_CULPRITS + 1)] = []
 
 
 class Session(SessionMemory, kw_only=True):
@@ -339,7 +347,13 @@ def _session_bytes(session: Session) -> int:
     records = 2 * len(session.items) + len(session.candidates) + len(session.rendered_anew)
     numbers = sum(map(len, session.lines)) + len(session.sketch)
     places = len(session.own_head.places) + len(session.own_fixed.places)
-    return 4_000 + 80 * digests + 400 * records + 60 * numbers + _PLACE_BYTES * places
+    told = len(session.diagnoses) + 100 * len(session.culprits) + sum(map(_record_bytes, session.prompts))
+    return 4_000 + 80 * digests + 400 * records + 60 * numbers + _PLACE_BYTES * places + told
+
+
+def _record_bytes(record: PromptRecord) -> int:
+    lines = sum(map(len, record.lines.values()))
+    return 1_000 + 2 * len(record.digests) + 150 * len(record.names) + 100 * len(record.parameters) + 120 * lines
 
 
 def _cohort_bytes(cohort: SessionCohort) -> int:

@@ -20,7 +20,7 @@ from proxy.core.sessions.preamble_changes import PreambleChanges
 from proxy.core.sessions.session import PreambleKey, Session, SessionMemory
 from proxy.core.wire.json_body import Unreadable
 
-VERSION: Final = 12
+VERSION: Final = 13
 
 # How a cache model may tell lives apart within a scope (``MarkerCache``).
 _LIVES: Final = (b"", b"/5m", b"/1h")
@@ -112,6 +112,8 @@ def pack_session(session: Session, held: dict[str, list[SavedEntries]]) -> bytes
 def restore_session(packed: PackedSession, session: Session) -> None:
     """Make the session what the snapshot says; its cohort and the records of its head are others' matter, too. Raises
     Unreadable, and then changes nothing."""
+    if not all(record.is_sound for record in packed.memory.prompts):
+        raise Unreadable("no snapshot")
     session.tracker = _tracker(packed, session.tracker.policy)
     session.restore(packed.memory)
 

@@ -211,14 +211,14 @@ class ProviderObservations:
             return Deviation.LIFE_DOWNGRADED
         ratio = reported.prompt / predicted.total
         expected = predicted.read * ratio / (profile.hit_chance or 1.0)
-        tolerance = _tolerance(reported, profile)
+        slack = tolerance(reported, profile)
         if _is_elsewhere(seen, profile):
             return Deviation.MOVED_SYSTEM
         if self._is_unstored(seen, profile):
             return Deviation.MARKERS_IGNORED if self._minimum.is_ignored else Deviation.HIGHER_MINIMUM
-        if reported.read < expected - tolerance:
-            return _lost(seen, profile)
-        if reported.read > expected + tolerance:
+        if reported.read < expected - slack:
+            return lost_kind(seen, profile)
+        if reported.read > expected + slack:
             return Deviation.MORE_READ
         if predicted.total >= _SCALE_TOKENS and abs(ratio / self.scale - 1.0) > _SCALE_SHARE:
             return Deviation.COUNTED_DIFFERENTLY
@@ -363,7 +363,7 @@ def missing(prompt: Prompt, predicted: Bill, reported: Usage) -> list[int]:
     return [position for position in range(first, last + 1) if position not in written]
 
 
-def _tolerance(reported: Usage, profile: CacheProfile) -> float:
+def tolerance(reported: Usage, profile: CacheProfile) -> float:
     """How far a report may be from what was expected."""
     return max(_TOLERANCE_TOKENS, 2 * profile.step, _TOLERANCE_SHARE * reported.prompt)
 
@@ -387,7 +387,7 @@ def _departure(seen: Observation, bill: Bill, profile: CacheProfile) -> float:
     apart = abs(reported.read - bill.read * ratio)
     if reported.writes_told:
         apart = max(apart, abs(reported.read + reported.write - (bill.read + bill.write) * ratio))
-    return apart / _tolerance(reported, profile)
+    return apart / tolerance(reported, profile)
 
 
 def _is_downgraded(seen: Observation) -> bool:
@@ -399,7 +399,7 @@ def _is_downgraded(seen: Observation) -> bool:
     return reported.write_5m >= 0.5 * (predicted.write_1h + predicted.write_5m) * ratio
 
 
-def _lost(seen: Observation, profile: CacheProfile) -> Deviation:
+def lost_kind(seen: Observation, profile: CacheProfile) -> Deviation:
     """Why a read that was due did not come, from the entry's age and place."""
     age_s, life_s = seen.age_s, seen.life_s
     if profile.family is Family.MARKER and profile.collapses_runs and seen.distance >= profile.lookback > 1:

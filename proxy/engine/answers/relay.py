@@ -360,6 +360,7 @@ def own_headers(exchange: Exchange, theirs: Headers = ()) -> Headers:
         ("x-stratiform-deployment", _decision(exchange) if is_sent else ""),
         ("x-stratiform-edits", ", ".join(edits) if is_sent else ""),
         ("x-stratiform-prompts", exchange.prompts),
+        ("x-stratiform-break", _break(exchange) if is_sent and exchange.asks_break else ""),
         ("x-stratiform-outcome", "over_budget" if exchange.answer.is_over_budget else ""),
         ("x-stratiform-budget-warning", held.notice if held is not None else ""),
     ]
@@ -372,6 +373,20 @@ def _decision(exchange: Exchange) -> str:
         return ""
     value = f"{exchange.deployment.name}; by={exchange.requested.decided_by}"
     return value if is_safe(value) else ""
+
+
+def _break(exchange: Exchange) -> str:
+    """Why the request breaks the cache, as far as that is known before the answer: ``none`` where nothing differs."""
+    plan = exchange.planned.plan
+    if plan is None or plan.in_flight is None:
+        return ""
+    broke = plan.in_flight.expected_break(plan.predicted)
+    if broke is None:
+        return "none"
+    culprit = shown(f"{broke.culprit_kind}:{broke.culprit}", exchange.arrival.keys)
+    line = f"; line={broke.line}" if broke.line else ""
+    sizes = f"before={broke.before}; tokens={broke.tokens}; behind={broke.behind}; lost={broke.lost}"
+    return f"{broke.kind}; culprit={culprit}{line}; {sizes}; waste={int(broke.is_waste)}"
 
 
 def note_context_refusal(

@@ -35,6 +35,7 @@ CALL = Call(DEPLOYMENT, "POST", "/chat/completions", (), b"{}", stream=True, now
 OWN = Bill(read=0, write_5m=0, write_1h=0, plain=1000)
 OURS = Bill(read=800, write_5m=200, write_1h=0, plain=0)
 MONEY = {"model": "m", "team": "t"}
+COST = {**MONEY, "client": "unrecognised"}
 
 
 def plan(**fields):
@@ -98,7 +99,7 @@ def settle(metrics):
 def test_a_good_exchange(metrics, settle):
     done = settle(exchange())
     assert done.settlement.cost_usd == pytest.approx(80 + 250 + 50)
-    assert value(metrics, "cost_usd_total", **MONEY) == pytest.approx(380)
+    assert value(metrics, "cost_usd_total", **COST) == pytest.approx(380)
     assert value(metrics, "input_cost_usd_total", **MONEY) == pytest.approx(330)
     assert value(metrics, "uncached_input_cost_usd_total", **MONEY) == 1000
     assert value(metrics, "saved_usd_total", **MONEY, basis="shadow") == pytest.approx(670)
@@ -122,7 +123,7 @@ def test_further_calls_are_each_priced_and_the_plan_is_held_against_the_first_al
     assert done.settlement.usage == Usage(3010, 31, read=1800, write_5m=200, estimated=True)
     assert done.settlement.cost_usd == pytest.approx(380 + (1000 * 0.1 + 1000 + 100) + (10 + 5))
     assert done.settlement.saved_usd == pytest.approx(670)
-    assert value(metrics, "cost_usd_total", **MONEY) == pytest.approx(done.settlement.cost_usd)
+    assert value(metrics, "cost_usd_total", **COST) == pytest.approx(done.settlement.cost_usd)
     assert value(metrics, "uncached_input_cost_usd_total", **MONEY) == 1000 + 2000 + 10
     assert value(metrics, "prediction_error_tokens_sum", side="over") == 0
     assert value(metrics, "panel_calls_total", outcome="answered") == 2
@@ -157,7 +158,7 @@ def test_the_cost_of_one_answer_is_told_without_counting_it(metrics):
     assert meter.cost(exchange(), Outcome(usage=Usage(100, 2))) == pytest.approx(110)
     assert meter.cost(exchange(), Outcome()) == 0
     assert Meter(metrics, PriceMap({})).cost(exchange(), Outcome(usage=Usage(100, 2))) == 0
-    assert value(metrics, "cost_usd_total", **MONEY) in (0, None)
+    assert value(metrics, "cost_usd_total", **COST) in (0, None)
 
 
 def test_a_miss_that_was_not_foreseen_is_a_loss_as_reported(metrics, settle):
@@ -199,7 +200,7 @@ def test_a_client_that_left_still_pays(metrics, settle):
     assert done.settlement.cost_usd == pytest.approx(330 + 125)
     assert value(metrics, "client_disconnects_total") == 1
     assert value(metrics, "usage_missing_total", model="m") == 1
-    assert value(metrics, "tokens_total", model="m", kind="estimated") == 1000
+    assert value(metrics, "tokens_total", model="m", kind="estimated", client="unrecognised") == 1000
     assert value(metrics, "saved_usd_total", **MONEY, basis="shadow") == pytest.approx(670)
     assert value(metrics, "saved_usd_total", **MONEY, basis="reported") is None
     assert value(metrics, "prediction_error_tokens_count", side="over") is None
@@ -226,7 +227,7 @@ def test_a_model_without_a_price_costs_nothing_and_is_counted(metrics):
     done = ended(Meter(metrics, PriceMap({})), exchange())
     assert done.settlement.cost_usd == 0
     assert value(metrics, "unpriced_requests_total", model="m") == 1
-    assert value(metrics, "tokens_total", model="m", kind="read") == 800
+    assert value(metrics, "tokens_total", model="m", kind="read", client="unrecognised") == 800
 
 
 def test_a_request_that_we_refused(metrics, settle):

@@ -1,0 +1,111 @@
+"""What broke the cache: the kinds of causes, and a break with its culprit and its price."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from proxy.core.diagnosis.record import SYSTEM, TOOL
+from proxy.core.response.miss_diagnostics import UNTOLD
+from proxy.core.shadow.deviations import LOST, Deviation
+
+
+class BreakKind(StrEnum):
+    """How the request differs from the one that it goes on. What the provider did without such a difference is a
+    ``Deviation``: expired, evicted, partitioned, out of reach and others."""
+
+    CHANGED = "changed"
+    APPEARED = "appeared"
+    DISAPPEARED = "disappeared"
+    REORDERED = "reordered"
+    TOOLS = "tools"
+    PARAMETERS = "parameters"
+    MODEL_SWITCHED = "model-switched"
+    ROUTE_SWITCHED = "route-switched"
+    COMPACTED = "compacted"
+    """Turns were replaced by something shorter: a summary, or a note that they were cleared."""
+    BELOW_MINIMUM = "below-minimum"
+    """Nothing is stored, because the prompt is shorter than the provider stores."""
+
+
+KINDS: tuple[str, ...] = (*BreakKind, *sorted(LOST))
+"""All kinds that a break can have."""
+
+_CAUSES: Mapping[str, str] = {TOOL: "tools-changed", SYSTEM: "system-changed"}
+"""What a provider calls a difference in a piece of this kind (``proxy.core.response.miss_diagnostics``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """One request whose prompt was read less than it could have been.
+
+    ``culprit`` is the key of the first piece that differs and ``culprit_kind`` its kind; both are empty where no piece
+    differs. ``place`` is its index on the wire (-1: none), and ``line`` the number of the first line that differs, from
+    1 (0: not told). ``before``, ``tokens`` and ``behind`` are the tokens of this request in front of the culprit, of
+    it, and behind it. ``lost`` are the tokens that would have been read in addition if nothing had differed, and
+    ``usd`` what that cost: a request's whole loss is its first culprit's. ``alone_usd`` is the part that freezing this
+    culprit alone gives back. ``is_waste``: the client could have sent the same without the loss. ``provider_cause`` is
+    what the provider itself says (``proxy.core.response.miss_diagnostics``).
+    """
+
+    kind: BreakKind | Deviation
+    culprit: str = ""
+    culprit_kind: str = ""
+    place: int = -1
+    line: int = 0
+    before: int = 0
+    tokens: int = 0
+    behind: int = 0
+    lost: int = 0
+    usd: float = 0.0
+    alone_usd: float = 0.0
+    is_waste: bool = False
+    provider_cause: str = UNTOLD
+
+    @property
+    def is_difference(self) -> bool:
+        """Whether something that the client has sent differs, rather than what the provider did with it."""
+        return bool(self.culprit)
+
+    @property
+    def expected_cause(self) -> str:
+        """What a provider that compares requests would say of this break; empty where it says nothing."""
+        if self.kind is BreakKind.MODEL_SWITCHED:
+            return "model-changed"
+        if not self.culprit_kind:
+            return ""
+        return _CAUSES.get(self.culprit_kind, "messages-changed")
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """What breaks are added up by."""
+
+    kind: str
+    culprit: str
+    culprit_kind: str
+    line: int
+    is_waste: bool
+
+
+@dataclass(slots=True)
+class Loss:
+    """What one culprit has cost so far, in requests, tokens and USD."""
+
+    breaks: int = 0
+    lost: int = 0
+    usd: float = 0.0
+    alone_usd: float = 0.0
+
+
+def losses(breaks: Iterable[Break]) -> dict[Culprit, Loss]:
+    """The losses by culprit, the dearest first. Each break counts for its first culprit only, so that all of them add
+    up to the whole."""
+    found: dict[Culprit, Loss] = {}
+    for one in breaks:
+        culprit = Culprit(one.kind, one.culprit, one.culprit_kind, one.line, one.is_waste)
+        loss = found.setdefault(culprit, Loss())
+        loss.breaks += 1
+        loss.lost += one.lost
+        loss.usd += one.usd
+        loss.alone_usd += one.alone_usd
+    return dict(sorted(found.items(), key=lambda item: (-item[1].usd, -item[1].lost)))

@@ -1,0 +1,192 @@
+"""Two prompts side by side: where they first differ, how, and what both of them have behind that place."""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, PromptPiece, PromptRecord
+
+# What both have behind the first difference is at least this share of what either has there; else the two are different
+# conversations in which the same words occur.
+_CONTINUED_SHARE = 0.1
+# Where they have no answer in common, so much of either's instructions is the same.
+_SAME_HEAD_SHARE = 0.5
+# Turns that were replaced by less than this share of their tokens were summarised or cleared.
+_SHRUNK_SHARE = 0.5
+_ANSWER = "assistant"
+
+_Pairs = Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """What stands between two pieces that both prompts have: ``old`` in the earlier one, ``new`` in the later one.
+    ``start`` are the tokens in front of it in the earlier one, and ``following`` is the piece behind it."""
+
+    old: tuple[PromptPiece, ...]
+    new: tuple[PromptPiece, ...]
+    start: int
+    following: PromptPiece
+
+    def versions(self) -> Iterator[tuple[PromptPiece, PromptPiece]]:
+        """The pieces that have another text now. Turns have no names: one stands for another only in its place."""
+        is_in_place = [piece.key for piece in self.old] == [piece.key for piece in self.new]
+        if is_in_place:
+            yield from zip(self.old, self.new, strict=True)
+            return
+        newer = {(piece.kind, piece.key): piece for piece in reversed(self.new) if piece.kind != TURN}
+        for piece in self.old:
+            found = newer.pop((piece.kind, piece.key), None)
+            if found is not None:
+                yield piece, found
+
+    def is_move(self, moved: frozenset[bytes]) -> bool:
+        """Whether it is nothing but that pieces have moved."""
+        return all(piece.digest in moved for piece in (*self.old, *self.new))
+
+    @property
+    def is_shorter(self) -> bool:
+        """Whether turns were replaced by something much shorter: a summary, or a note that they were cleared."""
+        turns = bool(self.old) and all(piece.kind == TURN for piece in self.old)
+        return turns and bool(self.new) and tokens_of(self.new) < _SHRUNK_SHARE * tokens_of(self.old)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A later prompt beside an earlier one. ``gaps`` are the places where they differ and behind which they have
+    something in common, from the front; each line of the first text that differs counts as a piece. ``line`` is the
+    first line that differs (0: it is no text of several lines). ``common`` are the tokens that are the same in front,
+    ``kept`` those that are the same behind, and ``end`` is where the last of these ends in the earlier prompt.
+    ``moved`` are the digests of pieces that both have, in another order."""
+
+    gaps: tuple[Gap, ...]
+    line: int
+    common: int
+    kept: int
+    end: int
+    moved: frozenset[bytes]
+
+    @property
+    def next_gap(self) -> Gap | None:
+        """The next place where they differ, once the first one is no more; where that is a piece that has moved, the
+        others are where it came from."""
+        has_moved = any(piece.digest in self.moved for piece in (*self.gaps[0].old, *self.gaps[0].new))
+        later = (gap for gap in self.gaps[1:] if not (has_moved and gap.is_move(self.moved)))
+        return next(later, None)
+
+
+def tokens_of(pieces: Sequence[PromptPiece]) -> int:
+    """The tokens of some pieces."""
+    return sum([piece.tokens for piece in pieces])
+
+
+def likeness(old: PromptRecord, new: PromptRecord) -> int:
+    """How many tokens of pieces of the later prompt stand in the earlier one, too, wherever."""
+    known = {old.digest(index) for index in range(old.count)}
+    return sum(new.end(i + 1) - new.end(i) for i in range(new.count) if new.digest(i) in known)
+
+
+def difference(old: PromptRecord, new: PromptRecord, first: int) -> Difference | None:
+    """Where two prompts differ behind the ``first`` pieces that they share; None where the later one does not go on
+    from the earlier one, or has nothing of it behind that place."""
+    before, after = old.pieces(first), new.pieces(first)
+    is_opened = bool(before and after and before[0].lines and after[0].lines and before[0].key == after[0].key)
+    if is_opened:
+        before, after = [*_by_line(before[0]), *before[1:]], [*_by_line(after[0]), *after[1:]]
+    pairs = _pairs(before, after)
+    front = next((i for i, pair in enumerate(pairs) if pair != (i, i)), len(pairs))
+    behind = pairs[front:]
+    if not _is_continued(before, after, behind, has_answer=_has_answer(new, first)):
+        return None
+    start = new.end(first)
+    gaps = tuple(_gaps(before, after, pairs, start))
+    return Difference(
+        gaps=gaps,
+        line=front + 1 if is_opened else 0,
+        common=start + tokens_of(after[:front]),
+        kept=sum(after[j].tokens for _, j in behind),
+        end=start + tokens_of(before[: behind[-1][0] + 1]),
+        moved=_moved(gaps, before[behind[-1][0] + 1 :], after[behind[-1][1] + 1 :]),
+    )
+
+
+def _by_line(piece: PromptPiece) -> list[PromptPiece]:
+    """The lines of a text as pieces. Its tokens are spread by the lengths of the lines."""
+    chars = sum(length + 1 for _, length in piece.lines)
+    found, passed, before = [], 0, 0
+    for number, length in piece.lines:
+        passed += length + 1
+        end = piece.tokens * passed // chars
+        found.append(PromptPiece(piece.key, piece.kind, number.to_bytes(4), end - before, piece.place))
+        before = end
+    return found
+
+
+def _has_answer(prompt: PromptRecord, count: int) -> bool:
+    return (TURN, _ANSWER) in islice(prompt.named(), count)
+
+
+def _pairs(before: Sequence[PromptPiece], after: Sequence[PromptPiece]) -> list[tuple[int, int]]:
+    """The longest run of pieces that both have in the same order, as their indexes in either. Of equal pieces the
+    first stands for the first, and so on. The time is n log n."""
+    places: dict[tuple[bytes, int], int] = {}
+    seen: Counter[bytes] = Counter()
+    for index, piece in enumerate(before):
+        places[piece.digest, seen[piece.digest]] = index
+        seen[piece.digest] += 1
+    seen.clear()
+    tails: list[int] = []
+    ends: list[tuple[int, int]] = []
+    links: dict[tuple[int, int], tuple[int, int] | None] = {}
+    for index, piece in enumerate(after):
+        place = places.get((piece.digest, seen[piece.digest]))
+        seen[piece.digest] += 1
+        if place is None:
+            continue
+        at = bisect_left(tails, place)
+        links[place, index] = ends[at - 1] if at else None
+        tails[at : at + 1], ends[at : at + 1] = [place], [(place, index)]
+    found: list[tuple[int, int]] = []
+    last = ends[-1] if ends else None
+    while last is not None:
+        found.append(last)
+        last = links[last]
+    return found[::-1]
+
+
+def _is_continued(
+    before: Sequence[PromptPiece], after: Sequence[PromptPiece], behind: _Pairs, *, has_answer: bool
+) -> bool:
+    """Whether the later request goes on from the earlier one: both have most of what either has behind the first
+    difference, and a turn is among what they share, or the instructions in which they differ are the same in part."""
+    shared = [after[j] for _, j in behind if after[j].tokens]
+    if not shared:
+        return False
+    first, second = behind[0]
+    rest = min(tokens_of(before[first:]), tokens_of(after[second:]))
+    if tokens_of(shared) < _CONTINUED_SHARE * rest:
+        return False
+    if has_answer or any(piece.key == _ANSWER for piece in shared) or shared[0].kind == SYSTEM:
+        return True
+    # No answer yet: what they share must be more than a question that a side call asks, too.
+    heads = [tokens_of([piece for piece in some if piece.kind == SYSTEM]) for some in (before, after, shared)]
+    return shared[-1].kind not in (TOOL, SYSTEM) and heads[2] >= _SAME_HEAD_SHARE * min(heads[:2])
+
+
+def _gaps(before: Sequence[PromptPiece], after: Sequence[PromptPiece], pairs: _Pairs, start: int) -> Iterator[Gap]:
+    old = new = 0
+    for one, other in pairs:
+        if one > old or other > new:
+            yield Gap(tuple(before[old:one]), tuple(after[new:other]), start, after[other])
+        start += tokens_of(before[old : one + 1])
+        old, new = one + 1, other + 1
+
+
+def _moved(gaps: Sequence[Gap], old: Sequence[PromptPiece], new: Sequence[PromptPiece]) -> frozenset[bytes]:
+    """What stands in a gap, or behind all (``old``, ``new``), of both."""
+    before = {piece.digest for some in (*(gap.old for gap in gaps), old) for piece in some}
+    return frozenset(
+        piece.digest for some in (*(gap.new for gap in gaps), new) for piece in some if piece.digest in before
+    )

@@ -1,0 +1,92 @@
+"""The diagnosis of requests as they were sent: each is compared with the earlier ones of its conversation."""
+
+from dataclasses import replace
+
+from msgspec import structs
+
+from proxy.core.diagnosis.breaks import Break, BreakKind
+from proxy.core.diagnosis.diagnose import Answer, compared
+from proxy.core.diagnosis.history import History
+from proxy.core.diagnosis.record import PromptRecord
+from proxy.core.diagnosis.sent import Sending, SentPrompt, sent_prompt
+from proxy.core.digest import digest
+from proxy.core.layout.prefix_seed import given_members
+from proxy.core.lru import LastUsed
+from proxy.core.money.prices import Price
+from proxy.core.planner.analysis import PlanAnalysis
+from proxy.core.planner.in_flight import InFlight
+from proxy.core.providers import Family
+from proxy.core.response.usage import Usage
+from proxy.core.sessions.session import MAX_PROMPTS, SessionTable
+
+_MOST_LAST = 256
+_MOST_TALKS = 8192
+_NOTHING = SentPrompt()
+
+
+class Diagnosing:
+    """Says of each request why it was not read from the cache.
+
+    The records of a session are its own, and are shared with it. What is kept here besides spares work (the last layout
+    of a session), or finds a conversation that goes on with another model; it is in memory only.
+    """
+
+    def __init__(self, sessions: SessionTable) -> None:
+        self._sessions = sessions
+        self._last: LastUsed[str, SentPrompt] = LastUsed(_MOST_LAST)
+        self._talks: LastUsed[bytes, str] = LastUsed(_MOST_TALKS)
+
+    def compare(self, in_flight: InFlight, *, is_own: bool) -> None:
+        """Compare what is sent with what the conversation has sent before. ``is_own``: the client's own layout
+        is sent. Called again where that is only so in the end."""
+        analysis = in_flight.analysis
+        session, route, breaking = analysis.session, analysis.route, analysis.profile.breaking
+        names = (*breaking.before_tools, *breaking.before_system, *breaking.before_messages)
+        sending = Sending(
+            at=analysis.at,
+            model=route.model,
+            route=route.upstream,
+            marks=analysis.own.prompt.marks if is_own else analysis.choice.marks,
+            parameters={
+                name: digest(raw) for name, raw in given_members(analysis.recognised.request.members, names).items()
+            },
+        )
+        in_flight.shows_own = is_own
+        layout = analysis.own.arrived if is_own else analysis.choice.layout
+        last = self._last.find(session.id) or _NOTHING
+        in_flight.sent = sent_prompt(layout, analysis.recognised.messages, sending, last)
+        in_flight.comparison = compared(self._before(analysis), in_flight.sent.record)
+
+    def complete(self, in_flight: InFlight, usage: Usage | None, deviation: str, price: Price | None) -> Break | None:
+        """The exchange counts: why the request was not read from the cache (None: it was), which the session
+        remembers. ``usage`` is the provider's report, ``deviation`` how that departs from what was expected; ``price``
+        is the model's, None where nobody knows it."""
+        analysis, sent, comparison = in_flight.analysis, in_flight.sent, in_flight.comparison
+        if sent is None:
+            return None
+        session, profile, record = analysis.session, analysis.profile, sent.record
+        found = comparison.diagnosed(Answer(usage, deviation), profile, price) if comparison is not None else None
+        if found is not None and not found.lost:
+            found = None
+        elif found is not None and found.kind is BreakKind.REORDERED and not in_flight.shows_own:
+            found = replace(found, is_waste=False)  # the planner has weighed what it costs
+        if usage is not None and not usage.estimated and usage.prompt and profile.family is Family.MARKER:
+            record = structs.replace(record, stored=round((usage.read + usage.write) * record.total / usage.prompt))
+        session.prompts = [*session.prompts, record][-MAX_PROMPTS:]
+        history = History(session.diagnoses, session.culprits).added(record, usage, found)
+        session.diagnoses, session.culprits = history.packed, list(history.culprits)
+        self._last.put(session.id, replace(sent, record=record))
+        return found
+
+    def _before(self, analysis: PlanAnalysis) -> list[PromptRecord]:
+        """The records of the conversation; at its first request to a model, those that it had at another one."""
+        session, scope = analysis.session, analysis.route.scope.encode()
+        pairs, before = analysis.recognised.transcript.pairs[1:], session.prompts
+        if not before:
+            names = (self._talks.get(digest(scope, pair), "") for _, pair in reversed(pairs))
+            found = (self._sessions.get(name) for name in names)
+            other = next((one for one in found if one is not None and one is not session), None)
+            before = other.prompts if other is not None else before
+        if pairs:
+            self._talks.put(digest(scope, pairs[-1][1]), session.id)
+        return before
