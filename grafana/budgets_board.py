@@ -49,6 +49,7 @@ def _budget_rows() -> list[Row]:
             [
                 _spend("Cost an hour by model", "model"),
                 _spend("Cost an hour by team", "team"),
+                _spend("Cost an hour by client", "client"),
             ],
         ),
         Row(
@@ -122,7 +123,11 @@ def _budget_rows() -> list[Row]:
 
 def _spend(title: str, by: str) -> Panel:
     return lines(
-        title, "currencyUSD", Query(f"{rate('cost_usd_total', BOTH, by)} * 3600", f"{{{{{by}}}}}"), axis=STACKED
+        title,
+        "currencyUSD",
+        Query(f"{rate('cost_usd_total', BOTH, by)} * 3600", f"{{{{{by}}}}}"),
+        axis=STACKED,
+        width=8,
     )
 
 

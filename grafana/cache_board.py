@@ -16,7 +16,7 @@ from grafana.queries import (
     rate,
 )
 
-_READ = 'kind="read",' + MODEL
+READ = 'kind="read",' + MODEL
 _BASIS = f'{BOTH},basis="$basis"'
 _SELECTED_SAVED = net("increase", _BASIS)
 
@@ -27,7 +27,7 @@ def _saved_an_hour(basis: str) -> Query:
 
 
 def _at_a_glance() -> Row:
-    read, prompt = increase("tokens_total", _READ), increase("tokens_total", f"{PROMPT},{MODEL}")
+    read, prompt = increase("tokens_total", READ), increase("tokens_total", f"{PROMPT},{MODEL}")
     spent = increase("input_cost_usd_total", BOTH)
     return Row(
         "In the selected time",
@@ -65,7 +65,7 @@ def _at_a_glance() -> Row:
 
 
 def _cache_rows() -> list[Row]:
-    read, prompt = rate("tokens_total", _READ, "model"), rate("tokens_total", f"{PROMPT},{MODEL}", "model")
+    read, prompt = rate("tokens_total", READ, "model"), rate("tokens_total", f"{PROMPT},{MODEL}", "model")
     error = "prediction_error_tokens"
     over, under = rate(f"{error}_sum", 'side="over"'), rate(f"{error}_sum", 'side="under"')
     ratios = [(0.1, "10th percentile"), (0.5, "median"), (0.9, "90th percentile")]
@@ -143,6 +143,61 @@ def _cache_rows() -> list[Row]:
             ],
         ),
     ]
+
+
+def _break_row() -> Row:
+    return Row(
+        "What breaks the cache",
+        [
+            stat(
+                "Breaks",
+                increase("cache_breaks_total", MODEL),
+                "short",
+                "Requests that were read from the cache less than they could have been.",
+            ),
+            stat(
+                "Lost to breaks",
+                increase("cache_break_usd_total", MODEL),
+                "currencyUSD",
+                "What these requests cost more than if nothing had differed.",
+                decimals=2,
+            ),
+            bars(
+                "Breaks by kind",
+                most_often("cache_breaks_total", MODEL, "kind", "{{kind}}", shows_none=False),
+                text="In the selected time, by what differs from the request before, or by what the provider did. "
+                "`stratiform explain` and /admin/sessions name the piece.",
+                width=16,
+            ),
+            lines(
+                "Lost to breaks an hour, by kind",
+                "currencyUSD",
+                Query(f"{rate('cache_break_usd_total', MODEL, 'kind')} * 3600", "{{kind}}"),
+                text="What breaks cost, by their kind.",
+                width=8,
+                axis=STACKED,
+            ),
+            lines(
+                "Lost to breaks an hour, by model",
+                "currencyUSD",
+                Query(f"{rate('cache_break_usd_total', MODEL, 'model')} * 3600", "{{model}}"),
+                text="What breaks cost, by model.",
+                width=8,
+                axis=STACKED,
+            ),
+            lines(
+                "Hit ratio by client",
+                "percentunit",
+                Query(
+                    f"{rate('tokens_total', READ, 'client')} / {rate('tokens_total', f'{PROMPT},{MODEL}', 'client')}",
+                    "{{client}}",
+                ),
+                text="By the recogniser that knows the client's texts.",
+                width=8,
+                axis=SHARE,
+            ),
+        ],
+    )
 
 
 def _plan_rows() -> list[Row]:
@@ -242,4 +297,6 @@ def cache_board() -> Json:
     """The dashboard."""
     basis = choice_variable("basis", "Saved, basis", ["reported", "shadow"])
     text = "What the provider caches did, what broke them, and what the layout saved."
-    return board("cache", "Cache", text, [*VARIABLES, basis], [_at_a_glance(), *_cache_rows(), *_plan_rows()])
+    return board(
+        "cache", "Cache", text, [*VARIABLES, basis], [_at_a_glance(), _break_row(), *_cache_rows(), *_plan_rows()]
+    )

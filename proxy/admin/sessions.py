@@ -1,12 +1,14 @@
 """Live sessions: who they belong to, what they used, which tiers they consist of, and how long their cache lives."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Protocol
 
 import orjson
 
 from proxy.admin.forms import check_query, checked
 from proxy.admin.resource import Query, View
+from proxy.core.diagnosis.history import History
 from proxy.core.layout.tiers import Change, Tier
 from proxy.core.reasons import Edit
 from proxy.core.response.usage import Usage
@@ -72,7 +74,8 @@ async def sessions_answer(
         return {"object": "session.text", "id": name, "data": _texts(body)}
     if contents is None:
         raise NotFound("Of this session only the figures are kept, and not what it consists of.")
-    return view | shown(contents.inventory, _about(page.records[0], contents))
+    diagnosis = [asdict(entry) for entry in History(contents.diagnoses, contents.culprits).entries()]
+    return view | shown(contents.inventory, _about(page.records[0], contents)) | {"diagnosis": diagnosis}
 
 
 async def _list(sessions: Sessions, query: Query, now: float) -> View:

@@ -1,66 +1,39 @@
 """Puts the app together: everything that ``create_app`` needs, from settings."""
 
 import asyncio
-import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-import pluggy
-
 from proxy.access.authentication import Identity
-from proxy.access.directory import DEFAULT_TEAM, Directory
 from proxy.admin import AdminService
 from proxy.app import declared, factories, prompting
-from proxy.app.fixed_texts import load_context_texts, load_window_texts
+from proxy.app.foundation import Closing, Foundation, State, Worker, lay
 from proxy.app.prompt_registry import LazyRegistry
 from proxy.app.reload import Reload
-from proxy.aside import Aside
-from proxy.clock import Readings, SteadyClock
-from proxy.core.money.prices import PriceMap
-from proxy.core.planner.options import PlannerOptions
-from proxy.core.planner.planner import TierPlanner
-from proxy.core.request.tokens import Encode, quick
-from proxy.core.structured.history.compaction_proposal import CompactionRules
+from proxy.clock import Readings
+from proxy.core.request.tokens import Encode
 from proxy.engine import Bounds, Breakers, Conclusion, Custody, Engine, Ports
-from proxy.engine.exchange import Exchange
 from proxy.engine.ports import Follower
-from proxy.planning.caps import DailyTerms
-from proxy.planning.compactions import Compactions
 from proxy.planning.compactor import Compactor
-from proxy.planning.context_assembler import ContextAssembler
-from proxy.planning.context_sessions import ContextSessions
 from proxy.planning.followers import Followers
 from proxy.planning.keep_alive import KeepAlive
-from proxy.planning.layout_state import SharedLayoutStore
-from proxy.planning.model_facts import ModelFacts
 from proxy.planning.own_exchanges import OwnExchanges
-from proxy.planning.planner_port import Planning
 from proxy.planning.session_book import SessionBook
-from proxy.planning.session_store import SessionStore
 from proxy.planning.session_texts import SessionTexts
-from proxy.planning.structured import StructuredChats
-from proxy.planning.text_store import TextStore
-from proxy.planning.token_factors import TokenFactors
-from proxy.planning.tokenizers import local_encode
-from proxy.planning.windows import ContextWindows
-from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
-from proxy.ports import Clock, Models, Transport, Upstream
+from proxy.planning.tokenizers import is_counted_by
+from proxy.ports import Transport, Upstream
 from proxy.prompting.composer import Composer
 from proxy.settings import Settings
 from proxy.spend.alerts import BudgetAlerts
 from proxy.spend.condition import faults
-from proxy.spend.epochs import Epochs
 from proxy.spend.estimates import Estimates
+from proxy.spend.prompt_bounds import PromptBounds
 from proxy.spend.reservations import BudgetReservations
 from proxy.spend.rules import LimitResolver, rule_of
 from proxy.spend.store_client import StoreClient
-from proxy.spend.timekeeping import ClockNews, Timekeeper
 from proxy.spend.webhooks import WebhookSender
-from proxy.storage.port import Store
 from proxy.telemetry.meter import Meter
-from proxy.telemetry.metrics import Metrics
-from proxy.telemetry.multiprocess import SharedMetrics
 from proxy.ui.endpoint import UiEndpoint
 from proxy.ui.gate import Gate, is_loopback
 from proxy.ui.live import Live
@@ -82,25 +55,6 @@ class Assembly:
     live: Live | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Worker:
-    """One of several processes that serve: its number, and the metrics of all of them."""
-
-    slot: int
-    metrics: SharedMetrics
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """What outlives a request: the store, the time that it goes by, and the teams, keys and budgets in it."""
-
-    store: Store
-    clock: SteadyClock
-    timekeeper: Timekeeper
-    epochs: Epochs
-    directory: Directory
-
-
 async def build(
     settings: Settings,
     *,
@@ -113,75 +67,65 @@ async def build(
 ) -> Assembly:
     """The parts of an app. Given upstreams stand in for those that the settings ask for, and ``readings`` for the
     machine's clocks; ``wait`` sleeps for so many seconds of the clock. Raises ConfigError."""
-    ours, prices, encode = settings.stratiform, factories.price_map(settings), encode or local_encode()
-    models, teams = factories.model_table(settings, prices), [DEFAULT_TEAM, *(team.name for team in ours.teams)]
-    metrics = Metrics([models.resolve(name) for name in models.names()], teams, worker.metrics if worker else None)
-    state = await _open_state(settings, metrics, readings)
+    ours, base = settings.stratiform, await lay(settings, readings=readings, encode=encode, worker=worker)
+    models, metrics, state, aside = base.models, base.metrics, base.state, base.aside
     identity = declared.identity(settings, state.directory, state.store)
-    admission = await _open_budgets(settings, state, identity, prices, metrics)
-    aside, manager = Aside(), build_plugin_manager()
-    planner = _planner(settings, prices, state, encode, metrics, aside, manager)
-    rules, prompts = prompting.rules_of(settings, models.spellings), LazyRegistry(settings, manager, metrics, wait)
+    admission = await _open_budgets(settings, base, identity)
+    rules, prompts = prompting.rules_of(settings, models.spellings), LazyRegistry(settings, base.manager, metrics, wait)
     await prompts.open(settings, rules)
-    composer = Composer(rules, prompts.snapshot, metrics, aside)
-    used = {**make_upstreams(encode), **(upstreams or {})}
-    windows = _windows(prices, state, encode, planner, aside)
-    ports = Ports(models, used, planner, admission, Meter(metrics, prices), state.clock, composer, windows)
-    book = _session_book(settings, state, identity, prices, metrics, aside, planner)
-    custody = _custody(settings, state, models, metrics, aside)
-    conclusion = Conclusion(ports, custody)
-    own = partial(OwnExchanges, ports, conclusion, factories.price_source(prices))
-    texts = SessionTexts() if _has_ui(settings, identity) and ours.ui.show_text else None
-    own_followers: list[Follower] = [one for one in (book, texts) if one is not None]
-    follower = _followers(settings, planner, own, state.clock, metrics, wait, own_followers)
-    breakers = Breakers(factories.breaker_policy(settings), metrics.breaker)
-    requests = factories.request_rules(settings, prices)
+    used = {**make_upstreams(base.encode), **(upstreams or {})}
+    composer, spans = Composer(rules, prompts.snapshot, metrics, aside), factories.spans_of(settings)
+    meter = Meter(metrics, base.prices, spans.record if spans is not None else None)
+    ports = Ports(models, used, base.planner, admission, meter, state.clock, composer, base.windows())
+    bounds = Bounds(ours.objects.most_per_team, ours.objects.retention_days * 86400.0)
+    custody = Custody(state.store, models, state.clock, metrics.store_failed, bounds, aside)
+    conclusion, watch = Conclusion(ports, custody), _watch(settings, base, identity)
     engine = Engine(
-        ports, requests, breakers=breakers, conclusion=conclusion, follower=follower, custody=custody, aside=aside
+        ports,
+        factories.request_rules(settings, base.prices),
+        breakers=Breakers(factories.breaker_policy(settings), metrics.breaker),
+        conclusion=conclusion,
+        follower=_followers(settings, base, ports, conclusion, wait, watch),
+        custody=custody,
+        aside=aside,
     )
-    admin, ui = _admin(settings, state, identity, book, texts)
-    closing = (prompts, admission, state.directory, planner, state.timekeeper, state.epochs)
+    admin, ui = _admin(settings, state, identity, watch)
+    closing: list[Closing] = [prompts, admission, *base.closing]
+    if ui is not None:
+        closing.append(ui.live)
+    if spans is not None:
+        closing.append(spans)
     parts = Parts(
         engine=engine,
         models=models,
         metrics=metrics,
         obstacle=obstacle,
         faults=partial(faults, admission.store_client, state.epochs, state.directory, ours.budgets.on_store_error),
-        on_close=[*(part.aclose for part in closing), *([ui.live.aclose] if ui is not None else [])],
+        on_close=[part.aclose for part in closing],
         admin=admin,
         ui=ui,
         metrics_key=ours.metrics.secret,
     )
-    reload = Reload(models, prices, state.directory, composer, prompts)
+    reload = Reload(models, base.prices, state.directory, composer, prompts)
     return Assembly(parts, used, reload, ui.live if ui is not None else None)
 
 
-def _custody(settings: Settings, state: _State, models: Models, metrics: Metrics, aside: Aside) -> Custody:
-    objects = settings.stratiform.objects
-    bounds = Bounds(objects.most_per_team, objects.retention_days * 86400.0)
-    return Custody(state.store, models, state.clock, metrics.store_failed, bounds, aside)
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    """What is kept of live sessions: their figures, None where nobody may look at them, and the texts of their last
+    requests, None where nobody may see those."""
+
+    book: SessionBook | None = None
+    texts: SessionTexts | None = None
 
 
-def _windows(prices: PriceMap, state: _State, encode: Encode, planner: Planning, aside: Aside) -> ContextWindows:
-    factors = TokenFactors(planner.state, state.clock.now)
-    return ContextWindows(planner.pure.reader, encode, _facts(prices), load_window_texts(), aside, factors)
-
-
-def _session_book(
-    settings: Settings,
-    state: _State,
-    identity: Identity,
-    prices: PriceMap,
-    metrics: Metrics,
-    aside: Aside,
-    planner: Planning,
-) -> SessionBook | None:
-    """What is kept of live sessions; None where nobody may look at them."""
+def _watch(settings: Settings, base: Foundation, identity: Identity) -> _Watch:
     if not identity.has_master and not _has_ui(settings, identity):
-        return None
-    store, worker = state.store, planner.pure.prefix
-    failed, now, facts = metrics.store_failed, state.clock.now, _facts(prices)
-    return SessionBook(store, now, failed, aside, facts, worker=worker, is_shared=store.is_shared)
+        return _Watch()
+    store, worker, now = base.state.store, base.planner.pure.prefix, base.state.clock.now
+    failed, is_shared = base.metrics.store_failed, store.is_shared
+    book = SessionBook(store, now, failed, base.aside, base.facts, worker=worker, is_shared=is_shared)
+    return _Watch(book, SessionTexts() if settings.stratiform.ui.enabled and settings.stratiform.ui.show_text else None)
 
 
 def _has_ui(settings: Settings, identity: Identity) -> bool:
@@ -190,12 +134,11 @@ def _has_ui(settings: Settings, identity: Identity) -> bool:
 
 
 def _admin(
-    settings: Settings, state: _State, identity: Identity, book: SessionBook | None, texts: SessionTexts | None
+    settings: Settings, state: State, identity: Identity, watch: _Watch
 ) -> tuple[AdminEndpoint | None, UiEndpoint | None]:
     """The administration, None where nobody has a master key; and its pages, None where nobody may look at them."""
-    service = AdminService(
-        state.directory, state.store, state.clock, state.epochs, book, *([texts.text] if texts else ())
-    )
+    kept = [watch.texts.text] if watch.texts is not None else []
+    service = AdminService(state.directory, state.store, state.clock, state.epochs, watch.book, *kept)
     admin, ui, ours = None, None, settings.stratiform.ui
     if identity.has_master:
         admin = AdminEndpoint(service, identity)
@@ -205,33 +148,11 @@ def _admin(
     return admin, ui
 
 
-async def _open_state(settings: Settings, metrics: Metrics, readings: Readings | None) -> _State:
-    """The store, opened and read for the first time. Raises ConfigError."""
-    store = await factories.open_store(settings, is_serving=True)
-    clock = SteadyClock(readings, ClockNews(metrics))
-    timekeeper = Timekeeper(clock, store, settings.spool_folder if store.is_durable else None)
-    await timekeeper.start()
-    directory = Directory(declared.declared(settings), store)
-
-    def store_changed(is_exchanged: bool) -> None:
-        metrics.store_is_exchanged(is_exchanged)
-        if not is_exchanged:
-            directory.forget_lost()
-
-    epochs = Epochs(store, factories.epoch_file(settings) if store.is_durable else None, store_changed)
-    await epochs.start()
-    await directory.load()
-    if store.is_durable:
-        directory.watch()
-    return _State(store, clock, timekeeper, epochs, directory)
-
-
-async def _open_budgets(
-    settings: Settings, state: _State, identity: Identity, prices: PriceMap, metrics: Metrics
-) -> BudgetReservations:
+async def _open_budgets(settings: Settings, base: Foundation, identity: Identity) -> BudgetReservations:
     """Who may send requests, what they may spend, and the ledger. What is left of the teams' budgets is read ahead of
     the first request. A store in memory needs no spool: it cannot be away."""
-    ours, store, clock = settings.stratiform, state.store, state.clock
+    ours, state, metrics = settings.stratiform, base.state, base.metrics
+    store, clock, bounds = state.store, state.clock, PromptBounds(base.encode, base.aside, is_counted_by)
     webhook, days = ours.budgets.webhook, ours.ledger.retention_days
     store_client = StoreClient(
         store,
@@ -246,7 +167,7 @@ async def _open_budgets(
         LimitResolver(state.directory, webhook.url.get_secret_value() if webhook is not None else ""),
         store_client,
         BudgetAlerts(store_client, metrics, WebhookSender(secret.encode(), clock, metrics)),
-        Estimates(factories.price_source(prices), allows_unknown=ours.budgets.on_unknown_price == "allow"),
+        Estimates(factories.price_source(base.prices), bounds, allows_unknown=ours.budgets.on_unknown_price == "allow"),
         on_store_error=ours.budgets.on_store_error,
         epochs=state.epochs,
     )
@@ -258,101 +179,28 @@ async def _open_budgets(
     return reservations
 
 
-def _planner(
-    settings: Settings,
-    prices: PriceMap,
-    state: _State,
-    encode: Encode,
-    metrics: Metrics,
-    aside: Aside,
-    manager: pluggy.PluginManager,
-) -> Planning:
-    ours, store = settings.stratiform, state.store
-    room = int(ours.limits.state_mib * (1 << 20))
-    pure = TierPlanner(
-        quick(encode),
-        recognisers(manager, metrics),
-        ours.policy,
-        PlannerOptions(ours.holdout, ours.routing_keys, ours.steady_tools),
-        room,
-        prefix=f"{secrets.token_hex(4)}-" if store.is_durable else "s",
-    )
-    structured = None
-    if ours.structured.enabled:
-        options, indexer = factories.assembly_options(settings), symbol_indexer(manager)
-        words = load_context_texts()
-        assembler = ContextAssembler(words, quick(encode), indexer, options)
-        facts = _facts(prices)
-        texts = _text_store(settings, state, metrics, aside)
-        sessions = _session_store(settings, state, metrics, assembler.sessions)
-        compactions = None
-        if ours.structured.compaction.allowed:
-            rules = CompactionRules(factories.compaction_terms(settings), words.compaction)
-            changed = sessions.changed if sessions is not None else None
-            compactions = Compactions(assembler.sessions, rules, facts, aside, changed)
-        structured = StructuredChats(assembler, aside, metrics, texts, facts, compactions, sessions)
-    price_of = factories.price_source(prices)
-    if not store.is_durable:
-        return Planning(pure, None, aside, structured, price_of)
-    shared = SharedLayoutStore(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
-    return Planning(pure, shared, aside, structured, price_of)
-
-
-def _facts(prices: PriceMap) -> ModelFacts:
-    return ModelFacts(partial(factories.token_limits, prices), factories.price_source(prices))
-
-
 def _followers(
     settings: Settings,
-    planner: Planning,
-    own: Callable[[DailyTerms], OwnExchanges],
-    clock: Clock,
-    metrics: Metrics,
+    base: Foundation,
+    ports: Ports,
+    conclusion: Conclusion,
     wait: Callable[[float], Awaitable[None]],
-    sessions: Sequence[Follower],
+    watch: _Watch,
 ) -> Followers:
-    """What goes on behind the exchanges of clients. ``own`` runs the proxy's own exchanges within these terms;
-    ``sessions`` follow those as well."""
-    found = list(sessions)
-
-    def ended(exchange: Exchange) -> None:
-        for one in sessions:
-            one.ended(exchange)
-
-    refreshes = factories.keep_alive_terms(settings)
+    """What goes on behind the exchanges of clients."""
+    book = watch.book
+    found: list[Follower] = [one for one in (book, watch.texts) if one is not None]
+    ended = book.ended if book is not None else lambda exchange: None
+    planner, metrics = base.planner, base.metrics
+    price_of, refreshes = factories.price_source(base.prices), factories.keep_alive_terms(settings)
     if refreshes is not None:
-        found.append(KeepAlive(refreshes, own(refreshes), planner.pure, clock, metrics.refreshed, wait, ended))
+        own = OwnExchanges(ports, conclusion, price_of, refreshes)
+        found.append(KeepAlive(refreshes, own, planner.pure, ports.clock, metrics.refreshed, wait, ended))
     terms, compactions = factories.compactor_terms(settings), planner.compactions
     if terms is not None and compactions is not None:
-        found.append(Compactor(compactions, own(terms), clock, metrics.compacted))
+        own = OwnExchanges(ports, conclusion, price_of, terms)
+        found.append(Compactor(compactions, own, ports.clock, metrics.compacted))
     return Followers(found)
-
-
-def _text_store(settings: Settings, state: _State, metrics: Metrics, aside: Aside) -> TextStore | None:
-    """What keeps the texts of clients in the store, where the operator asks for it and the store outlives us."""
-    ours, store = settings.stratiform, state.store
-    if not ours.structured.keep_texts or not store.is_durable:
-        return None
-    room = int(ours.limits.state_mib * (1 << 20))
-    return TextStore(store, state.clock.now, metrics.store_failed, aside, is_shared=store.is_shared, memory_bytes=room)
-
-
-def _session_store(
-    settings: Settings, state: _State, metrics: Metrics, sessions: ContextSessions
-) -> SessionStore | None:
-    """What keeps conversations with live panels in the store, where it outlives us."""
-    ours, store = settings.stratiform, state.store
-    if not store.is_durable:
-        return None
-    return SessionStore(
-        sessions,
-        store,
-        state.clock.now,
-        metrics.store_failed,
-        is_shared=store.is_shared,
-        keeps_texts=ours.structured.keep_texts,
-        memory_bytes=int(ours.limits.state_mib * (1 << 20)),
-    )
 
 
 def make_upstreams(encode: Encode) -> dict[Transport, Upstream]:

@@ -27,6 +27,7 @@ from proxy.core.wire.json_body import Unreadable
 from proxy.engine.suppress import place_of, suppress_and_log
 from proxy.errors import InvalidRequest
 from proxy.planning.compactions import Compactions
+from proxy.planning.fingerprint_file import FingerprintFile
 from proxy.planning.layout_state import SharedLayoutStore
 from proxy.planning.reading_ahead import read_ahead
 from proxy.planning.structured import StructuredChats
@@ -45,15 +46,18 @@ class Planning:
         aside: Aside | None = None,
         structured: StructuredChats | None = None,
         price_of: Callable[[Deployment], Price | None] = lambda deployment: None,
+        fingerprints: FingerprintFile | None = None,
     ) -> None:
         """``planner`` is the pure one. ``structured`` assembles structured context; None: a request that has some is
-        refused. ``price_of`` tells a model's price, in USD a token."""
+        refused. ``price_of`` tells a model's price, in USD a token. ``fingerprints`` is the file into which what
+        is sent is written as digests; None: nothing is."""
         self.pure = planner
         self._structured = structured
         self.state = state
         self._aside = aside or Aside()
         self._advised: set[str] = set()
         self._price_of = price_of
+        self._fingerprints = fingerprints
 
     @property
     def compactions(self) -> Compactions | None:
@@ -184,6 +188,8 @@ class Planning:
         result = self.pure.on_completed(plan, usage, now)
         if plan.counted is not None:
             result = replace(result, moves=plan.counted(usage))
+        if self._fingerprints is not None:
+            self._fingerprints.add(plan, usage)
         if self.state is not None:
             scope, blobs = self.pure.export_state(plan)
             self.state.keep(scope, blobs, now)
@@ -193,6 +199,8 @@ class Planning:
         """Write what waits to be written."""
         if self._structured is not None:
             await self._structured.aclose()
+        if self._fingerprints is not None:
+            await self._fingerprints.aclose()
         self._aside.close()
         if self._structured is not None:
             self._structured.close()

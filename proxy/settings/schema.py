@@ -18,6 +18,7 @@ from proxy.settings.window import Window
 
 TransportName = Literal["http", "litellm", "embedded"]
 LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
 MOST_WORKERS = 64
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -238,6 +239,16 @@ class Ui(Strict):
     )
 
 
+class Otel(Strict):
+    """Spans for an OpenTelemetry collector (``proxy.telemetry.spans``)."""
+
+    endpoint: HttpUrl | None = Field(
+        default=None, description="the collector, as an OTLP/HTTP address (http://localhost:4318); null: no spans"
+    )
+    headers: dict[str, SecretStr] = Field(default={}, description="headers for the collector, such as its key")
+    service: str = Field(default="stratiform", min_length=1, description="service.name of the spans")
+
+
 class Objects(Strict):
     """What is remembered of the objects of the provider's account: files, stored responses, batches ..."""
 
@@ -391,6 +402,12 @@ class Stratiform(Strict):
     steady_tools: bool = Field(
         default=True, description="send the same tools in the order and form in which a client first sent them"
     )
+    fingerprints: bool = Field(
+        default=False, description="write what is sent to a file, as keyed digests and sizes without text"
+    )
+    fingerprints_file: str = Field(
+        default="stratiform-fingerprints.jsonl", min_length=1, description="the file of fingerprints"
+    )
     default_model: str | None = Field(
         default=None, min_length=1, description="the model whose deployment serves paths that name none, such as files"
     )
@@ -403,6 +420,11 @@ class Stratiform(Strict):
         default=False, description="accept any key from other machines, although models have keys of their own"
     )
     log_level: LogLevel = "info"
+    log_format: LogFormat = Field(
+        default="text", description="json: each line is an object; that of an exchange has the values of the text line"
+    )
+    request_id: bool = Field(default=True, description="send the id of each request to the upstream")
+    otel: Otel = Otel()
     limits: Limits = Limits()
     client_keys: ClientKeys = Field(
         default="refuse",

@@ -14,13 +14,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from proxy.core.money.budget import NANOS_PER_USD, refusal
-from proxy.engine.exchange import Exchange
+from proxy.core.money.bound import InputBound
+from proxy.core.money.budget import Rule, nanos_at_most, refusal
+from proxy.core.request.demand import Kind
+from proxy.core.response.usage import Usage
+from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.engine.headers import uses_operators_key
 from proxy.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
 from proxy.ports import Deployment, Headers, Principal, Transport
 from proxy.spend.alerts import BudgetAlerts, header_text, time_text
-from proxy.spend.bookings import NOTHING, BudgetReservation, booked, counter_of, taken
+from proxy.spend.bookings import NOTHING, Booking, BudgetReservation, booked, counter_of, taken
 from proxy.spend.epochs import Epochs
 from proxy.spend.estimates import Estimates
 from proxy.spend.ledger import DEFERRED, lost_entry, settled_entry
@@ -54,6 +57,7 @@ class BudgetReservations:
         self._epochs = epochs
         self._denies = on_store_error == "deny"
         self._estimates = estimates
+        self._estimated: set[str] = set()
 
     async def start(self) -> None:
         """Begin to look after reservations, and to deliver notices."""
@@ -74,36 +78,119 @@ class BudgetReservations:
         rules = self._rules.rules(exchange.admitted, deployment)
         is_hard = any(rule.hard is not None and not rule.is_rate for rule in rules)
         reservation = BudgetReservation(
-            exchange.arrival.id, exchange.admitted.team, is_limited=bool(rules), is_hard=is_hard
+            exchange.arrival.id,
+            exchange.admitted.team,
+            is_limited=bool(rules),
+            is_hard=is_hard,
+            deployments=(deployment, *others),
         )
         if not rules and self.is_immediate:
             exchange.reservation = reservation
             return
-        amounts = self._estimates.amounts(exchange, (deployment, *others), rules)
-        reservation.bookings = [booked(rule, amounts, exchange.arrival.now) for rule in rules]
-        held = [
-            one.charge.amount for one in reservation.bookings if one.rule.hard is not None and one.rule.unit == "usd"
-        ]
-        reservation.most_usd = min(held) / NANOS_PER_USD if held else None
-        entry = reservation.entry = lost_entry(exchange, deployment, amounts)
-        charges = [booking.charge for booking in reservation.bookings]
-        ask = Reserve(reservation.exchange_id, reservation.team, charges, self.store_client.lease(), entry)
         # From here on the end of the exchange gives the reservation back, even where this call does not return.
         exchange.reservation = reservation
+        is_held = any(_bounds_prompt(one) for one in rules)
+        bound = await self._estimates.bounds.bound(exchange, counts=False) if is_held else None
+        ask = self._ask(exchange, reservation, rules, bound)
         if not self.store_client.is_away:
             await self._check_store(reservation, None)
         reservation.is_asked = not self.store_client.is_away
-        answer = await self.store_client.reserve(ask)
+        answer = await self.store_client.reserve(_cautious(ask, reservation.bookings) if is_held else ask)
+        if isinstance(answer, Refused) and is_held:
+            bound = await self._estimates.bounds.bound(exchange, counts=True)
+            ask = self._ask(exchange, reservation, rules, bound, counts=True)
+            answer = await self.store_client.reserve(ask)
         match answer:
             case Refused():
                 reservation.is_asked = False
-                await self._refuse(exchange, reservation, answer)
+                await self._refuse(exchange, reservation, answer, bound)
             case Granted():
                 await self._check_store(reservation, answer.epoch)
                 reservation.rates = rate_headers(reservation.with_balances(answer.balances), exchange.arrival.now)
                 await self.alerts.tell(reservation, answer.balances, is_new=True)
             case None:
                 await self._go_without_store(reservation, ask)
+
+    async def extend(self, exchange: Exchange, spent: Settlement, further_tokens: int = 0) -> bool:
+        """Set aside, beside what its calls have ``spent``, the most that a further call of the exchange can cost, whose
+        prompt may have so many tokens more than the first one's. Whether the limits leave room for it."""
+        held = exchange.reservation
+        if not isinstance(held, BudgetReservation) or not held.is_hard or held.entry is None:
+            return True
+        rules, usage = [one.rule for one in held.bookings], spent.usage or Usage(0, 0)
+        amounts = self._estimates.amounts(
+            exchange,
+            held.deployments,
+            rules,
+            held.bound,
+            estimates=bool(held.estimated),
+            further_tokens=further_tokens,
+        )
+        needed = {
+            "usd": nanos_at_most(spent.cost_usd) + amounts["usd"].most,
+            "tokens": usage.prompt + usage.output + amounts["tokens"].most,
+            "requests": 0,
+        }
+        short = [
+            (one.rule.unit, replace(one.charge, amount=needed[one.rule.unit] - held.held(one), expected=0))
+            for one in held.bookings
+            if one.rule.hard is not None and not one.rule.is_rate and needed[one.rule.unit] > held.held(one)
+        ]
+        if not short:
+            return True
+        own_id = f"{held.exchange_id}+{len(held.further) + 1}"
+        cost = max((charge.amount for unit, charge in short if unit == "usd"), default=0)
+        entry = replace(held.entry, exchange_id=own_id, plain_tokens=0, cost=cost)
+        ask = Reserve(own_id, held.team, [charge for _, charge in short], self.store_client.lease(), entry)
+        held.further.append(ask)
+        match await self.store_client.reserve(ask):
+            case Granted():
+                return True
+            case Refused():
+                held.further.remove(ask)
+                return False
+            case None:
+                return not self._denies
+
+    def _ask(
+        self,
+        exchange: Exchange,
+        reservation: BudgetReservation,
+        rules: Sequence[Rule],
+        bound: InputBound | None,
+        *,
+        counts: bool = False,
+    ) -> Reserve:
+        """What is asked of the store, and noted of it in the reservation.
+
+        Where the model's tokenizer is not known, a count is an estimate that its client may have made wrong. One call
+        at a time of each limit may go by one, so that no limit is passed by more than the error of one estimate; all
+        others go by their bytes.
+        """
+        now, estimates, deployments = exchange.arrival.now, False, reservation.deployments
+        reservation.bound = bound
+        if counts and bound is not None and bound.counted is not None:
+            exchange.counted_tokens = 0 if bound.beyond or bound.pictures else bound.counted
+            is_exact = all(self._estimates.bounds.is_exact(one.model) for one in deployments)
+            accounts = {booked(rule, NOTHING, now).charge.account for rule in rules if _bounds_prompt(rule)}
+            estimates = not is_exact and accounts.isdisjoint(self._estimated)
+            reservation.estimated = accounts if estimates else set()
+            self._estimated |= reservation.estimated
+        amounts = self._estimates.amounts(exchange, deployments, rules, bound, estimates=estimates)
+        reservation.bookings = [booked(rule, amounts, now) for rule in rules]
+        entry = reservation.entry = lost_entry(exchange, deployments[0], amounts)
+        charges = [booking.charge for booking in reservation.bookings]
+        return Reserve(reservation.exchange_id, reservation.team, charges, self.store_client.lease(), entry)
+
+    async def weigh(self, exchange: Exchange) -> None:
+        """Count the prompt of an exchange of which no usage came, so that it is not booked by its bytes."""
+        held, deployment = exchange.reservation, exchange.deployment
+        is_text = exchange.requested.demand.kind in (Kind.TEXT, Kind.PROMPT)
+        if not isinstance(held, BudgetReservation) or not held.is_hard or deployment is None or not is_text:
+            return
+        if not held.prompt_tokens:
+            bound = await self._estimates.bounds.bound(exchange, counts=True)
+            held.prompt_tokens = self._estimates.booked_prompt(exchange, deployment, bound)
 
     async def defer(self, exchange: Exchange) -> None:
         """Keep what is reserved for an exchange that the provider still works on, for ``DEFERRED_S``: then it is billed
@@ -114,6 +201,7 @@ class BudgetReservations:
         entry = reservation.entry
         if entry is None:
             entry = lost_entry(exchange, deployment, self._estimates.amounts(exchange, (deployment,), ()))
+        await self._settle_lost(exchange, reservation)
         entry = replace(entry, status=exchange.answer.status, ending=DEFERRED)
         # A limit that held when the exchange was reserved is not asked again.
         charges = [replace(booking.charge, limit=None) for booking in reservation.bookings]
@@ -135,6 +223,7 @@ class BudgetReservations:
         reservation = exchange.reservation
         if not isinstance(reservation, BudgetReservation):
             return
+        self._estimated -= reservation.estimated
         if exchange.attempts == 0:
             await self._give_back(reservation)
         else:
@@ -151,13 +240,34 @@ class BudgetReservations:
         balances = await self.store_client.settle(Settle(entry, final))
         if balances is not None:
             await self.alerts.tell(reservation, balances)
+        await self._release_further(reservation)
         return final
 
-    async def _refuse(self, exchange: Exchange, reservation: BudgetReservation, answer: Refused) -> None:
+    async def _settle_lost(self, exchange: Exchange, reservation: BudgetReservation) -> None:
+        """Write what was lost before the call on which the provider still works, as an entry of its own."""
+        if exchange.lost.usage is not None:
+            lost = replace(exchange, settlement=exchange.lost, ending=ExchangeOutcome.BROKEN)
+            entry = replace(settled_entry(lost), exchange_id=f"{exchange.arrival.id}+0")
+            final = [
+                replace(one.charge, amount=taken(one.rule, lost, entry.cost), limit=None, expected=0)
+                for one in reservation.bookings
+                if one.rule.unit != "requests"
+            ]
+            await self.store_client.settle(Settle(entry, final))
+        await self._release_further(reservation)
+
+    async def _release_further(self, reservation: BudgetReservation) -> None:
+        for ask in reservation.further:
+            await self.store_client.release(ask.exchange_id, ask.team)
+
+    async def _refuse(
+        self, exchange: Exchange, reservation: BudgetReservation, answer: Refused, bound: InputBound | None
+    ) -> None:
         booking = next(one for one in reservation.bookings if one.charge.account == answer.charge.account)
         rule, resets_at, balance, now = booking.rule, booking.window.resets_at, answer.balance, exchange.arrival.now
         again = time_text(resets_at) or ""
-        text = refusal(rule, balance.spent, balance.reserved, booking.charge.amount, again)
+        why = bound.words() if bound is not None else ""
+        text = refusal(rule, balance.spent, balance.reserved, booking.charge.amount, again, why)
         if rule.is_rate:
             self.alerts.metrics.rate_limited(reservation.team, rule.unit)
             error = RateLimited(text, kind=rule.unit, retry_after_s=max(1, int((resets_at or now) - now + 0.999)))
@@ -204,6 +314,21 @@ class BudgetReservations:
         if reservation.is_asked:
             reservation.is_asked = False
             await self.store_client.release(reservation.exchange_id, reservation.team)
+
+
+def _bounds_prompt(rule: Rule) -> bool:
+    """Whether a limit is held against the most that a prompt can take."""
+    return rule.hard is not None and rule.unit != "requests" and not rule.is_rate
+
+
+def _cautious(ask: Reserve, bookings: Sequence[Booking]) -> Reserve:
+    """The same, if it takes no limit beyond its half. Bytes are several times the tokens: a request that is reserved
+    by them is spared the counting, but the second half of a limit is for those that were counted."""
+    charges = [
+        replace(one.charge, limit=one.rule.hard // 2) if _bounds_prompt(one.rule) and one.rule.hard else one.charge
+        for one in bookings
+    ]
+    return replace(ask, charges=charges)
 
 
 def _check_upstream_keys(principal: Principal, deployments: Sequence[Deployment]) -> None:

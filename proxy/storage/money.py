@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -214,7 +214,7 @@ def entries(
         "AND (:team IS NULL OR team = :team) ORDER BY at, exchange_id LIMIT :limit",
         {"since": since, "until": until, "after": after, "limit": limit, "team": team},
     )
-    return [LedgerEntry(*[*row[:-1], bool(row[-1])]) for row in rows]
+    return [_read(row) for row in rows]
 
 
 def forget_entries(connection: sqlite3.Connection, before: float, most: int) -> int:
@@ -275,6 +275,11 @@ def _put(connection: sqlite3.Connection, entry: LedgerEntry, *, is_replaced: boo
     """Write an entry. An entry that is there is replaced, or stays; whether one was written."""
     how = "REPLACE" if is_replaced else "IGNORE"
     return connection.execute(f"INSERT OR {how} {_PUT}", _values(entry)).rowcount > 0
+
+
+def _read(row: Sequence[Any]) -> LedgerEntry:
+    found = dict(zip(_COLUMNS, row, strict=True))
+    return LedgerEntry(**{**found, "estimated": bool(found["estimated"])})
 
 
 def _json(value: object) -> str:

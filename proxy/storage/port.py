@@ -112,10 +112,10 @@ class LedgerEntry:
     output_tokens: int = 0
     cost: int = 0
     saved: int = 0
-    break_kind: str = ""
-    break_cost: int = 0
     latency_ms: int = 0
     estimated: bool = False
+    break_kind: str = ""
+    break_cost: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ def cut(name: Any, most: int = _MOST_CHARS) -> str:
 def piece(key: Any) -> str:
     """A piece by the name that its client has for it: a key says in front of that where it stands, and what it is."""
     name = _PLACE.sub("", cut(key, 200))
-    return f"a turn of the {name[len(_TURN):]}" if name.startswith(_TURN) else name
+    return f"a turn of the {name[len(_TURN) :]}" if name.startswith(_TURN) else name
 
 
 def moment(at: float | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:

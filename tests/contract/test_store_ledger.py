@@ -14,7 +14,7 @@ def test_entries_of_the_ledger_are_kept_whole(on_each: OnEach) -> None:
     async def check(store: Store) -> None:
         full = LedgerEntry(
             "x", T + 0.25, "red", "key-1", "ann", "claude", "tier", "ordered", 200, "completed", 1, 2, 3, 4, 5,
-            10**15, -(10**12), 1234, True,
+            10**15, -(10**12), 1234, True, "changed", 10**9,
         )  # fmt: skip
         await store.settle(Settle(full, ()), T)
         assert await ledger(store) == [full]

@@ -57,6 +57,9 @@ def well(name: str, now: float) -> dict[str, Figure]:
     return {
         f'stratiform_tokens_total{{model="{name}",kind="read"}}': steady(800.0),
         f'stratiform_tokens_total{{model="{name}",kind="uncached"}}': steady(200.0),
+        f'stratiform_cache_breaks_total{{model="{name}",kind="changed"}}': steady(0.05),
+        f'stratiform_cache_break_usd_total{{model="{name}",kind="changed"}}': steady(0.001),
+        f'stratiform_input_cost_usd_total{{model="{name}"}}': steady(0.01),
         f'stratiform_requests_total{{model="{name}"}}': steady(1.0),
         f'stratiform_upstream_errors_total{{model="{name}",kind="timeout"}}': steady(0.001),
         f'stratiform_upstream_errors_total{{model="{name}",kind="rejected"}}': steady(0.5),
@@ -102,6 +105,8 @@ def troubles(now: float) -> list[Trouble]:
                 f'{tokens}{{model="StratiformHitRatioDrops",kind="uncached"}}': turned(200.0, 700.0, 2400.0),
             },
         ),
+        wrong("StratiformBreakStorm", cache_breaks_total=turned(0.01, 0.1, 900.0)),
+        wrong("StratiformBreaksCost", cache_break_usd_total=steady(0.001), input_cost_usd_total=steady(0.004)),
         wrong(
             "StratiformBudgetBurnsFast",
             cost_usd_total=turned(0.0001, 0.0045, 3600.0),
@@ -147,6 +152,7 @@ def troubles(now: float) -> list[Trouble]:
 _LABELS = {
     "cost_usd_total": "team", "budget_remaining_usd": "team", "budget_window_end_seconds": "team",
     "budget_overrun_usd_total": "team", "breaker_state": "deployment", "store_errors_total": "operation",
+    "cache_breaks_total": "model", "cache_break_usd_total": "model", "input_cost_usd_total": "model",
 }  # fmt: skip
 
 

@@ -19,8 +19,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from proxy.cli.serve import settings_of
 from proxy.core.account.objects import Act, Operation
+from proxy.core.money.bound import InputBound
 from proxy.core.request.wants import PLAIN
 from proxy.core.structured.form.section import Section
+from proxy.core.wire.long_text import utf8
 from proxy.engine.rights import Further
 from tests import patching
 
@@ -103,6 +105,11 @@ def _every_row(old: Any) -> Any:
         return list(rows)
 
     return own
+
+
+async def _granted(*_: object, **__: object) -> bool:
+    """Whatever is asked for is granted."""
+    return True
 
 
 def _is_one_function(tool: bytes) -> bool:
@@ -230,6 +237,20 @@ DEFENCES = (
     Defence("events in small pieces", "proxy.upstream.http:EVENT_PIECE_BYTES", lambda old: 1 << 30,
             ["test_unfolding.py"]),
     # Money
+    Defence("hidden thinking", "proxy.core.money.unanswered:Speeds.tokens_per_s", always(0.0),
+            ["test_unanswered.py::test_what_was_sent_and_not_answered_is_paid_for"]),
+    Defence("calls without an answer", "proxy.errors:UpstreamError.may_bill", lambda old: False,
+            ["test_unanswered.py::test_what_was_sent_and_not_answered_is_paid_for"]),
+    Defence("calls that run on", "proxy.core.money.unanswered:runs_on", always(False),
+            ["test_unanswered.py::test_what_was_sent_and_not_answered_is_paid_for"]),
+    Defence("a reservation for each attempt", "proxy.engine.conclusion:Conclusion.may_repeat",
+            lambda old: _granted,
+            ["test_unanswered.py::test_every_attempt_of_a_request_fits_what_was_set_aside"]),
+    Defence("a reservation for each further call", "proxy.spend.reservations:BudgetReservations.extend",
+            lambda old: _granted,
+            ["test_live_panels.py::test_each_call_of_a_panel_may_use_its_whole_output_limit"]),
+    Defence("how long sound lasts", "proxy.engine.bodies.sound:longest_s", always(1.0),
+            ["test_unanswered.py::test_sound_lasts_as_long_as_its_file_says"]),
     Defence("the hard limit", "proxy.spend.reservations:booked",
             lambda old: lambda *given: replace(made := old(*given), charge=replace(made.charge, limit=None)),
             ["test_usage_lies.py"]),
@@ -244,6 +265,19 @@ DEFENCES = (
             ["../unit/core/request/test_demand.py"]),
     Defence("counts of answers", "proxy.core.request.demand:_count", lambda old: lambda raw: 1, ["test_money.py"]),
     Defence("counts of prompts", "proxy.core.request.demand:_prompts", lambda old: lambda raw: 1, ["test_money.py"]),
+    Defence("members that nobody knows", "proxy.core.money.bound:weigh",
+            lambda old: lambda name, *given: old(name, *given) if name == "messages" else InputBound(counted=0),
+            ["test_prompt_bounds.py"]),
+    Defence("members of messages that nobody knows", "proxy.core.money.bound:of_bytes", always(0),
+            ["test_prompt_bounds.py"]),
+    Defence("the longer form of a text", "proxy.core.money.bound:_most", lambda old: lambda text: len(utf8(text)),
+            ["test_prompt_bounds.py"]),
+    Defence("counts of whole texts", "proxy.planning.tokenizers:is_counted_by", always(True),
+            ["test_prompt_bounds.py"]),
+    Defence("what a picture costs", "proxy.core.money.bound:picture_tokens", always(0), ["test_prompt_bounds.py"]),
+    Defence("files of unknown length", "proxy.core.money.bound:_Walk._medium", nothing, ["test_prompt_bounds.py"]),
+    Defence("one estimate at a time", "proxy.spend.bookings:BudgetReservation.estimated",
+            lambda old: property(lambda self: frozenset(), lambda self, value: None), ["test_prompt_bounds.py"]),
     Defence("what cannot be understood", "proxy.spend.estimates:_check_clear", nothing, ["test_money.py"]),
     Defence("what has no price", "proxy.spend.estimates:Estimates._check_priced", nothing, ["test_money.py"]),
     Defence("dearer tiers and tools", "proxy.core.request.wants:wants_of", lambda old: lambda asked: (PLAIN, ""),

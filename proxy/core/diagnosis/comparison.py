@@ -108,7 +108,7 @@ def difference(old: PromptRecord, new: PromptRecord, first: int) -> Difference |
         common=start + tokens_of(after[:front]),
         kept=sum(after[j].tokens for _, j in behind),
         end=start + tokens_of(before[: behind[-1][0] + 1]),
-        moved=_moved(gaps),
+        moved=_moved(gaps, before[behind[-1][0] + 1 :], after[behind[-1][1] + 1 :]),
     )
 
 
@@ -184,6 +184,9 @@ def _gaps(before: Sequence[PromptPiece], after: Sequence[PromptPiece], pairs: _P
         old, new = one + 1, other + 1
 
 
-def _moved(gaps: Sequence[Gap]) -> frozenset[bytes]:
-    old = {piece.digest for gap in gaps for piece in gap.old}
-    return frozenset(piece.digest for gap in gaps for piece in gap.new if piece.digest in old)
+def _moved(gaps: Sequence[Gap], old: Sequence[PromptPiece], new: Sequence[PromptPiece]) -> frozenset[bytes]:
+    """What stands in a gap, or behind all (``old``, ``new``), of both."""
+    before = {piece.digest for some in (*(gap.old for gap in gaps), old) for piece in some}
+    return frozenset(
+        piece.digest for some in (*(gap.new for gap in gaps), new) for piece in some if piece.digest in before
+    )

@@ -9,8 +9,9 @@ import orjson
 import pytest
 
 from proxy.core.modes import Mode
+from proxy.core.money.prices import Price
 from proxy.core.planner.planner import TierPlanner
-from proxy.core.providers import ANTHROPIC, NONE
+from proxy.core.providers import ANTHROPIC, NONE, OPENAI
 from proxy.core.reasons import Reason
 from proxy.core.request.tokens import bytes_over_four
 from proxy.engine.exchange import ExchangeOutcome
@@ -159,6 +160,33 @@ def test_a_client_that_marks_for_an_unknown_cache_is_told_of_once(caplog: pytest
     told = [line for line in caplog.messages if "model_info.cache_profile" in line]
     assert len(told) == 1
     assert told[0].startswith("model *: ")
+
+
+def test_a_client_that_asks_is_told_what_breaks_its_cache(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "stratiform")
+    models = ModelList({"m": make_deployment(name="m", model="m", profile=OPENAI, mode=Mode.OBSERVE)})
+    told = orjson.dumps({**orjson.loads(BODY), "usage": {"prompt_tokens": 9000, "completion_tokens": 1}})
+    planner = Planning(TierPlanner(bytes_over_four, []), price_of=lambda deployment: Price.relative(0.1, 1.0, 1.0))
+    bench = Bench(*[answers(told, headers=JSON)] * 4, models=models, planner=planner)
+    rules = "\n".join(f"Rule {n} of the archive is to be kept." for n in range(900))
+
+    def ask(day: str, *talk: str, **headers: str) -> str | None:
+        turns = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(talk)]
+        body = {"model": "m", "messages": [{"role": "system", "content": f"Today is {day}.\n{rules}"}, *turns]}
+        client = bench.chat(MemoryClient(orjson.dumps(body), headers=[*JSON, *headers.items()]))
+        return client.answer_headers.get("x-stratiform-break")
+
+    asks = {"x-stratiform-break": "1"}
+    assert ask("Monday", "q1", **asks) == "none"
+    assert ask("Monday", "q1", "a1", "q2") is None
+    found = ask("Tuesday", "q1", "a1", "q2", "a2", "q3", **asks)
+    assert found is not None
+    assert found.startswith("changed; culprit=system:system; line=1; before=0; ")
+    assert found.endswith("; waste=1")
+    line = caplog.messages[-1]
+    assert " break=changed culprit=system:system line=1 lost=" in line
+    assert "Tuesday" not in line
+    assert ask("Tuesday", "q1", "a1", "q2", "a2", "q3", "a3", "q4", **{"x-stratiform-break": "off"}) is None
 
 
 def test_nothing_that_a_client_chose_begins_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:

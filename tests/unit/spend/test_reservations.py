@@ -87,12 +87,65 @@ def test_a_reservation_says_whether_anything_limits_it() -> None:
     run(main)
 
 
-def test_a_reservation_says_what_is_set_aside_under_a_hard_limit() -> None:
+CALL = MOST + 10 * DOLLAR
+"""The most that one call costs."""
+
+
+def test_a_further_call_is_set_aside_beside_what_the_calls_before_it_have_spent() -> None:
     async def main() -> None:
-        for rules, most_usd in (((), None), ((TOTAL,), MOST / DOLLAR + 10), ((replace(TOTAL, hard=None),), None)):
+        async with budgeting(TOTAL) as one:
+            asked = exchange(SIZE)
+            await one.reserve(asked, limit=10)
+            assert await one.reservations.extend(asked, Settlement(cost_usd=0.0))
+            assert await spent(one) == (0, CALL), "what is set aside covers one call"
+            assert await one.reservations.extend(asked, Settlement(Usage(1, 0), 20.0))
+            assert await spent(one) == (0, CALL + 20 * DOLLAR)
+            assert await one.reservations.extend(asked, Settlement(Usage(1, 0), 30.0), further_tokens=4)
+            assert await spent(one) == (0, CALL + 30 * DOLLAR + 4 * 2 * DOLLAR)
+            await one.settle(asked, Usage(50, 7))
+            assert await spent(one) == (57 * DOLLAR, 0)
+
+    run(main)
+
+
+def test_a_further_call_that_does_not_fit_leaves_what_was_set_aside() -> None:
+    async def main() -> None:
+        for rule in (replace(TOTAL, hard=CALL + 5 * DOLLAR), replace(TOTAL, unit="tokens", hard=SIZE + 60)):
+            async with budgeting(rule) as one:
+                asked = exchange(SIZE)
+                await one.reserve(asked, limit=10)
+                before = await spent(one)
+                assert not await one.reservations.extend(asked, Settlement(Usage(300, 0), 10.0))
+                assert await spent(one) == before
+                await one.settle(asked, Usage(3, 0))
+                assert (await spent(one))[1] == 0
+
+    run(main)
+
+
+def test_what_was_set_aside_later_is_billed_where_its_worker_dies() -> None:
+    async def main() -> None:
+        async with budgeting(TOTAL) as one:
+            asked = exchange(SIZE)
+            await one.reserve(asked, limit=10)
+            assert await one.reservations.extend(asked, Settlement(Usage(1, 0), 20.0))
+            await one.store.expire(NOW + 1e6)
+            assert await spent(one) == (CALL + 20 * DOLLAR, 0)
+            entries = await one.store.entries(0, NOW + 1)
+            assert sorted(entry.cost for entry in entries) == [20 * DOLLAR, CALL]
+
+    run(main)
+
+
+def test_without_a_hard_limit_nothing_more_is_set_aside() -> None:
+    async def main() -> None:
+        for rules in ((), (replace(TOTAL, hard=None),)):
             async with budgeting(*rules) as one:
-                held = await one.reserve(exchange(SIZE), limit=10)
-                assert held.most_usd == most_usd
+                asked = exchange(SIZE)
+                await one.reserve(asked, limit=10)
+                before = await spent(one)
+                assert await one.reservations.extend(asked, Settlement(Usage(1, 0), 20.0))
+                assert await spent(one) == before
 
     run(main)
 
@@ -157,14 +210,16 @@ def test_without_any_limit_the_models_longest_answer_isreserved() -> None:
     run(main)
 
 
-def test_the_plans_life_and_our_count_make_the_worst_case_smaller() -> None:
+def test_the_worst_case_is_made_of_all_bytes_at_the_plans_life() -> None:
     async def main() -> None:
         for body, rate in ((b"{}", 1.25), (b'{"ttl":"1h"}', 2.0)):
             async with budgeting(TOTAL) as one:
                 plan = Plan(body, body, Mode.TIER, "x", own=Bill(0, 0, 0, 100), predicted=Bill(90, 10, 0, 0))
                 asked = exchange(10_000, plan=plan)
+                asked.sent = ((b'{"model":"m","messages":[{"role":"user","content":"Hello there!"}]}', 2),)
                 await one.reserve(asked)
-                assert await spent(one) == (0, round((150 + 30) * rate * DOLLAR))
+                # Twelve bytes of text, four of a role, what frames a message, two bytes of ours, and a template.
+                assert await spent(one) == (0, round((12 + 4 + 6 + 2 + 30) * rate * DOLLAR))
                 balance = await one.store.balance("red", Charge("b:total:-:total", 0), NOW)
                 # What is expected: the shadow's bill.
                 assert balance.expected == round((90 * 0.1 + 10 * 1.25) * DOLLAR)

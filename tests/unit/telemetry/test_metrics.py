@@ -2,11 +2,13 @@
 
 import math
 import re
+from itertools import product
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy import __version__
+from proxy.core.diagnosis.breaks import KINDS
 from proxy.core.money.prices import Cost
 from proxy.core.response.usage import Usage
 from proxy.telemetry.metrics import CONTENT_TYPE, Metrics
@@ -42,18 +44,18 @@ def test_an_exchange_is_in_flight_until_it_ends(metrics):
 
 def test_tokens_by_kind_and_the_share_read(metrics):
     metrics.tokens("m", Usage(prompt=1000, output=7, read=900, write_5m=50, write_1h=10))
-    assert value(metrics, "tokens_total", model="m", kind="read") == 900
-    assert value(metrics, "tokens_total", model="m", kind="write") == 60
-    assert value(metrics, "tokens_total", model="m", kind="uncached") == 40
-    assert value(metrics, "tokens_total", model="m", kind="output") == 7
+    assert value(metrics, "tokens_total", model="m", kind="read", client="unrecognised") == 900
+    assert value(metrics, "tokens_total", model="m", kind="write", client="unrecognised") == 60
+    assert value(metrics, "tokens_total", model="m", kind="uncached", client="unrecognised") == 40
+    assert value(metrics, "tokens_total", model="m", kind="output", client="unrecognised") == 7
     assert value(metrics, "hit_ratio_sum", model="m") == 0.9
 
 
 def test_estimates_are_a_kind_of_their_own(metrics):
     metrics.tokens("m", Usage(prompt=1000, output=7, read=900, estimated=True))
-    assert value(metrics, "tokens_total", model="m", kind="estimated") == 1000
-    assert value(metrics, "tokens_total", model="m", kind="output") == 7
-    assert value(metrics, "tokens_total", model="m", kind="read") is None
+    assert value(metrics, "tokens_total", model="m", kind="estimated", client="unrecognised") == 1000
+    assert value(metrics, "tokens_total", model="m", kind="output", client="unrecognised") == 7
+    assert value(metrics, "tokens_total", model="m", kind="read", client="unrecognised") is None
     assert value(metrics, "hit_ratio_count", model="m") is None
 
 
@@ -62,7 +64,7 @@ def test_money(metrics):
     metrics.saved("m", "t", "shadow", 0.8)
     metrics.saved("m", "t", "shadow", -0.3)
     labels = {"model": "m", "team": "t"}
-    assert value(metrics, "cost_usd_total", **labels) == 0.5
+    assert value(metrics, "cost_usd_total", **labels, client="unrecognised") == 0.5
     assert value(metrics, "input_cost_usd_total", **labels) == 0.2
     assert value(metrics, "uncached_input_cost_usd_total", **labels) == 1.0
     assert value(metrics, "saved_usd_total", **labels, basis="shadow") == 0.8
@@ -139,17 +141,46 @@ def test_names_that_clients_choose_are_bounded():
     assert {"ours", OTHER} <= teams
 
 
+def test_twenty_teams_at_twenty_models_stay_below_ten_thousand_series_whatever_their_clients_are():
+    metrics = Metrics([make_deployment(name=f"m{n}") for n in range(20)], teams=[f"t{n}" for n in range(20)])
+    used = Usage(prompt=100, output=5, read=50, write_5m=20, write_1h=10)
+    for model, team, client in product(range(20), range(20), range(30)):
+        name = f"m{model}"
+        metrics.tokens(name, used)
+        metrics.tokens(name, used, f"client-{client}")
+        metrics.cost(name, f"t{team}", Cost(0.1, 0.2), 1.0, f"client-{client}")
+        for basis in ("shadow", "reported", "observed"):
+            metrics.saved(name, f"t{team}", basis, 1.0)
+            metrics.saved(name, f"t{team}", basis, -1.0)
+    for model, kind in product(range(20), KINDS):
+        metrics.broke(f"m{model}", kind, 0.5)
+        metrics.break_agreed(f"m{model}", "same")
+        metrics.break_agreed(f"m{model}", "other")
+    found = scraped(metrics)
+    clients = {dict(labels)["client"] for _, labels in found if "client" in dict(labels)}
+    assert len(clients) <= 8
+    assert {"unrecognised", OTHER} <= clients
+    assert 6_000 < len(found) < 10_000
+
+
+def test_a_break_is_counted_and_priced_by_its_kind(metrics):
+    metrics.broke("m", "changed", 0.25)
+    metrics.broke("m", "changed", 0.5)
+    assert value(metrics, "cache_breaks_total", model="m", kind="changed") == 2
+    assert value(metrics, "cache_break_usd_total", model="m", kind="changed") == 0.75
+
+
 def test_what_is_known_to_come_starts_at_zero_so_that_its_first_increase_is_seen():
     metrics = Metrics([make_deployment(name="m")], teams=["t"])
-    assert value(metrics, "tokens_total", model="m", kind="read") == 0
+    assert value(metrics, "tokens_total", model="m", kind="read", client="unrecognised") == 0
     assert value(metrics, "requests_total", model="m", mode="tier", status="200", transport="http") == 0
     assert value(metrics, "upstream_errors_total", model="m", kind="timeout") == 0
-    assert value(metrics, "cost_usd_total", model="m", team="t") == 0
+    assert value(metrics, "cost_usd_total", model="m", team="t", client="unrecognised") == 0
     assert value(metrics, "saved_usd_total", model="m", team="t", basis="reported") == 0
     assert value(metrics, "tier_tokens_total", tier="L0") == 0
     assert value(metrics, "segment_tokens_total", segment="unmarked") == 0
     many = Metrics([make_deployment(name=f"m{n}") for n in range(500)], teams=["t"])
-    assert value(many, "tokens_total", model="m1", kind="read") is None
+    assert value(many, "tokens_total", model="m1", kind="read", client="unrecognised") is None
 
 
 def test_tiers_have_one_spelling(metrics):
@@ -189,7 +220,7 @@ def test_no_label_tells_clients_apart(metrics):
     allowed = {
         "model", "mode", "status", "transport", "kind", "team", "basis", "tier", "source", "target", "reason",
         "side", "plugin", "hook", "version", "deployment", "cause", "arm", "outcome", "operation", "unit", "bound",
-        "segment", "assembly", "edit", "state", "prompt", "profile",
+        "segment", "assembly", "edit", "state", "prompt", "profile", "client", "agreement",
     }  # fmt: skip
     assert declared == allowed
     assert names <= allowed | {"le"}

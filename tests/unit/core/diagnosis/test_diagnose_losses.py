@@ -7,10 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from proxy.core.diagnosis.breaks import Break, BreakKind, losses
+from proxy.core.diagnosis.breaks import Break, losses
 from proxy.core.diagnosis.diagnose import Answer, diagnose
 from proxy.core.diagnosis.record import PromptRecord
 from proxy.core.diagnosis.wire import wire_record
@@ -35,7 +33,9 @@ def text(name: str, words: int) -> str:
 def session(requests: int, profile: CacheProfile, *, size: int = 300) -> list[Body]:
     """A client that appends an answer and a question in each request, and marks its newest message."""
     mark = {"cache_control": {"type": "ephemeral"}} if profile is MARKED else {}
-    tools = [{"type": "function", "function": {"name": f"tool_{n}", "description": text(f"t{n}", 40)}} for n in range(5)]
+    tools = [
+        {"type": "function", "function": {"name": f"tool_{n}", "description": text(f"t{n}", 40)}} for n in range(5)
+    ]
     bodies = []
     for number in range(requests):
         talk: list[Body] = [{"role": "system", "content": "\n".join(LINES)}]

@@ -1,0 +1,64 @@
+"""The file of fingerprints: private, bounded, and never in the way of a request."""
+
+import asyncio
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from proxy.core.diagnosis.fingerprints import read_line
+from proxy.core.modes import Mode
+from proxy.core.planner.plan import Plan
+from proxy.core.planner.planner import TierPlanner
+from proxy.core.providers import OPENAI
+from proxy.core.request.route import Route
+from proxy.core.request.tokens import bytes_over_four
+from proxy.core.response.usage import Usage
+from proxy.planning import fingerprint_file
+from proxy.planning.fingerprint_file import FingerprintFile
+
+
+def planned() -> Plan:
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "A secret question."}]}).encode()
+    return TierPlanner(bytes_over_four, ()).plan(body, Route("k", "m", "m", OPENAI), Mode.OBSERVE, 5.0)
+
+
+def written(path: Path, count: int = 1) -> None:
+    async def run() -> None:
+        file = FingerprintFile(path)
+        for _ in range(count):
+            file.add(planned(), Usage(10, 2, read=4))
+        await file.aclose()
+
+    asyncio.run(run())
+
+
+def test_each_request_is_a_line_that_only_the_owner_reads(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "prints.jsonl"
+    written(path, 3)
+    written(path)
+    lines = path.read_bytes().splitlines()
+    found = [read_line(line) for line in lines]
+    assert len(found) == 4
+    assert {one.record.digests for one in found} == {found[0].record.digests}
+    assert found[0].tokens == (10, 2, 4, 0, 0)
+    assert b"secret" not in path.read_bytes()
+    for file in (path, path.with_name("prints.jsonl.key")):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert sorted(file.name for file in path.parent.iterdir()) == ["prints.jsonl", "prints.jsonl.key"]
+
+
+def test_a_large_file_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fingerprint_file, "MOST_BYTES", 100)
+    path = tmp_path / "prints.jsonl"
+    written(path)
+    written(path)
+    assert path.with_name("prints.jsonl.1").exists()
+    assert len(path.read_bytes().splitlines()) == 1
+
+
+def test_a_disk_that_takes_nothing_costs_no_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("")
+    written(tmp_path / "file" / "prints.jsonl", 2)
+    assert caplog.text.count("fingerprints cannot be written") == 1
