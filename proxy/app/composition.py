@@ -90,11 +90,8 @@ async def build(
         aside=aside,
     )
     admin, ui = _admin(settings, state, identity, watch)
-    closing: list[Closing] = [prompts, admission, *base.closing]
-    if ui is not None:
-        closing.append(ui.live)
-    if spans is not None:
-        closing.append(spans)
+    live = ui.live if ui is not None else None
+    closing: list[Closing] = [prompts, admission, *base.closing, *(one for one in (live, spans) if one is not None)]
     parts = Parts(
         engine=engine,
         models=models,
@@ -106,8 +103,7 @@ async def build(
         ui=ui,
         metrics_key=ours.metrics.secret,
     )
-    reload = Reload(models, base.prices, state.directory, composer, prompts)
-    return Assembly(parts, used, reload, ui.live if ui is not None else None)
+    return Assembly(parts, used, Reload(models, base.prices, state.directory, composer, prompts), live)
 
 
 @dataclass(frozen=True, slots=True)

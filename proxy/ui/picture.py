@@ -17,7 +17,9 @@ Row = Mapping[str, Any]
 
 PARTS: Final = ("read", "write", "uncached")
 _NAMES: Final = {"read": "read from the cache", "write": "written to it", "uncached": "neither"}
-_WIDTH, _PLOT, _TOP, _BOTTOM, _LEFT = 480.0, 330.0, 40.0, 26.0, 34.0
+PLOT: Final = 330.0
+"""How wide the longest prompt is drawn."""
+_WIDTH, _TOP, _BOTTOM, _LEFT = 480.0, 40.0, 26.0, 34.0
 _LEGEND_HEIGHT = 34.0
 _MOST_NAMED = 12
 _LABEL_CHARS = 18
@@ -46,7 +48,7 @@ class Scale:
 
     def x(self, tokens: float) -> float:
         """Where so many tokens end."""
-        return _LEFT + tokens / self.most * _PLOT
+        return _LEFT + tokens / self.most * PLOT
 
     def y(self, row: int) -> float:
         """Where a row begins."""

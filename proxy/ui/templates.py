@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from proxy.ui import words
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _HERE = Path(__file__).parent
 
@@ -35,7 +37,10 @@ class Templates:
     """Reads the templates from the package, at the first page that is asked for."""
 
     @cached_property
-    def _environment(self) -> Environment:
+    def _environment(self) -> "Environment":
+        # A proxy whose pages nobody opens does not pay for the language of templates.
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
         environment = Environment(
             loader=FileSystemLoader(_HERE / "templates"),
             autoescape=True,

@@ -23,7 +23,7 @@ MOST_NAMES: Final = 100
 _ROW: Final = Packing("<dHBBHIIIIIIIIfdf")
 ROW_BYTES: Final = _ROW.size
 _MOST = 2**32 - 1
-_MOST_USD = 1e30
+
 _WASTE, _REFRESH, _OBSERVED = 1, 2, 4
 
 
@@ -126,7 +126,7 @@ def _number_of(name: str) -> int:
 
 def _finite(usd: float) -> float:
     """USD as they can be written: a sum beyond all reason is none."""
-    return usd if abs(usd) < _MOST_USD else 0.0
+    return usd if abs(usd) < 1e30 else 0.0
 
 
 def _fits(tokens: int) -> int:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.ui.picture import _PLOT, PARTS, Scale, document, halves, legend
+from proxy.ui.picture import PARTS, PLOT, Scale, document, halves, legend
 
 SVG = "{http://www.w3.org/2000/svg}"
 TOKENS = st.integers(0, 300_000)
@@ -44,7 +44,7 @@ def areas(drawn: str, part: str, scale: Scale) -> float:
     root = ElementTree.fromstring(drawn)
     (path,) = [one for one in root.iter(f"{SVG}path") if one.get("class") == f"k {part}"]
     widths = re.findall(r"M[\d.]+ [\d.]+h([\d.]+)v", path.get("d") or "")
-    return sum(map(float, widths)) / _PLOT * scale.most
+    return sum(map(float, widths)) / PLOT * scale.most
 
 
 @given(st.lists(requests(), max_size=12))
@@ -54,7 +54,7 @@ def test_the_areas_are_the_reported_tokens_at_one_scale(rows: Sequence[dict[str,
         for part in PARTS:
             told = sum(row[layout][f"{part}_tokens"] for row in rows)
             # A hundredth of a pixel for each row.
-            assert abs(areas(drawn, part, scale) - told) <= 0.011 / _PLOT * scale.most * len(rows)
+            assert abs(areas(drawn, part, scale) - told) <= 0.011 / PLOT * scale.most * len(rows)
 
 
 @given(st.lists(requests(), max_size=12), st.text(max_size=50))
