@@ -271,8 +271,8 @@ class SessionBook:
         if blobs:
             contents = {name: self._contents[name] for name in names if name in blobs and name in self._contents}
             await self._store.save(CONTENTS_SCOPE, contents, TTL_S, now)
-            await self._save_requests(list(blobs), now)
             await self._store.save(SCOPE, blobs, TTL_S, now)
+            await self._save_requests(list(blobs), now)
         self._answered()
         return tuple(blobs)
 

@@ -1,5 +1,6 @@
 """The pages over HTTP: who may see them, what is sent with them, and nothing that they show."""
 
+import asyncio
 import zlib
 from collections.abc import Mapping
 from typing import Final
@@ -58,7 +59,7 @@ class UiEndpoint:
         page = await self.pages.page(path, parsed(query))
         if not page.is_live:
             raise NotFound("That page does not change by itself.")
-        return self.templates.part(page)
+        return await asyncio.to_thread(self.templates.part, page)
 
 
 class _Answering:
@@ -193,7 +194,7 @@ class _Answering:
             "shows_text": self._ui.shows_text,
         }
         # What changes by itself is the same for everybody, and made once.
-        part = self._ui.templates.part(page, {} if page.is_live else about)
+        part = await asyncio.to_thread(self._ui.templates.part, page, {} if page.is_live else about)
         body = self._ui.templates.whole(page, part, about).encode("utf-8", "replace")
         status = problem.status if problem is not None else page.status
         # A page with a token is not packed: its length would tell of it.

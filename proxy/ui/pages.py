@@ -1,5 +1,6 @@
 """What each page shows, from the answers of the admin API."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -106,7 +107,7 @@ class Pages:
         """The picture of a session as one file."""
         session = await self._get(_path("sessions", name))
         requests = (await self._get(f"{_path('sessions', name)}/requests"))["data"]
-        return picture.document(requests, words.sentence(session, requests), style)
+        return await asyncio.to_thread(picture.document, requests, words.sentence(session, requests), style)
 
     async def teams(self, query: Query) -> Page:
         """Teams, and the form that makes one."""
@@ -131,7 +132,8 @@ class Pages:
     async def _drawn(self, session: Mapping[str, Any]) -> Mapping[str, Any]:
         """The picture of a session, and the sentence above it."""
         requests = (await self._get(f"{_path('sessions', session['id'])}/requests"))["data"]
-        client, planned = picture.halves(requests)
+        # Drawing takes some milliseconds, in which requests of clients would wait.
+        client, planned = await asyncio.to_thread(picture.halves, requests)
         return {
             "requests": requests,
             "sentence": words.sentence(session, requests),
