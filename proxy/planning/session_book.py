@@ -127,10 +127,12 @@ class SessionBook:
         at, is_refresh = exchange.arrival.now, plan.reason == Reason.KEEP_ALIVE
         record, part = self._known.get(plan.session) or (SessionRecord(plan.session, at), self._new_part())
         requests = self._requests.get(plan.session, SessionRequests())
-        requests = requests.added(request_of(exchange, plan, next(self._numbers), is_refresh=is_refresh))
+        one = request_of(exchange, plan, next(self._numbers), is_refresh=is_refresh)
+        requests = requests.added(one)
         self._requests.put(plan.session, requests)
         facts = replace(record.facts, read_at=at) if is_refresh else _facts(exchange, plan)
-        facts = replace(facts, culprits=dearest(requests, _MOST_CULPRITS))
+        culprits = dearest(requests, _MOST_CULPRITS) if one.culprit else record.facts.culprits
+        facts = replace(facts, culprits=culprits)
         record = record.counted(part, _sums(exchange, is_refresh=is_refresh), facts)
         self._known.put(plan.session, (record, part))
         if not is_refresh:

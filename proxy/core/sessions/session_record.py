@@ -107,7 +107,9 @@ class SessionRecord(Struct, frozen=True, array_like=True, gc=False):
         is_in_earlier = worker not in parts and own is not None and earlier is not None and own.at <= earlier.at
         if own is not None and not is_in_earlier:
             parts[worker] = own
-        newest = self if self.last_at >= found.last_at else found
+        # Of the same request this worker knows more only where it has served it: the tiers are found out afterwards.
+        served_at = own.at if own is not None else -1.0
+        newest = self if self.last_at > found.last_at or served_at == self.last_at == found.last_at else found
         if len(parts) > _MOST_PARTS:
             oldest = min((name for name in parts if name not in (worker, _EARLIER)), key=lambda name: parts[name].at)
             parts[_EARLIER] = added(parts.get(_EARLIER, SessionSums()), parts.pop(oldest))

@@ -22,6 +22,9 @@ MOST_NAMES: Final = 100
 # that was not sent; culprit; tokens before it, tokens lost; USD lost, cost, saved.
 _ROW: Final = Packing("<dHBBHIIIIIIIIfdf")
 ROW_BYTES: Final = _ROW.size
+_NAME, _LOST_USD = 10, 13
+"""Places in a row."""
+_OTHER = "other"
 _MOST = 2**32 - 1
 
 _WASTE, _REFRESH, _OBSERVED = 1, 2, 4
@@ -84,23 +87,31 @@ class SessionRequests(Struct, frozen=True, array_like=True, gc=False):
 
     def merged(self, other: "SessionRequests") -> "SessionRequests":
         """The rows of both, each once."""
-        if self.packed == other.packed:
-            return self
+        if not other.packed or self._goes_on_from(other.packed):
+            return (
+                replace(self, names={**other.names, **self.names}) if other.names.keys() - self.names.keys() else self
+            )
         rows = sorted({*self._rows(), *other._rows()}, key=_ROW.unpack)
         names = dict(list({**other.names, **self.names}.items())[:MOST_NAMES])
         return replace(self, packed=b"".join(rows[-MOST_REQUESTS:]), names=names)
 
     def requests(self) -> Iterator[SessionRequest]:
         """The requests, the oldest first. What is no whole row is passed over."""
-        for row in self._rows():
+        for row in sorted(self._rows(), key=_ROW.unpack):
             at, number, kind, flags, line, prompt, read, written, *rest = _ROW.unpack(row)
             other_read, other_written, name, before, lost, lost_usd, cost_usd, saved_usd = rest
             yield SessionRequest(
                 at, number, prompt, read, written, other_read, other_written, cost_usd, saved_usd,
                 KINDS[kind - 1] if 0 < kind <= len(KINDS) else "",
-                self.names.get(name, "other") if name else "",
+                self.names.get(name, _OTHER) if name else "",
                 line, before, lost, lost_usd, bool(flags & _WASTE), bool(flags & _REFRESH), bool(flags & _OBSERVED),
             )  # fmt: skip
+
+    def _goes_on_from(self, packed: bytes) -> bool:
+        """Whether these are the rows of the other, as far as there is room for them, and later ones. So it is nearly
+        always; to find that out is cheap."""
+        place = self.packed.rfind(packed[-ROW_BYTES:])
+        return place >= 0 and place % ROW_BYTES == 0 and packed.endswith(self.packed[: place + ROW_BYTES])
 
     def _rows(self) -> Iterator[bytes]:
         for start in range(0, len(self.packed) - ROW_BYTES + 1, ROW_BYTES):
@@ -112,12 +123,15 @@ REQUESTS: Final = msgpack.Decoder(SessionRequests)
 
 def dearest(found: SessionRequests, most: int) -> tuple[tuple[str, int, float], ...]:
     """The culprits that cost the most: their names, how often they broke the cache, and USD."""
-    sums: dict[str, tuple[int, float]] = {}
-    for one in found.requests():
-        if one.culprit:
-            breaks, usd = sums.get(one.culprit, (0, 0.0))
-            sums[one.culprit] = breaks + 1, usd + one.lost_usd
-    return tuple((name, *sums[name]) for name in sorted(sums, key=lambda name: -sums[name][1])[:most])
+    sums: dict[int, tuple[int, float]] = {}
+    whole = len(found.packed) // ROW_BYTES * ROW_BYTES
+    for row in _ROW.iter_unpack(found.packed[:whole]):
+        name, usd = row[_NAME], row[_LOST_USD]
+        if name:
+            breaks, before = sums.get(name, (0, 0.0))
+            sums[name] = breaks + 1, before + usd
+    dear = sorted(sums, key=lambda name: -sums[name][1])[:most]
+    return tuple((found.names.get(name, _OTHER), *sums[name]) for name in dear)
 
 
 def _number_of(name: str) -> int:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.diagnosis.breaks import KINDS
+from proxy.core.sessions.session_record import SessionFacts, SessionRecord, SessionSums
 from proxy.core.sessions.session_requests import (
     MOST_NAMES,
     MOST_REQUESTS,
@@ -42,7 +43,7 @@ def of(requests: list[SessionRequest]) -> SessionRequests:
 
 @given(REQUESTS_OF)
 def test_what_was_added_is_what_is_read(requests: list[SessionRequest]) -> None:
-    assert list(of(requests).requests()) == requests
+    assert sorted(map(repr, of(requests).requests())) == sorted(map(repr, requests))
     assert ROW_BYTES <= 64
 
 
@@ -55,6 +56,9 @@ def test_two_versions_are_brought_together_in_any_order_and_as_often_as_one_like
     assert set(both.requests()) == {*one, *other}
     assert list(both.requests()) == list(theirs.merged(mine).requests())
     assert both.merged(mine).packed == both.packed == both.merged(both).packed
+    assert set(mine.merged(SessionRequests()).requests()) == set(one)
+    later = mine.added(SessionRequest(at=3e9, culprit="later"))
+    assert set(later.merged(mine).requests()) == set(mine.merged(later).requests()) == set(later.requests())
     assert [found.at for found in both.requests()] == sorted(found.at for found in both.requests())
 
 
@@ -64,6 +68,8 @@ def test_the_list_is_bounded_and_forgets_the_oldest() -> None:
     assert (len(kept), kept[0].at) == (MOST_REQUESTS, 50.0)
     assert len(found.names) == MOST_NAMES
     assert kept[-1].culprit == "other"
+    longer = found.added(SessionRequest(at=1e5))
+    assert longer.merged(found) == longer
     later = found.merged(of([SessionRequest(at=1e6)]))
     assert (len(list(later.requests())), len(later.names)) == (MOST_REQUESTS, MOST_NAMES)
     assert unpacked(REQUESTS, packed(replace_names(found))) == replace_names(found)
@@ -94,3 +100,10 @@ def test_the_dearest_culprits_come_first() -> None:
         ("b", 1, 5.0),
         ("a", 2, 2.5),
     )
+
+
+def test_of_the_same_request_the_facts_of_who_has_served_it_count() -> None:
+    early = SessionRecord("s", 1.0, SessionFacts(mode="tier"), {"b": SessionSums(at=5.0, requests=1)})
+    late = early.with_tiers({"L0": 9})
+    assert early.merged(late, "a").facts.tiers == {"L0": 9}
+    assert late.merged(early, "b").facts.tiers == {"L0": 9}
