@@ -10,17 +10,20 @@ from typing import Any
 
 from proxy.access.authentication import Identity
 from proxy.access.directory import Declared, Directory
+from proxy.aside import Aside
 from proxy.clock import ManualClock
 from proxy.core.money.budget import Rule
 from proxy.core.money.prices import Price, cost
 from proxy.core.providers import NONE
 from proxy.core.request.demand import Demand, Kind
+from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.errors import Unauthorized
 from proxy.ports import Clock, Deployment, Headers, Principal, StoreError, Transport
 from proxy.spend.alerts import BudgetAlerts
 from proxy.spend.estimates import Estimates
+from proxy.spend.prompt_bounds import PromptBounds
 from proxy.spend.reservations import BudgetReservations
 from proxy.spend.store_client import StoreClient, StoreTimes
 from proxy.spend.webhooks import WebhookSender
@@ -32,6 +35,7 @@ from tests.exchanges import make_exchange
 
 NOW = 1_700_000_000.0
 MODEL = Deployment("m", "m", Transport.HTTP, NONE)
+BOUNDS = PromptBounds(bytes_over_four, Aside())
 RED = Principal("scope", "red", key_id="key-1", user="ann")
 # One dollar a token makes money easy to read.
 PRICE = Price(input=1.0, output=1.0, read=0.1, write_5m=1.25, write_1h=2.0)
@@ -145,7 +149,7 @@ async def budgeting(
         more.pop("keep_entries_s", None),
     )
     alerts = BudgetAlerts(store_client, metrics, webhooks or WebhookSender(b"", clock, metrics))
-    estimates = Estimates(lambda _: price, allows_unknown=more.pop("on_unknown_price", "refuse") == "allow")
+    estimates = Estimates(lambda _: price, BOUNDS, allows_unknown=more.pop("on_unknown_price", "refuse") == "allow")
     reservations = BudgetReservations(nobody, held, store_client, alerts, estimates, **more)
     await reservations.start()
     try:
@@ -169,14 +173,14 @@ def admission_control(*keys: str, clock: Clock | None = None) -> BudgetReservati
     store_client = StoreClient(store, clock, metrics)
     alerts = BudgetAlerts(store_client, metrics, WebhookSender(b"", clock, metrics))
     return BudgetReservations(
-        Identity(known, b"salt").admit, FixedRules(), store_client, alerts, Estimates(lambda _: None)
+        Identity(known, b"salt").admit, FixedRules(), store_client, alerts, Estimates(lambda _: None, BOUNDS)
     )
 
 
 DOLLAR = 10**9
 TOTAL = Rule("total", "the budget 'total' of team 'red'", hard=1000 * DOLLAR, assumed_output_tokens=5)
-# Of 100 bytes that nobody has counted at most 80 tokens can become: half of it, and a template. At $2 that is $160.
-SIZE, MOST = 100, 160 * DOLLAR
+# Of 50 bytes that nobody has counted at most 80 tokens can become: as many, and a template. At $2 that is $160.
+SIZE, MOST = 50, 160 * DOLLAR
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:

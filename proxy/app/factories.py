@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from proxy.app.fixed_texts import prompt_text
@@ -37,6 +38,9 @@ from proxy.storage.memory import MemoryStore
 from proxy.storage.port import Store
 from proxy.storage.spool import Spool
 from proxy.storage.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from proxy.telemetry.spans import Spans
 
 _log = logging.getLogger("stratiform")
 
@@ -157,6 +161,7 @@ def request_rules(settings: Settings, prices: PriceMap) -> RequestRules:
         RetryPolicy(retries=routing.num_retries, least_wait_s=routing.retry_after_s),
         trust_time_header=ours.clock == "header",
         window_of=partial(_window_of, prices) if routing.checks_windows else None,
+        tells_id=ours.request_id,
     )
 
 
@@ -240,6 +245,32 @@ def epoch_file(settings: Settings) -> Path:
     because an operator who configures another store wants another one."""
     address = blake2b(settings.store_name.encode(), digest_size=8).hexdigest()
     return settings.spool_folder / f"epoch-{address}"
+
+
+def refuse_without_otel(settings: Settings) -> None:
+    """Refuse a collector without what sends to it. Raises ConfigError."""
+    if settings.stratiform.otel.endpoint is not None and not _is_installed("opentelemetry.exporter.otlp.proto.http"):
+        raise ConfigError(["stratiform.otel.endpoint: needs more: pip install 'stratiform[otel]'"])
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def spans_of(settings: Settings) -> "Spans | None":
+    """What makes spans; None where no collector is configured. Raises ConfigError without the extra for it."""
+    given = settings.stratiform.otel
+    if given.endpoint is None:
+        return None
+    refuse_without_otel(settings)
+    # For those who have a collector.
+    from proxy.telemetry.spans import Spans
+
+    headers = {name: value.get_secret_value() for name, value in given.headers.items()}
+    return Spans(given.endpoint, headers, given.service)
 
 
 def spool_of(settings: Settings) -> Spool:

@@ -12,6 +12,7 @@ from importlib import import_module
 from types import ModuleType
 
 from proxy import __version__
+from proxy.cli.shadowed import refuse_shadowed
 from proxy.settings import ConfigError
 
 COMMANDS = {
@@ -31,6 +32,7 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name; the exit status: 0 done, 1 not, 2 asked for wrongly, 130 interrupted."""
     try:
+        refuse_shadowed()
         return _run(list(sys.argv[1:] if arguments is None else arguments))
     except KeyboardInterrupt:
         return 130

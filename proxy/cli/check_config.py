@@ -13,6 +13,7 @@ from proxy.cli.budget_checks import tight_budgets
 from proxy.cli.exposure import provider_keys
 from proxy.cli.output import plain_table, print_json
 from proxy.cli.prompt_checks import prompt_lines, prompt_warnings, prompts_of, registered, window_of
+from proxy.cli.shadowed import shadowing
 from proxy.cli.unhonoured import IGNORE_HELP, expired_keys, not_honoured, refuse_unsupported
 from proxy.clock import SystemClock
 from proxy.core.model_patterns import matches
@@ -54,6 +55,7 @@ def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, Any]:
         refuse_unsupported(settings)
     if expired := list(expired_keys(settings, SystemClock().now())):
         raise ConfigError(expired)
+    factories.refuse_without_otel(settings)
     prices = factories.price_map(settings)
     table = factories.model_table(settings, prices)
     price_of = factories.price_source(prices)
@@ -84,6 +86,7 @@ def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, Any]:
         "not_honoured": [str(one) for one in not_honoured(settings)],
         "not_used": [str(one) for one in settings.unused if one.effect is Effect.HARMLESS],
         "warnings": [
+            *shadowing(settings.folder),
             *_warnings(settings, prices),
             *prompt_warnings(settings, table, prompts),
             *tight_budgets(settings, table, price_of),

@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _compared(paths: Sequence[Path], arguments: argparse.Namespace) -> list[Comparison]:
     """The comparisons in the order of the paths. The longest traces are begun first."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
-    console = Console(stderr=True)
+    console = Console(stderr=True, quiet=not sys.stderr.isatty())
     found: dict[Path, Comparison] = {}
     ordered = sorted(paths, key=lambda path: -path.stat().st_size if path.exists() else 0)
     with Progress(

@@ -1,14 +1,17 @@
-"""Logs one line to the standard error for each record. No line holds a key, whoever wrote the record.
+"""Logs a line to the standard error for each record, a text or JSON. No line holds a key, whoever wrote the record.
 
 What the proxy itself logs holds no keys. Libraries quote addresses, headers and exceptions, so their lines pass through
 here as well.
 """
 
 import asyncio
+import json
 import logging
 import sys
+from datetime import UTC, datetime
 
 from proxy.core.secrets.redaction import without_keys
+from proxy.engine.access_log import Line
 
 _INCOMPLETE = "ASGI callable returned without completing response."
 
@@ -22,13 +25,33 @@ class Formatter(logging.Formatter):
         return text if record.name == "stratiform" and record.exc_info is None else without_keys(text)
 
 
-def log_to_stderr(level: str) -> None:
-    """From now on log every record of at least that level."""
+class JsonFormatter(Formatter):
+    """Formats a record as an object of JSON. The line of an exchange has a member for each of its values."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The object, in one line of ASCII, also where a text holds half a surrogate pair."""
+        found: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+        }
+        if isinstance(record.msg, Line):
+            found |= {"message": record.msg.about, **record.msg.values}
+        else:
+            found["message"] = super().format(record)
+        return json.dumps(found, default=float)
+
+
+def log_to_stderr(level: str, log_format: str = "text") -> None:
+    """From now on log every record of at least that level, as a text or as JSON."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    text = "%(asctime)s %(levelname)s %(name)s %(message)s"
+    handler.setFormatter(JsonFormatter("%(message)s") if log_format == "json" else Formatter(text))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("stratiform").setLevel(level.upper())
     logging.getLogger("uvicorn.error").addFilter(_is_news)
+    # It says anew for each batch that a collector is away; proxy.telemetry.spans says it once.
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     if level in ("debug", "error"):
         logging.getLogger().setLevel(level.upper())
 

@@ -87,7 +87,7 @@ def _writer(path: Path, stack: ExitStack) -> Callable[[Step, Plan], None]:
 
 
 def _replayed(traces: Sequence[Trace], wanted: Setting) -> list[Result]:
-    console = Console(stderr=True)
+    console = Console(stderr=True, quiet=not sys.stderr.isatty())
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     results = []
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:

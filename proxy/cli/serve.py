@@ -17,11 +17,12 @@ import uvicorn
 
 from proxy import __version__
 from proxy.app import composition, declared, factories
-from proxy.app.composition import Worker
+from proxy.app.foundation import Worker
 from proxy.app.reload import ConfigSource
 from proxy.cli.exposure import refuse_exposed
 from proxy.cli.logs import log_to_stderr
 from proxy.cli.server import address, listen, run_on_loop, server
+from proxy.cli.shadowed import shadowing
 from proxy.cli.unhonoured import IGNORE_HELP, expired_keys, not_honoured, refuse_unsupported
 from proxy.cli.workers import Workers
 from proxy.clock import SystemClock
@@ -75,8 +76,9 @@ def run(arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something that can reload
     source = ConfigSource(settings_of(arguments), partial(settings_of, arguments))
     settings = source.settings
-    log_to_stderr(settings.stratiform.log_level)
-    for warning in (*not_honoured(settings), *expired_keys(settings, SystemClock().now())):
+    log_to_stderr(settings.stratiform.log_level, settings.stratiform.log_format)
+    expired = expired_keys(settings, SystemClock().now())
+    for warning in (*not_honoured(settings), *expired, *shadowing(settings.folder)):
         _log.warning("%s", warning)
     export(settings.exported)
     with listen(settings.stratiform.host, settings.stratiform.port) as listener:

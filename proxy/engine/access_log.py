@@ -1,7 +1,9 @@
-"""The log line of an exchange: key=value, one line, no prompt text and no key."""
+"""The log line of an exchange: named values, one line, no prompt text and no key."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 
 from proxy.core.secrets.redaction import without_keys
@@ -14,51 +16,73 @@ _MAX_CHARS = 120
 _READ_CHARS = 1024
 
 
-def exchange_line(exchange: Exchange) -> str:
-    """What became of an exchange, in one line. Whatever a client chose is cut and made safe."""
+Value = str | int | Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the log: what it is about, and named values. As a text it is ``about name=value ...``; a log of JSON
+    has a member for each of the same values."""
+
+    about: str
+    values: Mapping[str, Value]
+
+    def __str__(self) -> str:
+        return " ".join((self.about, *(f"{name}={value}" for name, value in self.values.items())))
+
+
+def exchange_line(exchange: Exchange) -> Line:
+    """What became of an exchange."""
+    return Line("exchange", exchange_values(exchange))
+
+
+def exchange_values(exchange: Exchange) -> dict[str, Value]:
+    """What became of an exchange, by the names that log and spans have for it; what is empty is left out. Whatever a
+    client chose is cut and made safe."""
     arrival, answer, planned, settled = exchange.arrival, exchange.answer, exchange.planned, exchange.settlement
     safe = partial(shown, keys=arrival.keys)
-    parts: list[tuple[str, object]] = [
-        ("id", arrival.id),
-        ("method", safe(arrival.method)),
-        ("path", safe(arrival.path)),
-        ("model", safe(exchange.requested.model)),
-        ("deployment", safe(exchange.deployment.name) if exchange.deployment else ""),
-        ("team", safe(exchange.principal.team) if exchange.principal else ""),
-        ("status", answer.status),
-        ("ending", exchange.ending or ""),
-        ("error", safe(answer.error_code)),
-        ("mode", planned.mode.name.lower()),
-        ("reason", planned.reason),
-        ("edits", ",".join(planned.plan.edits) if planned.plan is not None else ""),
-        ("stream", int(exchange.requested.stream)),
-        ("attempts", exchange.attempts),
-        ("in_bytes", arrival.size),
-        ("out_bytes", answer.sent_bytes),
-        ("overhead_ms", _ms(exchange.overhead_s)),
-        ("first_byte_ms", "" if answer.first_byte_s is None else _ms(answer.first_byte_s)),
-        ("total_ms", _ms(exchange.total_s)),
-    ]
+    found: dict[str, Value | None] = {
+        "id": arrival.id,
+        "request_id": arrival.named,
+        "method": safe(arrival.method),
+        "path": safe(arrival.path),
+        "model": safe(exchange.requested.model),
+        "deployment": safe(exchange.deployment.name) if exchange.deployment else "",
+        "team": safe(exchange.principal.team) if exchange.principal else "",
+        "status": answer.status,
+        "ending": exchange.ending,
+        "error": safe(answer.error_code),
+        "mode": planned.mode.name.lower(),
+        "reason": planned.reason,
+        "edits": ",".join(planned.plan.edits) if planned.plan is not None else "",
+        "stream": int(exchange.requested.stream),
+        "attempts": exchange.attempts,
+        "in_bytes": arrival.size,
+        "out_bytes": answer.sent_bytes,
+        "overhead_ms": _ms(exchange.overhead_s),
+        "first_byte_ms": None if answer.first_byte_s is None else _ms(answer.first_byte_s),
+        "total_ms": _ms(exchange.total_s),
+    }
     if settled is not None and (usage := settled.usage) is not None:
-        parts += [
-            ("prompt", usage.prompt),
-            ("read", usage.read),
-            ("write", usage.write),
-            ("output", usage.output),
-            ("estimated", int(usage.estimated)),
-            ("cost_usd", f"{settled.cost_usd:.6f}"),
-        ]
+        found |= {
+            "prompt": usage.prompt,
+            "read": usage.read,
+            "write": usage.write,
+            "output": usage.output,
+            "estimated": int(usage.estimated),
+            "cost_usd": Decimal(f"{settled.cost_usd:.6f}"),
+        }
     if planned.result.deviation:
-        parts += [("cache", planned.result.deviation), ("cause", answer.outcome.cache_cause)]
+        found |= {"cache": planned.result.deviation, "cause": answer.outcome.cache_cause}
     if (broke := planned.result.broke) is not None:
-        parts += [
-            ("break", broke.kind),
-            ("culprit", safe(f"{broke.culprit_kind}:{broke.culprit}") if broke.culprit else ""),
-            ("line", broke.line or ""),
-            ("lost", broke.lost),
-            ("break_usd", f"{broke.usd:.6f}"),
-        ]
-    return "exchange " + " ".join(f"{name}={value}" for name, value in parts if value != "")
+        found |= {
+            "break": broke.kind,
+            "culprit": safe(f"{broke.culprit_kind}:{broke.culprit}") if broke.culprit else "",
+            "line": broke.line or None,
+            "lost": broke.lost,
+            "break_usd": Decimal(f"{broke.usd:.6f}"),
+        }
+    return {name: value for name, value in found.items() if value is not None and value != ""}
 
 
 def shown(text: str, keys: Sequence[str] = ()) -> str:
@@ -70,5 +94,5 @@ def shown(text: str, keys: Sequence[str] = ()) -> str:
     return _UNSAFE.sub("?", (read if safe == plain else safe)[:_MAX_CHARS])
 
 
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:.2f}"
+def _ms(seconds: float) -> Decimal:
+    return Decimal(f"{seconds * 1000:.2f}")

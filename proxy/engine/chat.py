@@ -9,7 +9,6 @@ import orjson
 from proxy.aside import Aside
 from proxy.core.access.unambiguous import CheckedBody, unambiguous
 from proxy.core.modes import Mode
-from proxy.core.prompts.inset import Inset
 from proxy.core.reasons import Edit, Reason
 from proxy.core.request.insets import inset_body
 from proxy.core.request.message import may_be_signed
@@ -43,7 +42,6 @@ _OFF = frozenset({"0", "off", "false", "no"})
 _REDUCED = frozenset({Edit.WINDOW_TRIMMED, Edit.WINDOW_SHORTENED})
 # What these do stays the same in the next request, or concerns calls alone.
 _STEADY = frozenset({Edit.PROMPTS_COMPOSED, Edit.HISTORY_REPAIRED, Edit.CALLS_MERGED})
-_LEAST_BYTES_PER_TOKEN = 2
 
 
 class ChatRequests:
@@ -65,7 +63,7 @@ class ChatRequests:
         route = await self._intake.route(exchange, client, raw, may_repeat=True)
         outgoing = await self._outgoing(exchange, chat)
         if route.attempts.others:
-            await self._note_whole(exchange, chat, outgoing.plan)
+            self._note_whole(exchange, chat, outgoing.plan)
         await self._intake.reserve(exchange, route, raw)
         exchange.overhead_s = exchange.elapsed_s()
         await self._forward(exchange, chat, outgoing, route.attempts)
@@ -169,14 +167,13 @@ class ChatRequests:
         exchange.stands_for(size)
         return await self._aside.run_large(len(body), lambda: unambiguous(body, head_of(body, parse)))
 
-    async def _note_whole(self, exchange: Exchange, chat: "_Chat", plan: Plan) -> None:
-        """Where another deployment may be asked, whose window may be wider, budgets and rate limits are held also
-        against what this one's has no room for."""
-        parsed = chat.head.parsed
-        if parsed is not None and not plan.edits.keys().isdisjoint(_REDUCED):
-            whole = await self._ports.planner.tokens(parsed) or 0
-            further = _most_tokens(chat.composed.inset) + chat.window_bytes // _LEAST_BYTES_PER_TOKEN
-            exchange.whole_tokens = whole + further
+    def _note_whole(self, exchange: Exchange, chat: "_Chat", plan: Plan) -> None:
+        """Where another deployment may be asked, whose window may be wider, budgets are held also against what this
+        one's has no room for."""
+        if not plan.edits.keys().isdisjoint(_REDUCED):
+            inset = chat.composed.inset
+            further = len(inset.before.encode("utf-8", "replace")) + len(inset.after.encode("utf-8", "replace"))
+            exchange.sent = (*exchange.sent, (chat.head.parsed or chat.body, further + chat.window_bytes))
 
     async def _forward(self, exchange: Exchange, chat: "_Chat", outgoing: Outgoing, attempts: Attempts) -> None:
         """Send the plan, or what takes its place, until an answer is passed on. Raises ProxyError."""
@@ -296,6 +293,7 @@ class ChatRequests:
             edits[Edit.SIGNED_FRONT] = 1
         plan = replace(plan, edits=edits) if edits else plan
         exchange.planned = Planned(plan.mode, plan.reason, plan, before.was_retried, assembled=assembled)
+        exchange.sent = (_as_sent(plan, parsed if assembled is None and not chat.composed.inset else None),)
         if self._follower is not None:
             with suppress_and_log("follower.returned"):
                 self._follower.returned(plan.session)
@@ -374,9 +372,10 @@ def _with_texts(body: bytes, composed: ComposedRequest) -> bytes:
         ) from error
 
 
-def _most_tokens(inset: Inset) -> int:
-    """The most tokens that the texts are likely to have: a third of their bytes."""
-    return (len(inset.before.encode("utf-8", "replace")) + len(inset.after.encode("utf-8", "replace")) + 2) // 3
+def _as_sent(plan: Plan, read: ParsedBody | None) -> tuple[bytes | ParsedBody, int]:
+    """What is sent, as it was ``read``, and how many bytes the plan adds to it."""
+    most = max(len(plan.body), len(plan.original))
+    return (plan.original, most - len(plan.original)) if read is None else (read, max(0, most - len(read.body)))
 
 
 def _section(found: CheckedBody) -> Section:

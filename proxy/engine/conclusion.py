@@ -60,7 +60,7 @@ class Conclusion:
                 self._ports.meter.settle(exchange)
             if _log.isEnabledFor(logging.INFO):
                 with suppress_and_log("log"):
-                    _log.info("%s", exchange_line(exchange))
+                    _log.info(exchange_line(exchange))
 
     async def aclose(self) -> None:
         """Finish what is being written."""

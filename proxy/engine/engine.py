@@ -13,6 +13,7 @@ from proxy.engine.chat import ChatRequests
 from proxy.engine.client import Client, ClientDisconnected
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned
+from proxy.engine.headers import get, named_by
 from proxy.engine.intake import Intake, RequestRules
 from proxy.engine.objects.custody import Custody
 from proxy.engine.ports import Follower, Ports
@@ -52,9 +53,10 @@ class Engine:
         self._follower = follower
         self._aside = aside or Aside()
         self._conclusion = conclusion or Conclusion(ports, custody)
-        self.limits = (rules or RequestRules()).limits
+        self._rules = rules or RequestRules()
+        self.limits = self._rules.limits
         """What a request may be."""
-        intake = Intake(ports, rules or RequestRules(), breakers or Breakers(), self._aside, custody)
+        intake = Intake(ports, self._rules, breakers or Breakers(), self._aside, custody)
         self._chats = ChatRequests(ports, intake, self._conclusion, self._aside, follower)
         self._others = RawRequests(ports, intake, self._conclusion, self._aside, custody)
 
@@ -105,7 +107,7 @@ class Engine:
         except ProxyError as error:
             _note_refusal(exchange, error)
             await self._conclusion.book(exchange)
-            await client.refuse(error, own_headers(exchange))
+            await client.refuse(error, own_headers(exchange, tuple(error.headers.items())))
         except ClientDisconnected:
             exchange.ending = ExchangeOutcome.HUNG_UP
         except asyncio.CancelledError:
@@ -125,8 +127,18 @@ class Engine:
     def _opened(
         self, client: Client, model: str = "", *, is_chat: bool = False, read_as: Path | None = None
     ) -> Exchange:
-        now, keys = self._ports.clock.now(), keys_of(client)
-        arrival = Arrival(client.method, client.path, now, is_chat=is_chat, keys=keys, addressed=model)
+        keys = keys_of(client)
+        arrival = Arrival(
+            client.method,
+            client.path,
+            self._ports.clock.now(),
+            is_chat=is_chat,
+            keys=keys,
+            addressed=model,
+            named=named_by(client.headers, keys),
+            trace=get(client.headers, "traceparent") or "",
+            tells_id=self._rules.tells_id,
+        )
         return Exchange(arrival, read_as=read_as)
 
 

@@ -8,6 +8,7 @@ is unix seconds and may be virtual.
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from time import perf_counter
@@ -18,6 +19,7 @@ from proxy.core.account.paths import Path, read_path
 from proxy.core.modes import Mode
 from proxy.core.reasons import Reason
 from proxy.core.request.demand import Demand
+from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.context_refusal import ContextRefusalOutcome
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
@@ -65,6 +67,17 @@ class Arrival:
     """The credentials that the client sent: whatever is logged or kept of the exchange is searched for them."""
     addressed: str = ""
     """The model that the request's address names beside the path. It counts for more than what the body says."""
+    named: str = ""
+    """The id by which the client calls its request (``x-request-id``); empty where it gave none."""
+    trace: str = ""
+    """The trace that the request belongs to, as the client's header ``traceparent`` says it."""
+    tells_id: bool = False
+    """The upstream is told ``request_id``."""
+
+    @property
+    def request_id(self) -> str:
+        """The id by which client and upstream know the request: the client's own, or else ours."""
+        return self.named or self.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +187,11 @@ class Exchange:
     """The capability profile by whose budget the request is fitted to its context window."""
     fitted: Fitted | None = field(default=None, repr=False)
     """The request as it was fitted to the context window of its model."""
-    whole_tokens: int = 0
-    """The most tokens that the request has before it is fitted, where another deployment may be sent more of it."""
+    sent: Sequence[tuple[bytes | ParsedBody, int]] = field(default=(), repr=False)
+    """The bodies of which one is sent, each with the bytes that are written into it later, at most. Budgets are held
+    against the largest."""
+    counted_tokens: int = 0
+    """Of the prompt, counted whole for a reservation; 0 where it was not."""
     overhead_s: float = 0.0
     total_s: float = 0.0
     lost: Settlement = Settlement()
@@ -219,7 +235,7 @@ class Exchange:
     def arrived(self, now: float, size: int) -> None:
         """The request is complete. The client's own slowness up to here is not counted as the proxy's."""
         a = self.arrival
-        self.arrival = Arrival(a.method, a.path, now, a.id, perf_counter(), size, a.is_chat, a.keys, a.addressed)
+        self.arrival = replace(a, now=now, opened=perf_counter(), size=size)
 
     def stands_for(self, size: int) -> None:
         """The request is sent with so many bytes, however many it came with: that is what it can cost."""

@@ -6,6 +6,7 @@ case throughout; a name with ``_`` is treated as the one with ``-`` that some se
 """
 
 import re
+from collections.abc import Sequence
 
 from proxy.core.secrets.credentials import (
     ACCOUNT_HEADERS,
@@ -16,10 +17,19 @@ from proxy.core.secrets.credentials import (
     holds,
     own_secrets,
 )
+from proxy.core.secrets.redaction import without_literals, without_shapes
 from proxy.ports import Deployment, Headers, Transport
 
 OWN_PREFIX = "x-stratiform-"
 PROFILE_HEADER = "x-stratiform-profile"
+ID_HEADER = "x-request-id"
+_ID_HEADERS = {"openai": "x-client-request-id", "azure": "x-ms-client-request-id"}
+"""Where a provider reads the id that its client gives a request; all others are told it in the common way.
+https://developers.openai.com/api/reference/overview,
+https://github.com/microsoft/api-guidelines/blob/vNext/azure/Guidelines.md#distributed-tracing--telemetry"""
+ID_HEADERS = frozenset({ID_HEADER, *_ID_HEADERS.values()})
+# Longer than any id that tools make; OpenAI takes 512 characters.
+_ID = re.compile(r"[\w.:/@+=-]{1,128}", re.ASCII)
 _HOP_BY_HOP = frozenset(
     {
         "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
@@ -63,6 +73,21 @@ def content_length(headers: Headers) -> int | None:
     """How many bytes a body has; None where no plain number says so."""
     text = get(headers, "content-length")
     return int(text) if text is not None and text.isdecimal() else None
+
+
+def named_by(headers: Headers, keys: Sequence[str]) -> str:
+    """The id by which a client calls its request; empty where it gives none, or one that is no plain word or holds a
+    key: an id is sent on and logged."""
+    given = get(headers, ID_HEADER)
+    if not given or not _ID.fullmatch(given):
+        return ""
+    return given if without_shapes(without_literals(given, keys)) == given else ""
+
+
+def with_id(sent: Headers, deployment: Deployment, request_id: str) -> Headers:
+    """The headers for a deployment, with the request's id where they have none for it."""
+    name = _ID_HEADERS.get("azure" if speaks_azure(deployment) else deployment.server, ID_HEADER)
+    return sent if get(sent, name) is not None else [*sent, (name, request_id)]
 
 
 def is_safe(value: str) -> bool:

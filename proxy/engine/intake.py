@@ -8,6 +8,7 @@ from proxy.aside import Aside
 from proxy.clock import request_time
 from proxy.core.access.reach import Reach
 from proxy.core.request.demand import demand_of
+from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.resilience.retry import RetryPolicy
 from proxy.engine.attempts.affinity import session_key
 from proxy.engine.attempts.breaker import Breakers
@@ -29,12 +30,14 @@ from proxy.ports import Principal
 @dataclass(frozen=True, slots=True)
 class RequestRules:
     """What a request may be, and how often it is tried. ``trust_time_header``: requests may bring their own time, as
-    replays do. ``window_of``: chat requests that are too long for a model are not sent to it; None: they are."""
+    replays do. ``window_of``: chat requests that are too long for a model are not sent to it; None: they are.
+    ``tells_id``: upstreams are told the id of each request."""
 
     limits: Limits = Limits()
     retries: RetryPolicy = ONE_TRY
     trust_time_header: bool = False
     window_of: WindowOf | None = None
+    tells_id: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,11 @@ class Intake:
         demand = await self._aside.run_large(size, demand_of, method, path, asked, upload_bytes)
         asks = exchange.requested
         exchange.requested = Requested(asks.model, asks.stream, asks.wants_usage, demand, asks.decided_by)
+        body: bytes | ParsedBody | None = raw.head.parsed if raw.head is not None else None
+        if body is None and isinstance(raw.body, bytes):
+            body = raw.body
+        if body is not None and not exchange.sent:
+            exchange.sent = ((body, 0),)
         await self._ports.admission.reserve(exchange, (*attempts.others, *further.deployments))
         if raw.is_unread and exchange.reservation is not None and exchange.reservation.is_limited:
             refuse_compressed()

@@ -89,7 +89,8 @@ class Listing:
         exchange.ending = ExchangeOutcome.COMPLETED if status < 400 else ExchangeOutcome.REJECTED
         await self.conclusion.book(exchange)
         theirs = [_JSON] if answer is None else for_client(answer.headers, keep_length=False, hides_account=True)
-        await self.client.start(status, [*theirs, ("content-length", str(len(body))), *own_headers(exchange)])
+        told = own_headers(exchange, theirs)
+        await self.client.start(status, [*theirs, ("content-length", str(len(body))), *told])
         exchange.answer.sent_bytes += len(body)
         await self.client.send(body)
         await self.client.end()

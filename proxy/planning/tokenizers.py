@@ -2,7 +2,7 @@
 
 import binascii
 import hashlib
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -51,6 +51,18 @@ def local_encode() -> Encode:
     return encode
 
 
+@lru_cache(maxsize=1000)
+def is_counted_by(model: str) -> bool:
+    """Whether the tokenizer of this model is the one that ``local_encode`` counts with."""
+    try:
+        return (
+            tiktoken.encoding_name_for_model(model.rsplit("/", 1)[-1]) == "o200k_base" and _encoding_file() is not None
+        )
+    except KeyError:
+        return False
+
+
+@cache
 def _encoding_file() -> Path | None:
     spec = find_spec("litellm")
     if spec is None or spec.origin is None:

@@ -18,6 +18,7 @@ from proxy.settings.window import Window
 
 TransportName = Literal["http", "litellm", "embedded"]
 LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
 MOST_WORKERS = 64
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -220,6 +221,16 @@ class MetricsPage(Strict):
         return "" if self.key is None else self.key.get_secret_value()
 
 
+class Otel(Strict):
+    """Spans for an OpenTelemetry collector (``proxy.telemetry.spans``)."""
+
+    endpoint: HttpUrl | None = Field(
+        default=None, description="the collector, as an OTLP/HTTP address (http://localhost:4318); null: no spans"
+    )
+    headers: dict[str, SecretStr] = Field(default={}, description="headers for the collector, such as its key")
+    service: str = Field(default="stratiform", min_length=1, description="service.name of the spans")
+
+
 class Objects(Strict):
     """What is remembered of the objects of the provider's account: files, stored responses, batches ..."""
 
@@ -391,6 +402,11 @@ class Stratiform(Strict):
         default=False, description="accept any key from other machines, although models have keys of their own"
     )
     log_level: LogLevel = "info"
+    log_format: LogFormat = Field(
+        default="text", description="json: each line is an object; that of an exchange has the values of the text line"
+    )
+    request_id: bool = Field(default=True, description="send the id of each request to the upstream")
+    otel: Otel = Otel()
     limits: Limits = Limits()
     client_keys: ClientKeys = Field(
         default="refuse",

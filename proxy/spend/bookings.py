@@ -1,6 +1,7 @@
 """What an exchange draws on: the rules that hold for it, each with its window, its counter and its charge."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from hashlib import blake2b
 from re import ASCII, compile
@@ -31,6 +32,8 @@ class BudgetReservation(Reservation):
 
     bookings: Sequence[Booking] = ()
     is_asked: bool = False
+    estimated: AbstractSet[str] = frozenset()
+    """The limits of which this call alone may go by an estimate of its tokens."""
     entry: LedgerEntry | None = None
     """What the ledger gets if nobody settles the exchange."""
 

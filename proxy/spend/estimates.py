@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from proxy.core.money.budget import UNKNOWN_OUTPUT_TOKENS, Estimate, Rule, expected_cost, most_prompt_tokens
+from proxy.core.money.bound import InputBound
+from proxy.core.money.budget import UNKNOWN_OUTPUT_TOKENS, Estimate, Rule, expected_cost
 from proxy.core.money.charges import most_cost, most_prompt
 from proxy.core.money.prices import Price
 from proxy.core.request.demand import Demand, Kind
@@ -11,6 +12,7 @@ from proxy.engine.exchange import Exchange
 from proxy.errors import Forbidden, InvalidRequest
 from proxy.ports import Deployment
 from proxy.spend.output_estimates import OutputEstimates
+from proxy.spend.prompt_bounds import PromptBounds
 
 PriceOf = Callable[[Deployment], Price | None]
 Amounts = dict[str, Estimate]
@@ -22,25 +24,41 @@ _TEXT = frozenset({Kind.TEXT, Kind.PROMPT, Kind.UNKNOWN})
 class Estimates:
     """``allows_unknown``: a request whose cost cannot be told is sent although a budget holds for it."""
 
-    def __init__(self, price_of: PriceOf, *, allows_unknown: bool = False) -> None:
+    def __init__(self, price_of: PriceOf, bounds: PromptBounds, *, allows_unknown: bool = False) -> None:
         self._price_of = price_of
+        self.bounds = bounds
         self.output_estimates = OutputEstimates()
         self._allows_unknown = allows_unknown
 
-    def amounts(self, exchange: Exchange, deployments: Sequence[Deployment], rules: Sequence[Rule]) -> Amounts:
+    def amounts(
+        self,
+        exchange: Exchange,
+        deployments: Sequence[Deployment],
+        rules: Sequence[Rule],
+        bound: InputBound | None = None,
+        *,
+        estimates: bool = False,
+    ) -> Amounts:
         """What the request takes in each unit: the most over all deployments that may serve it, of which the first one
-        probably does. Raises InvalidRequest and Forbidden where that cannot be told and a hard limit holds."""
+        probably does. The most is what the ``bound`` of its prompt allows for; without one it is what the request
+        probably takes, which is enough where no hard limit holds. ``estimates``: a count by another tokenizer than the
+        model's is taken, too. Raises InvalidRequest and Forbidden where that cannot be told and a hard limit holds."""
         demand, deployment = exchange.requested.demand, deployments[0]
         _check_clear(demand, rules)
         if demand.kind is Kind.FREE:
             return {"usd": Estimate(1, 0), "tokens": Estimate(1, 0), "requests": Estimate(1, 1)}
-        prompt, probable_prompt = self._prompt_tokens(exchange, deployment, demand)
+        probable_prompt = _probable_tokens(exchange)
         bill = exchange.planned.plan.predicted if exchange.planned.plan is not None else None
         usual = self.output_estimates.output_tokens(deployment) * demand.answers
         most = expected = most_tokens = output = 0
         for one in deployments:
             price = self._price_of(one)
             wanted = self._as_served(one, demand)
+            prompt = probable_prompt
+            if bound is not None and demand.kind is not Kind.TRANSCRIPTION:
+                prompt = bound.tokens(self._factor(one, estimates=estimates), one.model)
+                if bound.beyond:
+                    wanted = replace(wanted, wants=replace(wanted.wants, is_beyond=True))
             longest = demand.answers * self._longest(one, rules, demand, price)
             output = max(output, min(longest, usual))
             most_tokens = max(most_tokens, most_prompt(price, wanted, prompt) + longest)
@@ -60,18 +78,10 @@ class Estimates:
             "requests": Estimate(1, 1),
         }
 
-    def _prompt_tokens(self, exchange: Exchange, deployment: Deployment, demand: Demand) -> tuple[int, int]:
-        """The tokens of the prompt, at most and probably. A transcription has no prompt of text."""
-        if demand.kind is Kind.TRANSCRIPTION:
-            return 0, 0
-        plan = exchange.planned.plan
-        own = plan.own if plan is not None else None
-        counted = own.total if own is not None else None
-        has_tools = plan is not None and b'"tools"' in plan.original
-        factor = self.output_estimates.factor(deployment)
-        largest = None if counted is None else max(counted, exchange.whole_tokens)
-        most = most_prompt_tokens(exchange.arrival.size, largest, factor, has_tools=has_tools)
-        return most, counted if counted is not None else exchange.arrival.size // 4
+    def _factor(self, deployment: Deployment, *, estimates: bool) -> float | None:
+        if self.bounds.is_exact(deployment.model):
+            return 1.0
+        return self.output_estimates.factor(deployment) if estimates else None
 
     def _as_served(self, deployment: Deployment, demand: Demand) -> Demand:
         """The demand at its service tier. Where it names no tier, the tier counts that this deployment served
@@ -120,6 +130,14 @@ def _check_clear(demand: Demand, rules: Sequence[Rule]) -> None:
             param=demand.unclear,
             code="cost_unclear",
         )
+
+
+def _probable_tokens(exchange: Exchange) -> int:
+    """The tokens that the prompt probably has. A transcription has no prompt of text."""
+    plan = exchange.planned.plan
+    if plan is not None and plan.own is not None:
+        return plan.own.total
+    return 0 if exchange.requested.demand.kind is Kind.TRANSCRIPTION else exchange.arrival.size // 4
 
 
 def _has_long_life(exchange: Exchange) -> bool:

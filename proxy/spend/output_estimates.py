@@ -19,6 +19,8 @@ _OUTPUT_WEIGHT = 0.05
 _FACTOR = 1.5
 _MARGIN = 1.15
 _SEEN = 50
+# No tokenizer of a language model of today counts more for ordinary text: what does was another prompt.
+_MOST = 2.1
 # Below this length the provider's template outweighs the text.
 _LEAST_TOKENS = 500
 
@@ -56,7 +58,7 @@ class OutputEstimates:
 
     def learn(self, exchange: Exchange) -> None:
         """An exchange has ended."""
-        usage, deployment, plan = exchange.billed_usage, exchange.deployment, exchange.planned.plan
+        usage, deployment = exchange.billed_usage, exchange.deployment
         if exchange.answer.further:
             # Neither is the sum of several prompts the length of one, nor that of several answers.
             usage = exchange.answer.outcome.usage
@@ -67,6 +69,7 @@ class OutputEstimates:
         if not exchange.requested.demand.wants.tier:
             habit.tier = exchange.answer.outcome.reported.tier
         habit.output_tokens += _OUTPUT_WEIGHT * (usage.output - habit.output_tokens)
-        if plan is not None and plan.own is not None and plan.own.total >= _LEAST_TOKENS:
+        counted = exchange.counted_tokens
+        if counted >= _LEAST_TOKENS:
             habit.seen += 1
-            habit.highest = max(habit.highest, usage.prompt / plan.own.total)
+            habit.highest = max(habit.highest, min(_MOST, usage.prompt / counted))

@@ -14,13 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from proxy.core.money.budget import NANOS_PER_USD, refusal
+from proxy.core.money.bound import InputBound
+from proxy.core.money.budget import NANOS_PER_USD, Rule, refusal
 from proxy.engine.exchange import Exchange
 from proxy.engine.headers import uses_operators_key
 from proxy.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
 from proxy.ports import Deployment, Headers, Principal, Transport
 from proxy.spend.alerts import BudgetAlerts, header_text, time_text
-from proxy.spend.bookings import NOTHING, BudgetReservation, booked, counter_of, taken
+from proxy.spend.bookings import NOTHING, Booking, BudgetReservation, booked, counter_of, taken
 from proxy.spend.epochs import Epochs
 from proxy.spend.estimates import Estimates
 from proxy.spend.ledger import DEFERRED, lost_entry, settled_entry
@@ -54,6 +55,7 @@ class BudgetReservations:
         self._epochs = epochs
         self._denies = on_store_error == "deny"
         self._estimates = estimates
+        self._estimated: set[str] = set()
 
     async def start(self) -> None:
         """Begin to look after reservations, and to deliver notices."""
@@ -79,31 +81,64 @@ class BudgetReservations:
         if not rules and self.is_immediate:
             exchange.reservation = reservation
             return
-        amounts = self._estimates.amounts(exchange, (deployment, *others), rules)
-        reservation.bookings = [booked(rule, amounts, exchange.arrival.now) for rule in rules]
-        held = [
-            one.charge.amount for one in reservation.bookings if one.rule.hard is not None and one.rule.unit == "usd"
-        ]
-        reservation.most_usd = min(held) / NANOS_PER_USD if held else None
-        entry = reservation.entry = lost_entry(exchange, deployment, amounts)
-        charges = [booking.charge for booking in reservation.bookings]
-        ask = Reserve(reservation.exchange_id, reservation.team, charges, self.store_client.lease(), entry)
         # From here on the end of the exchange gives the reservation back, even where this call does not return.
         exchange.reservation = reservation
+        deployments = (deployment, *others)
+        is_held = any(_bounds_prompt(one) for one in rules)
+        bound = await self._estimates.bounds.bound(exchange, counts=False) if is_held else None
+        ask = self._ask(exchange, reservation, deployments, rules, bound)
         if not self.store_client.is_away:
             await self._check_store(reservation, None)
         reservation.is_asked = not self.store_client.is_away
-        answer = await self.store_client.reserve(ask)
+        answer = await self.store_client.reserve(_cautious(ask, reservation.bookings) if is_held else ask)
+        if isinstance(answer, Refused) and is_held:
+            bound = await self._estimates.bounds.bound(exchange, counts=True)
+            ask = self._ask(exchange, reservation, deployments, rules, bound, counts=True)
+            answer = await self.store_client.reserve(ask)
         match answer:
             case Refused():
                 reservation.is_asked = False
-                await self._refuse(exchange, reservation, answer)
+                await self._refuse(exchange, reservation, answer, bound)
             case Granted():
                 await self._check_store(reservation, answer.epoch)
                 reservation.rates = rate_headers(reservation.with_balances(answer.balances), exchange.arrival.now)
                 await self.alerts.tell(reservation, answer.balances, is_new=True)
             case None:
                 await self._go_without_store(reservation, ask)
+
+    def _ask(
+        self,
+        exchange: Exchange,
+        reservation: BudgetReservation,
+        deployments: Sequence[Deployment],
+        rules: Sequence[Rule],
+        bound: InputBound | None,
+        *,
+        counts: bool = False,
+    ) -> Reserve:
+        """What is asked of the store, and noted of it in the reservation.
+
+        Where the model's tokenizer is not known, a count is an estimate that its client may have made wrong. One call
+        at a time of each limit may go by one, so that no limit is passed by more than the error of one estimate; all
+        others go by their bytes.
+        """
+        now, estimates = exchange.arrival.now, False
+        if counts and bound is not None and bound.counted is not None:
+            exchange.counted_tokens = 0 if bound.beyond or bound.pictures else bound.counted
+            is_exact = all(self._estimates.bounds.is_exact(one.model) for one in deployments)
+            accounts = {booked(rule, NOTHING, now).charge.account for rule in rules if _bounds_prompt(rule)}
+            estimates = not is_exact and accounts.isdisjoint(self._estimated)
+            reservation.estimated = accounts if estimates else set()
+            self._estimated |= reservation.estimated
+        amounts = self._estimates.amounts(exchange, deployments, rules, bound, estimates=estimates)
+        reservation.bookings = [booked(rule, amounts, now) for rule in rules]
+        held = [
+            one.charge.amount for one in reservation.bookings if one.rule.hard is not None and one.rule.unit == "usd"
+        ]
+        reservation.most_usd = min(held) / NANOS_PER_USD if held else None
+        entry = reservation.entry = lost_entry(exchange, deployments[0], amounts)
+        charges = [booking.charge for booking in reservation.bookings]
+        return Reserve(reservation.exchange_id, reservation.team, charges, self.store_client.lease(), entry)
 
     async def defer(self, exchange: Exchange) -> None:
         """Keep what is reserved for an exchange that the provider still works on, for ``DEFERRED_S``: then it is billed
@@ -135,6 +170,7 @@ class BudgetReservations:
         reservation = exchange.reservation
         if not isinstance(reservation, BudgetReservation):
             return
+        self._estimated -= reservation.estimated
         if exchange.attempts == 0:
             await self._give_back(reservation)
         else:
@@ -153,11 +189,14 @@ class BudgetReservations:
             await self.alerts.tell(reservation, balances)
         return final
 
-    async def _refuse(self, exchange: Exchange, reservation: BudgetReservation, answer: Refused) -> None:
+    async def _refuse(
+        self, exchange: Exchange, reservation: BudgetReservation, answer: Refused, bound: InputBound | None
+    ) -> None:
         booking = next(one for one in reservation.bookings if one.charge.account == answer.charge.account)
         rule, resets_at, balance, now = booking.rule, booking.window.resets_at, answer.balance, exchange.arrival.now
         again = time_text(resets_at) or ""
-        text = refusal(rule, balance.spent, balance.reserved, booking.charge.amount, again)
+        why = bound.words() if bound is not None else ""
+        text = refusal(rule, balance.spent, balance.reserved, booking.charge.amount, again, why)
         if rule.is_rate:
             self.alerts.metrics.rate_limited(reservation.team, rule.unit)
             error = RateLimited(text, kind=rule.unit, retry_after_s=max(1, int((resets_at or now) - now + 0.999)))
@@ -204,6 +243,21 @@ class BudgetReservations:
         if reservation.is_asked:
             reservation.is_asked = False
             await self.store_client.release(reservation.exchange_id, reservation.team)
+
+
+def _bounds_prompt(rule: Rule) -> bool:
+    """Whether a limit is held against the most that a prompt can take."""
+    return rule.hard is not None and rule.unit != "requests" and not rule.is_rate
+
+
+def _cautious(ask: Reserve, bookings: Sequence[Booking]) -> Reserve:
+    """The same, if it takes no limit beyond its half. Bytes are several times the tokens: a request that is reserved
+    by them is spared the counting, but the second half of a limit is for those that were counted."""
+    charges = [
+        replace(one.charge, limit=one.rule.hard // 2) if _bounds_prompt(one.rule) and one.rule.hard else one.charge
+        for one in bookings
+    ]
+    return replace(ask, charges=charges)
 
 
 def _check_upstream_keys(principal: Principal, deployments: Sequence[Deployment]) -> None:

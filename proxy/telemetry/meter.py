@@ -3,7 +3,7 @@
 The meter is called at the start and at the end of an exchange. It never suspends, and takes tens of microseconds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import isfinite
 
@@ -50,9 +50,13 @@ _STATUS = {
 class Meter:
     """Prices and counts exchanges (``proxy.engine.ports.Meter``)."""
 
-    def __init__(self, metrics: Metrics, prices: PriceMap) -> None:
+    def __init__(
+        self, metrics: Metrics, prices: PriceMap, on_settled: Callable[[Exchange], None] | None = None
+    ) -> None:
+        """``on_settled`` is called with each exchange that was counted."""
         self._metrics = metrics
         self._prices = prices
+        self._on_settled = on_settled
 
     def began(self, exchange: Exchange) -> None:
         """An exchange is opened."""
@@ -101,6 +105,8 @@ class Meter:
         for refusal, count in exchange.answer.context_refusals.items():
             profile = exchange.window.name if exchange.window else NO_PROFILE
             self._metrics.context_refused(profile, refusal, by=count)
+        if self._on_settled is not None:
+            self._on_settled(exchange)
 
     def _priced(self, exchange: Exchange) -> Settlement:
         """What the exchange used and cost beside what was lost."""

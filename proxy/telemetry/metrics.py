@@ -14,7 +14,6 @@ from itertools import product
 from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from proxy import __version__
 from proxy.core.diagnosis.breaks import KINDS
@@ -31,7 +30,8 @@ from proxy.core.shadow.deviations import Deviation
 from proxy.ports import Deployment
 from proxy.telemetry.series import BoundedNames, Counters, Labelling, Series, Source, WithoutCreated
 
-CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format"""
 
 _PREFIX = "stratiform_"
 _EXPECTED_SERIES = 1000

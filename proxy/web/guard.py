@@ -108,6 +108,8 @@ if HttpToolsProtocol is not None:
             if self.cycle is None or self.cycle.response_complete or self.cycle.more_body:
                 return False
             self.cycle.keep_alive = False
+            # Servers before 0.54 close the connection and do not say so.
+            self.cycle.default_headers = [*self.cycle.default_headers, (b"connection", b"close")]
             if self._half_closed is None:
                 self._half_closed = HalfClosed(self.transport, self.loop, self._probe)
             return True

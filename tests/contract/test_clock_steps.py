@@ -24,7 +24,7 @@ from proxy.spend.webhooks import WebhookSender
 from proxy.storage.port import Charge, LedgerEntry, Reserve, Settle, Store
 from proxy.telemetry.metrics import Metrics
 from tests.contract.stores import DURABLE, ENGINES, redis, redis_store
-from tests.money import PRICE, FixedRules, exchange, nobody
+from tests.money import BOUNDS, PRICE, FixedRules, exchange, nobody
 
 # At noon of a day, so that a step of an hour stays within it.
 NOON = 1_700_049_600.0
@@ -78,7 +78,9 @@ async def host(store: Store, window: str, machine: Machine, folder: Path | None 
     rule = Rule(BUDGET.id, BUDGET.title, hard=BUDGET.hard, window=window)
     store_client = StoreClient(store, clock, metrics)
     alerts = BudgetAlerts(store_client, metrics, WebhookSender(b"", clock, metrics))
-    reservations = BudgetReservations(nobody, FixedRules([rule]), store_client, alerts, Estimates(lambda _: PRICE))
+    reservations = BudgetReservations(
+        nobody, FixedRules([rule]), store_client, alerts, Estimates(lambda _: PRICE, BOUNDS)
+    )
     try:
         yield Host(machine, clock, reservations)
     finally:

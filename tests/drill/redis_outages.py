@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Literal
 
-from proxy.core.money.budget import NANOS_PER_USD, most_prompt_tokens
+from proxy.core.money.bound import InputBound
+from proxy.core.money.budget import NANOS_PER_USD
 from tests.drill.clients import Clients, statuses
 from tests.drill.drill import Drill, Findings
 from tests.drill.money import compare, read
@@ -18,7 +19,7 @@ from tests.services import free_port
 TIGHT_USD, WIDE_USD = 0.02, 1000.0
 BACK_S, BACKLOG_S = 3.0, 10.0
 # The most that is reserved for one call of the clients, whose bodies are shorter than this.
-RESERVATION = most_prompt_tokens(1100, None, 1.0) * INPUT + 20 * OUTPUT
+RESERVATION = InputBound(text=1100).tokens(None) * INPUT + 20 * OUTPUT
 
 Trouble = Callable[[RedisServer, float], None]
 """Does something to a server for so many seconds, and mends it."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from proxy.cli import main
-from proxy.core.money.budget import most_prompt_tokens
+from proxy.core.money.bound import InputBound
 from proxy.storage.port import LedgerEntry, SpendQuery
 from proxy.storage.redis import RedisStore
 from proxy.testing import serving
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 CLIENTS = 10
 # The most that is reserved for one call of the crowd, whose bodies are shorter than this.
-RESERVATION = most_prompt_tokens(950, None, 1.0) * INPUT + 20 * OUTPUT
+RESERVATION = InputBound(text=950).tokens(None) * INPUT + 20 * OUTPUT
 LIMIT = 40 * RESERVATION
 
 

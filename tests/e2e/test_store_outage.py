@@ -14,7 +14,7 @@ from typing import Literal
 import aiohttp
 import pytest
 
-from proxy.core.money.budget import most_prompt_tokens
+from proxy.core.money.bound import InputBound
 from proxy.storage.port import LedgerEntry
 from proxy.storage.redis import RedisStore
 from proxy.testing import serving
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 FREE_KEY = "sk-fleet-blue"
 # The most that is reserved for one call, whose bodies are shorter than this.
-RESERVATION = most_prompt_tokens(400, None, 1.0) * INPUT + 20 * OUTPUT
+RESERVATION = InputBound(text=400).tokens(None) * INPUT + 20 * OUTPUT
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.core.money.budget import most_prompt_tokens
+from proxy.core.money.bound import InputBound
 from proxy.storage.port import Balance, Charge, LedgerEntry, SpendQuery
 from proxy.storage.redis import RedisStore
 from proxy.testing import serving
@@ -20,7 +20,7 @@ from tests.redis_server import RedisServer, ask, redis_server
 pytestmark = pytest.mark.slow
 
 # The most that is reserved for one call of the crowd, whose bodies are shorter than this.
-RESERVATION = most_prompt_tokens(950, None, 1.0) * INPUT + 20 * OUTPUT
+RESERVATION = InputBound(text=950).tokens(None) * INPUT + 20 * OUTPUT
 
 
 @pytest.fixture

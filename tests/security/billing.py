@@ -8,7 +8,7 @@ stream is generated to its end and billed in full.
 import asyncio
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +44,8 @@ class Billing:
     """Streams end without telling the usage."""
     wait_s: float = 0.0
     """Before the first byte."""
+    prompt: Callable[[bytes], int] = lambda body: len(body) // _BYTES_PER_TOKEN
+    """The tokens of a body."""
     _running: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -77,7 +79,7 @@ class Billing:
             await _whole(send, self._units(path, method, body, asked))
             return
         factor = TIERS.get(str(asked.get("service_tier")).lower(), 1.0)
-        prompt = len(body) // _BYTES_PER_TOKEN
+        prompt = self.prompt(body)
         if asked.get("previous_response_id"):
             prompt += 50_000
         searches = sum(

@@ -19,8 +19,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from proxy.cli.serve import settings_of
 from proxy.core.account.objects import Act, Operation
+from proxy.core.money.bound import InputBound
 from proxy.core.request.wants import PLAIN
 from proxy.core.structured.form.section import Section
+from proxy.core.wire.long_text import utf8
 from proxy.engine.rights import Further
 from tests import patching
 
@@ -244,6 +246,19 @@ DEFENCES = (
             ["../unit/core/request/test_demand.py"]),
     Defence("counts of answers", "proxy.core.request.demand:_count", lambda old: lambda raw: 1, ["test_money.py"]),
     Defence("counts of prompts", "proxy.core.request.demand:_prompts", lambda old: lambda raw: 1, ["test_money.py"]),
+    Defence("members that nobody knows", "proxy.core.money.bound:weigh",
+            lambda old: lambda name, *given: old(name, *given) if name == "messages" else InputBound(counted=0),
+            ["test_prompt_bounds.py"]),
+    Defence("members of messages that nobody knows", "proxy.core.money.bound:of_bytes", always(0),
+            ["test_prompt_bounds.py"]),
+    Defence("the longer form of a text", "proxy.core.money.bound:_most", lambda old: lambda text: len(utf8(text)),
+            ["test_prompt_bounds.py"]),
+    Defence("counts of whole texts", "proxy.planning.tokenizers:is_counted_by", always(True),
+            ["test_prompt_bounds.py"]),
+    Defence("what a picture costs", "proxy.core.money.bound:picture_tokens", always(0), ["test_prompt_bounds.py"]),
+    Defence("files of unknown length", "proxy.core.money.bound:_Walk._medium", nothing, ["test_prompt_bounds.py"]),
+    Defence("one estimate at a time", "proxy.spend.bookings:BudgetReservation.estimated",
+            lambda old: property(lambda self: frozenset(), lambda self, value: None), ["test_prompt_bounds.py"]),
     Defence("what cannot be understood", "proxy.spend.estimates:_check_clear", nothing, ["test_money.py"]),
     Defence("what has no price", "proxy.spend.estimates:Estimates._check_priced", nothing, ["test_money.py"]),
     Defence("dearer tiers and tools", "proxy.core.request.wants:wants_of", lambda old: lambda asked: (PLAIN, ""),

@@ -2,9 +2,9 @@
 
 A hard limit holds because no request is sent whose *worst case* does not fit: the whole prompt at the dearest rate that
 its markers can cause, and all the output that it may have. The estimate is never below the bill as long as the provider
-counts no more tokens than ``most_prompt_tokens`` and answers within the request's own limit (where it sets none: within
-the model's, or ``Rule.assumed_output_tokens``). Soft limits and forecasts go by the *expected* cost: the prompt as the
-shadow cache bills it, and an answer as long as they usually are. Pure.
+counts no more tokens than the prompt's bound allows for (``proxy.core.money.bound``) and answers within the request's
+own limit (where it sets none: within the model's, or ``Rule.assumed_output_tokens``). Soft limits and forecasts go by
+the *expected* cost: the prompt as the shadow cache bills it, and an answer as long as they usually are. Pure.
 """
 
 import math
@@ -17,14 +17,6 @@ from proxy.core.money.prices import Price, input_cost
 Unit = Literal["usd", "tokens", "requests"]
 
 NANOS_PER_USD = 1_000_000_000
-
-# What a provider adds to a prompt beyond our count: a chat template; with tools the instructions for their use (Claude:
-# up to 530 tokens, https://platform.claude.com/docs/en/agents-and-tools/tool-use/overview#pricing).
-_TEMPLATE_TOKENS = 30
-_TOOL_TEMPLATE_TOKENS = 600
-# Bytes of a prompt that we have not counted, per token at the least: code and CJK text have 2 to 3.
-_LEAST_BYTES_PER_TOKEN = 2
-
 
 UNKNOWN_OUTPUT_TOKENS = 8192
 """The longest answer that is assumed of a model for which nobody names a limit."""
@@ -63,20 +55,6 @@ class Estimate:
     expected: int
 
 
-def most_prompt_tokens(size_bytes: int, counted: int | None, factor: float, *, has_tools: bool = False) -> int:
-    """The most tokens that a provider can count for a prompt.
-
-    No tokenizer of today makes more tokens of a text than it has bytes. ``counted`` is our own count, ``factor`` the
-    most by which this provider's has passed it; without a count it is what the bytes allow for.
-    """
-    if not size_bytes:
-        return 0
-    template = _TOOL_TEMPLATE_TOKENS if has_tools else _TEMPLATE_TOKENS
-    if counted is None:
-        return size_bytes // _LEAST_BYTES_PER_TOKEN + template
-    return min(size_bytes, math.ceil(counted * factor)) + template
-
-
 def worst_case(price: Price, prompt_tokens: int, output_tokens: int, *, long_life: bool) -> int:
     """Nano-dollars for a prompt that is all written to the cache, at the longer life where one is asked for."""
     rate = price.at(prompt_tokens)
@@ -102,15 +80,16 @@ def nanos_at_most(usd: float) -> int:
     return math.ceil(round(usd * NANOS_PER_USD, 3))
 
 
-def refusal(rule: Rule, spent: int, reserved: int, amount: int, again: str) -> str:
-    """Why a request was refused, for the client to read. ``again`` says when the window ends ("" for never)."""
+def refusal(rule: Rule, spent: int, reserved: int, amount: int, again: str, why: str = "") -> str:
+    """Why a request was refused, for the client to read. ``again`` says when the window ends ("" for never), ``why``
+    what the request's bound was made from."""
     limit = rule.hard or 0
     running = f", {amount_text(rule.unit, reserved)} reserved by running requests" if reserved > 0 else ""
     state = f"{amount_text(rule.unit, spent)} of {amount_text(rule.unit, limit)} spent{running}"
     if spent + reserved < limit and rule.unit != "requests":
         verb = "cost" if rule.unit == "usd" else "take"
         need = amount_text(rule.unit, amount)
-        state += f", and this request may {verb} up to {need} (a lower output limit lowers that)"
+        state += f", and this request may {verb} up to {need}{why and f' ({why})'}"
     text = f"{rule.title[:1].upper()}{rule.title[1:]} does not allow this request: {state}."
     return f"{text} It begins anew at {again}." if again else text
 

@@ -60,6 +60,11 @@ class ParsedBody:
         """The number of messages that were read with an earlier request."""
         return self._continues.known if self._continues is not None else 0
 
+    @property
+    def read_messages(self) -> Sequence[Message] | None:
+        """The messages, where they have been read."""
+        return self._transcript.messages if self._transcript is not None else None
+
     def spans(self) -> dict[str, Span] | None:
         """The place of each member's value; None where a name stands twice."""
         found = value_spans(self.body, self.members, self.span)

@@ -22,7 +22,15 @@ from proxy.engine.attempts.retry_body import OurEdit
 from proxy.engine.client import Client, ClientDisconnected
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Exchange, ExchangeOutcome
-from proxy.engine.headers import content_length, content_type, for_client, get, is_safe, uses_operators_key
+from proxy.engine.headers import (
+    ID_HEADER,
+    content_length,
+    content_type,
+    for_client,
+    get,
+    is_safe,
+    uses_operators_key,
+)
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import ProxyError, UpstreamRejected, UpstreamUnavailable, error_form, sse_error
 from proxy.ports import Answer, Call, Headers, Planner, Upstream
@@ -301,8 +309,7 @@ class AnswerRelay:
             headers = [(name, value) for name, value in headers if not name.startswith(_RATE_PREFIX)]
         if is_spent:
             headers = [*((name, value) for name, value in headers if name != _NOT_AGAIN[0]), _NOT_AGAIN]
-        headers += own_headers(self._exchange)
-        return headers
+        return [*headers, *own_headers(self._exchange, headers)]
 
     def _note_times(self, fold: Fold) -> None:
         exchange, answer = self._exchange, self._exchange.answer
@@ -340,12 +347,14 @@ class AnswerRelay:
             answer.error_code = "upstream_stream_error"
 
 
-def own_headers(exchange: Exchange) -> Headers:
-    """What the proxy says about an exchange. Of one that was never sent upstream there is no mode and no reason."""
+def own_headers(exchange: Exchange, theirs: Headers = ()) -> Headers:
+    """What the proxy says about an exchange, beside ``theirs``, which are the upstream's. Of one that was never sent
+    upstream there is no mode and no reason. An upstream's own id of the request stays."""
     planned, held, is_sent = exchange.planned, exchange.reservation, exchange.attempts > 0
     edits = planned.plan.edits if planned.plan is not None else ()
     told = [
         ("x-stratiform-id", exchange.arrival.id),
+        (ID_HEADER, exchange.arrival.request_id if get(theirs, ID_HEADER) is None else ""),
         ("x-stratiform-mode", planned.mode.name.lower() if is_sent else ""),
         ("x-stratiform-reason", planned.reason if is_sent else ""),
         ("x-stratiform-deployment", _decision(exchange) if is_sent else ""),

@@ -10,7 +10,7 @@ from proxy.core.request.routing_fields import NO_UTF8, TOO_DEEP, RequestFields, 
 from proxy.engine.bodies.upload import Upload
 from proxy.engine.client import Client
 from proxy.engine.exchange import Exchange
-from proxy.engine.headers import content_length, for_upstream, get
+from proxy.engine.headers import content_length, for_upstream, get, with_id
 from proxy.engine.target import sent_query
 from proxy.errors import InvalidRequest
 from proxy.ports import Call, Deployment, Headers
@@ -97,14 +97,16 @@ def call_to(
     accept_encoding: str | None = "identity",
 ) -> Call:
     """A call to a deployment: the client's own headers, as far as they pass, and ``further`` ones."""
-    principal = exchange.admitted
-    headers = for_upstream(
+    principal, arrival = exchange.admitted, exchange.arrival
+    headers: Headers = for_upstream(
         client.headers,
         deployment,
         is_virtual=principal.virtual,
         forwards_key=principal.forwards_key,
         accept_encoding=accept_encoding,
     )
+    if arrival.tells_id:
+        headers = with_id(headers, deployment, arrival.request_id)
     return Call(
         deployment=deployment,
         method=client.method,
@@ -113,7 +115,7 @@ def call_to(
         headers=[*headers, *further],
         body=body,
         stream=exchange.requested.stream,
-        now=exchange.arrival.now,
+        now=arrival.now,
         forwards_key=principal.forwards_key,
     )
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from proxy.engine.headers import ID_HEADERS
 from proxy.errors import InvalidRequest
 from proxy.ports import Deployment, Headers
 from proxy.upstream.litellm_.library import Route, mapping
@@ -67,7 +68,7 @@ def call_arguments(
     extra_body: dict[str, Any] = dict(mapping(arguments.pop("extra_body", None)))
     extra_headers = {
         **mapping(arguments.pop("extra_headers", None)),
-        **_forwarded(headers),
+        **_forwarded(headers, route),
         **dict(deployment.headers),
     }
     for name, value in body.items():
@@ -138,5 +139,7 @@ def _user_metadata(value: object) -> dict[str, Any]:
     return {"metadata": {"user_id": user}} if isinstance(user, str) else {}
 
 
-def _forwarded(headers: Headers) -> dict[str, str]:
-    return {name: value for name, value in headers if name.lower() in _FORWARDED_HEADERS}
+def _forwarded(headers: Headers, route: Route) -> dict[str, str]:
+    """Providers whose requests are signed, headers included, are not told the request's id."""
+    passing = _FORWARDED_HEADERS | ID_HEADERS if route.takes_key else _FORWARDED_HEADERS
+    return {name: value for name, value in headers if name.lower() in passing}

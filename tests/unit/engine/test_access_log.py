@@ -25,7 +25,7 @@ def test_one_line_of_key_and_value() -> None:
         settlement=Settlement(Usage(prompt=10, output=3, read=8), 0.00125),
         first_byte_s=0.25,
     )
-    assert exchange_line(exchange) == (
+    assert str(exchange_line(exchange)) == (
         "exchange id=sx-1 method=POST path=/chat/completions model=m deployment=m team=blue status=200 "
         "ending=completed mode=passthrough reason=not-chat stream=1 attempts=3 in_bytes=0 out_bytes=0 "
         "overhead_ms=0.00 first_byte_ms=250.00 total_ms=0.00 prompt=10 read=8 write=0 output=3 estimated=0 "
@@ -35,7 +35,7 @@ def test_one_line_of_key_and_value() -> None:
 
 def test_what_clients_choose_cannot_forge_a_line_or_a_field() -> None:
     evil = "m\r\nexchange id=forged status=200 \x1b[31m" + "x" * 1000
-    line = exchange_line(make_exchange("GET", "/files?\n" + evil, now=0.0, model=evil, error_code="a b"))
+    line = str(exchange_line(make_exchange("GET", "/files?\n" + evil, now=0.0, model=evil, error_code="a b")))
     assert line.isprintable()
     assert line.count("id=") == 1
     assert line.count(" status=") == 1

@@ -1,8 +1,10 @@
 """Which headers cross."""
 
+from typing import Any
+
 import pytest
 
-from proxy.engine.headers import for_client, for_upstream, get
+from proxy.engine.headers import for_client, for_upstream, get, named_by, with_id
 from proxy.testing import make_deployment
 
 SENT = [
@@ -107,3 +109,37 @@ def test_a_length_is_a_number(length: str, *, passes: bool) -> None:
     assert for_client([("content-length", length)], keep_length=True) == (
         [("content-length", length)] if passes else []
     )
+
+
+@pytest.mark.parametrize(
+    ("deployment", "name"),
+    [
+        ({}, "x-request-id"),
+        ({"server": "openai"}, "x-client-request-id"),
+        ({"server": "azure"}, "x-ms-client-request-id"),
+        ({"params": {"api_version": "2026-01-01"}}, "x-ms-client-request-id"),
+        ({"server": "anthropic"}, "x-request-id"),
+    ],
+)
+def test_the_id_of_a_request_goes_where_the_provider_reads_it(deployment: dict[str, Any], name: str) -> None:
+    served = make_deployment(**deployment)
+    assert with_id([("a", "b")], served, "sx-1") == [("a", "b"), (name, "sx-1")]
+    assert with_id([(name, "theirs")], served, "sx-1") == [(name, "theirs")]
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("3f2a7d6e-0c1b-4f7e-9d7c-0a1b2c3d4e5f", True),
+        ("0af7651916cd43dd8448eb211c80319c", True),
+        ("Root=1-67891233-abcdef012345678912345678", True),
+        ("", False),
+        ("two words", False),
+        ("x" * 129, False),
+        ("sk-strat-0123456789abcdefghij", False),
+        ("prefix/client-key-12345678", False),
+        ("ümlaut", False),
+    ],
+)
+def test_an_id_of_the_clients_is_a_plain_word_without_a_key(given: str, kept: bool) -> None:
+    assert named_by([("x-request-id", given)], ["client-key-12345678"]) == (given if kept else "")

@@ -14,7 +14,7 @@ from proxy.core.response.usage import Usage
 from proxy.engine.exchange import Settlement
 from proxy.errors import Forbidden, InvalidRequest
 from proxy.spend.estimates import Estimates, PriceOf
-from tests.money import MODEL, exchange
+from tests.money import BOUNDS, MODEL, exchange
 
 PRICE = Price(1e-6, 1e-5, 1e-7, 1.25e-6, 2e-6, max_output_tokens=1000)
 USD = Rule("total", "the budget", hard=10**9)
@@ -23,7 +23,7 @@ RATE = replace(USD, unit="requests", is_rate=True)
 
 
 def estimates(price_of: PriceOf = lambda _: PRICE, *, allows: bool = False) -> Estimates:
-    return Estimates(price_of, allows_unknown=allows)
+    return Estimates(price_of, BOUNDS, allows_unknown=allows)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,5 @@
 """What is learnt of deployments."""
 
-from proxy.core.caches.prompt import Bill
-from proxy.core.modes import Mode
-from proxy.core.planner.plan import Plan
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
 from proxy.engine.exchange import Settlement
@@ -19,8 +16,8 @@ def learn(
     estimated: bool = False,
 ) -> None:
     for _ in range(times):
-        plan = Plan(b"", b"", Mode.TIER, "x", own=Bill(0, 0, 0, counted))
-        seen = exchange(plan=plan, settlement=Settlement(Usage(reported, output, estimated=estimated)))
+        seen = exchange(settlement=Settlement(Usage(reported, output, estimated=estimated)))
+        seen.counted_tokens = counted
         output_estimates.learn(seen)
 
 
@@ -48,6 +45,12 @@ def test_short_prompts_and_estimates_teach_nothing_of_counts() -> None:
     assert output_estimates.factor(MODEL) == 1.5
 
 
+def test_what_was_no_count_of_the_same_prompt_teaches_no_more_than_any_tokenizer_could() -> None:
+    output_estimates = OutputEstimates()
+    learn(output_estimates, 900_000, 1000)
+    assert output_estimates.factor(MODEL) < 2.5
+
+
 def test_answers_are_expected_to_be_as_long_as_former_answers() -> None:
     output_estimates = OutputEstimates()
     assert output_estimates.output_tokens(MODEL) == 500
@@ -57,11 +60,8 @@ def test_answers_are_expected_to_be_as_long_as_former_answers() -> None:
 
 def test_of_several_calls_the_first_teaches_how_long_prompts_and_answers_are() -> None:
     output_estimates = OutputEstimates()
-    seen = exchange(
-        plan=Plan(b"", b"", Mode.TIER, "x", own=Bill(0, 0, 0, 1000)),
-        settlement=Settlement(Usage(2100, 1000)),
-        usage=Usage(1000, 500),
-    )
+    seen = exchange(settlement=Settlement(Usage(2100, 1000)), usage=Usage(1000, 500))
+    seen.counted_tokens = 1000
     seen.answer.further = (Outcome(usage=Usage(1100, 500)),)
     for _ in range(50):
         output_estimates.learn(seen)

@@ -157,14 +157,16 @@ def test_without_any_limit_the_models_longest_answer_isreserved() -> None:
     run(main)
 
 
-def test_the_plans_life_and_our_count_make_the_worst_case_smaller() -> None:
+def test_the_worst_case_is_made_of_all_bytes_at_the_plans_life() -> None:
     async def main() -> None:
         for body, rate in ((b"{}", 1.25), (b'{"ttl":"1h"}', 2.0)):
             async with budgeting(TOTAL) as one:
                 plan = Plan(body, body, Mode.TIER, "x", own=Bill(0, 0, 0, 100), predicted=Bill(90, 10, 0, 0))
                 asked = exchange(10_000, plan=plan)
+                asked.sent = ((b'{"model":"m","messages":[{"role":"user","content":"Hello there!"}]}', 2),)
                 await one.reserve(asked)
-                assert await spent(one) == (0, round((150 + 30) * rate * DOLLAR))
+                # Twelve bytes of text, four of a role, what frames a message, two bytes of ours, and a template.
+                assert await spent(one) == (0, round((12 + 4 + 6 + 2 + 30) * rate * DOLLAR))
                 balance = await one.store.balance("red", Charge("b:total:-:total", 0), NOW)
                 # What is expected: the shadow's bill.
                 assert balance.expected == round((90 * 0.1 + 10 * 1.25) * DOLLAR)

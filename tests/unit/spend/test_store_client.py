@@ -14,7 +14,7 @@ from proxy.core.response.usage import Usage
 from proxy.errors import BudgetExceeded
 from proxy.ports import Principal, StoreError
 from proxy.storage.port import Balance, Charge, LedgerEntry, PutOff, Reserve, Settle
-from tests.money import NOW, RED, Flaky, budgeting, exchange
+from tests.money import NOW, RED, SIZE, Flaky, budgeting, exchange
 
 BLUE = Principal("s", "blue")
 RULE = Rule("total", "the budget", hard=10**15)
@@ -39,7 +39,7 @@ def test_what_runs_is_renewed_and_what_ended_is_not() -> None:
     async def main() -> None:
         store = Flaky()
         async with budgeting(RULE, store=store, lease_s=0.03) as one:
-            running, ended = exchange(100), exchange(100)
+            running, ended = exchange(SIZE), exchange(SIZE)
             await one.reserve(running)
             await one.reserve(ended)
             await one.settle(ended, Usage(1, 1))
@@ -101,7 +101,7 @@ def test_a_store_that_hangs_is_away_after_the_timeout_and_asked_no_more(tmp_path
     async def main() -> None:
         store = Hanging()
         async with budgeting(RULE, store=store, spool=tmp_path, timeout_s=0.02) as one:
-            first, second = exchange(100), exchange(100)
+            first, second = exchange(SIZE), exchange(SIZE)
             await one.reserve(first)
             store.hangs = True
             await one.settle(first, Usage(1, 1))
@@ -122,7 +122,7 @@ def test_where_even_the_spool_fails_settlements_wait_in_memory(tmp_path: Path) -
         (tmp_path / "file").write_text("x")
         store = Flaky()
         async with budgeting(RULE, store=store, spool=tmp_path / "file") as one:
-            asked = exchange(100)
+            asked = exchange(SIZE)
             await one.reserve(asked)
             store.is_out = True
             await one.settle(asked, Usage(1, 1))
@@ -139,7 +139,7 @@ def test_what_is_put_off_at_the_end_is_written_by_the_next_process(tmp_path: Pat
     async def main() -> None:
         store = Flaky()
         async with budgeting(RULE, store=store, spool=tmp_path) as one:
-            asked = exchange(100)
+            asked = exchange(SIZE)
             await one.reserve(asked)
             store.is_out = True
             await one.settle(asked, Usage(1, 1))
@@ -181,16 +181,16 @@ def test_reservations_are_made_while_the_backlog_is_replayed_and_it_counts(tmp_p
         async with budgeting(limited, store=store, spool=tmp_path, timeout_s=60.0) as one:
             store.is_out = True
             for _ in range(2):  # sent while the store is away, and as dear as can be
-                sent = exchange(100)
+                sent = exchange(SIZE)
                 await one.reserve(sent)
                 await one.settle(sent, Usage(160, 0))
             store.is_out = False
             await until(lambda: not one.store_client.is_away and one.store_client.pending)
             assert one.sample("store_away") == 0
-            fits = exchange(100)
+            fits = exchange(SIZE)
             await one.reserve(fits)
             with pytest.raises(BudgetExceeded, match="spent"):
-                await one.reserve(exchange(100))
+                await one.reserve(exchange(SIZE))
             store.calls.clear()
             await one.settle(fits, Usage(1, 0))
             assert "settle" in store.calls or one.store_client.pending == 2, "new settlements are not put off"
@@ -237,7 +237,7 @@ def test_a_store_that_goes_on_refusing_is_asked_more_and_more_rarely(tmp_path: P
         store = Refusing()
         store.refused = {"red"}
         async with budgeting(RULE, store=store, spool=tmp_path, retry_s=retry_s) as one:
-            asked = exchange(100)
+            asked = exchange(SIZE)
             await one.reserve(asked)
             await one.settle(asked, Usage(1, 1))
             await until(lambda: len(times) >= 5, 60.0)
@@ -273,7 +273,7 @@ def test_a_store_that_answers_no_ping_is_asked_nothing_twice(tmp_path: Path) -> 
     async def main() -> None:
         store = Flaky()
         async with budgeting(RULE, store=store, spool=tmp_path, retry_s=3600.0) as one:
-            held = [exchange(100) for _ in range(4)]
+            held = [exchange(SIZE) for _ in range(4)]
             for each in held:
                 await one.reserve(each)
             store.is_out = True
@@ -294,7 +294,7 @@ def test_a_store_that_goes_away_between_requests_is_found_by_the_renewal_and_fou
     async def main() -> None:
         store = Flaky()
         async with budgeting(RULE, store=store, spool=tmp_path, lease_s=0.03) as one:
-            await one.reserve(exchange(100))
+            await one.reserve(exchange(SIZE))
             store.is_out = True
             await until(lambda: one.store_client.is_away)
             assert one.store_client.troubles == {"store": "gone fishing"}
@@ -320,7 +320,7 @@ def test_those_who_wait_are_let_go_when_the_store_is_found_away(tmp_path: Path) 
 
     async def main() -> None:
         async with budgeting(RULE, store=Stuck(), spool=tmp_path, timeout_s=3600.0) as one:
-            waiting = [exchange(100) for _ in range(3)]
+            waiting = [exchange(SIZE) for _ in range(3)]
             for each in waiting:
                 await one.reserve(each)
             settling = [asyncio.ensure_future(one.settle(each, Usage(1, 1))) for each in waiting]
@@ -345,7 +345,7 @@ def test_a_worker_that_is_late_itself_does_not_take_its_store_for_dead(tmp_path:
 
     async def main() -> None:
         async with budgeting(RULE, store=Busy(), spool=tmp_path, timeout_s=timeout_s) as one:
-            asked = exchange(100)
+            asked = exchange(SIZE)
             await one.reserve(asked)
             await one.settle(asked, Usage(1, 1))
             assert one.store_client.is_in_step

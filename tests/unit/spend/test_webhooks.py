@@ -19,7 +19,7 @@ from proxy.errors import BudgetExceeded
 from proxy.spend.webhooks import Notice, WebhookSender
 from proxy.telemetry.metrics import Metrics
 from proxy.testing import serving
-from tests.money import NOW, Flaky, budgeting, exchange
+from tests.money import NOW, SIZE, Flaky, budgeting, exchange
 from tests.receiver import Received, Receiver, send_whole
 
 DOLLAR = 10**9
@@ -135,7 +135,7 @@ def test_a_soft_limit_is_told_once_a_window_by_all_workers_together() -> None:
             for _ in range(2):
                 async with budgeting(rule, rolling, store=store, webhooks=sender_of(Metrics())) as one:
                     for _ in range(3):
-                        asked = exchange(100)
+                        asked = exchange(SIZE)
                         await one.reserve(asked)
                         await one.settle(asked, Usage(110, 0))
             async with budgeting(rule, store=store, webhooks=sender_of(Metrics())) as one:

@@ -80,7 +80,8 @@ def test_who_ends_his_side_gets_his_answer(version: str) -> None:
         assert not app.left.wait(0.3)
         app.go.set()
         data = received(connection)
-        assert data.endswith(b"connection: close\r\n\r\nfine")
+        assert data.endswith(b"\r\n\r\nfine")
+        assert data.count(b"\r\nconnection: close\r\n") == 1
         assert data.count(b"HTTP/1.1 100 Continue\r\n\r\n") == (version == "1.1")
         assert not app.left.is_set()
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.caches.prompt import Bill
-from proxy.core.money.budget import Rule, amount_text, expected_cost, most_prompt_tokens, nanos, refusal, worst_case
+from proxy.core.money.budget import Rule, amount_text, expected_cost, nanos, refusal, worst_case
 from proxy.core.money.prices import Price, cost
 from proxy.core.response.usage import Usage
 
@@ -28,14 +28,6 @@ def test_no_bill_passes_the_worst_case(read: int, write: int, plain: int, output
     assert nanos(cost(usage, price).total_usd) <= most
 
 
-def test_the_most_tokens_of_a_prompt() -> None:
-    assert most_prompt_tokens(0, None, 1.5) == 0
-    assert most_prompt_tokens(1000, None, 1.5) == 530
-    assert most_prompt_tokens(4000, 1000, 1.5) == 1530
-    assert most_prompt_tokens(4000, 1000, 1.5, has_tools=True) == 2100
-    assert most_prompt_tokens(1200, 1000, 1.5) == 1230, "no tokenizer makes more tokens than there are bytes"
-
-
 def test_the_expected_cost_goes_by_the_shadow() -> None:
     assert expected_cost(PRICE, Bill(1000, 0, 0, 0), 9999, 10) == 300_000 + 150_000
     assert expected_cost(PRICE, None, 1000, 0) == 3_000_000
@@ -45,8 +37,9 @@ def test_a_refusal_says_what_is_spent_and_when_it_begins_anew() -> None:
     rule = Rule("total", "the budget 'total' of team 'red'", hard=1_000_000_000)
     assert refusal(rule, 900_000_000, 0, 200_000_000, "") == (
         "The budget 'total' of team 'red' does not allow this request: $0.90 of $1.00 spent, and this request may cost "
-        "up to $0.20 (a lower output limit lowers that)."
+        "up to $0.20."
     )
+    assert "up to $0.20 (for a reason)." in refusal(rule, 900_000_000, 0, 200_000_000, "", "for a reason")
     assert refusal(rule, 1_000_000_000, 0, 1, "2026-12-01T00:00:00Z").endswith(
         "$1.00 of $1.00 spent. It begins anew at 2026-12-01T00:00:00Z."
     )

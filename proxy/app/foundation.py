@@ -1,0 +1,215 @@
+"""What every way of serving stands on: the store, the metrics and the planner, from settings.
+
+Nothing here knows of HTTP: a program that brings its own server and its own calls to providers, such as a gateway that
+loads the planner into its process, builds on it and on no part of ``proxy.web`` and ``proxy.upstream``.
+"""
+
+import secrets
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import pluggy
+
+from proxy.access.directory import DEFAULT_TEAM, Directory
+from proxy.app import declared, factories
+from proxy.app.fixed_texts import load_context_texts, load_window_texts
+from proxy.aside import Aside
+from proxy.clock import Readings, SteadyClock
+from proxy.core.money.prices import PriceMap
+from proxy.core.planner.options import PlannerOptions
+from proxy.core.planner.planner import TierPlanner
+from proxy.core.request.tokens import Encode, quick
+from proxy.core.structured.history.compaction_proposal import CompactionRules
+from proxy.deployments import ModelTable
+from proxy.planning.compactions import Compactions
+from proxy.planning.context_assembler import ContextAssembler
+from proxy.planning.context_sessions import ContextSessions
+from proxy.planning.fingerprint_file import FingerprintFile
+from proxy.planning.layout_state import SharedLayoutStore
+from proxy.planning.model_facts import ModelFacts
+from proxy.planning.planner_port import Planning
+from proxy.planning.session_store import SessionStore
+from proxy.planning.structured import StructuredChats
+from proxy.planning.text_store import TextStore
+from proxy.planning.token_factors import TokenFactors
+from proxy.planning.tokenizers import local_encode
+from proxy.planning.windows import ContextWindows
+from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
+from proxy.settings import Settings
+from proxy.spend.epochs import Epochs
+from proxy.spend.timekeeping import ClockNews, Timekeeper
+from proxy.storage.port import Store
+from proxy.telemetry.metrics import Metrics
+from proxy.telemetry.multiprocess import SharedMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One of several processes that serve: its number, and the metrics of all of them."""
+
+    slot: int
+    metrics: SharedMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What outlives a request: the store, the time that it goes by, and the teams, keys and budgets in it."""
+
+    store: Store
+    clock: SteadyClock
+    timekeeper: Timekeeper
+    epochs: Epochs
+    directory: Directory
+
+
+class Closing(Protocol):
+    """A part that must be told that it is over."""
+
+    async def aclose(self) -> None:
+        """End what runs behind the part."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Foundation:
+    """The parts that need no server of ours."""
+
+    prices: PriceMap
+    models: ModelTable
+    metrics: Metrics
+    state: State
+    encode: Encode
+    aside: Aside
+    manager: pluggy.PluginManager
+    planner: Planning
+
+    @property
+    def facts(self) -> ModelFacts:
+        """What is known of the models."""
+        return _facts(self.prices)
+
+    def windows(self) -> ContextWindows:
+        """What fits requests to the context windows of their models."""
+        factors = TokenFactors(self.planner.state, self.state.clock.now)
+        return ContextWindows(
+            self.planner.pure.reader, self.encode, self.facts, load_window_texts(), self.aside, factors
+        )
+
+    @property
+    def closing(self) -> tuple[Closing, ...]:
+        """What is ended once nobody uses the parts, the last one first. The store is closed by what settles into it
+        (``proxy.spend.store_client``), or else by itself."""
+        return self.state.directory, self.planner, self.state.timekeeper, self.state.epochs
+
+
+async def lay(
+    settings: Settings,
+    *,
+    readings: Readings | None = None,
+    encode: Encode | None = None,
+    worker: Worker | None = None,
+) -> Foundation:
+    """Open the store and build the planner. ``readings`` stand in for the machine's clocks. Raises ConfigError."""
+    prices, encode, aside = factories.price_map(settings), encode or local_encode(), Aside()
+    models, teams = factories.model_table(settings, prices), [team.name for team in settings.stratiform.teams]
+    served = [models.resolve(name) for name in models.names()]
+    metrics = Metrics(served, [DEFAULT_TEAM, *teams], worker.metrics if worker else None)
+    state = await _open_state(settings, metrics, readings)
+    manager = build_plugin_manager()
+    planner = _planner(settings, prices, state, encode, metrics, aside, manager)
+    return Foundation(prices, models, metrics, state, encode, aside, manager, planner)
+
+
+async def _open_state(settings: Settings, metrics: Metrics, readings: Readings | None) -> State:
+    """The store, opened and read for the first time. Raises ConfigError."""
+    store = await factories.open_store(settings, is_serving=True)
+    clock = SteadyClock(readings, ClockNews(metrics))
+    timekeeper = Timekeeper(clock, store, settings.spool_folder if store.is_durable else None)
+    await timekeeper.start()
+    directory = Directory(declared.declared(settings), store)
+
+    def store_changed(is_exchanged: bool) -> None:
+        metrics.store_is_exchanged(is_exchanged)
+        if not is_exchanged:
+            directory.forget_lost()
+
+    epochs = Epochs(store, factories.epoch_file(settings) if store.is_durable else None, store_changed)
+    await epochs.start()
+    await directory.load()
+    if store.is_durable:
+        directory.watch()
+    return State(store, clock, timekeeper, epochs, directory)
+
+
+def _planner(
+    settings: Settings,
+    prices: PriceMap,
+    state: State,
+    encode: Encode,
+    metrics: Metrics,
+    aside: Aside,
+    manager: pluggy.PluginManager,
+) -> Planning:
+    ours, store = settings.stratiform, state.store
+    room = int(ours.limits.state_mib * (1 << 20))
+    pure = TierPlanner(
+        quick(encode),
+        recognisers(manager, metrics),
+        ours.policy,
+        PlannerOptions(ours.holdout, ours.routing_keys, ours.steady_tools),
+        room,
+        prefix=f"{secrets.token_hex(4)}-" if store.is_durable else "s",
+    )
+    structured = None
+    if ours.structured.enabled:
+        options, indexer = factories.assembly_options(settings), symbol_indexer(manager)
+        words = load_context_texts()
+        assembler = ContextAssembler(words, quick(encode), indexer, options)
+        facts = _facts(prices)
+        texts = _text_store(settings, state, metrics, aside)
+        sessions = _session_store(settings, state, metrics, assembler.sessions)
+        compactions = None
+        if ours.structured.compaction.allowed:
+            rules = CompactionRules(factories.compaction_terms(settings), words.compaction)
+            changed = sessions.changed if sessions is not None else None
+            compactions = Compactions(assembler.sessions, rules, facts, aside, changed)
+        structured = StructuredChats(assembler, aside, metrics, texts, facts, compactions, sessions)
+    price_of = factories.price_source(prices)
+    fingerprints = FingerprintFile(Path(ours.fingerprints_file)) if ours.fingerprints else None
+    if not store.is_durable:
+        return Planning(pure, None, aside, structured, price_of, fingerprints)
+    shared = SharedLayoutStore(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
+    return Planning(pure, shared, aside, structured, price_of, fingerprints)
+
+
+def _facts(prices: PriceMap) -> ModelFacts:
+    return ModelFacts(partial(factories.token_limits, prices), factories.price_source(prices))
+
+
+def _text_store(settings: Settings, state: State, metrics: Metrics, aside: Aside) -> TextStore | None:
+    """What keeps the texts of clients in the store, where the operator asks for it and the store outlives us."""
+    ours, store = settings.stratiform, state.store
+    if not ours.structured.keep_texts or not store.is_durable:
+        return None
+    room = int(ours.limits.state_mib * (1 << 20))
+    return TextStore(store, state.clock.now, metrics.store_failed, aside, is_shared=store.is_shared, memory_bytes=room)
+
+
+def _session_store(
+    settings: Settings, state: State, metrics: Metrics, sessions: ContextSessions
+) -> SessionStore | None:
+    """What keeps conversations with live panels in the store, where it outlives us."""
+    ours, store = settings.stratiform, state.store
+    if not store.is_durable:
+        return None
+    return SessionStore(
+        sessions,
+        store,
+        state.clock.now,
+        metrics.store_failed,
+        is_shared=store.is_shared,
+        keeps_texts=ours.structured.keep_texts,
+        memory_bytes=int(ours.limits.state_mib * (1 << 20)),
+    )

@@ -1,0 +1,39 @@
+"""Folders of the operator's that bear the name of one of our packages: they are told, or refused, never taken silently.
+
+``stratiform`` itself does not look for modules in the working folder. ``python -m``, ``PYTHONPATH`` and LiteLLM, which
+looks for callbacks beside its configuration, do.
+"""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import proxy
+from proxy.settings import ConfigError
+
+_HOME = Path(proxy.__file__).resolve().parents[1]
+_PACKAGES = ("proxy", "plugins")
+
+
+def refuse_shadowed() -> None:
+    """Make sure that our plugins are ours. Raises ConfigError where Python finds something else of that name first."""
+    spec = find_spec("plugins")
+    places = [] if spec is None else [*(spec.submodule_search_locations or ()), spec.origin or "nothing"]
+    if not places or Path(places[0]).resolve() != _HOME / "plugins":
+        found = places[0] if places else "nothing"
+        raise ConfigError(
+            [f"plugins: Python finds {found}, and not the package in {_HOME}: rename it, or see to PYTHONPATH"]
+        )
+
+
+def shadowing(folder: Path) -> Iterator[str]:
+    """A warning for each package or module in ``folder``, where the configuration is, that could be taken for one of
+    ours."""
+    for name in _PACKAGES:
+        for path in (folder / name, folder / f"{name}.py"):
+            is_code = path.is_file() or any(path.glob("*.py"))
+            if is_code and path.resolve() != _HOME / name:
+                yield (
+                    f"{path}: has the name of a package of Stratiform's: `python -m`, PYTHONPATH and LiteLLM's "
+                    "`callbacks` would take it instead; rename it"
+                )

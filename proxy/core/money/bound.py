@@ -1,0 +1,250 @@
+"""The bound on a prompt's tokens: it is made from all bytes of a request, and lowered only with a proof. Pure.
+
+No tokenizer of today makes more tokens of a text than it has bytes in UTF-8 (``tests/bench/tokenizers.py`` measures
+that over all scripts). Some normalise the text first (NFKC), which may make it longer: the longer form counts. So the
+bytes of every text are a bound, whatever the model. Less is reserved only
+
+- for text that was counted whole, where the model's tokenizer is the one that counted;
+- for the names, roles and settings of the API that a provider does not show to the model as text;
+- for pictures whose pixels stand in their own header (``media``).
+
+What is not understood counts its bytes. A medium that is not understood costs the most that its kind can cost.
+"""
+
+import math
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+import orjson
+from msgspec import Raw
+
+from proxy.core.money.media import Medium, Pixels, SizeOf, medium_of, picture_tokens
+from proxy.core.wire.json_body import Unreadable, text_value
+from proxy.core.wire.long_text import utf8
+
+_PIECE_CHARS = 100_000
+# What a provider adds to a prompt beyond its own texts: a chat template; with tools the instructions for their use
+# (Claude: up to 530 tokens, https://platform.claude.com/docs/en/agents-and-tools/tool-use/overview#pricing).
+_TEMPLATE_TOKENS = 30
+_TOOL_TEMPLATE_TOKENS = 600
+_FRAME_TOKENS = 6
+"""What a template writes around a message, or around a part of one."""
+# U+FDFA has 3 bytes and becomes 18 letters, of which no tokenizer makes more than 15 tokens.
+_NORMALISED = 5
+_ESCAPED = 9
+_WIDE = bytes(range(128, 256))
+_MOST_DEPTH = 64
+
+SETTINGS = frozenset(
+    {
+        "model", "stream", "stream_options", "temperature", "top_p", "top_k", "n", "seed", "stop", "stop_sequences",
+        "max_tokens", "max_completion_tokens", "max_output_tokens", "presence_penalty", "frequency_penalty",
+        "logprobs", "top_logprobs", "logit_bias", "user", "parallel_tool_calls", "tool_choice", "reasoning_effort",
+        "store", "service_tier", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "cache_control",
+        "safety_identifier", "metadata", "reasoning", "thinking", "modalities", "verbosity", "context_management",
+        "include", "truncation", "anthropic_version", "encoding_format", "dimensions",
+    }
+)  # fmt: skip
+"""Settings that steer a model and are no part of its prompt, by their published descriptions."""
+TALK = frozenset(
+    {
+        "messages", "system", "input", "instructions", "contents", "systemInstruction", "system_instruction", "prompt",
+        "suffix", "documents", "query", "prediction",
+    }
+)  # fmt: skip
+"""Members whose texts the model reads as they are."""
+_JSON = frozenset(
+    {
+        "tools", "functions", "function_call", "response_format", "text", "output_config", "output_format",
+        "generationConfig",
+    }
+)  # fmt: skip
+"""Members that the model reads as JSON, or in a shorter form of the same words."""
+_INNER_TEXT = frozenset(
+    {
+        "text", "content", "parts", "thinking", "summary", "arguments", "output", "refusal", "reasoning_content",
+        "tool_calls", "function", "message", "title", "context", "reasoning", "id", "call_id", "tool_call_id",
+        "tool_use_id", "name", "index", "status", "role", "type",
+    }
+)  # fmt: skip
+"""Members within messages whose values the model reads as they are, behind their names."""
+_TITLES: Mapping[str, str] = MappingProxyType(
+    {name: "" for name in ("content", "text", "parts", "id", "index", "role", "type")}
+)
+"""What stands for a name that no template writes."""
+_INNER_JSON = frozenset({"input", "functionCall", "functionResponse", "function_call", "args", "response", "citations"})
+"""Members within messages that the model reads as JSON, or in a shorter form of the same words."""
+_MARKS = frozenset({"cache_control", "prompt_cache_breakpoint"})
+_TEXTUAL = frozenset(
+    {
+        "text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal", "thinking",
+        "redacted_thinking", "reasoning", "message", "function", "custom", "tool_use", "tool_result", "function_call",
+        "function_call_output", "custom_tool_call", "custom_tool_call_output", "server_tool_use", "mcp_tool_use",
+        "mcp_tool_result", "mcp_call", "mcp_list_tools", "web_search_call", "file_search_call", "local_shell_call",
+        "local_shell_call_output", "shell_call", "shell_call_output", "apply_patch_call", "apply_patch_call_output",
+        "web_search_tool_result", "web_search_result", "tool_reference", "content",
+    }
+)  # fmt: skip
+"""Types of parts that are text and nothing else; any other part may be a medium."""
+_MEDIA = frozenset(
+    {
+        "source", "image", "image_url", "input_audio", "audio", "audio_url", "video", "video_url", "file", "file_id",
+        "file_url", "file_data", "fileData", "inlineData", "inline_data", "document",
+    }
+)  # fmt: skip
+"""Members that make a part a medium, whatever type it says."""
+
+Encode = Callable[[str], int]
+
+
+class InputBound(NamedTuple):
+    """The bound of a prompt, or of a value in it: ``text`` by the bytes of its texts, ``counted`` as they were counted
+    whole (None: they were not), ``bare`` by the bytes of all else, ``pictures`` with their pixels, and ``beyond``: what
+    may fill the context window. ``largest`` is the member that has the longest value which cannot be counted."""
+
+    text: int = 0
+    counted: int | None = None
+    bare: int = 0
+    pictures: Sequence[Pixels | None] = ()
+    beyond: str = ""
+    largest: str = ""
+    has_tools: bool = False
+
+    def tokens(self, factor: float | None, model: str = "") -> int:
+        """The most tokens that the model reads: the count may be passed by this ``factor``; None: no count is taken."""
+        text = self.text
+        if factor is not None and self.counted is not None:
+            text = min(text, math.ceil(self.counted * factor))
+        found = text + self.bare + sum(picture_tokens(model, pixels) for pixels in self.pictures)
+        return found + (_TOOL_TEMPLATE_TOKENS if self.has_tools else _TEMPLATE_TOKENS) if found else 0
+
+    def words(self) -> str:
+        """What the bound was made from, and what would lower it."""
+        parts = [f"its texts have {self.text} bytes, of which each counts as a token"]
+        if self.counted is not None:
+            parts = [f"its texts have {self.counted} tokens by our count, and {self.text} bytes"]
+        if self.beyond:
+            parts.append(f"'{self.beyond}' is of unknown length and may fill the model's context window")
+        if self.pictures:
+            parts.append(f"{len(self.pictures)} of its parts are pictures")
+        if self.bare and self.largest:
+            parts.append(f"{self.bare} bytes are no text, most of them in '{self.largest}', and count as a token each")
+        return f"{', '.join(parts)}; a shorter prompt and a lower output limit lower that"
+
+
+def of_bytes(body: bytes) -> int:
+    """The most tokens of JSON, or of anything else, that is not taken apart."""
+    wide = 0 if body.isascii() else len(body) - len(body.translate(None, _WIDE))
+    return len(body) + (_NORMALISED - 1) * wide + _ESCAPED * body.count(b"\\u")
+
+
+def whole(found: Sequence[tuple[str, InputBound]], added: int) -> InputBound:
+    """The bound of a body by those of its values, each with its member; ``added`` bytes are written into it later."""
+    ones = [one for _, one in found]
+    counts = [one.counted for one in ones if one.counted is not None]
+    return InputBound(
+        sum([one.text for one in ones]),
+        sum(counts) if len(counts) == len(ones) else None,
+        sum([one.bare for one in ones]) + added,
+        [pixels for one in ones for pixels in one.pictures],
+        next((one.beyond for one in ones if one.beyond), ""),
+        max(found, key=lambda pair: pair[1].bare, default=("",))[0],
+        any(member in ("tools", "functions") for member, _ in found),
+    )
+
+
+def weigh(name: str, raw: bytes | Raw, size_of: SizeOf, encode: Encode | None) -> InputBound:
+    """The bound of this member's value, or of an element of it. With ``encode`` its texts are counted."""
+    content, walk = bytes(raw), _Walk(size_of, encode)
+    if name in TALK or name in _JSON:
+        try:
+            value = text_value(content)
+        except Unreadable:
+            return InputBound(counted=0, bare=of_bytes(content))
+        if name in TALK:
+            walk.take(value, _MOST_DEPTH)
+        else:
+            walk.text(_written(value))
+        return walk.found()
+    return InputBound(counted=0, bare=of_bytes(content) + len(name))
+
+
+class _Walk:
+    """Adds up what a value holds."""
+
+    def __init__(self, size_of: SizeOf, encode: Encode | None) -> None:
+        self._size_of = size_of
+        self._encode = encode
+        self._text = self._counted = self._bare = 0
+        self._pictures: list[Pixels | None] = []
+        self._beyond = ""
+
+    def found(self) -> InputBound:
+        """What was added."""
+        counted = None if self._encode is None else self._counted
+        return InputBound(self._text, counted, self._bare, self._pictures, self._beyond)
+
+    def text(self, text: str) -> None:
+        """Add a text."""
+        for at in range(0, len(text), _PIECE_CHARS):
+            self._text += _most(text[at : at + _PIECE_CHARS])
+        if self._encode is not None and text:
+            self._counted += self._encode(text)
+
+    def take(self, value: object, depth: int) -> None:
+        """Add a value that a model reads as text."""
+        if isinstance(value, str):
+            self.text(value)
+        elif isinstance(value, list) and depth:
+            self._bare += len(value)
+            for one in value:
+                self.take(one, depth - 1)
+        elif isinstance(value, dict) and depth:
+            self._object(value, depth)
+        elif value is not None:
+            self._bare += of_bytes(_written(value).encode())
+
+    def _object(self, value: dict[str, object], depth: int) -> None:
+        self._bare += _FRAME_TOKENS
+        kind = value.get("type")
+        is_text = kind is None or (isinstance(kind, str) and kind in _TEXTUAL)
+        if not is_text or not _MEDIA.isdisjoint(value):
+            named = kind if isinstance(kind, str) else ""
+            self._medium(medium_of(value, self._size_of), named or next(iter(_MEDIA.intersection(value)), ""))
+            value = {name: one for name, one in value.items() if name in _INNER_TEXT}
+        for name, one in value.items():
+            if one is None or name in _MARKS:
+                continue
+            if name in _INNER_TEXT:
+                self.text(_TITLES.get(name, name))
+                self.take(one, depth - 1)
+            elif name in _INNER_JSON:
+                self.text(name)
+                self.text(_written(one))
+            else:
+                self._bare += of_bytes(name.encode("utf-8", "replace")) + of_bytes(_written(one).encode()) + 1
+
+    def _medium(self, medium: Medium, kind: str) -> None:
+        if medium.text is not None:
+            self.text(medium.text)
+        elif medium.is_picture:
+            self._pictures.append(medium.pixels)
+        else:
+            self._beyond = kind[:64] or "a part without a type"
+
+
+def _written(value: object) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:  # halves of surrogate pairs
+        return str(value).encode("utf-8", "replace").decode()
+
+
+def _most(text: str) -> int:
+    """The most tokens of a text: its bytes, or those of its longer normal form."""
+    size = len(utf8(text))
+    if text.isascii() or unicodedata.is_normalized("NFKC", text):
+        return size
+    return max(size, len(utf8(unicodedata.normalize("NFKC", text))))

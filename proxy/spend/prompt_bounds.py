@@ -1,0 +1,90 @@
+"""Bounds the tokens of prompts: what a reservation for a request is made from.
+
+Each message is weighed once and counted once, and what was found is kept with the message, or by digest. Texts are
+counted only where somebody asks for it, and beside the event loop where there are many that were not counted before.
+"""
+
+from collections.abc import Callable, MutableMapping, Sequence
+from io import BytesIO
+
+import imagesize
+from msgspec import Raw
+
+from proxy.aside import LARGE_BYTES, Aside
+from proxy.core.digest import digest
+from proxy.core.lru import LastUsed
+from proxy.core.money.bound import SETTINGS, TALK, Encode, InputBound, of_bytes, weigh, whole
+from proxy.core.money.media import Pixels
+from proxy.core.request.parsed_body import ParsedBody, parse_body
+from proxy.core.wire.json_body import Unreadable, elements
+from proxy.engine.exchange import Exchange
+from proxy.errors import InvalidRequest
+
+_MOST_KNOWN = 20_000
+_LARGE_COUNT_BYTES = 32 << 10
+"""About 4 ms of counting."""
+_WEIGHED = "proxy.spend.weighed"
+
+
+_Place = tuple[MutableMapping[object, object], object, str, bytes | Raw]
+"""Where what is known of a value of the body is kept, under which key; the member that it belongs to; the value."""
+
+
+class PromptBounds:
+    """``encode`` counts tokens whole, as the tokenizers of those models do of which ``is_exact`` says so."""
+
+    def __init__(self, encode: Encode, aside: Aside, is_exact: Callable[[str], bool] = lambda _: False) -> None:
+        self._encode = encode
+        self.is_exact = is_exact
+        self._aside = aside
+        self._known: LastUsed[object, object] = LastUsed(_MOST_KNOWN)
+
+    async def bound(self, exchange: Exchange, *, counts: bool) -> InputBound:
+        """The bound for whatever of the request may be sent. With ``counts`` its texts are counted."""
+        plan = exchange.planned.plan
+        sent = exchange.sent or (() if plan is None else ((plan.body, 0),))
+        found = [await self._bound(body, added, counts=counts) for body, added in sent]
+        return max(found, key=lambda one: one.tokens(1.0), default=InputBound(bare=exchange.arrival.size))
+
+    async def _bound(self, body: bytes | ParsedBody, added: int, *, counts: bool) -> InputBound:
+        try:
+            parsed = parse_body(body) if isinstance(body, bytes) else body
+            places = self._places(parsed)
+        except (InvalidRequest, Unreadable):
+            whole_body = body if isinstance(body, bytes) else body.body
+            return InputBound(bare=of_bytes(whole_body) + added)
+        encode = self._encode if counts else None
+        known = [kept.get(key) for kept, key, _, _ in places]
+        found = [one if isinstance(one, InputBound) else None for one in known]
+        new = [at for at, one in enumerate(found) if one is None or (encode is not None and one.counted is None)]
+        size = sum([len(places[at][3]) for at in new])
+
+        def work() -> Sequence[InputBound]:
+            return [weigh(*places[at][2:], _size_of, encode) for at in new]
+
+        is_large = size >= (LARGE_BYTES if encode is None else _LARGE_COUNT_BYTES)
+        for at, one in zip(new, await self._aside.run(size, work) if is_large else work(), strict=True):
+            found[at] = places[at][0][places[at][1]] = one
+        while len(self._known) > _MOST_KNOWN:
+            self._known.popitem(last=False)
+        return whole(
+            [(name, one) for (_, _, name, _), one in zip(places, found, strict=True) if one is not None], added
+        )
+
+    def _places(self, parsed: ParsedBody) -> Sequence[_Place]:
+        """Where the body's values are kept. Raises Unreadable."""
+        places: list[_Place] = []
+        for name, raw in parsed.members.items():
+            if name == "messages" and (messages := parsed.read_messages) is not None:
+                places += [(one.memo, _WEIGHED, name, one.raw) for one in messages]
+            elif name not in SETTINGS:
+                is_list = name in TALK and bytes(memoryview(raw)[:1]) == b"["
+                values: Sequence[bytes | Raw] = elements(raw) if is_list else (raw,)
+                places += [(self._known, digest(name.encode(), bytes(one)), name, one) for one in values]
+        return places
+
+
+def _size_of(header: bytes) -> Pixels | None:
+    """The pixels of a picture by its header, which is not decoded."""
+    width, height = imagesize.get(BytesIO(header), exif_rotation=False) if header else (-1, -1)
+    return (width, height) if width > 0 and height > 0 else None

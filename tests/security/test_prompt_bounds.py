@@ -1,0 +1,239 @@
+"""The bound of a prompt: no tokenizer makes more of any body, and no hard budget is passed by what is hard to count."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.aside import Aside
+from proxy.core.money.media import picture_tokens
+from proxy.core.request.parsed_body import parse_body
+from proxy.planning.tokenizers import is_counted_by, local_encode
+from proxy.spend.prompt_bounds import PromptBounds
+from proxy.testing import serving
+from tests.examples import sampled
+from tests.exchanges import make_exchange
+from tests.security.billing import Billing
+from tests.security.prompt_meter import billed_prompt, counts, most, pdf, picture
+from tests.security.test_money import BUDGET_USD, CHAT, CONFIG, MESSAGES, OVERLAP_S, RESPONSES, Row, asked, chat
+from tests.security.world import World, world_of
+
+KINDS = st.sampled_from(
+    [
+        "words ",
+        "\u0915\u094d\u0937\u093f",
+        "\U0001f468\u200d\U0001f469",
+        "\ufdfa",
+        "\uff21",
+        "中文",
+        "x7Gq",
+        "  ",
+        "\n",
+        '"\\',
+        "\x01",
+    ]
+)
+TEXTS = st.one_of(st.text(max_size=40), st.builds(lambda text, times: text * times, KINDS, st.integers(1, 60)))
+NAMES = st.one_of(
+    st.sampled_from(
+        ["text", "content", "type", "role", "functions", "documents", "prediction", "name", "zap", "input"]
+    ),
+    st.text(min_size=1, max_size=12),
+)
+VALUES = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.floats(allow_nan=False, allow_infinity=False), TEXTS
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(NAMES, inner, max_size=4)),
+    max_leaves=12,
+)
+PICTURES = st.builds(picture, st.integers(1, 8000), st.integers(1, 8000))
+PARTS = st.one_of(
+    st.builds(lambda text: {"type": "text", "text": text}, TEXTS),
+    st.builds(lambda data: {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}, PICTURES),
+    st.builds(
+        lambda data: {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}, PICTURES
+    ),
+    st.builds(lambda data: {"inlineData": {"mimeType": "image/png", "data": data}}, PICTURES),
+    st.builds(lambda text: {"type": "document", "source": {"type": "text", "data": text}}, TEXTS),
+    st.builds(
+        lambda text: {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": text}]}, TEXTS
+    ),
+)
+MESSAGES_OF = st.lists(
+    st.one_of(
+        st.builds(
+            lambda role, said, more: {**more, "role": role, "content": said},
+            st.one_of(st.just("user"), TEXTS),
+            st.one_of(TEXTS, st.lists(PARTS, max_size=4)),
+            st.dictionaries(NAMES, VALUES, max_size=2),
+        ),
+        st.builds(
+            lambda call: {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": call}}],
+            },
+            TEXTS,
+        ),
+        VALUES,
+    ),
+    max_size=4,
+)
+BODIES = st.builds(
+    lambda messages, more: {"model": "m", "messages": messages, **more},
+    MESSAGES_OF,
+    st.dictionaries(NAMES, VALUES, max_size=4),
+)
+
+
+def bounds(body: bytes, *, is_read: bool = True) -> tuple[int, int, str]:
+    """The tokens at most by bytes, and by a whole count; what is beyond."""
+    aside = Aside()
+    try:
+        known, seen = PromptBounds(local_encode(), aside), make_exchange(size=len(body))
+        seen.sent = ((parse_body(body) if is_read else body, 0),)
+        by_bytes = asyncio.run(known.bound(seen, counts=False))
+        counted = asyncio.run(known.bound(seen, counts=True))
+        return by_bytes.tokens(None, "gpt-4o"), counted.tokens(1.0, "gpt-4o"), by_bytes.beyond
+    finally:
+        aside.close()
+
+
+@given(BODIES, st.booleans(), st.booleans())
+def test_no_tokenizer_makes_more_of_any_body_than_its_bound(body: object, is_ascii: bool, is_read: bool) -> None:
+    written = json.dumps(body, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass")
+    if b"\xed" in written:
+        written = json.dumps(body).encode()
+    by_bytes, counted, beyond = bounds(written, is_read=is_read)
+    if beyond:
+        return
+    for name, count in counts().items():
+        assert billed_prompt(written, count) <= by_bytes, name
+    assert billed_prompt(written, local_encode()) <= counted <= by_bytes
+
+
+@given(TEXTS)
+def test_no_tokenizer_makes_more_of_a_text_than_its_bytes_or_those_of_its_normal_form(text: str) -> None:
+    by_bytes, *_ = bounds(json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}).encode())
+    assert most(text) <= by_bytes - 30
+
+
+@pytest.mark.parametrize("part", [
+    {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+    {"type": "image", "source": {"type": "url", "url": "https://example.com/a"}},
+    {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+    {"type": "input_image", "file_id": "f"},
+])  # fmt: skip
+def test_a_picture_that_is_not_understood_costs_the_most_that_a_picture_can(part: object) -> None:
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": [part]}]}).encode()
+    assert bounds(body)[0] >= picture_tokens("gpt-4o", None) == 1445
+
+
+@pytest.mark.parametrize("part", [
+    {"type": "file", "file": {"file_data": f"data:application/pdf;base64,{pdf(3)}"}},
+    {"type": "file", "file": {"file_data": f"data:text/plain;base64,{pdf(3)}"}},
+    {"type": "file", "file": {"file_id": "f"}},
+    {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+    {"type": "document", "source": {"type": "url", "url": "https://example.com/a.pdf"}},
+    {"fileData": {"fileUri": "gs://a"}},
+    {"type": "item_reference", "id": "i"},
+    {"type": "text", "text": "", "file": {"file_id": "f"}},
+    {"type": "what nobody knows"},
+])  # fmt: skip
+def test_what_is_of_unknown_length_may_fill_the_window(part: object) -> None:
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": [part]}]}).encode()
+    assert bounds(body)[2]
+
+
+def test_models_whose_tokenizer_is_known() -> None:
+    assert is_counted_by("openai/gpt-4o-2024-11-20")
+    assert not is_counted_by("gpt-4-turbo")
+    assert not is_counted_by("claude-opus-5")
+
+
+DENSE = "x7Gq\u0915\u094d\u0937\U0001f468 " * 700
+PROSE = "All of this was said before, and better. " * 400
+LIT = [{"role": "user", "content": "x"}]
+
+
+def sampled_blind(chars: int) -> str:
+    """Blanks where evenly spaced slices are taken, and dense text elsewhere."""
+    count = max(4, chars // (200 * 16))
+    step = chars / count
+    margin = (step - 200) / 2
+    text = ["\u0915"] * chars
+    for at in range(count):
+        start = int(at * step + margin)
+        text[start : start + 200] = [" "] * 200
+    return "".join(text)
+
+
+def said(**member: object) -> dict[str, object]:
+    return chat(max_tokens=10, messages=[{"role": "assistant", "content": "x", **member}, *LIT])
+
+
+def dense(text: str) -> object:
+    return [{"role": "user", "content": text}]
+
+
+def parts(*found: object) -> dict[str, object]:
+    return chat(max_tokens=10, messages=[{"role": "user", "content": list(found)}])
+
+
+FLAT = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{picture(2048, 2048)}"}}
+INLINE = {"type": "base64", "media_type": "image/png", "data": picture(1500, 1500)}
+PDF, WORDS = "data:application/pdf;base64," + pdf(100), "data:text/plain;base64," + "QUJD" * 5000
+SOURCE = {"type": "text", "media_type": "text/plain", "data": PROSE}
+SEEN = {"type": "input_image", "image_url": FLAT["image_url"]["url"]}
+BLIND = dense(sampled_blind(20_000))
+RAW = (("x-stratiform-mode", "passthrough"),)
+ROWS = [
+    Row("functions", CHAT, chat(max_tokens=10, functions=[{"name": "f", "description": DENSE}])),
+    Row("response_format", CHAT, chat(max_tokens=10, response_format={"type": "json_schema", "x": PROSE}), passes=True),
+    Row("prediction", CHAT, chat(max_tokens=10, prediction={"type": "content", "content": PROSE}), passes=True),
+    Row("documents", CHAT, chat(max_tokens=10, documents=[{"title": "t", "text": PROSE}]), passes=True),
+    Row("a member that nobody knows", CHAT, chat(max_tokens=10, wonders=DENSE[:600]), passes=True),
+    Row("reasoning_content", CHAT, said(reasoning_content=PROSE), passes=True),
+    Row("refusal", CHAT, said(refusal=DENSE)),
+    Row("function_call", CHAT, said(function_call={"name": "f", "arguments": PROSE}), passes=True),
+    Row("a PDF of a hundred pages", CHAT, parts({"type": "file", "file": {"file_data": PDF}})),
+    Row("fifty pictures", CHAT, parts(*[FLAT] * 50)),
+    Row("a picture", CHAT, parts(FLAT), passes=True),
+    Row("a file of text", CHAT, parts({"type": "file", "file": {"file_data": WORDS}})),
+    Row("a document of text", MESSAGES, parts({"type": "document", "source": SOURCE}), passes=True),
+    Row("a picture in messages", MESSAGES, parts({"type": "image", "source": INLINE}), passes=True),
+    Row("pictures in responses", RESPONSES,
+        {"model": "m", "max_output_tokens": 10, "input": [{"role": "user", "content": [SEEN] * 20}]}),
+    Row("blanks where samples are taken", CHAT, chat(max_tokens=10, messages=BLIND)),
+    Row("dense text, passed through", CHAT, chat(max_tokens=10, messages=dense(DENSE)), RAW),
+    Row("letters that become longer", CHAT, chat(max_tokens=10, messages=dense("\ufdfa" * 900))),
+    Row("text at a planned model", CHAT, {**chat(max_tokens=10, messages=dense(PROSE)), "model": "groq"}, passes=True),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def provider() -> Billing:
+    return Billing(prompt=lambda body: billed_prompt(body, most))
+
+
+@pytest.fixture(scope="module")
+def priced_world(provider: Billing) -> Iterator[World]:
+    with serving(provider) as url, world_of(CONFIG.replace("PROVIDER", url), providers=()) as world:
+        yield world
+
+
+@pytest.mark.parametrize("row", sampled([pytest.param(row, id=row.name) for row in ROWS], 6))
+def test_a_hard_budget_holds_for_all_that_is_sent(priced_world: World, provider: Billing, row: Row) -> None:
+    _, key = priced_world.new_key()
+    provider.usd, provider.calls, provider.wait_s = 0.0, 0, OVERLAP_S
+    statuses = priced_world.at_once([lambda: asked(priced_world, row, key)] * 40)
+    statuses += priced_world.at_once([lambda: asked(priced_world, row, key)] * 40)
+    body = row.body if isinstance(row.body, bytes) else json.dumps(row.body).encode()
+    one_usd = billed_prompt(body, most) * 0.000002
+    assert provider.usd <= BUDGET_USD + one_usd, (provider.usd, provider.calls)
+    assert not any(status >= 500 for status in statuses), statuses
+    assert not row.passes or 200 in statuses, statuses
