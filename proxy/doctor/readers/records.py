@@ -28,6 +28,7 @@ _ENVELOPES = frozenset(_NAMES.decode().split("|"))
 # A document that holds an array of records, perhaps within one more object: {"log": {"entries": [...]}}.
 _ENVELOPE = re.compile(rb'\s*\{\s*"(?:' + _NAMES + rb')"\s*:\s*[\[{]')
 _LIST = re.compile(r'^\s*\[|"(?:' + _NAMES.decode() + r')"\s*:\s*\[')
+_BETWEEN = re.compile(r"[\s,]*+")
 _HEADER = re.compile(rb'\s*"?[A-Za-z_][\w. ]*"?\s*[,;\t]')
 
 TOO_LONG = f"is longer than {LONGEST_BYTES >> 20} MB"
@@ -125,47 +126,49 @@ def is_utf8(raw: Raw | bytes) -> bool:
 
 
 class _Window:
-    """The part of a document that is looked at: its text from a place on, and the line of that place."""
+    """The part of a document that is looked at: its text, how far it has been read, and the line of that place."""
 
     def __init__(self, file: BufferedReader) -> None:
-        self.text, self.line = "", 1
+        self.text, self.at, self.line = "", 0, 1
         self._file = file
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
 
     def grow(self) -> bool:
-        """Read on, ever more at once, because what has begun is parsed anew each time. False at the end."""
-        chunk = self._file.read(max(_CHUNK_BYTES, len(self.text)))
-        self.text += self._decoder.decode(chunk)
+        """Read on, ever more at once, because what has begun is parsed anew each time. False at the end, and where it
+        is too long."""
+        rest = self.text[self.at :]
+        chunk = self._file.read(max(_CHUNK_BYTES, len(rest))) if len(rest) <= LONGEST_BYTES else b""
+        self.text, self.at = rest + self._decoder.decode(chunk), 0
         return bool(chunk)
 
-    def drop(self, end: int) -> None:
+    def go_on(self, end: int) -> None:
         """Go on to a place of the text."""
-        self.line += self.text.count("\n", 0, end)
-        self.text = self.text[end:]
+        self.line += self.text.count("\n", self.at, end)
+        self.at = end
 
 
 def _elements(file: BufferedReader) -> Iterator[Found]:
     """The elements of a document's list. Where one is damaged, nobody can tell where the next one begins."""
     window, decoder = _Window(file), json.JSONDecoder()
     while (begin := _LIST.search(window.text)) is None:
-        if len(window.text) > LONGEST_BYTES or not window.grow():
+        if not window.grow():
             yield Problem(window.line, NOT_JSON)
             return
-    window.drop(begin.end())
+    window.go_on(begin.end())
     while True:
-        window.drop(len(window.text) - len(window.text.lstrip(" \t\r\n,")))
-        if window.text.startswith("]"):
+        between = _BETWEEN.match(window.text, window.at)
+        window.go_on(between.end() if between is not None else window.at)
+        if window.text.startswith("]", window.at):
             return
         try:
-            end = decoder.raw_decode(window.text)[1] if window.text else -1
+            end = decoder.raw_decode(window.text, window.at)[1]
         except (ValueError, RecursionError):
-            end = -1
-        if end >= 0:
-            yield from _parsed(window.text[:end].encode("utf-8", "surrogateescape"), window.line)
-            window.drop(end)
-        elif len(window.text) > LONGEST_BYTES or not window.grow():
-            yield Problem(window.line, BROKEN)
-            return
+            if not window.grow():
+                yield Problem(window.line, BROKEN)
+                return
+            continue
+        yield from _parsed(window.text[window.at : end].encode("utf-8", "surrogateescape"), window.line)
+        window.go_on(end)
 
 
 def _rows(file: BufferedReader) -> Iterator[Found]:

@@ -19,6 +19,7 @@ from proxy.doctor.readers.call import Gap, RecordedCall, Wire
 from proxy.doctor.readers.reader import NO_CALL, NO_CONTENT, read_calls
 from proxy.doctor.readers.records import BROKEN, NOT_JSON, NOT_UTF8, TOO_LONG, Problem
 from tests import doctor_logs as logs
+from tests.growth import assert_linear
 
 Found = RecordedCall | Problem
 _WIRES = {"exchanges_messages": Wire.MESSAGES, "exchanges_responses": Wire.RESPONSES}
@@ -127,6 +128,14 @@ def test_a_document_is_read_piece_by_piece(tmp_path: Path) -> None:
     assert (len(_calls(found)), _problems(found)) == (40, [])
     starts = [number for number, line in enumerate(content.splitlines(), 1) if line == b"  {"]
     assert [call.line for call in _calls(found)] == starts
+
+
+def test_many_small_elements_take_linear_time(tmp_path: Path) -> None:
+    def make(count: int) -> bytes:
+        return b"[" + b'{"a":1},' * count + b"{}]"
+
+    assert {text for _, text in _problems(_read(tmp_path, make(50)))} == {NO_CALL}
+    assert_linear(lambda content: _read(tmp_path, content), make, 3_000)
 
 
 def test_an_element_that_is_too_long_ends_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
