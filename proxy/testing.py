@@ -231,7 +231,7 @@ def make_deployment(name: str = "*", **given: Any) -> Deployment:
 class NoMetrics:
     """Nothing to scrape."""
 
-    def render(self) -> bytes:
+    async def rendered(self) -> bytes:
         """No text."""
         return b""
 

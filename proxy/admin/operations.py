@@ -14,6 +14,7 @@ from proxy.admin import forms
 from proxy.admin.budgets import Budgets
 from proxy.admin.keys import Keys
 from proxy.admin.resource import Query, Resource
+from proxy.admin.sessions import Sessions, sessions_answer
 from proxy.admin.spend import entries_report, spend_report
 from proxy.admin.teams import Teams
 from proxy.errors import MethodNotAllowed, NotFound, NotReady
@@ -33,10 +34,19 @@ class AdminResponse:
 class AdminService:
     """Makes, changes and shows teams, keys and budgets, and reports spend."""
 
-    def __init__(self, directory: Directory, store: Store, clock: Clock, epochs: Epochs | None = None) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        store: Store,
+        clock: Clock,
+        epochs: Epochs | None = None,
+        sessions: Sessions | None = None,
+    ) -> None:
+        """``sessions`` is what is kept of live sessions; None, where no proxy runs here."""
         self._directory = directory
         self._store = store
         self._clock = clock
+        self._sessions = sessions
         self._epochs = epochs or Epochs(store, None)
         self._turn = asyncio.Lock()
         self._resources: Mapping[str, Resource[Any, Any]] = {
@@ -53,9 +63,15 @@ class AdminService:
                 return await self._report(kind, method, query or {})
             if kind == "store" and rest in ("", "accept"):
                 return AdminResponse(await self._store_state(method, rest))
+            if kind == "sessions" and self._sessions is not None:
+                return AdminResponse(
+                    await sessions_answer(self._sessions, method, rest, query or {}, self._clock.now())
+                )
             resource = self._resources.get(kind)
             if resource is None:
-                raise NotFound(f"There is no /admin/{path}: there are teams, keys, budgets, store, spend and entries.")
+                raise NotFound(
+                    f"There is no /admin/{path}: there are teams, keys, budgets, sessions, store, spend and entries."
+                )
             # Nothing may change between what an operation reads and what it writes.
             async with self._turn:
                 await self._directory.refresh()

@@ -19,6 +19,7 @@ from proxy.planning.compactor import Compactor
 from proxy.planning.followers import Followers
 from proxy.planning.keep_alive import KeepAlive
 from proxy.planning.own_exchanges import OwnExchanges
+from proxy.planning.session_book import SessionBook
 from proxy.planning.tokenizers import is_counted_by
 from proxy.ports import Transport, Upstream
 from proxy.prompting.composer import Composer
@@ -72,13 +73,13 @@ async def build(
     ports = Ports(models, used, base.planner, admission, meter, state.clock, composer, base.windows())
     bounds = Bounds(ours.objects.most_per_team, ours.objects.retention_days * 86400.0)
     custody = Custody(state.store, models, state.clock, metrics.store_failed, bounds, aside)
-    conclusion = Conclusion(ports, custody)
+    conclusion, book = Conclusion(ports, custody), _session_book(base, identity)
     engine = Engine(
         ports,
         factories.request_rules(settings, base.prices),
         breakers=Breakers(factories.breaker_policy(settings), metrics.breaker),
         conclusion=conclusion,
-        follower=_followers(settings, base, ports, conclusion, wait),
+        follower=_followers(settings, base, ports, conclusion, wait, book),
         custody=custody,
         aside=aside,
     )
@@ -92,17 +93,26 @@ async def build(
         obstacle=obstacle,
         faults=partial(faults, admission.store_client, state.epochs, state.directory, ours.budgets.on_store_error),
         on_close=[part.aclose for part in closing],
-        admin=_admin(state, identity),
+        admin=_admin(state, identity, book),
         metrics_key=ours.metrics.secret,
     )
     return Assembly(parts, used, Reload(models, base.prices, state.directory, composer, prompts))
 
 
-def _admin(state: State, identity: Identity) -> AdminEndpoint | None:
+def _session_book(base: Foundation, identity: Identity) -> SessionBook | None:
+    """What is kept of live sessions; None where nobody may look at them."""
+    if not identity.has_master:
+        return None
+    store, worker, now = base.state.store, base.planner.pure.prefix, base.state.clock.now
+    failed, is_shared = base.metrics.store_failed, store.is_shared
+    return SessionBook(store, now, failed, base.aside, base.facts, worker=worker, is_shared=is_shared)
+
+
+def _admin(state: State, identity: Identity, book: SessionBook | None) -> AdminEndpoint | None:
     """The administration; None where nobody has a master key."""
     if not identity.has_master:
         return None
-    return AdminEndpoint(AdminService(state.directory, state.store, state.clock, state.epochs), identity)
+    return AdminEndpoint(AdminService(state.directory, state.store, state.clock, state.epochs, book), identity)
 
 
 async def _open_budgets(settings: Settings, base: Foundation, identity: Identity) -> BudgetReservations:
@@ -142,14 +152,16 @@ def _followers(
     ports: Ports,
     conclusion: Conclusion,
     wait: Callable[[float], Awaitable[None]],
+    book: SessionBook | None,
 ) -> Followers:
     """What goes on behind the exchanges of clients."""
-    found: list[Follower] = []
+    found: list[Follower] = [book] if book is not None else []
+    ended = book.ended if book is not None else lambda exchange: None
     planner, metrics = base.planner, base.metrics
     price_of, refreshes = factories.price_source(base.prices), factories.keep_alive_terms(settings)
     if refreshes is not None:
         own = OwnExchanges(ports, conclusion, price_of, refreshes)
-        found.append(KeepAlive(refreshes, own, planner.pure, ports.clock, metrics.refreshed, wait))
+        found.append(KeepAlive(refreshes, own, planner.pure, ports.clock, metrics.refreshed, wait, ended))
     terms, compactions = factories.compactor_terms(settings), planner.compactions
     if terms is not None and compactions is not None:
         own = OwnExchanges(ports, conclusion, price_of, terms)

@@ -78,7 +78,7 @@ def exchange_values(exchange: Exchange) -> dict[str, Value]:
         found |= {
             "break": broke.kind,
             "culprit": safe(f"{broke.culprit_kind}:{broke.culprit}") if broke.culprit else "",
-            "line": broke.line or None,
+            "line": broke.line or "",
             "lost": broke.lost,
             "break_usd": Decimal(f"{broke.usd:.6f}"),
         }

@@ -4,6 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+import msgspec
+
+from proxy.core.layout.inventory import Inventory
 from proxy.core.layout.tiers import Change
 from proxy.core.modes import Mode
 from proxy.core.planner.plan import Plan
@@ -11,7 +14,7 @@ from proxy.core.reasons import Edit, Reason
 from proxy.core.response.usage import Usage
 from proxy.core.structured.assembly.untiered import in_tiers
 from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind
-from proxy.core.structured.blocks.breakdown import Circumstances, Measure, breakdown
+from proxy.core.structured.blocks.breakdown import Circumstances, Measure, breakdown, inventory_of
 from proxy.core.structured.placement.placement import Placement
 from proxy.planning.panel_bill import PanelBill
 
@@ -39,21 +42,38 @@ class Arrangement:
     tier_tokens: Mapping[str, int] = field(default_factory=dict)
     moving: Mapping[int, float] = field(default_factory=dict)
     bill: PanelBill | None = None
+    contents: Callable[[], Inventory] | None = None
+    """Measures what is sent."""
 
     def concluded(self, plan: Plan, mode: Mode) -> Plan:
         """The planner's plan with what the assembly has decided; ``mode`` is the one that was asked for."""
-        plan = replace(plan, counted=self.counted, tier_tokens=self.tier_tokens, edits=self.edits)
+        plan = replace(
+            plan, counted=self.counted, tier_tokens=self.tier_tokens, edits=self.edits, contents=self.contents
+        )
         if mode is self.mode or plan.surprise is not None:
             return plan
         return replace(plan, mode=mode, reason=_SETTLED[self.kind], predicted=plan.own)
 
     def breakdown(self, placement: Placement | None, measure: Measure, about: Circumstances) -> Mapping[str, object]:
-        """What the request consists of, as a value for JSON; ``about`` is what is known of it besides. Items that no
-        tier orders are shown in the tiers of the ``placement``."""
-        assembly = self.assembly
+        """What the request consists of, as a value for JSON; ``about`` is what is known of it besides."""
+        assembly = self.assembly_in(placement)
         if placement is not None:
             about = replace(about, counts=placement.counts)
-            if self.kind is AssemblyKind.ECONOMIC:
-                assembly = in_tiers(assembly, placement)
         panels = self.bill.value() if self.bill is not None else ()
         return breakdown(assembly, measure, replace(about, panels=panels, edits=self.edits))
+
+    def measured(self, placement: Placement | None, measure: Measure, freezing_cost: float) -> "Arrangement":
+        """The same, such that its ``contents`` can be measured later."""
+
+        def contents() -> Inventory:
+            counts = placement.counts if placement is not None else {}
+            found = inventory_of(self.assembly_in(placement), measure, counts)
+            panels = self.bill.value() if self.bill is not None else ()
+            return msgspec.structs.replace(found, panels=panels, freezing_cost=freezing_cost)
+
+        return replace(self, contents=contents)
+
+    def assembly_in(self, placement: Placement | None) -> Assembly:
+        """The assembly. Items that no tier orders are shown in the tiers of the ``placement``."""
+        is_untiered = placement is not None and self.kind is AssemblyKind.ECONOMIC
+        return in_tiers(self.assembly, placement) if is_untiered and placement is not None else self.assembly

@@ -64,7 +64,8 @@ class _Series:
 
 
 class KeepAlive:
-    """Implements ``proxy.engine.ports.Follower``. ``wait`` sleeps for so many seconds of the clock."""
+    """Implements ``proxy.engine.ports.Follower``. ``wait`` sleeps for so many seconds of the clock;
+    ``on_ended`` is told of each refresh that was settled."""
 
     def __init__(
         self,
@@ -74,8 +75,10 @@ class KeepAlive:
         clock: Clock,
         on_refresh: Callable[[str, str], None] = lambda team, outcome: None,
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        on_ended: Callable[[Exchange], None] = lambda exchange: None,
     ) -> None:
         self._terms = terms
+        self._on_ended = on_ended
         self._own = own
         self._planner = planner
         self._clock = clock
@@ -162,6 +165,8 @@ class KeepAlive:
         ending, _ = await self._own.run(
             exchange, call, prompt_tokens=work.bill.total, output_tokens=1, has_hour=has_hour
         )
+        with suppress_and_log("follower.ended"):
+            self._on_ended(exchange)
         if ending is not OwnEnding.ANSWERED:
             return RefreshOutcome(ending.value)
         with suppress_and_log("planner.kept"):

@@ -175,6 +175,9 @@ class StructuredChats:
         """How the request is planned for this deployment."""
         placement = self.assembler.arranger.place(chat, deployment.profile)
         arranged = await self._aside.run_large(_size(chat), self._arranging(chat, placement, deployment, mode))
+        sessions = self.assembler.sessions
+        measure = Measure.of(sessions.counter.fork())
+        arranged = arranged.measured(placement, measure, sessions.circumstances(chat).freezing_cost)
         if self._sessions is not None:
             arranged = replace(arranged, counted=partial(self._counted, self._sessions, chat, arranged.counted))
         if self._watch is not None:

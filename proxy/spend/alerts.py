@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from math import inf
 from re import ASCII, compile
 
 from proxy.core.lru import LastUsed
@@ -27,28 +28,30 @@ class BudgetAlerts:
         self._webhooks = webhooks
         self.start, self.aclose = webhooks.start, webhooks.aclose
         self._claimed: LastUsed[tuple[str, str], bool] = LastUsed(_MOST_CLAIMED)
-        self._remaining: dict[tuple[str, str], float] = {}
+        self._remaining: dict[tuple[str, str], tuple[float, float]] = {}
 
-    def remaining(self) -> dict[str, float]:
-        """USD left to each team with a hard limit, as far as this worker saw it: the least of the team's budgets."""
-        least: dict[str, float] = {}
-        for (team, _), usd in self._remaining.items():
-            least[team] = min(usd, least.get(team, usd))
+    def remaining(self) -> dict[str, tuple[float, float]]:
+        """USD left to each team with a hard limit, as far as this worker saw it: the least of the team's budgets; and
+        the unix seconds at which that budget begins anew, infinite for one that does not."""
+        least: dict[str, tuple[float, float]] = {}
+        for (team, _), left in self._remaining.items():
+            least[team] = min(left, least.get(team, left))
         return least
 
     async def look(self, team: str, rules: Sequence[Rule], now: float) -> None:
         """Read what is left of budgets ahead of the first request. A store that is away is not waited for."""
         for rule in rules:
-            balance = await self._store_client.balance(team, booked(rule, NOTHING, now).charge)
+            booking = booked(rule, NOTHING, now)
+            balance = await self._store_client.balance(team, booking.charge)
             if balance is not None:
-                self._see(team, rule, balance)
+                self._see(team, booking, balance)
 
     async def tell(self, reservation: BudgetReservation, balances: Sequence[Balance], *, is_new: bool = False) -> None:
         """The counters of a reservation stand at these balances. A soft limit that is reached sends a notice. A
         new reservation also gets a notice for its client where a soft limit is passed, or will probably be passed."""
         for booking, balance in reservation.with_balances(balances):
             rule = booking.rule
-            self._see(reservation.team, rule, balance)
+            self._see(reservation.team, booking, balance)
             if rule.soft is None:
                 continue
             if is_new and balance.spent + balance.expected > rule.soft:
@@ -80,9 +83,12 @@ class BudgetAlerts:
                 self.metrics.overran(reservation.team, by=over / NANOS_PER_USD)
                 return
 
-    def _see(self, team: str, rule: Rule, balance: Balance) -> None:
+    def _see(self, team: str, booking: Booking, balance: Balance) -> None:
+        rule, window = booking.rule, booking.window
         if rule.unit == "usd" and rule.hard is not None and not rule.whom:
-            self._remaining[team, rule.id] = (rule.hard - balance.spent) / NANOS_PER_USD
+            # A rolling window has no end.
+            until = inf if window.resets_at is None or window.within else window.resets_at
+            self._remaining[team, rule.id] = ((rule.hard - balance.spent) / NANOS_PER_USD, until)
 
 
 def header_text(text: str) -> str:

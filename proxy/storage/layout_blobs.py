@@ -9,6 +9,8 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from proxy.storage.port import Place
+
 # About the room that a row takes, with the empty room beside it. Tests compare it with files.
 _WEIGHT: Final = (
     "(length(value) + min(length(value), 2048) + 2 * (length(CAST(scope AS BLOB)) + length(CAST(name AS BLOB))) + 128)"
@@ -23,6 +25,19 @@ def load(connection: sqlite3.Connection, scope: str, names: Sequence[str], now: 
     sql = f"SELECT name, value FROM blob WHERE scope = ? AND forget_at > ? AND name IN ({marks})"
     found = dict(connection.execute(sql, (scope, now, *names)).fetchall())
     return [found.get(name) for name in names]
+
+
+def page(
+    connection: sqlite3.Connection, scope: str, behind: Place, limit: int, now: float
+) -> list[tuple[str, float, bytes]]:
+    """Blobs of one scope, the last saved first."""
+    # What is sorted are rows without their blobs.
+    rows = (
+        "SELECT rowid FROM blob WHERE scope = ? AND forget_at > ? AND (forget_at, name) < (?, ?) "
+        "ORDER BY forget_at DESC, name DESC LIMIT ?"
+    )
+    sql = f"SELECT name, forget_at, value FROM blob WHERE rowid IN ({rows}) ORDER BY forget_at DESC, name DESC"
+    return connection.execute(sql, (scope, now, *behind, limit)).fetchall()
 
 
 def save(connection: sqlite3.Connection, scope: str, blobs: Mapping[str, bytes], forget_at: float) -> None:

@@ -370,6 +370,10 @@ class ObjectStore(Protocol):
         ...
 
 
+Place = tuple[float, str]
+"""Where a blob stands in the order of its scope: when it is forgotten, and its name."""
+
+
 class StateStore(Protocol):
     """Layout state: opaque, versioned blobs. They may be lost (caching then starts anew), but they are never wrong."""
 
@@ -379,6 +383,11 @@ class StateStore(Protocol):
 
     async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
         """Write blobs of one scope, in one round trip; each is forgotten ``ttl_s`` after its last save."""
+        ...
+
+    async def page(self, scope: str, behind: Place, limit: int, now: float) -> Sequence[tuple[str, float, bytes]]:
+        """Blobs of one scope, the last saved first: name, when it is forgotten, and blob. The page begins behind the
+        place of the last one before it; (inf, "") is the very beginning. One round trip."""
         ...
 
 

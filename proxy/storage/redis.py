@@ -25,6 +25,7 @@ from proxy.storage.port import (
     Granted,
     LedgerEntry,
     ObjectRecord,
+    Place,
     PutOff,
     R,
     Record,
@@ -58,7 +59,7 @@ _SCRIPTS: Mapping[str, Sequence[str]] = {
     ),
     **dict.fromkeys(("settle", "carry_out"), ("team", "ending")),
     **dict.fromkeys(("put", "remove", "time"), ()),
-    **dict.fromkeys(("state_load", "state_save"), ("state",)),
+    **dict.fromkeys(("state_load", "state_page", "state_save"), ("state",)),
 }
 """The scripts, and the texts that stand in front of each."""
 
@@ -203,6 +204,13 @@ class RedisStore:
             self._scripts["state_load"], _keys("s", scope, _STATE_KEYS), repr(now), *names
         )
         return found
+
+    async def page(self, scope: str, behind: Place, limit: int, now: float) -> Sequence[tuple[str, float, bytes]]:
+        """Blobs of one scope, the last saved first."""
+        until, name = behind
+        keys = _keys("s", scope, _STATE_KEYS)
+        found = await self._state_link.run(self._scripts["state_page"], keys, repr(now), limit, repr(until), name)
+        return [(name.decode(), float(until), blob) for name, until, blob in found]
 
     async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
         """Write blobs of one scope. Beyond a bound the ones that were saved first are forgotten."""

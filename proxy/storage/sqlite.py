@@ -23,6 +23,7 @@ from proxy.storage.port import (
     Balance,
     Charge,
     ObjectRecord,
+    Place,
     PutOff,
     R,
     Release,
@@ -171,6 +172,11 @@ class SqliteStore:
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
         """Blobs of one scope."""
         return await self._database.read(partial(layout_blobs.load, scope=scope, names=names, now=now))
+
+    async def page(self, scope: str, behind: Place, limit: int, now: float) -> Sequence[tuple[str, float, bytes]]:
+        """Blobs of one scope, the last saved first."""
+        work = partial(layout_blobs.page, scope=scope, behind=behind, limit=limit, now=now)
+        return await self._database.report(work)
 
     async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
         """Write blobs of one scope. Beyond a bound the ones that were saved first are forgotten."""

@@ -9,9 +9,10 @@ no client, key or session is ever one, and names that clients may choose (models
 Counters cannot fall, so what a plan saved or lost is in two of them: saved - lost is the net.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
@@ -28,6 +29,7 @@ from proxy.core.response.panel_calls import PanelCallOutcome
 from proxy.core.response.usage import Usage
 from proxy.core.shadow.deviations import Deviation
 from proxy.ports import Deployment
+from proxy.telemetry.exposition import pieces, written
 from proxy.telemetry.series import BoundedNames, Counters, Labelling, Series, Source, WithoutCreated
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -83,7 +85,8 @@ class Metrics:
         shared: Source | None = None,
     ) -> None:
         self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
+        self._process = ProcessCollector(registry=self.registry)
+        self._series: list[Series[Any]] = []
         self._source: Source = shared or self.registry
         self._labellings: Mapping[str, Labelling] = {
             "model": BoundedNames(deployment.name for deployment in deployments),
@@ -91,7 +94,7 @@ class Metrics:
             "deployment": BoundedNames(),
             "client": BoundedNames([UNRECOGNISED], _MOST_CLIENTS),
         }
-        self._remaining: Callable[[], Mapping[str, float]] = dict
+        self._remaining: Callable[[], Mapping[str, tuple[float, float]]] = dict
         self._define_traffic()
         self._define_money()
         self._define_plans()
@@ -106,10 +109,9 @@ class Metrics:
         self._hit_ratio = self._histogram(
             "hit_ratio", "Prompt tokens read from the cache, as a share of the prompt.", _RATIO, "model"
         )
-        self.overhead = Histogram(
-            _PREFIX + "overhead_seconds", "Time spent in the proxy before the request was forwarded.",
-            registry=self.registry, buckets=_OVERHEAD_S,
-        ).observe  # fmt: skip
+        self.overhead = self._histogram(
+            "overhead_seconds", "Time spent in the proxy before the request was forwarded.", _OVERHEAD_S
+        ).child().observe  # fmt: skip
         self._first_byte = self._histogram(
             "time_to_first_byte_seconds", "From the request's arrival to the first byte of the answer.",
             _FIRST_BYTE_S, "model",
@@ -141,6 +143,9 @@ class Metrics:
         self.usage_missing = self._counter("usage_missing_total", "Answers without a usage report.", "model")
         self._budget = self._gauge(
             "budget_remaining_usd", "What is left of a team's budget.", "team", across_workers="livemostrecent"
+        )
+        self._budget_end = self._gauge(
+            "budget_window_end_seconds", "When that budget begins anew.", "team", across_workers="livemostrecent"
         )
         self.budget_rejected = self._counter("budget_rejections_total", "Requests refused for a spent budget.", "team")
         self.soft_limit_passed = self._counter(
@@ -269,14 +274,17 @@ class Metrics:
 
     def _counter(self, name: str, text: str, *labels: str, starts: Iterable[tuple[str, ...]] = ()) -> Counters:
         """A counter that is called with the values of its labels. Those of ``starts`` are shown from the start."""
-        counters = Counters(Counter(_PREFIX + name, text, labels, registry=self.registry), self._labellings_of(labels))
-        for values in starts:
+        counter = Counter(_PREFIX + name, text, labels, registry=self.registry)
+        counters = Counters(counter, labels, self._labellings_of(labels))
+        self._series.append(counters)
+        for values in starts if labels else [()]:
             counters.child(*values)
         return counters
 
     def _gauge(self, name: str, text: str, *labels: str, across_workers: _Across = "livemax") -> Series[Gauge]:
         gauge = Gauge(_PREFIX + name, text, labels, registry=self.registry, multiprocess_mode=across_workers)
-        return Series(gauge, self._labellings_of(labels))
+        self._series.append(found := Series(gauge, labels, self._labellings_of(labels)))
+        return found
 
     def _alone(self, name: str, text: str, across_workers: _Across) -> Gauge:
         """A gauge without a label."""
@@ -284,7 +292,8 @@ class Metrics:
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Series[Histogram]:
         histogram = Histogram(_PREFIX + name, text, labels, registry=self.registry, buckets=buckets)
-        return Series(histogram, self._labellings_of(labels))
+        self._series.append(found := Series(histogram, labels, self._labellings_of(labels)))
+        return found
 
     def _expect(self, deployments: Collection[Deployment], teams: Collection[str]) -> None:
         """Start what is known to come of each model at 0: ``increase()`` does not see what a series had when it first
@@ -322,9 +331,26 @@ class Metrics:
 
     def render(self) -> bytes:
         """The text that Prometheus scrapes; its content type is ``CONTENT_TYPE``."""
-        for team, usd in self._remaining().items():
+        return generate_latest(self._families())
+
+    def pieces(self) -> Iterator[bytes]:
+        """What this process has counted, as a text in pieces."""
+        yield generate_latest(self._process)
+        yield from pieces(self._series)
+
+    async def rendered(self) -> bytes:
+        """The same text, while the event loop does other work, too. What several workers have counted is added up
+        beside it."""
+        families = self._families()
+        if self._source is not self.registry:
+            return await asyncio.to_thread(generate_latest, families)
+        return await written(self.pieces())
+
+    def _families(self) -> WithoutCreated:
+        for team, (usd, until) in self._remaining().items():
             self._budget.child(team).set(usd)
-        return generate_latest(WithoutCreated(self._source))
+            self._budget_end.child(team).set(until)
+        return WithoutCreated(self._source)
 
     def ended(self, model: str, mode: str, status: int, transport: str) -> None:
         """An exchange that ``began`` has ended, with the status that the client saw (499: it hung up before one)."""
@@ -395,6 +421,7 @@ class Metrics:
         """A deployment's circuit breaker has changed its state."""
         self._breaker.child(deployment).set(_BREAKER_STATES[state])
 
-    def watch_budgets(self, remaining: Callable[[], Mapping[str, float]]) -> None:
-        """Ask for what is left of each team's budget (USD, negative where overdrawn) whenever the metrics are read."""
+    def watch_budgets(self, remaining: Callable[[], Mapping[str, tuple[float, float]]]) -> None:
+        """Ask for what is left of each team's budget (USD, negative where overdrawn), and when that begins anew (unix
+        seconds), whenever the metrics are read."""
         self._remaining = remaining

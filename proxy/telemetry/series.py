@@ -22,12 +22,19 @@ class Series(Generic[M]):
     The children are kept: ``labels()`` validates and locks on every call, a dict does not.
     """
 
-    __slots__ = ("_children", "_labellings", "_metric")
+    __slots__ = ("_children", "_labellings", "_metric", "label_names", "name", "text", "type")
 
-    def __init__(self, metric: M, labellings: Iterable[Labelling]) -> None:
+    def __init__(self, metric: M, label_names: Iterable[str], labellings: Iterable[Labelling]) -> None:
         self._metric: M = metric
         self._labellings = tuple(labellings)
         self._children: dict[tuple[str, ...], M] = {}
+        self.label_names = tuple(label_names)
+        (described,) = metric.describe()
+        self.name, self.text, self.type = described.name, described.documentation, described.type
+
+    def children(self) -> Iterable[tuple[tuple[str, ...], M]]:
+        """What is counted or measured, by the values of the labels."""
+        return self._children.items()
 
     def child(self, *given: str) -> M:
         """What is counted or measured under these values of the labels."""

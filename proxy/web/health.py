@@ -51,4 +51,4 @@ class Health:
         right, keys = digest_of(self.metrics_key), sent_keys(request.headers.items())
         if self.metrics_key and not any([hmac.compare_digest(digest_of(key), right) for key in keys]):
             return error_response(Unauthorized("/metrics asks for the key of stratiform.metrics.key"))
-        return Response(self.registry.render(), media_type=CONTENT_TYPE)
+        return Response(await self.registry.rendered(), media_type=CONTENT_TYPE)

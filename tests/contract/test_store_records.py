@@ -110,3 +110,30 @@ def test_two_processes_that_share_a_store_cannot_pass_a_limit_together(engine: s
             assert await balance(one) == await balance(two) == (0, 99, 0)
 
     asyncio.run(main())
+
+
+def test_blobs_are_listed_page_by_page_the_last_saved_first(on_each: OnEach) -> None:
+    async def check(store: Store) -> None:
+        # Names that a server's locale would sort otherwise, many of which were saved at once.
+        names = [f"{sign}{number}" for number in range(6) for sign in ("a", "B", "a-", "é")]
+        for start in range(0, len(names), 8):
+            await store.save("s", {name: name.encode() for name in names[start : start + 8]}, 60.0, T + start)
+        await store.save("t", {"other": b"other"}, 60.0, T + 99)
+        await store.save("s", {"gone": b"gone"}, 1.0, T)
+        expected = sorted(
+            ((name, T + 60.0 + 8 * (place // 8)) for place, name in enumerate(names)),
+            key=lambda one: (one[1], one[0].encode()),
+            reverse=True,
+        )
+        for most in (1, 5, 8, 24, 100):
+            found: list[tuple[str, float, bytes]] = []
+            behind = (float("inf"), "")
+            while page := await store.page("s", behind, most, T + 30.0):
+                assert len(page) <= most
+                found += page
+                behind = (page[-1][1], page[-1][0])
+            assert [(name, until) for name, until, _ in found] == expected
+            assert all(blob == name.encode() for name, _, blob in found)
+        assert not await store.page("none", (float("inf"), ""), 5, T)
+
+    on_each(check)

@@ -1,4 +1,4 @@
-"""Every query of the dashboard, run by a real Prometheus that scraped a real proxy.
+"""Every query of the dashboards, run by a real Prometheus that scraped a real proxy.
 
 The proxy is the real app on a real socket, in front of the embedded provider; the traffic comes from the openai SDK. It
 is made so that every panel has something to show: hits and writes, two models, a spent budget, upstream errors, a
@@ -10,36 +10,38 @@ import http.client
 import json
 import math
 import re
-import shutil
 import subprocess
 import time
 import urllib.parse
 import urllib.request
-from contextlib import contextmanager
-from pathlib import Path
 
 import openai
 import pytest
-import yaml
 
 from proxy.app.composition import build
 from proxy.settings import load
 from proxy.testing import serving
 from proxy.web.app import create_app
 from tests.e2e.fleet import metric, until
-from tests.services import absent, closed_port, free_port
+from tests.prometheus_server import GRAFANA, scraping, tool
+from tests.services import closed_port
 
 pytestmark = pytest.mark.slow
 
-GRAFANA = Path(__file__).parents[2] / "grafana"
-DASHBOARD = json.loads((GRAFANA / "stratiform.json").read_text())
-PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
-RICH, POOR, FREE = "sk-rich-team", "sk-poor-team", "sk-free-team"
+BOARDS = {path.stem: json.loads(path.read_text()) for path in sorted(GRAFANA.glob("*.json"))}
+PANELS = {
+    f"{name}: {panel['title']}": panel
+    for name, board in BOARDS.items()
+    for panel in board["panels"]
+    if panel["type"] != "row"
+}
+RICH, POOR, FREE, BRIEF, SLOW = (f"sk-{name}-team" for name in ("rich", "poor", "free", "brief", "slow"))
 NEVER_IN_GOOD_TRAFFIC = {
-    "plugin {{plugin}}, {{hook}}", "observed", "left out: {{reason}}", "upstream: {{outcome}}",
+    "plugin {{plugin}}, {{hook}}", "observed", "left out: {{reason}}", "upstream: {{outcome}}", "store: {{operation}}",
+    "notice: {{outcome}}", "keep-alive: {{outcome}}",
 }  # fmt: skip
-"""Queries that have nothing to show while nothing is wrong with a plugin or a prompt, no model is in mode observe, and
-no upstream finds a request too large."""
+"""Queries that have nothing to show while nothing is wrong with a plugin, a prompt or the store, no model is in mode
+observe, no upstream finds a request too large, nobody is told of a budget, and nobody pauses for minutes."""
 
 
 def variables(model=".*", team=".*", basis="reported"):
@@ -58,95 +60,6 @@ def substituted(query, values):
         query = query.replace(name, value)
     assert "$" not in query, f"a variable that the test does not know: {query}"
     return query
-
-
-class Prometheus:
-    """A running server's API."""
-
-    def __init__(self, url):
-        self.url = url
-        self.began = time.time()
-
-    def get(self, path, **parameters):
-        with urllib.request.urlopen(f"{self.url}{path}?{urllib.parse.urlencode(parameters)}", timeout=60) as answer:
-            body = json.load(answer)
-        assert body["status"] == "success", body
-        return body["data"]
-
-    def instant(self, query):
-        """[(labels, value)] now."""
-        data = self.get("/api/v1/query", query=query)
-        assert data["resultType"] == "vector", query
-        return [(series["metric"], float(series["value"][1])) for series in data["result"]]
-
-    def range(self, query):
-        """[(labels, latest number)] since the first scrape, one step a second; NaN where a ratio never had one."""
-        data = self.get("/api/v1/query_range", query=query, start=self.began, end=time.time(), step=1)
-        return [(series["metric"], latest(series["values"])) for series in data["result"]]
-
-    def scalar(self, query):
-        """The only value, or None."""
-        found = self.instant(query)
-        assert len(found) <= 1, found
-        return found[0][1] if found else None
-
-    def wait_for(self, query, value, timeout_s=180.0):
-        """Until a scrape has brought that value."""
-        deadline = time.monotonic() + timeout_s
-        while (seen := self.scalar(query)) != value:
-            assert time.monotonic() < deadline, f"{query} is {seen}, not {value}, after {timeout_s} s"
-            time.sleep(0.2)
-
-
-def latest(points):
-    """The last number of a series. A rate over a quiet window is 0, and a ratio of two such rates is none."""
-    return next((number for _, text in reversed(points) if math.isfinite(number := float(text))), math.nan)
-
-
-@contextmanager
-def prometheus_scraping(target, folder):
-    """The repository's own scrape configuration, with a test's target and haste."""
-    binary = shutil.which("prometheus") or absent("prometheus is not installed: .ci/install-services.sh does that")
-    config = yaml.safe_load((GRAFANA / "prometheus.yaml").read_text())
-    config["global"]["scrape_interval"] = "500ms"
-    config["scrape_configs"][0]["static_configs"][0]["targets"] = [target]
-    (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
-    port = free_port()
-    with (folder / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(
-            [
-                binary,
-                f"--config.file={folder / 'prometheus.yaml'}",
-                f"--storage.tsdb.path={folder / 'data'}",
-                f"--web.listen-address=127.0.0.1:{port}",
-                "--log.level=warn",
-            ],
-            stdout=log,
-            stderr=log,
-        )
-        try:
-            server = Prometheus(f"http://127.0.0.1:{port}")
-            wait_until_ready(server, process, folder / "prometheus.log")
-            yield server
-        finally:
-            process.terminate()
-            try:
-                process.wait(60)
-            finally:
-                process.kill()
-                process.wait()
-
-
-def wait_until_ready(server, process, log):
-    deadline = time.monotonic() + 180
-    while True:
-        try:
-            with urllib.request.urlopen(server.url + "/-/ready", timeout=60):
-                return
-        except OSError:
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, "prometheus did not become ready"
-            time.sleep(0.1)
 
 
 CONFIG = """
@@ -174,6 +87,8 @@ stratiform:
     - {name: rich, keys: [sk-rich-team], budget: {usd: 100}}
     - {name: poor, keys: [sk-poor-team], budget: {usd: 0.001}}
     - {name: free, keys: [sk-free-team]}
+    - {name: brief, keys: [sk-brief-team], budget: {usd: 100, soft_usd: 0.0001, assumed_output_tokens: 1, window: day}}
+    - {name: slow, keys: [sk-slow-team], requests_per_minute: 1}
   prompts:
     folders: [./prompts]
     models: {told: {use: [task], allowed: {context: [mission]}}}
@@ -309,7 +224,7 @@ def scraped(tmp_path_factory):
     with (
         closed_port() as dead_port,
         serving(app(folder, dead_port)) as url,
-        prometheus_scraping(url.removeprefix("http://"), folder) as prometheus,
+        scraping(url.removeprefix("http://"), folder) as prometheus,
     ):
         # The first scrape is before the traffic: an increase is only seen between two scrapes.
         prometheus.wait_for("sum(stratiform_in_flight)", 0)
@@ -323,6 +238,9 @@ def scraped(tmp_path_factory):
             traffic.greeting("replaced", "gpt")
         traffic.failing(openai.RateLimitError, **{"x-embedded-fault": "rate-limit"})
         traffic.refused_rewrite()
+        traffic.session("gpt", 2, 4, BRIEF)
+        traffic.session("gpt", 1, 5, SLOW)
+        traffic.failing(openai.RateLimitError, SLOW, model="gpt")
         traffic.described()
         traffic.told("write tests")
         traffic.told("review")
@@ -348,7 +266,7 @@ INCREASE = re.compile(r"increase\(([^()\[]*)(\[[^\]]*\])\)")
 def panel_value(prometheus, title, **values):
     """The one value of a panel with one query, and what it were without extrapolation. What a counter held when it was
     scraped first is no increase: how much that is depends on when Prometheus came."""
-    (panel,) = [panel for panel in PANELS if panel["title"] == title]
+    panel = PANELS[title]
     (target,) = panel["targets"]
     plain, replaced = INCREASE.subn(r"(max_over_time(\1\2) - min_over_time(\1\2))", target["expr"])
     assert replaced == target["expr"].count("increase(")
@@ -357,9 +275,10 @@ def panel_value(prometheus, title, **values):
     return found[1], pytest.approx(exact, rel=EXTRAPOLATED, abs=1e-9)
 
 
-@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
-def test_every_query_runs_and_has_something_to_show(scraped, panel):
+@pytest.mark.parametrize("name", PANELS)
+def test_every_query_runs_and_has_something_to_show(scraped, name):
     prometheus, _ = scraped
+    panel = PANELS[name]
     for target in panel["targets"]:
         for values in (variables(), variables(basis="shadow")):
             found = run(prometheus, target, values)
@@ -375,7 +294,7 @@ def test_every_query_runs_and_has_something_to_show(scraped, panel):
 @pytest.mark.parametrize("name", ["model", "team"])
 def test_variables_find_their_values(scraped, name):
     prometheus, _ = scraped
-    (variable,) = [v for v in DASHBOARD["templating"]["list"] if v["name"] == name]
+    (variable,) = [v for v in BOARDS["cache"]["templating"]["list"] if v["name"] == name]
     metric, label = variable["definition"].removeprefix("label_values(").removesuffix(")").split(", ")
     found = prometheus.get(f"/api/v1/label/{label}/values", **{"match[]": metric})
     assert {"model": {"claude", "gpt", "down"}, "team": {"rich", "poor"}}[name] <= set(found)
@@ -389,7 +308,7 @@ def test_the_hit_ratio_is_what_the_provider_reported(scraped):
     )
     assert exact == pytest.approx(traffic.read / traffic.prompt, rel=1e-6)
     assert 0.2 < exact < 1
-    shown, increased = panel_value(prometheus, "Cache hit ratio", model="(claude|gpt)")
+    shown, increased = panel_value(prometheus, "cache: Cache hit ratio", model="(claude|gpt)")
     assert shown == increased
     assert 0.2 < shown < 1
 
@@ -397,7 +316,7 @@ def test_the_hit_ratio_is_what_the_provider_reported(scraped):
 def test_the_cost_is_the_bill(scraped):
     prometheus, traffic = scraped
     assert prometheus.scalar('sum(stratiform_cost_usd_total{model="claude"})') == pytest.approx(traffic.claude_usd)
-    shown, increased = panel_value(prometheus, "Cost", model="claude")
+    shown, increased = panel_value(prometheus, "budgets: Cost", model="claude")
     assert 0 < shown == increased
     assert prometheus.scalar('sum(stratiform_cost_usd_total{model="homemade"})') == 0
 
@@ -405,9 +324,9 @@ def test_the_cost_is_the_bill(scraped):
 def test_requests_are_all_counted(scraped):
     prometheus, traffic = scraped
     assert prometheus.scalar("sum(stratiform_requests_total)") == traffic.ended
-    shown, increased = panel_value(prometheus, "Requests")
+    shown, increased = panel_value(prometheus, "proxy: Requests")
     assert 0 < shown == increased
-    assert panel_value(prometheus, "In flight")[0] == 0
+    assert panel_value(prometheus, "proxy: In flight")[0] == 0
 
 
 def test_savings_are_net_and_positive_where_only_a_new_order_helps(scraped):
@@ -416,15 +335,15 @@ def test_savings_are_net_and_positive_where_only_a_new_order_helps(scraped):
         selector = f'{{model="claude",basis="{basis}"}}'
         net = prometheus.scalar(f"sum(stratiform_saved_usd_total{selector}) - sum(stratiform_lost_usd_total{selector})")
         assert net > 0
-        shown, increased = panel_value(prometheus, "Net saved", model="claude", basis=basis)
+        shown, increased = panel_value(prometheus, "cache: Net saved", model="claude", basis=basis)
         assert shown == increased
-        assert panel_value(prometheus, "Net saved share", model="claude", basis=basis)[0] < 1
+        assert panel_value(prometheus, "cache: Net saved share", model="claude", basis=basis)[0] < 1
 
 
 def test_the_path_is_measured(scraped):
     prometheus, _ = scraped
-    (overhead,) = [panel for panel in PANELS if panel["title"] == "Overhead"]
-    p50, p95, p99 = (prometheus.range(substituted(t["expr"], variables()))[0][1] for t in overhead["targets"])
+    targets = PANELS["proxy: Overhead"]["targets"]
+    p50, p95, p99 = (prometheus.range(substituted(t["expr"], variables()))[0][1] for t in targets)
     assert 0 < p50 <= p95 <= p99
     statuses = {labels["status"] for labels, _ in prometheus.instant("sum by (status) (stratiform_requests_total)")}
     assert {"200", "429", "502", "499"} <= statuses
@@ -465,8 +384,7 @@ def test_fallbacks_and_breakers_are_shown(scraped):
     prometheus, _ = scraped
     retried = prometheus.instant("sum by (model, kind) (stratiform_retries_total) > 0")
     assert retried == [({"model": "replaced", "kind": "unavailable"}, 2)]
-    (breakers,) = [panel for panel in PANELS if panel["title"] == "Circuit breakers"]
-    states = prometheus.range(substituted(breakers["targets"][0]["expr"], variables()))
+    states = prometheus.range(substituted(PANELS["proxy: Circuit breakers"]["targets"][0]["expr"], variables()))
     assert sorted((labels["deployment"], state) for labels, state in states) == [("down", 2), ("replaced", 2)]
 
 
@@ -477,7 +395,5 @@ def test_what_the_service_exports_is_well_formed(scraped):
     with urllib.request.urlopen(target["scrapeUrl"], timeout=60) as answer:
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
         text = answer.read()
-    promtool = shutil.which("promtool")
-    assert promtool, "promtool comes with prometheus"
-    done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, timeout=600)
+    done = subprocess.run([tool("promtool"), "check", "metrics"], input=text, capture_output=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -12,6 +12,7 @@ MASTER = KEYS["master"]
 OPERATIONS = [
     ("GET", "/admin/keys"), ("POST", "/admin/keys"), ("GET", "/admin/teams"), ("POST", "/admin/teams"),
     ("GET", "/admin/budgets"), ("POST", "/admin/budgets"), ("GET", "/admin/spend"), ("GET", "/admin/entries"),
+    ("GET", "/admin/sessions"), ("GET", "/admin/sessions/x"), ("GET", "/admin/sessions/x/breakdown"),
     ("PATCH", "/admin/teams/team-a"), ("DELETE", "/admin/teams/team-a"), ("PATCH", "/admin/budgets/tight/total"),
     ("DELETE", "/admin/budgets/tight/total"), ("GET", "/admin/keys/key-000000000000"), ("GET", "/admin/nothing"),
     ("POST", "/admin/keys/key-000000000000/revoke"), ("DELETE", "/admin/keys/key-000000000000"), ("GET", "/admin/"),

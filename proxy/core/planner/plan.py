@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.core.caches.prompt import Bill
+from proxy.core.layout.inventory import Inventory
 from proxy.core.layout.tiers import Change
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
@@ -31,7 +32,9 @@ class Plan:
     ``price`` is the model's, in USD a token, where somebody knows it. ``texts`` are the operator's texts in the
     request, which the planner remembers. ``counted`` is called once when the exchange counts, with the reported usage;
     it gives the moves of pieces that the planner does not track itself. ``edits`` says how many messages or panels were
-    edited as a client asked for it, by the reason. ``surprise`` is an error of the proxy's own that was contained.
+    edited as a client asked for it, by the reason. ``contents`` measures what the request consists of, where it was
+    assembled from structured context; any thread may call it. ``surprise`` is an error of the proxy's own that was
+    contained.
     """
 
     body: bytes
@@ -51,6 +54,7 @@ class Plan:
     texts: TextsInFlight | None = field(default=None, compare=False, repr=False)
     counted: Callable[[Usage | None], Sequence[Change]] | None = field(default=None, compare=False, repr=False)
     edits: Mapping[Edit, int] = field(default_factory=dict)
+    contents: Callable[[], Inventory] | None = field(default=None, compare=False, repr=False)
     surprise: Exception | None = None
 
     @property

@@ -83,7 +83,7 @@ class TierPlanner:
         self.reader = RequestReader(encode, recognisers, memory_bytes)
         self._policy = policy
         self._options = options or PlannerOptions()
-        self._prefix = prefix
+        self.prefix = prefix
         self._sessions = SessionTable(capacity_bytes=memory_bytes // 4, prefix=prefix)
         self._diagnosing = Diagnosing(self._sessions)
         self._caches: Bounded[bytes, ShadowCaches] = Bounded(
@@ -173,7 +173,7 @@ class TierPlanner:
         analysis, caches = in_flight.analysis, self._caches_in(in_flight)
         both = {SENT: caches.sent, OWN: caches.own}
         blobs = snapshot(analysis.session, both, in_flight.accepted.prompt, analysis.own.prompt)
-        costs = caches.others.packed(self._prefix, caches.sent_cost, caches.own_cost)
+        costs = caches.others.packed(self.prefix, caches.sent_cost, caches.own_cost)
         fronts = self._fronts.packed(analysis.route.scope, *analysis.came)
         return analysis.route.scope, {**blobs, **fronts, costs_name(analysis.account): costs}
 

@@ -44,7 +44,7 @@ def test_money_is_reserved_at_the_worst_case_and_settled_to_what_it_was() -> Non
             assert await spent(one) == (0, MOST + 10 * DOLLAR)
             await one.settle(asked, Usage(50, 7, read=20, write_5m=10))
             assert await spent(one) == (round((20 * 0.1 + 10 * 1.25 + 20 + 7) * DOLLAR), 0)
-            assert one.reservations.alerts.remaining() == {"red": 1000 - 41.5}
+            assert one.reservations.alerts.remaining()["red"][0] == 1000 - 41.5
 
     run(main)
 

@@ -197,7 +197,7 @@ def test_the_accounts_are_looked_at_ahead_of_the_first_request() -> None:
             assert one.reservations.alerts.remaining() == {}
             rolling = replace(TOTAL, id="rolling", hard=70 * DOLLAR, window="rolling:3600")
             await one.reservations.alerts.look("red", [TOTAL, rolling], NOW)
-            assert one.reservations.alerts.remaining() == {"red": 70.0}, "the least of them"
+            assert one.reservations.alerts.remaining()["red"][0] == 70.0, "the least of them"
 
     run(main)
 

@@ -1,5 +1,6 @@
 """The metrics as Prometheus would scrape them."""
 
+import math
 import re
 from itertools import product
 
@@ -112,11 +113,13 @@ def test_plans_and_trouble(metrics):
 
 
 def test_budgets_are_asked_for_when_the_metrics_are_read(metrics):
-    left = {"t": 3.0}
+    left = {"t": (3.0, 1e9)}
     metrics.watch_budgets(lambda: left)
     assert value(metrics, "budget_remaining_usd", team="t") == 3.0
-    left["t"] = -0.5
+    assert value(metrics, "budget_window_end_seconds", team="t") == 1e9
+    left["t"] = (-0.5, math.inf)
     assert value(metrics, "budget_remaining_usd", team="t") == -0.5
+    assert value(metrics, "budget_window_end_seconds", team="t") == math.inf
 
 
 def test_build_info(metrics):

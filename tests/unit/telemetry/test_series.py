@@ -7,7 +7,7 @@ from proxy.telemetry.series import OTHER, BoundedNames, Counters
 
 def counted(names: BoundedNames, *given: str) -> dict[str, float]:
     registry = CollectorRegistry()
-    counters = Counters(Counter("seen", "Seen.", ["name", "kind"], registry=registry), [names, str])
+    counters = Counters(Counter("seen", "Seen.", ["name", "kind"], registry=registry), ["name", "kind"], [names, str])
     for name in given:
         counters(name, "a")
     samples = [sample for family in registry.collect() for sample in family.samples]

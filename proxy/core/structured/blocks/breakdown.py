@@ -1,18 +1,21 @@
-"""The breakdown of an assembled request: which items stand in which tier, and how many tokens they take.
+"""The breakdown of a request: which items stand in which tier, and how many tokens they take.
 
-It is made from the blocks that the messages are made of, so that it shows what the model receives.
+That of an assembled request is made from the blocks that the messages are made of, so that it shows what the model
+receives. Any other request, and one of which only the figures are kept, is shown by its inventory.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from proxy.core.digest import digest
+from proxy.core.layout.inventory import Inventory, ListedItem, ListedSection
 from proxy.core.layout.tiers import ENTRY_N, Change, Tier
 from proxy.core.reasons import Edit
 from proxy.core.request.tokens import IMAGE_TOKENS, TokenCounter
 from proxy.core.response.usage import Usage
-from proxy.core.structured.blocks.blocks import Assembly, Block, Item, Kind, Section
+from proxy.core.structured.blocks.blocks import Assembly, Item, Kind, Section
 from proxy.core.wire.long_text import utf8
 from proxy.core.wire.surrogates import printable
 
@@ -70,14 +73,41 @@ class Circumstances:
 
 
 def breakdown(assembly: Assembly, measure: Measure, about: Circumstances) -> dict[str, object]:
+    """What an assembled request consists of, as a value that can be written as JSON."""
+    return shown(inventory_of(assembly, measure, about.counts), about)
+
+
+def inventory_of(assembly: Assembly, measure: Measure, counts: Mapping[str, int]) -> Inventory:
+    """The items of an assembly, measured; ``counts`` is N by key."""
+    blocks = sorted(assembly.blocks, key=attrgetter("tier"))
+    sections = tuple(
+        ListedSection(
+            block.tier,
+            str(section.kind),
+            measure.section(section),
+            tuple(_listed(item, measure, counts) for item in section.items),
+        )
+        for block in blocks
+        for section in block.sections
+    )
+    marked = tuple(dict.fromkeys(block.tier for block in blocks if block.marks))
+    skipped = {str(reason): count for reason, count in assembly.skipped.items()}
+    return Inventory(sections, marked, assembly.empty_tiers, skipped)
+
+
+def shown(inventory: Inventory, about: Circumstances) -> dict[str, object]:
     """A value that can be written as JSON.
 
     Every sum in it is the sum of the items and of the words around them; the frame of a message counts nothing.
     ``cached_tokens`` are those of the tiers L0 to L3, and no hits; ``breakpoint`` says whether a marker stands in the
     tier. ``promotions`` are pairs of a key and its new tier, ``demotions`` of a key and the tier that it left.
+    ``context_map_tokens`` are those of all symbols.
     """
-    blocks = [_tier_block(tier, own, measure, about) for tier, own in _by_tier(assembly.blocks)]
-    total = sum(block.tokens for block in blocks)
+    tiers: dict[Tier, list[ListedSection]] = {}
+    for section in inventory.sections:
+        tiers.setdefault(section.tier, []).append(section)
+    tokens, kinds = inventory.tier_tokens(), _by_kind(inventory)
+    total = sum(tokens.values())
     left = None if about.max_input_tokens is None else about.max_input_tokens - total
     return {
         "model": printable(about.model),
@@ -86,15 +116,17 @@ def breakdown(assembly: Assembly, measure: Measure, about: Circumstances) -> dic
         "total_tokens": total,
         "used_tokens": total,
         "remaining_tokens": left,
-        "cached_tokens": sum(block.tokens for block in blocks if block.tier is not Tier.ACTIVE),
+        "cached_tokens": total - tokens[Tier.ACTIVE],
         "cache_hit_rate": hit_rate(about.last, about.total),
-        "blocks": [block.value() for block in blocks],
+        "blocks": [_block(tier, own, is_marked=tier in inventory.marked) for tier, own in tiers.items()],
+        "tier_info": _tier_info(inventory),
+        "context_map_tokens": kinds[Kind.SYMBOLS]["tokens"],
         "promotions": [[printable(c.key), c.target.label] for c in about.changes if c.target is not None and _is_up(c)],
         "demotions": [[printable(c.key), c.source.label] for c in about.changes if _is_down(c)],
-        "empty_tiers": assembly.empty_tiers,
+        "empty_tiers": inventory.empty_tiers,
         "empty_tiers_session_total": about.empty_tiers_total,
-        "skipped": {str(reason): count for reason, count in assembly.skipped.items()},
-        "breakdown": _by_kind(blocks),
+        "skipped": dict(inventory.skipped),
+        "breakdown": kinds,
         "panels": list(about.panels),
         "edits": {str(edit): count for edit, count in about.edits.items()},
         "freezing_cost": round(about.freezing_cost),
@@ -111,70 +143,55 @@ def hit_rate(last: Usage | None, total: Usage | None) -> float:
     return 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Content:
-    kind: Kind
-    tokens: int
-    items: tuple[dict[str, object], ...]
-
-    def value(self) -> dict[str, object]:
-        return {"type": str(self.kind), "tokens": self.tokens, "count": len(self.items), "items": list(self.items)}
+def _listed(item: Item, measure: Measure, counts: Mapping[str, int]) -> ListedItem:
+    return ListedItem(item.key, measure.item(item), counts.get(item.key, 0) if item.kind in _TRACKED else None)
 
 
-@dataclass(frozen=True, slots=True)
-class _TierBlock:
-    tier: Tier
-    contents: tuple[_Content, ...]
-    is_marked: bool
-
-    @property
-    def tokens(self) -> int:
-        return sum(content.tokens for content in self.contents)
-
-    def value(self) -> dict[str, object]:
-        return {
-            "tier": self.tier.label,
-            "name": "Active" if self.tier is Tier.ACTIVE else self.tier.name,
-            "tokens": self.tokens,
-            "cached": self.tier is not Tier.ACTIVE,
-            "breakpoint": self.is_marked,
-            "threshold": ENTRY_N[self.tier],
-            "contents": [content.value() for content in self.contents],
-        }
+def _block(tier: Tier, sections: Sequence[ListedSection], *, is_marked: bool) -> dict[str, object]:
+    return {
+        "tier": tier.label,
+        "name": "Active" if tier is Tier.ACTIVE else tier.name,
+        "tokens": sum(section.tokens for section in sections),
+        "cached": tier is not Tier.ACTIVE,
+        "breakpoint": is_marked,
+        "threshold": ENTRY_N[tier],
+        "contents": [
+            {
+                "type": section.kind,
+                "tokens": section.tokens,
+                "count": len(section.items),
+                "items": [_item(tier, item) for item in section.items],
+            }
+            for section in sections
+        ],
+    }
 
 
-def _by_tier(blocks: Iterable[Block]) -> Iterator[tuple[Tier, list[Block]]]:
-    """The blocks of each tier in which something stands, the most stable tier first."""
-    found: dict[Tier, list[Block]] = {}
-    for block in blocks:
-        found.setdefault(block.tier, []).append(block)
-    yield from sorted(found.items())
-
-
-def _tier_block(tier: Tier, blocks: Sequence[Block], measure: Measure, about: Circumstances) -> _TierBlock:
-    sections = [section for block in blocks for section in block.sections]
-    contents = tuple(_content(tier, section, measure, about) for section in sections)
-    return _TierBlock(tier, contents, any(block.marks for block in blocks))
-
-
-def _content(tier: Tier, section: Section, measure: Measure, about: Circumstances) -> _Content:
-    counted = [(item, measure.item(item)) for item in section.items]
-    shown = tuple(_item(tier, item, tokens, about.counts) for item, tokens in counted)
-    return _Content(section.kind, sum(tokens for _, tokens in counted) + measure.section(section), shown)
-
-
-def _item(tier: Tier, item: Item, tokens: int, counts: Mapping[str, int]) -> dict[str, object]:
+def _item(tier: Tier, item: ListedItem) -> dict[str, object]:
     """One item; how far it is on its way to the next tier, where it is one that is tracked."""
-    found: dict[str, object] = {"key": printable(item.key), "tokens": tokens}
-    if item.kind in _TRACKED:
-        n = counts.get(item.key, 0)
+    found: dict[str, object] = {"key": printable(item.key), "tokens": item.tokens}
+    if item.n is not None:
         above = None if tier is Tier.L0 else Tier(tier - 1)
         threshold = None if above is None else ENTRY_N[above]
-        found["n"] = n
+        found["n"] = item.n
         found["next_tier"] = None if above is None else above.label
         found["next_threshold"] = threshold
-        found["progress"] = 1.0 if threshold is None else min(1.0, n / threshold)
+        found["progress"] = 1.0 if threshold is None else min(1.0, item.n / threshold)
     return found
+
+
+def _tier_info(inventory: Inventory) -> dict[str, object]:
+    """For each tier its tokens, how many symbols, files and turns stand in it, and what else does."""
+    counts = Counter[tuple[Tier, str]]()
+    for section in inventory.sections:
+        counts[section.tier, section.kind] += len(section.items)
+    found: dict[str, object] = {}
+    for tier, tokens in inventory.tier_tokens().items():
+        one: dict[str, object] = {"tokens": tokens}
+        one |= {kind.value: counts[tier, kind] for kind in (Kind.SYMBOLS, Kind.FILES, Kind.HISTORY)}
+        flags = (Kind.SYSTEM, Kind.LEGEND, Kind.TREE, Kind.URLS, Kind.HISTORY)
+        found[tier.label] = one | {f"has_{kind}": counts[tier, kind] > 0 for kind in flags}
+    return found | {"empty_tiers": inventory.empty_tiers}
 
 
 def _is_up(change: Change) -> bool:
@@ -186,13 +203,12 @@ def _is_down(change: Change) -> bool:
     return change.source is not Tier.ACTIVE and not _is_up(change)
 
 
-def _by_kind(blocks: Iterable[_TierBlock]) -> dict[str, object]:
+def _by_kind(inventory: Inventory) -> dict[str, dict[str, int]]:
     """Tokens and items by their kind, over all tiers."""
-    tokens: Counter[Kind] = Counter()
-    items: Counter[Kind] = Counter()
-    for content in (content for block in blocks for content in block.contents):
-        tokens[content.kind] += content.tokens
-        items[content.kind] += len(content.items)
+    tokens, items = Counter[str](), Counter[str]()
+    for section in inventory.sections:
+        tokens[section.kind] += section.tokens
+        items[section.kind] += len(section.items)
     return {str(kind): {"tokens": tokens[kind], "count": items[kind]} for kind in Kind}
 
 

@@ -1,0 +1,1 @@
+"""The dashboards, from Python to JSON. It is no part of the product."""

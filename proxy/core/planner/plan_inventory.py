@@ -1,0 +1,77 @@
+"""What a chat request without structured context consists of: its pieces in the tiers that the tracker has them in.
+
+Tools and system texts stand in L0, in front of everything; the conversation is active. The planner's breakpoints belong
+to no tier, because a marker may stand within the conversation: they are said beside that.
+"""
+
+from itertools import chain
+from operator import attrgetter
+
+from proxy.core.layout.inventory import Inventory, ListedItem, ListedSection
+from proxy.core.layout.tiers import CACHED, Tier
+from proxy.core.planner.analysis import PlanAnalysis
+from proxy.core.planner.in_flight import InFlight
+from proxy.core.providers import Family
+from proxy.core.recognition.pieces import PieceKind
+
+
+def inventory_of(in_flight: InFlight) -> Inventory:
+    """The items of a request, with the N that they have by now. Words around the context count for the files."""
+    analysis = in_flight.analysis
+    elements, tracker = analysis.elements, analysis.session.tracker
+    sizes = {**elements.sizes, **_documents(analysis)}
+    sections = [ListedSection(Tier.L0, "system", 0, _head(analysis))]
+    pieces: dict[tuple[Tier, str], list[ListedItem]] = {}
+    for piece in analysis.recognised.items():
+        place = (tracker.tier(piece.key), "symbols" if piece.kind is PieceKind.SYMBOL else "files")
+        pieces.setdefault(place, []).append(ListedItem(piece.key, sizes.get(piece.key, 0), tracker.n(piece.key)))
+    sections += [ListedSection(*place, 0, tuple(items)) for place, items in sorted(pieces.items())]
+    turns = sum(turn.tokens for turn in chain(elements.turns, elements.notices))
+    last = ListedItem("prompt", sum(turn.tokens for turn in elements.tail))
+    around = analysis.own.natural.total - turns - last.tokens - sum(section.tokens for section in sections)
+    if pieces and around > 0:
+        sections.append(ListedSection(Tier.ACTIVE, "files", around))
+    sections.append(ListedSection(Tier.ACTIVE, "history", 0, (ListedItem("history", turns),) if turns else ()))
+    sections.append(ListedSection(Tier.ACTIVE, "prompt", 0, (last,)))
+    standing = tuple(sorted((one for one in sections if one.items or one.words), key=attrgetter("tier")))
+    filled = {section.tier for section in standing}
+    return Inventory(standing, empty_tiers=sum(tier not in filled for tier in CACHED))
+
+
+def breakpoints(in_flight: InFlight, *, is_planned: bool) -> list[tuple[int, float]]:
+    """Up to where the prompt that was sent may be read next time, in tokens, and for how many seconds: at its markers,
+    or where the provider sets a boundary of its own. ``is_planned``: the plan was sent, and not the client's own."""
+    accepted, analysis = in_flight.accepted, in_flight.analysis
+    if accepted is None:
+        return []
+    prompt, profile = accepted.prompt if is_planned else analysis.own.prompt, analysis.profile
+    if prompt.total < profile.min_tokens or profile.family is Family.NONE:
+        return []
+    if prompt.marks:
+        lives = {"5m": profile.life_s, "1h": profile.long_life_s or profile.life_s}
+        return [(prompt.ends[place], lives[life]) for place, life in sorted(prompt.marks.items())]
+    if profile.family is Family.MARKER and not prompt.endings:
+        return []
+    return [(prompt.ends[prompt.endings[-1]] if prompt.endings else prompt.total, profile.life_s)]
+
+
+def _head(analysis: PlanAnalysis) -> tuple[ListedItem, ...]:
+    """Tools and system texts, these without the documents in them, which are items of their own."""
+    elements, found = analysis.elements, []
+    if elements.tools:
+        found.append(ListedItem("system:tools", sum(element.tokens for element in elements.tools)))
+    documents = sum(_documents(analysis).values())
+    for place, element in enumerate(elements.preamble):
+        own = element.tokens - (documents if place == len(elements.preamble) - 1 else 0)
+        found.append(ListedItem(f"system:{place}", own))
+    return tuple(found)
+
+
+def _documents(analysis: PlanAnalysis) -> dict[str, int]:
+    """The tokens of the documents that stand in the last system message: their share of its characters."""
+    recognised, found = analysis.recognised, dict[str, int]()
+    for system in recognised.system:
+        message = recognised.messages[system.message]
+        length = max(1, len(message.text or ""))
+        found |= {one.key: message.tokens * len(one.text) // length for one in system.documents}
+    return found

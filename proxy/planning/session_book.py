@@ -1,0 +1,315 @@
+"""Keeps for the administration what sessions used and what they consist of, for all workers that share a store.
+
+It follows the exchanges of clients, and writes behind them: every two seconds into a store of this process alone, and
+several times a second into one that others read, too. A round reads the records of its sessions, brings them together
+with its own, and writes them. Where two workers wrote at once, the next round finds that its own part is missing, and
+writes it again. What cannot be written waits, within a bound.
+
+A list comes from the store. While the store is away, it is what this process knows, and says since when the store's
+figures stand.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from math import isnan
+from typing import Final, NamedTuple
+
+from msgspec import msgpack
+from msgspec.structs import replace
+
+from proxy.aside import Aside
+from proxy.core.diagnosis.history import ENTRY_BYTES
+from proxy.core.layout.inventory import Inventory
+from proxy.core.lru import Bounded
+from proxy.core.modes import Mode
+from proxy.core.planner.plan import Plan
+from proxy.core.planner.plan_inventory import breakpoints, inventory_of
+from proxy.core.reasons import Reason
+from proxy.core.response.usage import Usage
+from proxy.core.sessions.session_record import (
+    CONTENTS,
+    RECORD,
+    SessionContents,
+    SessionFacts,
+    SessionPage,
+    SessionRecord,
+    SessionSums,
+)
+from proxy.core.sessions.snapshot import unpacked
+from proxy.core.wire.json_body import Unreadable
+from proxy.engine.access_log import shown
+from proxy.engine.exchange import Exchange, Settlement
+from proxy.engine.suppress import suppress_and_log
+from proxy.planning.blob_writes import TTL_S
+from proxy.planning.model_facts import Limits, ModelFacts
+from proxy.ports import StoreError
+from proxy.storage.port import StateStore
+from proxy.tasks import Tasks, end_within, spawn
+
+SCOPE: Final = "sessions"
+CONTENTS_SCOPE: Final = "session-contents"
+"""The scopes in the store. A client's scope is a digest, so that no client has one of these."""
+
+_EVERY_S = 2.0
+_SHARED_EVERY_S = 0.25
+_AWAY_S = 1.0
+_MOST_AT_ONCE = 500
+_MOST_KNOWN = 20_000
+_MOST_SEARCHED = 1_000
+_MOST_MOVES = 50
+_MOST_DIAGNOSES = 100
+_NAME_CHARS = 200
+_CLOSE_S = 5.0
+_MEMORY_BYTES = 8 << 20
+packed: Final = msgpack.Encoder().encode
+
+
+class _Seen(NamedTuple):
+    """What is known of a session's last request, and what measures it. ``size``: in bytes, where another thread may
+    do that; else 0."""
+
+    contents: SessionContents
+    measure: Callable[[], Inventory]
+    size: int
+
+
+class SessionBook:
+    """Implements ``Follower`` of the engine and ``Sessions`` of the administration. ``worker`` names this process
+    among those that share the store; ``now`` gives unix seconds; ``failed`` is told what could not be done."""
+
+    def __init__(
+        self,
+        store: StateStore,
+        now: Callable[[], float],
+        failed: Callable[[str], None],
+        aside: Aside,
+        facts: ModelFacts,
+        *,
+        worker: str,
+        is_shared: bool,
+    ) -> None:
+        self._store = store
+        self._now = now
+        self._failed = failed
+        self._aside = aside
+        self._facts = facts
+        self._worker = worker
+        self._is_shared = is_shared
+        self._known: Bounded[str, tuple[SessionRecord, str]] = Bounded(4 * _MEMORY_BYTES, _record_bytes, _MOST_KNOWN)
+        self._parts = count()
+        self._contents: Bounded[str, bytes] = Bounded(_MEMORY_BYTES, len, _MOST_KNOWN)
+        self._seen: dict[str, _Seen] = {}
+        self._waiting: dict[str, None] = {}
+        self._as_of = now()
+        self._is_away = False
+        self._tasks: Tasks = set()
+        self._writing: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+
+    def returned(self, session: str) -> None:
+        """The session has another request: there is nothing to do before it ends."""
+
+    def ended(self, exchange: Exchange) -> None:
+        """An exchange was settled: it counts, where the upstream took it. A refresh that the proxy sent is no request
+        of the client's; it costs, and the prefix lives on."""
+        plan, deployment = exchange.planned.plan, exchange.deployment
+        if plan is None or deployment is None or not plan.session or not exchange.answer.is_accepted:
+            return
+        at, is_refresh = exchange.arrival.now, plan.reason == Reason.KEEP_ALIVE
+        record, part = self._known.get(plan.session) or (SessionRecord(plan.session, at), self._new_part())
+        facts = replace(record.facts, read_at=at) if is_refresh else _facts(exchange, plan)
+        record = record.counted(part, _sums(exchange, is_refresh=is_refresh), facts)
+        self._known.put(plan.session, (record, part))
+        if not is_refresh:
+            self._seen[plan.session] = _seen(exchange, plan, self._facts.limits(deployment))
+        self._waiting[plan.session] = None
+        if self._writing is None or self._writing.done():
+            self._writing = spawn(self._write_on(), self._tasks)
+
+    async def page(self, behind: str, limit: int, team: str = "") -> SessionPage:
+        """At most ``limit`` sessions, of one team or of all; ``behind`` is what the page before says. Raises ValueError
+        for any other text."""
+        until, _, name = (behind or "inf/").partition("/")
+        place, found = (float(until), name), list[SessionRecord]()
+        if isnan(place[0]):
+            raise ValueError("no place of a page")
+        at_once = limit + 1 if not team else _MOST_SEARCHED
+        try:
+            while rows := await self._store.page(SCOPE, place, at_once, self._now()):
+                for number, (name, until_s, blob) in enumerate(rows, 1):
+                    place = (until_s, name)
+                    record = _read(blob)
+                    if record is not None and team in ("", record.facts.team):
+                        found.append(self._adopted(record))
+                    if len(found) == limit and (number < len(rows) or len(rows) == at_once):
+                        return SessionPage(found, self._answered(), f"{until_s!r}/{name}")
+                if len(rows) < at_once:
+                    break
+        except StoreError:
+            self._is_away = True
+            records = sorted((record for record, _ in self._known.values()), key=lambda record: -record.last_at)
+            own = [record for record in records if team in ("", record.facts.team)]
+            return SessionPage(own[:limit], self._as_of, is_away=True)
+        return SessionPage(found, self._answered())
+
+    async def one(self, session: str) -> tuple[SessionPage, SessionContents | None]:
+        """A session and what its last request consisted of; an empty page for one that there is not, and None where
+        only its figures are kept."""
+        (known, _), blob = self._known.get(session, (None, "")), self._contents.get(session)
+        try:
+            (stored,) = await self._store.load(SCOPE, [session], self._now())
+            (blob,) = await self._store.load(CONTENTS_SCOPE, [session], self._now())
+            self._answered()
+            found = _read(stored)
+            known = self._adopted(found) if found is not None else None
+        except StoreError:
+            self._is_away = True
+        page = SessionPage([known] if known is not None else [], self._as_of, is_away=self._is_away)
+        with suppress(Unreadable):
+            return page, unpacked(CONTENTS, blob) if blob is not None else None
+        return page, None
+
+    async def aclose(self) -> None:
+        """Write what waits."""
+        self._closing.set()
+        await end_within(self._tasks, _CLOSE_S)
+
+    def _adopted(self, found: SessionRecord) -> SessionRecord:
+        """A record of the store, with what this process knows beside it. It is kept for when the store is away, where
+        that drives out nothing."""
+        record, part = self._known.get(found.id, (None, ""))
+        if record is not None:
+            found = record.merged(found, part)
+        elif len(self._known) >= _MOST_KNOWN // 2:
+            return found
+        self._known.put(found.id, (found, part or self._new_part()))
+        return found
+
+    def _new_part(self) -> str:
+        """The name of a part of a record that this process begins. It goes on with none that it has forgotten."""
+        return f"{self._worker}{next(self._parts)}"
+
+    def _answered(self) -> float:
+        self._as_of, self._is_away = self._now(), False
+        return self._as_of
+
+    async def _write_on(self) -> None:
+        """Rounds until nothing waits. What was written is looked at once more, where others write, too."""
+        written: Sequence[str] = ()
+        pause_s = _SHARED_EVERY_S if self._is_shared else _EVERY_S
+        while self._waiting or written:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_AWAY_S if self._is_away else pause_s):
+                    await self._closing.wait()
+            names = dict.fromkeys(list(self._waiting)[:_MOST_AT_ONCE])
+            for name in names:
+                del self._waiting[name]
+            for name in list(self._seen):
+                with suppress_and_log("sessions.contents"):
+                    await self._look_at(name, self._seen.pop(name))
+            try:
+                again = written if self._is_shared else ()
+                written = await self._round(names, again)
+            except StoreError:
+                self._failed("sessions")
+                self._is_away, written = True, ()
+                self._waiting |= names
+                if self._closing.is_set():
+                    return
+
+    async def _look_at(self, name: str, seen: _Seen) -> None:
+        """Make the figures of a request's contents. Nothing of the request is held any longer."""
+        inventory = await self._aside.run_large(seen.size, seen.measure)
+        self._contents.put(name, packed(replace(seen.contents, inventory=inventory.bounded())))
+        known = self._known.get(name)
+        if known is not None:
+            tiers = {tier.label: tokens for tier, tokens in inventory.tier_tokens().items()}
+            self._known.put(name, (known[0].with_tiers(tiers), known[1]))
+
+    async def _round(self, names: Collection[str], again: Iterable[str]) -> Sequence[str]:
+        """Bring these records together with the store's, and write them; ``again`` those that another worker has
+        overwritten. Those that were written."""
+        asked, now = list(dict.fromkeys((*names, *again))), self._now()
+        if not asked:
+            return ()
+        blobs: dict[str, bytes] = {}
+        for name, blob in zip(asked, await self._store.load(SCOPE, asked, now), strict=True):
+            found = _read(blob)
+            if found is not None:
+                self._adopted(found)
+            record, part = self._known.get(name, (None, ""))
+            is_written = found is not None and record is not None and found.parts.get(part) == record.parts.get(part)
+            if record is not None and (name in names or not is_written):
+                blobs[name] = packed(record)
+        if blobs:
+            contents = {name: self._contents[name] for name in names if name in blobs and name in self._contents}
+            await self._store.save(CONTENTS_SCOPE, contents, TTL_S, now)
+            await self._store.save(SCOPE, blobs, TTL_S, now)
+        self._answered()
+        return tuple(blobs)
+
+
+def _read(blob: bytes | None) -> SessionRecord | None:
+    """A record of the store; None for one that there is not, or that cannot be read."""
+    with suppress(Unreadable):
+        return unpacked(RECORD, blob) if blob is not None else None
+    return None
+
+
+def _seen(exchange: Exchange, plan: Plan, limits: Limits) -> _Seen:
+    moves = tuple(
+        (move.key, move.source.label, "" if move.target is None else move.target.label)
+        for move in exchange.planned.result.moves[:_MOST_MOVES]
+    )
+    usage, edits = exchange.answer.outcome.usage, {edit.value: count for edit, count in plan.edits.items()}
+    last = (usage.prompt, usage.output, usage.read, usage.write_5m, usage.write_1h) if usage is not None else None
+    contents = SessionContents(moves=moves, last=last, limits=limits, edits=edits)
+    if plan.in_flight is not None:
+        session = plan.in_flight.analysis.session
+        diagnoses = session.diagnoses[-_MOST_DIAGNOSES * ENTRY_BYTES :]
+        contents = replace(contents, diagnoses=diagnoses, culprits=tuple(one[:_NAME_CHARS] for one in session.culprits))
+    if plan.contents is not None:
+        return _Seen(contents, plan.contents, len(plan.body))
+    return _Seen(contents, partial(inventory_of, plan.in_flight) if plan.in_flight is not None else Inventory, 0)
+
+
+def _sums(exchange: Exchange, *, is_refresh: bool) -> SessionSums:
+    settled, assembled, at = exchange.settlement or Settlement(), exchange.planned.assembled, exchange.arrival.now
+    usage = settled.usage or Usage(0, 0)
+    return SessionSums(
+        at,
+        0 if is_refresh else 1,
+        usage.read,
+        usage.write_5m,
+        usage.write_1h,
+        usage.plain,
+        usage.output,
+        settled.cost_usd,
+        settled.saved_usd,
+        assembled.assembly.empty_tiers if assembled is not None else 0,
+    )
+
+
+def _facts(exchange: Exchange, plan: Plan) -> SessionFacts:
+    """What the request was like. Whatever a client chose is cut, and shows no key."""
+    principal, keys = exchange.admitted, exchange.arrival.keys
+    is_planned = plan.mode > Mode.OBSERVE and not exchange.planned.was_retried
+    points = breakpoints(plan.in_flight, is_planned=is_planned) if plan.in_flight is not None and plan.own else []
+    return SessionFacts(
+        team=principal.team,
+        key_id=principal.key_id,
+        user=shown(principal.user, keys),
+        model=shown(exchange.deployment.name if exchange.deployment is not None else "", keys),
+        client=plan.client,
+        mode=exchange.planned.mode.name.lower(),
+        reason=exchange.planned.reason,
+        read_at=exchange.arrival.now,
+        breakpoints=tuple(points),
+    )
+
+
+def _record_bytes(known: tuple[SessionRecord, str]) -> int:
+    return 1_000 + 200 * len(known[0].parts)

@@ -1,0 +1,77 @@
+"""Live sessions of two proxies over one Redis, as either of them lists them; and while the store is away, the page says
+since when its figures stand."""
+
+import json
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.testing import serving
+from tests.e2e.fleet import KEY, TEAM, fleet, until
+from tests.e2e.provider import embedded_app, new_embedded
+from tests.e2e.test_layout_state import MODEL, ask, config, session
+from tests.redis_server import BRISK, RedisServer, redis_server
+
+pytestmark = pytest.mark.slow
+
+MASTER = "sk-session-master"
+TURNS = 8
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    with redis_server(tmp_path / "redis", *BRISK) as server:
+        yield server
+
+
+def get(url: str, path: str = "") -> Any:
+    request = urllib.request.Request(f"{url}/admin/sessions{path}", headers={"authorization": f"Bearer {MASTER}"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+def requests(url: str) -> int:
+    return sum(one["requests"] for one in get(url)["data"])
+
+
+def test_either_proxy_lists_what_both_have_served(tmp_path: Path, redis: RedisServer) -> None:
+    with ExitStack() as stack:
+        upstream = stack.enter_context(serving(embedded_app(new_embedded())))
+        served = {**config(upstream, redis.url), "general_settings": {"master_key": MASTER}}
+        urls = [stack.enter_context(fleet(tmp_path / name, served)).url for name in ("a", "b")]
+        usage = []
+        for name in ("Ann", "Bob"):
+            # Bob's requests go to the two in turn.
+            for turn, messages in enumerate(session(name, TURNS)):
+                usage.append(ask(urls[turn % 2 if name == "Bob" else 0], messages))
+        for url in urls:
+            until(lambda url=url: requests(url) == 2 * TURNS)
+        first, second = (get(url)["data"] for url in urls)
+        assert first == second
+        assert [one["requests"] for one in first] == [TURNS, TURNS]
+        assert sum(one["read_tokens"] for one in first) == sum(read for read, _ in usage)
+        prompts = [one["read_tokens"] + one["write_tokens"] + one["uncached_tokens"] for one in first]
+        assert sum(prompts) == sum(prompt for _, prompt in usage)
+        assert {(one["team"], one["model"], one["mode"]) for one in first} == {(TEAM, MODEL, "tier")}
+        shown = [get(url, f"/{first[0]['id']}/breakdown") for url in urls]
+        assert shown[0]["blocks"] == shown[1]["blocks"]
+        keys = [item["key"] for block in shown[0]["blocks"] for c in block["contents"] for item in c["items"]]
+        assert any(key.endswith("stable.py") for key in keys)
+        text = json.dumps(shown)
+        assert "Rule 7" not in text
+        assert KEY not in text
+
+        began = time.time()
+        redis.kill()
+        page = get(urls[0])
+        assert page["store_away"]
+        assert page["as_of"] < began
+        assert sum(one["requests"] for one in page["data"]) == 2 * TURNS
+        redis.start()
+        until(lambda: not get(urls[0])["store_away"])
+        assert requests(urls[0]) == 2 * TURNS
