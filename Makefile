@@ -69,7 +69,7 @@ drill: $(STAMP) ## outages, kills, full disks, stepped clocks: what was served a
 explore: $(STAMP) ## every property with examples that no run has had (long; ARGS=tests/property/test_orders.py)
 	STRATIFORM_EXAMPLES=new $(RUN) pytest -n 2 --dist worksteal -m hypothesis $(ARGS)
 
-fuzz: $(STAMP) ## 100,000 random requests, headers and streams through the proxy (6 minutes)
+fuzz: $(STAMP) ## 100,000 random requests, headers and streams through the proxy, and 40 budgets spent at random (9 minutes)
 	$(RUN) tests.fuzz $(ARGS)
 
 defences: $(STAMP) ## remove each defence against attacks, one at a time: some test must fail (10 minutes)

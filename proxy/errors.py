@@ -34,6 +34,7 @@ Anthropic's: ``{"type": "error", "error": {"type", "message", ...}}`` (https://d
 import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import Self
 
 import orjson
 
@@ -172,7 +173,15 @@ class StoreUnavailable(ProxyError, status=503, code="store_unavailable"):
 
 
 class UpstreamError(ProxyError, status=502, code="upstream_error"):
-    """Something behind the proxy failed."""
+    """Something behind the proxy failed. ``may_bill``: the upstream may have got the request, did not refuse it, and
+    bills whatever it made of it. What is not known not to have arrived counts as arrived."""
+
+    may_bill = True
+
+    def unreached(self) -> Self:
+        """The same error, of an upstream that has not seen the request."""
+        self.may_bill = False
+        return self
 
 
 class UpstreamUnavailable(UpstreamError, code="upstream_unavailable"):
@@ -186,9 +195,13 @@ class UpstreamTimeout(UpstreamError, status=504, code="upstream_timeout"):
 class CircuitOpen(UpstreamError, status=503, code="circuit_open"):
     """The upstream failed again and again; it is not called for a moment."""
 
+    may_bill = False
+
 
 class UpstreamRejected(UpstreamError):
     """The provider's own refusal, seen through a library: its status, type and code pass."""
+
+    may_bill = False
 
     def __init__(
         self,

@@ -208,8 +208,8 @@ class Reservation:
     """A budget's soft limit that is passed, for the client to read."""
     rates: Headers = ()
     """What is left of rate limits, as headers."""
-    most_usd: float | None = None
-    """What was set aside under a hard limit; None where none holds."""
+    prompt_tokens: int = 0
+    """The most tokens that the prompt has; 0 where nobody had to know."""
 
 
 @dataclass(frozen=True, slots=True)

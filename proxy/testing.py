@@ -114,6 +114,13 @@ class OpenDoor:
         exchange.reservation = Reservation(exchange.arrival.id, exchange.principal.team, self.is_limited)
         self.reserved.append(exchange.reservation)
 
+    async def extend(self, exchange: Exchange, spent: Settlement, further_tokens: int = 0) -> bool:
+        """There is no limit."""
+        return True
+
+    async def weigh(self, exchange: Exchange) -> None:
+        """Nothing is known of prompts."""
+
     async def defer(self, exchange: Exchange) -> None:
         """Nothing is reserved."""
 
@@ -147,9 +154,9 @@ class Ledger:
             self.failures.append(kind)
 
     def lose(self, exchange: Exchange) -> Settlement:
-        """What it used, as far as it says."""
+        """What all such calls used, as far as they say."""
         outcome = exchange.answer.outcome
-        return Settlement(outcome.usage or Usage(0, outcome.tokens, estimated=True))
+        return Settlement(summed(exchange.lost.usage, outcome.usage or Usage(0, outcome.tokens, estimated=True)))
 
     def price(self, exchange: Exchange) -> Settlement:
         """Free of charge."""
@@ -158,9 +165,17 @@ class Ledger:
             usage = summed(usage, further.usage)
         return Settlement(usage)
 
-    def cost(self, exchange: Exchange, outcome: Outcome) -> float:
-        """As many dollars as the prompt has tokens."""
-        return float(outcome.usage.prompt) if outcome.usage is not None else 0.0
+    def spent(self, exchange: Exchange, outcomes: Sequence[Outcome]) -> Settlement:
+        """As many dollars as the prompts have tokens."""
+        usage = exchange.lost.usage
+        for outcome in outcomes:
+            usage = summed(usage, outcome.usage)
+        return Settlement(usage, float(usage.prompt) if usage is not None else 0.0)
+
+    def booked(self, exchange: Exchange, outcome: Outcome, further_tokens: int, silent_s: float) -> Outcome:
+        """What was added, and the text that came."""
+        missing = Usage(further_tokens, outcome.tokens, estimated=True)
+        return outcome if outcome.usage is not None else replace(outcome, usage=missing)
 
     def settle(self, exchange: Exchange) -> None:
         """Keep the exchange."""

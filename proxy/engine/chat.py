@@ -213,7 +213,7 @@ class ChatRequests:
         answers = chat.assembled.answers if chat.assembled is not None else None
         if answers is None:
             return None
-        return PanelService(answers, self._ports.meter, self._aside)
+        return PanelService(answers, self._ports.meter, self._ports.admission, self._aside)
 
     async def _outgoing(self, exchange: Exchange, chat: "_Chat", scale: float = 1.0) -> Outgoing:
         """The request for the deployment whose turn it is, fitted to its context window and planned. ``scale`` makes

@@ -30,13 +30,21 @@ class Conclusion:
         self._custody = custody
         self._settling: Tasks = set()
 
-    def lose(self, exchange: Exchange) -> None:
-        """The answer broke off before any of it reached the client, and the provider bills it nevertheless."""
+    async def lose(self, exchange: Exchange) -> None:
+        """The upstream got a call, and no answer to it has reached the client: the provider bills it nevertheless."""
+        await self._weigh(exchange)
         exchange.lost = self._ports.meter.lose(exchange)
+
+    async def may_repeat(self, exchange: Exchange) -> bool:
+        """Whether the limits that hold for an exchange leave room for another attempt beside what was lost."""
+        is_new = exchange.lost == Settlement()
+        return is_new or await self._ports.admission.extend(exchange, exchange.lost)
 
     async def book(self, exchange: Exchange) -> None:
         """Price the exchange and write it into the ledger. The second call does nothing. The writing goes on if the
         client leaves meanwhile."""
+        if exchange.settlement is None and exchange.is_billed:
+            await self._weigh(exchange)
         if exchange.settlement is not None:
             return
         # Before the client can send its next request, which another worker may get.
@@ -65,6 +73,11 @@ class Conclusion:
     async def aclose(self) -> None:
         """Finish what is being written."""
         await drain(self._settling)
+
+    async def _weigh(self, exchange: Exchange) -> None:
+        """See to it that the prompt's tokens are known, where the provider has not said them."""
+        if exchange.answer.outcome.usage is None:
+            await _contained("admission.weigh", self._ports.admission.weigh(exchange))
 
     def _learn(self, exchange: Exchange) -> None:
         """Let the planner count an exchange that the upstream took."""

@@ -46,6 +46,10 @@ class ExchangeOutcome(StrEnum):
     """An error of the proxy itself."""
 
 
+_PAUSE_S = 1.0
+"""A model that writes without thinking makes no longer pauses."""
+
+
 def new_id() -> str:
     """An exchange id, unique across workers."""
     return "sx-" + os.urandom(8).hex()
@@ -130,8 +134,15 @@ class AnswerRecord:
     error_code: str = ""
     outcome: Outcome = Outcome()
     first_byte_s: float | None = None
-    first_text_s: float | None = None
     sent_bytes: int = 0
+    asked_s: float = 0.0
+    """When the call went out."""
+    heard_s: float | None = None
+    """When something of the answer came last that the model has written."""
+    silent_s: float = 0.0
+    """How long nothing came before that; short pauses do not count."""
+    runs_on: bool = False
+    """The upstream finishes the call, and bills all of it, also where the proxy gives it up; and a hard limit holds."""
     further: tuple[Outcome, ...] = ()
     """What further calls of this exchange used, each with its usage: they went on with the answer behind calls of
     panels. ``outcome`` is of the first call, which alone is what the plan is about."""
@@ -139,6 +150,19 @@ class AnswerRecord:
     """Calls of the proxy's own tool by what became of them (``PanelCallOutcome``)."""
     context_refusals: Counter[ContextRefusalOutcome] = field(default_factory=Counter)
     """How often the upstream refused the request as too large for the context window, by what became of it."""
+
+    def asked(self, now_s: float, *, runs_on: bool) -> None:
+        """A call goes out."""
+        self.asked_s, self.heard_s, self.silent_s, self.runs_on = now_s, None, 0.0, runs_on
+
+    def heard(self, now_s: float) -> None:
+        """The model has written something."""
+        self.silent_s, self.heard_s = self.silence_s(now_s), now_s
+
+    def silence_s(self, now_s: float) -> float:
+        """How long nothing has come, up to now: in all that time the model may have thought."""
+        pause_s = now_s - (self.asked_s if self.heard_s is None else self.heard_s)
+        return self.silent_s + (pause_s if self.heard_s is None or pause_s > _PAUSE_S else 0.0)
 
     @property
     def is_accepted(self) -> bool:

@@ -119,15 +119,15 @@ class Intake:
             return levels, wider
         return await fitting(self._ports.planner, self.rules.window_of, exchange, parsed, levels, wider)
 
-    async def reserve(self, exchange: Exchange, route: Route, raw: Raw, upload_bytes: int | None = None) -> None:
-        """Set aside what the request can cost. ``upload_bytes`` is the size of a body that may be no JSON. Raises
-        ProxyError."""
+    async def reserve(self, exchange: Exchange, route: Route, raw: Raw, sound_s: float | None = None) -> None:
+        """Set aside what the request can cost. ``sound_s`` is how long the sound in it lasts, where that is known.
+        Raises ProxyError."""
         # Nothing is known of compressed bytes: under a limit they are refused in any case.
         asked = raw.head.asked if raw.head is not None else {} if raw.is_unread else None
         model, attempts = exchange.requested.model, route.attempts
         further = further_of(self._ports.models, route.reach, model, attempts.deployment)
         size, method, path = sum(map(len, (asked or {}).values())), exchange.arrival.method, exchange.parsed.text
-        demand = await self._aside.run_large(size, demand_of, method, path, asked, upload_bytes)
+        demand = await self._aside.run_large(size, demand_of, method, path, asked, sound_s)
         asks = exchange.requested
         exchange.requested = Requested(asks.model, asks.stream, asks.wants_usage, demand, asks.decided_by)
         body: bytes | ParsedBody | None = raw.head.parsed if raw.head is not None else None

@@ -27,16 +27,21 @@ class Meter(Protocol):
         ...
 
     def lose(self, exchange: Exchange) -> Settlement:
-        """The answer broke off before any of it reached the client: ``exchange.lost`` with what the answer used and
-        cost."""
+        """The upstream got a call, and nothing of an answer has reached the client: ``exchange.lost`` with what the
+        call used and cost."""
         ...
 
     def price(self, exchange: Exchange) -> Settlement:
         """The exchange is about to end: what it used and cost, ``exchange.lost`` included. Called once."""
         ...
 
-    def cost(self, exchange: Exchange, outcome: Outcome) -> float:
-        """USD that one answer of the exchange costs by what it reports; 0 where nobody knows. Nothing is counted."""
+    def spent(self, exchange: Exchange, outcomes: Sequence[Outcome]) -> Settlement:
+        """What these answers of the exchange cost by their usage, and what was lost before them. Nothing is counted."""
+        ...
+
+    def booked(self, exchange: Exchange, outcome: Outcome, further_tokens: int, silent_s: float) -> Outcome:
+        """The answer to a further call with its usage: where it reports none, what is booked for a call whose prompt
+        has so many tokens more than the exchange's first, and of which so long nothing came."""
         ...
 
     def settle(self, exchange: Exchange) -> None:
@@ -79,6 +84,15 @@ class Admission(Protocol):
         Sets ``exchange.reservation`` before it waits for anything, so that the exchange's end gives back what was set
         aside. Raises BudgetExceeded, RateLimited, BudgetUnavailable; Forbidden where the deployment would need the
         client's own key and the key is virtual."""
+        ...
+
+    async def extend(self, exchange: Exchange, spent: Settlement, further_tokens: int = 0) -> bool:
+        """Set aside, beside what its calls have ``spent``, the most that a further call of the exchange can cost, whose
+        prompt may have so many tokens more than the first one's. Whether the limits leave room for it."""
+        ...
+
+    async def weigh(self, exchange: Exchange) -> None:
+        """Note in the reservation how many tokens the prompt has: the provider will not say it."""
         ...
 
     async def defer(self, exchange: Exchange) -> None:

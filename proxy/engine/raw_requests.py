@@ -22,11 +22,11 @@ from proxy.engine.bodies.raw import (
     raw_call,
     refuse_compressed,
 )
-from proxy.engine.bodies.upload import checked_form, is_any_form, is_form, read_form
+from proxy.engine.bodies.upload import Upload, checked_form, is_any_form, is_form, is_sound, read_form
 from proxy.engine.client import Client
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Exchange
-from proxy.engine.headers import PROFILE_HEADER, content_length, get
+from proxy.engine.headers import PROFILE_HEADER, get
 from proxy.engine.intake import Intake, Route
 from proxy.engine.listing import Listing
 from proxy.engine.objects.custody import Custody, FileWatch, refers
@@ -56,7 +56,7 @@ class RawRequests:
         route = await self.intake.route(exchange, client, raw, may_repeat=raw.may_repeat(exchange))
         self._obey_operator(exchange, client, raw, route)
         fitted = await self._fitted(exchange, raw)
-        await self.intake.reserve(exchange, route, raw, raw.size or content_length(client.headers))
+        await self.intake.reserve(exchange, route, raw, await self._sound_s(raw))
         exchange.overhead_s = exchange.elapsed_s()
         if exchange.objects.is_filtered and self.custody is not None:
             attempts = route.attempts
@@ -141,7 +141,7 @@ class RawRequests:
             # Whatever the body calls itself: what is not read is neither priced nor checked for the key's models.
             body = await client.read(limits.body_bytes)
         elif is_form(client, path):
-            return await self._form(client, principal)
+            return await self._form(client, principal, is_whole=is_sound(path))
         elif is_any_form(client) and principal.is_confined:
             form = checked_form(client, limits.upload_bytes, refers, FileWatch(exchange))
             return Raw(form, is_form=True)
@@ -153,9 +153,15 @@ class RawRequests:
             return Raw(client.stream(limits.upload_bytes))
         return await self.aside.run_large(len(body), _peeked, body, exchange.arrival.addressed)
 
-    async def _form(self, client: Client, principal: Principal) -> Raw:
-        limit = self.intake.rules.limits.body_bytes
-        upload = await read_form(client, limit, self.intake.rules.limits.upload_bytes, refused_fields(principal))
+    async def _sound_s(self, raw: Raw) -> float | None:
+        """How long the sound in a form lasts at the most; None where nobody knows."""
+        form = raw.body
+        return await self.aside.run_large(form.held, form.sound_s) if isinstance(form, Upload) else None
+
+    async def _form(self, client: Client, principal: Principal, *, is_whole: bool) -> Raw:
+        limits, refuses = self.intake.rules.limits, refused_fields(principal)
+        limit = limits.body_bytes
+        upload = await read_form(client, limit, limits.upload_bytes, refuses, is_whole=is_whole)
         if upload.model is None and (principal.models or self.ports.models.sole() is None):
             what = f"its first {limit} bytes do not name the model: send the field 'model' in front of the file"
             raise InvalidRequest(f"the form is too long: {what}", param="model", code="missing_model")

@@ -9,17 +9,20 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from proxy.core.modes import Mode
-from proxy.core.money.budget import nanos, worst_case
+from proxy.core.money.budget import nanos
+from proxy.core.money.charges import most_cost
 from proxy.core.money.prices import Price
+from proxy.core.money.unanswered import runs_on
 from proxy.core.planner.plan import Plan
 from proxy.core.request.demand import Demand
+from proxy.core.request.wants import PLAIN, Wants
 from proxy.core.response.body_fold import MAX_BODY_BYTES, BodyFold
 from proxy.core.response.outcome import Outcome
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
 from proxy.engine.headers import uses_operators_key
 from proxy.engine.ports import Ports
-from proxy.errors import ProxyError, UpstreamRejected
+from proxy.errors import ProxyError, UpstreamError, UpstreamRejected, UpstreamTimeout
 from proxy.planning.caps import Caps, DailyTerms
 from proxy.ports import Call, Deployment, Principal, Transport
 
@@ -47,13 +50,15 @@ class Behind:
     model: str
     mode: Mode
     call: Call
+    wants: Wants = PLAIN
+    """The call keeps the client's service tier and tools."""
 
     def begun(self, plan: Plan, now: float, output_tokens: int) -> tuple[Exchange, Call]:
         """The exchange that sends the body of this plan, and its call."""
         exchange = Exchange(
             Arrival("POST", self.call.path, now, size=len(plan.body), is_chat=True),
             self.principal,
-            Requested(self.model, demand=Demand(max_output_tokens=output_tokens)),
+            Requested(self.model, demand=Demand(max_output_tokens=output_tokens, wants=self.wants)),
             deployment=self.call.deployment,
             planned=Planned(plan.mode, plan.reason, plan),
         )
@@ -81,7 +86,8 @@ class OwnExchanges:
             return None
         if not self.is_allowed(call, principal):
             return None
-        return Behind(principal, exchange.requested.model, exchange.planned.mode, replace(call, body=b""))
+        requested, mode = exchange.requested, exchange.planned.mode
+        return Behind(principal, requested.model, mode, replace(call, body=b""), requested.demand.wants)
 
     def is_allowed(self, call: Call, principal: Principal) -> bool:
         """Whether any such call may be made for this client: its team has a cap, the price is known, and the operator
@@ -99,10 +105,10 @@ class OwnExchanges:
         very long). The tokens are what it takes at most, by our own count; ``has_hour``: some may be written at the
         longer life."""
         team, price = exchange.admitted.team, self._price_of(call.deployment)
-        most = 0
+        demand, prompt, most = exchange.requested.demand, int(prompt_tokens * _COUNTED_MORE), None
         if price is not None:
-            most = worst_case(price, int(prompt_tokens * _COUNTED_MORE), output_tokens, long_life=has_hour)
-        if price is None or not self._caps.take(team, most, exchange.arrival.now):
+            most = most_cost(price, demand, prompt, output_tokens, long_life=has_hour, model=call.deployment.model)
+        if most is None or not self._caps.take(team, most, exchange.arrival.now):
             return OwnEnding.CAPPED, b""
         self._ports.meter.began(exchange)
         try:
@@ -120,10 +126,14 @@ class OwnExchanges:
             _note_error(exchange, ExchangeOutcome.REFUSED, error)
             return OwnEnding.DENIED, b""
         try:
-            exchange.attempts += 1
+            exchange.attempts, exchange.call = 1, call
+            exchange.answer.asked(exchange.elapsed_s(), runs_on=runs_on(call.deployment.server, is_stream=call.stream))
             body = await self._sent(exchange, call)
         except ProxyError as error:
             is_rejected = isinstance(error, UpstreamRejected)
+            exchange.answer.runs_on &= isinstance(error, UpstreamTimeout)
+            if exchange.answer.is_accepted or (isinstance(error, UpstreamError) and error.may_bill):
+                await self._conclusion.lose(exchange)
             _note_error(exchange, ExchangeOutcome.REJECTED if is_rejected else ExchangeOutcome.BROKEN, error)
             return OwnEnding.REFUSED, b""
         if exchange.ending is not ExchangeOutcome.COMPLETED:

@@ -78,7 +78,7 @@ class BudgetAlerts:
     def note_overrun(self, reservation: BudgetReservation, final: Sequence[Charge]) -> None:
         """Count an exchange that cost more than was reserved for it."""
         for booking, charge in zip(reservation.bookings, final, strict=True):
-            over = charge.amount - booking.charge.amount
+            over = charge.amount - reservation.held(booking)
             if over > 0 and booking.rule.unit == "usd" and booking.rule.hard is not None:
                 self.metrics.overran(reservation.team, by=over / NANOS_PER_USD)
                 return

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from re import ASCII, compile
 
+from proxy.core.money.bound import InputBound
 from proxy.core.money.budget import Estimate, Rule
 from proxy.engine.exchange import Exchange
-from proxy.ports import Reservation
+from proxy.ports import Deployment, Reservation
 from proxy.spend.windows import Window, window_at
-from proxy.storage.port import Balance, Charge, LedgerEntry
+from proxy.storage.port import Balance, Charge, LedgerEntry, Reserve
 
 NOTHING: Mapping[str, Estimate] = {unit: Estimate(0, 0) for unit in ("usd", "tokens", "requests")}
 
@@ -36,6 +37,17 @@ class BudgetReservation(Reservation):
     """The limits of which this call alone may go by an estimate of its tokens."""
     entry: LedgerEntry | None = None
     """What the ledger gets if nobody settles the exchange."""
+    bound: InputBound | None = None
+    """What the prompt can have in tokens."""
+    deployments: Sequence[Deployment] = ()
+    """Those that may serve the exchange."""
+    further: list[Reserve] = field(default_factory=list)
+    """What was set aside later, for further calls."""
+
+    def held(self, booking: Booking) -> int:
+        """All that is set aside on the counter of a booking."""
+        more = (charge for ask in self.further for charge in ask.charges)
+        return booking.charge.amount + sum(one.amount for one in more if one.account == booking.charge.account)
 
     def with_balances(self, balances: Sequence[Balance]) -> Iterator[tuple[Booking, Balance]]:
         """Each booking with the balance of its counter."""

@@ -38,11 +38,13 @@ class Estimates:
         bound: InputBound | None = None,
         *,
         estimates: bool = False,
+        further_tokens: int = 0,
     ) -> Amounts:
         """What the request takes in each unit: the most over all deployments that may serve it, of which the first one
-        probably does. The most is what the ``bound`` of its prompt allows for; without one it is what the request
-        probably takes, which is enough where no hard limit holds. ``estimates``: a count by another tokenizer than the
-        model's is taken, too. Raises InvalidRequest and Forbidden where that cannot be told and a hard limit holds."""
+        probably does. The most is what the ``bound`` of its prompt allows for, and ``further_tokens`` that are put into
+        it; without one it is what the request probably takes, which is enough where no hard limit holds. ``estimates``:
+        a count by another tokenizer than the model's is taken, too. Raises InvalidRequest and Forbidden where that
+        cannot be told and a hard limit holds."""
         demand, deployment = exchange.requested.demand, deployments[0]
         _check_clear(demand, rules)
         if demand.kind is Kind.FREE:
@@ -56,7 +58,7 @@ class Estimates:
             wanted = self._as_served(one, demand)
             prompt = probable_prompt
             if bound is not None and demand.kind is not Kind.TRANSCRIPTION:
-                prompt = bound.tokens(self._factor(one, estimates=estimates), one.model)
+                prompt = bound.tokens(self._factor(one, estimates=estimates), one.model) + further_tokens
                 if bound.beyond:
                     wanted = replace(wanted, wants=replace(wanted.wants, is_beyond=True))
             longest = demand.answers * self._longest(one, rules, demand, price)
@@ -77,6 +79,15 @@ class Estimates:
             "tokens": Estimate(max(most_tokens, 1), probable_prompt + output),
             "requests": Estimate(1, 1),
         }
+
+    def booked_prompt(self, exchange: Exchange, deployment: Deployment, bound: InputBound) -> int:
+        """The tokens that are booked for a prompt of which the provider says nothing: as they were counted whole, with
+        what the provider was seen to count beyond that, and never more than the ``bound``."""
+        factor = 1.0 if self.bounds.is_exact(deployment.model) else self.output_estimates.factor(deployment)
+        demand = exchange.requested.demand
+        if bound.beyond:
+            demand = replace(demand, wants=replace(demand.wants, is_beyond=True))
+        return most_prompt(self._price_of(deployment), demand, bound.tokens(factor, deployment.model))
 
     def _factor(self, deployment: Deployment, *, estimates: bool) -> float | None:
         if self.bounds.is_exact(deployment.model):

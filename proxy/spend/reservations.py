@@ -15,8 +15,10 @@ from dataclasses import replace
 from typing import Literal
 
 from proxy.core.money.bound import InputBound
-from proxy.core.money.budget import NANOS_PER_USD, Rule, refusal
-from proxy.engine.exchange import Exchange
+from proxy.core.money.budget import Rule, nanos_at_most, refusal
+from proxy.core.request.demand import Kind
+from proxy.core.response.usage import Usage
+from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.engine.headers import uses_operators_key
 from proxy.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
 from proxy.ports import Deployment, Headers, Principal, Transport
@@ -76,24 +78,27 @@ class BudgetReservations:
         rules = self._rules.rules(exchange.admitted, deployment)
         is_hard = any(rule.hard is not None and not rule.is_rate for rule in rules)
         reservation = BudgetReservation(
-            exchange.arrival.id, exchange.admitted.team, is_limited=bool(rules), is_hard=is_hard
+            exchange.arrival.id,
+            exchange.admitted.team,
+            is_limited=bool(rules),
+            is_hard=is_hard,
+            deployments=(deployment, *others),
         )
         if not rules and self.is_immediate:
             exchange.reservation = reservation
             return
         # From here on the end of the exchange gives the reservation back, even where this call does not return.
         exchange.reservation = reservation
-        deployments = (deployment, *others)
         is_held = any(_bounds_prompt(one) for one in rules)
         bound = await self._estimates.bounds.bound(exchange, counts=False) if is_held else None
-        ask = self._ask(exchange, reservation, deployments, rules, bound)
+        ask = self._ask(exchange, reservation, rules, bound)
         if not self.store_client.is_away:
             await self._check_store(reservation, None)
         reservation.is_asked = not self.store_client.is_away
         answer = await self.store_client.reserve(_cautious(ask, reservation.bookings) if is_held else ask)
         if isinstance(answer, Refused) and is_held:
             bound = await self._estimates.bounds.bound(exchange, counts=True)
-            ask = self._ask(exchange, reservation, deployments, rules, bound, counts=True)
+            ask = self._ask(exchange, reservation, rules, bound, counts=True)
             answer = await self.store_client.reserve(ask)
         match answer:
             case Refused():
@@ -106,11 +111,51 @@ class BudgetReservations:
             case None:
                 await self._go_without_store(reservation, ask)
 
+    async def extend(self, exchange: Exchange, spent: Settlement, further_tokens: int = 0) -> bool:
+        """Set aside, beside what its calls have ``spent``, the most that a further call of the exchange can cost, whose
+        prompt may have so many tokens more than the first one's. Whether the limits leave room for it."""
+        held = exchange.reservation
+        if not isinstance(held, BudgetReservation) or not held.is_hard or held.entry is None:
+            return True
+        rules, usage = [one.rule for one in held.bookings], spent.usage or Usage(0, 0)
+        amounts = self._estimates.amounts(
+            exchange,
+            held.deployments,
+            rules,
+            held.bound,
+            estimates=bool(held.estimated),
+            further_tokens=further_tokens,
+        )
+        needed = {
+            "usd": nanos_at_most(spent.cost_usd) + amounts["usd"].most,
+            "tokens": usage.prompt + usage.output + amounts["tokens"].most,
+            "requests": 0,
+        }
+        short = [
+            (one.rule.unit, replace(one.charge, amount=needed[one.rule.unit] - held.held(one), expected=0))
+            for one in held.bookings
+            if one.rule.hard is not None and not one.rule.is_rate and needed[one.rule.unit] > held.held(one)
+        ]
+        if not short:
+            return True
+        own_id = f"{held.exchange_id}+{len(held.further) + 1}"
+        cost = max((charge.amount for unit, charge in short if unit == "usd"), default=0)
+        entry = replace(held.entry, exchange_id=own_id, plain_tokens=0, cost=cost)
+        ask = Reserve(own_id, held.team, [charge for _, charge in short], self.store_client.lease(), entry)
+        held.further.append(ask)
+        match await self.store_client.reserve(ask):
+            case Granted():
+                return True
+            case Refused():
+                held.further.remove(ask)
+                return False
+            case None:
+                return not self._denies
+
     def _ask(
         self,
         exchange: Exchange,
         reservation: BudgetReservation,
-        deployments: Sequence[Deployment],
         rules: Sequence[Rule],
         bound: InputBound | None,
         *,
@@ -122,7 +167,8 @@ class BudgetReservations:
         at a time of each limit may go by one, so that no limit is passed by more than the error of one estimate; all
         others go by their bytes.
         """
-        now, estimates = exchange.arrival.now, False
+        now, estimates, deployments = exchange.arrival.now, False, reservation.deployments
+        reservation.bound = bound
         if counts and bound is not None and bound.counted is not None:
             exchange.counted_tokens = 0 if bound.beyond or bound.pictures else bound.counted
             is_exact = all(self._estimates.bounds.is_exact(one.model) for one in deployments)
@@ -132,13 +178,19 @@ class BudgetReservations:
             self._estimated |= reservation.estimated
         amounts = self._estimates.amounts(exchange, deployments, rules, bound, estimates=estimates)
         reservation.bookings = [booked(rule, amounts, now) for rule in rules]
-        held = [
-            one.charge.amount for one in reservation.bookings if one.rule.hard is not None and one.rule.unit == "usd"
-        ]
-        reservation.most_usd = min(held) / NANOS_PER_USD if held else None
         entry = reservation.entry = lost_entry(exchange, deployments[0], amounts)
         charges = [booking.charge for booking in reservation.bookings]
         return Reserve(reservation.exchange_id, reservation.team, charges, self.store_client.lease(), entry)
+
+    async def weigh(self, exchange: Exchange) -> None:
+        """Count the prompt of an exchange of which no usage came, so that it is not booked by its bytes."""
+        held, deployment = exchange.reservation, exchange.deployment
+        is_text = exchange.requested.demand.kind in (Kind.TEXT, Kind.PROMPT)
+        if not isinstance(held, BudgetReservation) or not held.is_hard or deployment is None or not is_text:
+            return
+        if not held.prompt_tokens:
+            bound = await self._estimates.bounds.bound(exchange, counts=True)
+            held.prompt_tokens = self._estimates.booked_prompt(exchange, deployment, bound)
 
     async def defer(self, exchange: Exchange) -> None:
         """Keep what is reserved for an exchange that the provider still works on, for ``DEFERRED_S``: then it is billed
@@ -149,6 +201,7 @@ class BudgetReservations:
         entry = reservation.entry
         if entry is None:
             entry = lost_entry(exchange, deployment, self._estimates.amounts(exchange, (deployment,), ()))
+        await self._settle_lost(exchange, reservation)
         entry = replace(entry, status=exchange.answer.status, ending=DEFERRED)
         # A limit that held when the exchange was reserved is not asked again.
         charges = [replace(booking.charge, limit=None) for booking in reservation.bookings]
@@ -187,7 +240,25 @@ class BudgetReservations:
         balances = await self.store_client.settle(Settle(entry, final))
         if balances is not None:
             await self.alerts.tell(reservation, balances)
+        await self._release_further(reservation)
         return final
+
+    async def _settle_lost(self, exchange: Exchange, reservation: BudgetReservation) -> None:
+        """Write what was lost before the call on which the provider still works, as an entry of its own."""
+        if exchange.lost.usage is not None:
+            lost = replace(exchange, settlement=exchange.lost, ending=ExchangeOutcome.BROKEN)
+            entry = replace(settled_entry(lost), exchange_id=f"{exchange.arrival.id}+0")
+            final = [
+                replace(one.charge, amount=taken(one.rule, lost, entry.cost), limit=None, expected=0)
+                for one in reservation.bookings
+                if one.rule.unit != "requests"
+            ]
+            await self.store_client.settle(Settle(entry, final))
+        await self._release_further(reservation)
+
+    async def _release_further(self, reservation: BudgetReservation) -> None:
+        for ask in reservation.further:
+            await self.store_client.release(ask.exchange_id, ask.team)
 
     async def _refuse(
         self, exchange: Exchange, reservation: BudgetReservation, answer: Refused, bound: InputBound | None

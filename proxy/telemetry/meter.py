@@ -20,6 +20,7 @@ from proxy.core.money.prices import (
     scaled,
     uncached_cost,
 )
+from proxy.core.money.unanswered import Heard, Speeds, unanswered
 from proxy.core.planner.plan import CONTROL, Plan
 from proxy.core.reasons import Reason
 from proxy.core.request.demand import UNIT_KINDS, Kind
@@ -35,9 +36,6 @@ NONE = "none"
 """The label where an exchange never got so far as to have a model, a team or a transport."""
 
 _BYTES_PER_TOKEN = 4
-# Before its first word a model reads the prompt. A model that is silent for longer thinks at about this speed.
-_USUAL_SILENCE_S = 3.0
-_THOUGHTS_PER_S = 60
 _ERROR_KINDS = {"upstream_timeout": "timeout", "circuit_open": "circuit-open"}
 _STATUS = {
     ExchangeOutcome.HUNG_UP: 499,
@@ -57,6 +55,7 @@ class Meter:
         self._metrics = metrics
         self._prices = prices
         self._on_settled = on_settled
+        self._speeds = Speeds()
 
     def began(self, exchange: Exchange) -> None:
         """An exchange is opened."""
@@ -69,12 +68,12 @@ class Meter:
         self._metrics.retried(model, kind)
 
     def lose(self, exchange: Exchange) -> Settlement:
-        """The answer broke off before any of it reached the client: what all such answers have used and cost."""
-        deployment, usage, lost = exchange.deployment, exchange.answer.outcome.usage, exchange.lost
-        if deployment is None or not (usage or is_unreported(exchange)):
+        """The upstream got a call, and nothing of an answer has reached the client: what all such calls have used and
+        cost."""
+        deployment, lost = exchange.deployment, exchange.lost
+        outcome = self._answered(exchange, is_billed=True)
+        if deployment is None or (outcome.usage is None and exchange.requested.demand.kind not in UNIT_KINDS):
             return lost
-        usage = usage or self._estimated(exchange, deployment)
-        outcome = replace(exchange.answer.outcome, usage=usage)
         gone = self._unplanned(exchange, deployment, (outcome, *exchange.answer.further), has_use=False)
         return Settlement(both(lost.usage, gone.usage), lost.cost_usd + gone.cost_usd)
 
@@ -86,14 +85,23 @@ class Meter:
             own = Settlement(summed(own.usage, more.usage), own.cost_usd + more.cost_usd, own.saved_usd)
         return Settlement(both(own.usage, lost.usage), lost.cost_usd + own.cost_usd, own.saved_usd)
 
-    def cost(self, exchange: Exchange, outcome: Outcome) -> float:
-        """USD that one answer costs by what it reports; 0 where its price is not known."""
-        deployment = exchange.deployment
+    def spent(self, exchange: Exchange, outcomes: Sequence[Outcome]) -> Settlement:
+        """What these answers cost by their usage, and what was lost before them."""
+        deployment, usage, cost_usd = exchange.deployment, exchange.lost.usage, exchange.lost.cost_usd
         price = price_for(self._prices, deployment) if deployment is not None else None
-        if deployment is None or price is None or outcome.usage is None:
-            return 0.0
-        spent = bill(price, exchange.requested.demand, outcome.usage, outcome.reported, deployment.model)
-        return spent.total_usd if spent is not None else 0.0
+        for one in outcomes:
+            usage = summed(usage, one.usage)
+            if deployment is not None and price is not None and one.usage is not None:
+                cost = bill(price, exchange.requested.demand, one.usage, one.reported, deployment.model)
+                cost_usd += cost.total_usd if cost is not None else 0.0
+        return Settlement(usage, cost_usd)
+
+    def booked(self, exchange: Exchange, outcome: Outcome, further_tokens: int, silent_s: float) -> Outcome:
+        """The answer to a further call with its usage, which is our own where it reports none."""
+        if outcome.usage is not None and not outcome.is_open:
+            return outcome
+        is_whole = not exchange.requested.stream and not outcome.is_open
+        return self._booked(exchange, outcome, prompt_tokens(exchange) + further_tokens, 0.0 if is_whole else silent_s)
 
     def settle(self, exchange: Exchange) -> None:
         """The exchange has ended: count it."""
@@ -110,17 +118,17 @@ class Meter:
 
     def _priced(self, exchange: Exchange) -> Settlement:
         """What the exchange used and cost beside what was lost."""
-        deployment, usage, plan = exchange.deployment, exchange.answer.outcome.usage, exchange.planned.plan
+        deployment, plan = exchange.deployment, exchange.planned.plan
         if deployment is None or not exchange.objects.operation.bills:
             # An object's usage was billed when it was made, however often it is read.
-            return Settlement(usage)
-        if is_unreported(exchange):
-            usage = self._estimated(exchange, deployment)
+            return Settlement(exchange.answer.outcome.usage)
+        answer = self._answered(exchange, is_billed=exchange.is_billed)
+        usage = answer.usage
         if usage is None and not (exchange.is_billed and exchange.requested.demand.kind in UNIT_KINDS):
             return Settlement()
         price = price_for(self._prices, deployment)
         # No client asked for a refresh: without a cache there would be none.
-        answer, has_use = replace(exchange.answer.outcome, usage=usage), not is_refresh(plan)
+        has_use = not is_refresh(plan)
         spent, uncached_usd = self._spent(exchange, deployment, answer, price, has_use=has_use)
         if price is None or spent is None:
             return Settlement(usage)
@@ -163,10 +171,36 @@ class Meter:
             self._metrics.cost(deployment.name, _team(exchange), spent, uncached_usd, _client(exchange))
         return spent, uncached_usd
 
-    def _estimated(self, exchange: Exchange, deployment: Deployment) -> Usage:
-        self._metrics.usage_missing(deployment.name)
-        price = price_for(self._prices, deployment)
-        return estimated_usage(exchange, price.max_output_tokens if price is not None else None)
+    def _answered(self, exchange: Exchange, *, is_billed: bool) -> Outcome:
+        """The answer with its usage: the provider's, or where that said nothing, or not all, our own."""
+        answer, outcome, asks = exchange.answer, exchange.answer.outcome, exchange.requested
+        if outcome.usage is not None and not outcome.is_open:
+            if exchange.deployment is not None and answer.is_accepted:
+                output, took_s = outcome.usage.output / asks.demand.answers, exchange.elapsed_s() - answer.asked_s
+                self._speeds.learn(exchange.deployment.name, output, took_s)
+            return outcome
+        has_tokens = (exchange.arrival.is_chat or exchange.asks_model) and asks.demand.kind is not Kind.FREE
+        if exchange.deployment is None or not is_billed or not has_tokens:
+            return outcome
+        # An answer that does not stream comes when all of it is written.
+        is_whole = not asks.stream and answer.first_byte_s is not None
+        silent_s = 0.0 if is_whole else answer.silence_s(exchange.elapsed_s())
+        self._metrics.usage_missing(exchange.deployment.name)
+        return self._booked(exchange, outcome, prompt_tokens(exchange), silent_s)
+
+    def _booked(self, exchange: Exchange, outcome: Outcome, prompt: int, silent_s: float) -> Outcome:
+        """What is booked for a call whose usage is not known, or not all of it."""
+        deployment, answer = exchange.deployment, exchange.answer
+        assert deployment is not None
+        price, took_s = price_for(self._prices, deployment), exchange.elapsed_s() - answer.asked_s
+        heard = Heard(_visible_tokens(exchange, outcome), silent_s, took_s, answer.runs_on)
+        speed = self._speeds.tokens_per_s(deployment.name, deployment.server)
+        longest = price.max_output_tokens if price is not None else None
+        usage, ran = unanswered(exchange.requested.demand, prompt, heard, speed, longest)
+        told = outcome.usage
+        if told is not None:
+            usage = replace(told, output=max(told.output, usage.output), estimated=True)
+        return replace(outcome, usage=usage, reported=outcome.reported.merged(ran))
 
     def _count_traffic(self, exchange: Exchange) -> None:
         deployment, model = exchange.deployment, _model(exchange)
@@ -263,26 +297,14 @@ def sent_bill(exchange: Exchange, plan: Plan) -> Bill | None:
     return plan.own if plan.mode is Mode.OBSERVE and plan.arm != CONTROL else plan.predicted
 
 
-def is_unreported(exchange: Exchange) -> bool:
-    """The provider will bill the request, and said nothing of its tokens."""
-    is_known = exchange.answer.outcome.usage is not None
-    return not is_known and exchange.is_billed and (exchange.arrival.is_chat or exchange.asks_model)
-
-
-def estimated_usage(exchange: Exchange, longest: int | None = None) -> Usage:
-    """Our own count: the prompt as the shadow cache billed it, else by its bytes; the text that came, and what the
-    model may have thought before. Never more output than the request allows, nor than the model can write
-    (``longest``); so it is never above what was reserved for it."""
-    demand = exchange.requested.demand
-    output = 0 if demand.kind is Kind.PROMPT else _visible_tokens(exchange) + _hidden_tokens(exchange)
-    limit = demand.max_output_tokens if demand.max_output_tokens is not None else longest
-    if limit is not None:
-        output = min(output, limit * demand.answers)
-    plan = exchange.planned.plan
-    bill = (sent_bill(exchange, plan) or plan.own) if plan else None
-    if bill is None:
-        return Usage(exchange.arrival.size // _BYTES_PER_TOKEN, output, estimated=True)
-    return Usage(bill.total, output, bill.read, bill.write_5m, bill.write_1h, estimated=True)
+def prompt_tokens(exchange: Exchange) -> int:
+    """The tokens of a prompt of which the provider says nothing: as they were reserved, else by our own count, else by
+    its bytes."""
+    held, plan = exchange.reservation, exchange.planned.plan
+    if held is not None and held.prompt_tokens:
+        return held.prompt_tokens
+    count = (sent_bill(exchange, plan) or plan.own) if plan else None
+    return count.total if count is not None else exchange.arrival.size // _BYTES_PER_TOKEN
 
 
 def both(one: Usage | None, other: Usage | None) -> Usage | None:
@@ -291,20 +313,11 @@ def both(one: Usage | None, other: Usage | None) -> Usage | None:
     return replace(total, estimated=True) if total and one and other else total
 
 
-def _visible_tokens(exchange: Exchange) -> int:
-    if exchange.answer.outcome.tokens:
-        return exchange.answer.outcome.tokens
-    return (
-        exchange.answer.outcome.events if exchange.requested.stream else exchange.answer.sent_bytes // _BYTES_PER_TOKEN
-    )
-
-
-def _hidden_tokens(exchange: Exchange) -> int:
-    """A model that is silent for long thinks, and its thoughts are billed."""
-    if not exchange.requested.stream and exchange.answer.first_byte_s is not None:
-        return 0
-    silent_s = exchange.answer.first_text_s if exchange.answer.first_text_s is not None else exchange.elapsed_s()
-    return max(0, int((silent_s - _USUAL_SILENCE_S) * _THOUGHTS_PER_S))
+def _visible_tokens(exchange: Exchange, outcome: Outcome) -> int:
+    if exchange.requested.stream:
+        # Few events have less than a token, whatever is in them.
+        return max(outcome.tokens, outcome.events)
+    return outcome.tokens or exchange.answer.sent_bytes // _BYTES_PER_TOKEN
 
 
 def error_kind(exchange: Exchange) -> str:

@@ -129,11 +129,11 @@ class _Translated:
             case None:
                 return
             case aiohttp.ConnectionTimeoutError():
-                raise UpstreamTimeout("the upstream could not be reached in time") from error
+                raise UpstreamTimeout("the upstream could not be reached in time").unreached() from error
             case TimeoutError():
                 raise UpstreamTimeout("the upstream did not answer in time") from error
             case aiohttp.ClientConnectorError():
-                raise UpstreamUnavailable("the upstream could not be reached") from error
+                raise UpstreamUnavailable("the upstream could not be reached").unreached() from error
             case aiohttp.ClientError() | OSError():
                 raise UpstreamUnavailable("the connection to the upstream broke") from error
 

@@ -1,4 +1,4 @@
-"""``make fuzz``: 100,000 cases, and whether memory stays where it is."""
+"""``make fuzz``: 100,000 cases, whether memory stays where it is, and 40 budgets that are spent at random."""
 
 import argparse
 import sys
@@ -8,11 +8,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from tests.fuzz.run import MOST_GROWTH, Report, run
+from tests.fuzz.spending import overrun
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
     parser.add_argument("--count", type=int, default=100_000, help="how many cases (100000)")
+    parser.add_argument("--budgets", type=int, default=40, help="how many budgets are spent, by 40 calls at once (40)")
     parser.add_argument("--seed", type=int, default=0, help="where they come from (0)")
     parser.add_argument("--only", type=int, metavar="NUMBER", help="run this case alone, to see it again")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -23,6 +25,8 @@ def main() -> int:
         task = bar.add_task("cases", total=1 if arguments.only is not None else arguments.count)
         report = run(arguments.count, arguments.seed, arguments.only, lambda done: bar.update(task, completed=done))
     is_whole = arguments.only is None
+    if is_whole:
+        report.failures += overrun(arguments.seed, arguments.budgets)
     holds = not report.failures and (not is_whole or report.growth < MOST_GROWTH)
     if arguments.json:
         sys.stdout.write(orjson.dumps(_as_json(report, holds=holds), option=orjson.OPT_INDENT_2).decode() + "\n")

@@ -107,6 +107,11 @@ def _every_row(old: Any) -> Any:
     return own
 
 
+async def _granted(*_: object, **__: object) -> bool:
+    """Whatever is asked for is granted."""
+    return True
+
+
 def _is_one_function(tool: bytes) -> bool:
     """Whether a reader that keeps one value for each name finds a function."""
     found = msgspec.json.decode(bytes(tool))
@@ -232,6 +237,20 @@ DEFENCES = (
     Defence("events in small pieces", "proxy.upstream.http:EVENT_PIECE_BYTES", lambda old: 1 << 30,
             ["test_unfolding.py"]),
     # Money
+    Defence("hidden thinking", "proxy.core.money.unanswered:Speeds.tokens_per_s", always(0.0),
+            ["test_unanswered.py::test_what_was_sent_and_not_answered_is_paid_for"]),
+    Defence("calls without an answer", "proxy.errors:UpstreamError.may_bill", lambda old: False,
+            ["test_unanswered.py::test_what_was_sent_and_not_answered_is_paid_for"]),
+    Defence("calls that run on", "proxy.core.money.unanswered:runs_on", always(False),
+            ["test_unanswered.py::test_what_was_sent_and_not_answered_is_paid_for"]),
+    Defence("a reservation for each attempt", "proxy.engine.conclusion:Conclusion.may_repeat",
+            lambda old: _granted,
+            ["test_unanswered.py::test_every_attempt_of_a_request_fits_what_was_set_aside"]),
+    Defence("a reservation for each further call", "proxy.spend.reservations:BudgetReservations.extend",
+            lambda old: _granted,
+            ["test_live_panels.py::test_each_call_of_a_panel_may_use_its_whole_output_limit"]),
+    Defence("how long sound lasts", "proxy.engine.bodies.sound:longest_s", always(1.0),
+            ["test_unanswered.py::test_sound_lasts_as_long_as_its_file_says"]),
     Defence("the hard limit", "proxy.spend.reservations:booked",
             lambda old: lambda *given: replace(made := old(*given), charge=replace(made.charge, limit=None)),
             ["test_usage_lies.py"]),

@@ -46,16 +46,20 @@ def calling(count: int) -> Answer:
 
 
 class Metered:
-    """A model that calls for a panel in each answer, at a provider that reports and bills each call by its size."""
+    """A model that calls for a panel in each answer, at a provider that reports and bills each call by its size. Each
+    ``long_at``th answer has ``long`` tokens, and the others have five."""
 
-    def __init__(self, count: int) -> None:
-        self.count, self.usd = count, 0.0
+    def __init__(self, count: int, long: int = 5, long_at: int = 3) -> None:
+        self.count, self.usd, self.calls = count, 0.0, 0
+        self.long, self.long_at = long, long_at
 
     def __call__(self, seen: Seen) -> Answer:
         prompt, answer = len(seen.body) // 4, calling(self.count)
-        self.usd += prompt * INPUT_USD + 5 * OUTPUT_USD
+        self.calls += 1
+        output = 5 if self.calls % self.long_at else self.long
+        self.usd += prompt * INPUT_USD + output * OUTPUT_USD
         assert isinstance(answer.body, dict)
-        usage = {"prompt_tokens": prompt, "completion_tokens": 5, "total_tokens": prompt + 5}
+        usage = {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
         return Answer(body={**answer.body, "usage": usage})
 
 
@@ -78,6 +82,19 @@ def test_calls_of_a_panel_never_cost_more_than_a_hard_budget_has_set_aside(count
         statuses = [world.call("POST", CHAT, chat(stratiform=section), key="tight").status for _ in range(6)]
         assert statuses[0] == 200
         assert statuses[-1] == 429
+        assert model.usd <= 0.05
+        assert world.spent("tight") == pytest.approx(model.usd)
+
+
+@pytest.mark.parametrize("long_at", [1, 2, 3])
+def test_each_call_of_a_panel_may_use_its_whole_output_limit(long_at: int) -> None:
+    model = Metered(1, long=1_200, long_at=long_at)
+    with world_of(CONFIG) as world:
+        world.providers["alpha"].script = model
+        section = {"session": "s", "panels": [panel("word " * 500)]}
+        ask = chat(stratiform=section, max_tokens=1_200)
+        statuses = [world.call("POST", CHAT, ask, key="tight").status for _ in range(8)]
+        assert (statuses[0], statuses[-1]) == (200, 429)
         assert model.usd <= 0.05
         assert world.spent("tight") == pytest.approx(model.usd)
 

@@ -18,6 +18,7 @@ import pytest
 
 from proxy.testing import serving
 from tests.examples import sampled
+from tests.fuzz.spending import wav
 from tests.security.billing import Billing
 from tests.security.world import World, world_of
 
@@ -97,8 +98,11 @@ def raw(members: str) -> bytes:
 
 def form(**fields: str) -> tuple[bytes, tuple[str, str]]:
     parts = [f'--b\r\ncontent-disposition: form-data; name="{k}"\r\n\r\n{v}\r\n' for k, v in fields.items()]
-    sound = '--b\r\ncontent-disposition: form-data; name="file"; filename="a.wav"\r\n\r\n' + "x" * 40_000
-    return ("".join(parts) + sound + "\r\n--b--\r\n").encode(), ("content-type", "multipart/form-data; boundary=b")
+    sound = '--b\r\ncontent-disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
+    return ("".join(parts) + sound).encode() + wav(20, rate=1000) + b"\r\n--b--\r\n", (
+        "content-type",
+        "multipart/form-data; boundary=b",
+    )
 
 
 SOUND, FORM = form(model="m")

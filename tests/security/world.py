@@ -31,7 +31,7 @@ import uvicorn
 from proxy.app import composition
 from proxy.cli.server import address, listen, run_on_loop, server
 from proxy.core.money.budget import NANOS_PER_USD
-from proxy.core.request.tokens import bytes_over_four
+from proxy.core.request.tokens import Encode, bytes_over_four
 from proxy.settings import Environment, load
 from proxy.storage.port import LedgerEntry, Store
 from proxy.testing import serving
@@ -297,9 +297,14 @@ class _Ear(logging.Handler):
 
 @contextmanager
 def world_of(
-    config: str = CONFIG, *, providers: Sequence[str] = ("alpha", "beta"), upstream: str = ""
+    config: str = CONFIG,
+    *,
+    providers: Sequence[str] = ("alpha", "beta"),
+    upstream: str = "",
+    encode: Encode = bytes_over_four,
 ) -> Iterator[World]:
-    """Serve this configuration in front of these providers; ``upstream`` is ``--upstream``. Raises ConfigError."""
+    """Serve this configuration in front of these providers; ``upstream`` is ``--upstream``, and ``encode`` counts
+    tokens. Raises ConfigError."""
     with ExitStack() as stack:
         lines: list[str] = []
         stack.enter_context(_heard(lines))
@@ -308,7 +313,7 @@ def world_of(
         urls = {name: stack.enter_context(serving(one)) for name, one in recording.items()}
         text, given = _filled(config, folder, urls), _filled(upstream, folder, urls)
         (folder / "config.yaml").write_text(text)
-        running = _Running(folder / "config.yaml", given)
+        running = _Running(folder / "config.yaml", given, encode)
         stack.callback(running.stop)
         assembly = running.start()
         yield World(running.url, urls, recording, folder / "spend.sqlite", assembly, running.loop, lines)
@@ -337,7 +342,8 @@ def _heard(lines: list[str]) -> Iterator[None]:
 class _Running:
     """The server in its thread."""
 
-    def __init__(self, config: Path, upstream: str) -> None:
+    def __init__(self, config: Path, upstream: str, encode: Encode) -> None:
+        self._encode = encode
         environment = Environment({"HOME": str(config.parent)})
         self._settings = load(config, upstream, environment=environment)
         self._listener = listen("127.0.0.1", 0)
@@ -376,7 +382,7 @@ class _Running:
 
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self._assembly = await composition.build(self._settings, encode=bytes_over_four)
+        self._assembly = await composition.build(self._settings, encode=self._encode)
         self._server = server(create_app(self._assembly.parts), self._settings.stratiform.limits)
         self._is_built.set()
         await self._server.serve(sockets=[self._listener])

@@ -19,7 +19,7 @@ from proxy.core.response.usage import Usage
 
 UNKNOWN_PROMPT_TOKENS = 200_000
 """The longest prompt that is assumed where not all of it stands in the body and the model's limit is not known."""
-_FOUND_TOKENS = 8_000
+FOUND_TOKENS = 8_000
 """What a call of a tool adds to the prompt: https://platform.openai.com/docs/pricing#built-in-tools."""
 _IMAGE_TOKENS = 6_300
 """The largest image at the highest quality: https://platform.openai.com/docs/guides/image-generation#cost-and-latency."""
@@ -100,15 +100,10 @@ def _most_text(
     if not extras.by_tokens:
         return None
     calls = sum(count for _, count in wants.calls)
-    prompt = most_prompt(price, demand, prompt_tokens) * (1 + calls) + calls * _FOUND_TOKENS
+    prompt = most_prompt(price, demand, prompt_tokens) * (1 + calls) + calls * FOUND_TOKENS
     rate = _dearest(price, wants)
     nanos = worst_case(rate, prompt, output_tokens, long_life=long_life)
-    output = max(
-        extras.reasoning,
-        extras.audio_out if wants.has_audio else 0.0,
-        extras.image_out if wants.has_images else 0.0,
-    )
-    usd = output_tokens * max(0.0, output - rate.at(prompt).output)
+    usd = _more(output_tokens, _dearest_output(extras, wants), rate.at(prompt).output)
     usd += sum(_call_usd(extras, tool, count) for tool, count in wants.calls) + extras.request
     if _searches(model) and not any(tool is Tool.SEARCH for tool, _ in wants.calls):
         usd += extras.search
@@ -125,6 +120,15 @@ def _dearest(price: Price, wants: Wants) -> Price:
         served = max(price, asked, key=lambda one: one.input + one.output)
     factor = (price.extras.fast if wants.is_fast else 1.0) * (price.extras.local if wants.is_local else 1.0)
     return served if factor == 1.0 else served.times(factor)
+
+
+def _dearest_output(extras: Extras, wants: Wants) -> float:
+    """The dearest of the things that an answer may be made of beside text."""
+    return max(
+        extras.reasoning,
+        extras.audio_out if wants.has_audio else 0.0,
+        extras.image_out if wants.has_images else 0.0,
+    )
 
 
 def _call_usd(extras: Extras, tool: Tool, count: int) -> float:
@@ -148,6 +152,8 @@ def _text_bill(price: Price, demand: Demand, usage: Usage, reported: Reported, m
     )
     output_usd = _more(min(reported.audio_out, usage.output), extras.audio_out, at.output)
     output_usd += _more(min(reported.image_out, usage.output), extras.image_out, at.output)
+    if usage.estimated:
+        output_usd = _more(usage.output, _dearest_output(extras, demand.wants), at.output)
     searches = reported.searches or int(demand.wants.searches_once or _searches(model))
     other_usd = searches * extras.search + reported.files * FILE_SEARCH_USD + reported.codes * CODE_USD + extras.request
     total = Cost(spent.input_usd + input_usd, spent.output_usd + output_usd + other_usd)

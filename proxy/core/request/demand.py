@@ -112,8 +112,8 @@ _CHARACTER_S = 0.1
 """Speech has ten characters a second and more."""
 _SLOWEST = 4.0
 """https://platform.openai.com/docs/api-reference/audio/createSpeech#audio-createspeech-speed"""
-_SOUND_BYTES_PER_S = 1000
-"""Sound of 8 kbit/s; speech is seldom sent with less."""
+_LONGEST_SOUND_S = 36_000.0
+"""The longest file that a provider takes: https://elevenlabs.io/docs/capabilities/speech-to-text."""
 _MOST_SETTINGS_BYTES = 256 << 10
 _LARGE_BYTES = 512 << 10
 _MOST_NUMBER_BYTES = 1024
@@ -124,10 +124,10 @@ _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _ARRAY = msgspec.json.Decoder(list[Raw])
 
 
-def demand_of(method: str, path: str, asked: Asked | None, upload_bytes: int | None = None) -> Demand:
+def demand_of(method: str, path: str, asked: Asked | None, sound_s: float | None = None) -> Demand:
     """What a request demands. ``path`` is as the most lenient server reads it, in small letters; ``asked`` are those
-    members of its body that ``MEMBERS`` names, None for a body that was not read; ``upload_bytes`` is how long the
-    whole body is, where that is known."""
+    members of its body that ``MEMBERS`` names, None for a body that was not read; ``sound_s`` is how long the
+    sound lasts that it brings, where that is known."""
     found = _path_of(method, path)
     match found.kind:
         case Kind.TEXT if asked is not None:
@@ -145,8 +145,7 @@ def demand_of(method: str, path: str, asked: Asked | None, upload_bytes: int | N
             slowness = 1.0 if "speed" not in asked else _SLOWEST
             return Demand(found.kind, 0, characters=characters, seconds=characters * _CHARACTER_S * slowness)
         case Kind.TRANSCRIPTION:
-            seconds = (upload_bytes or 0) / _SOUND_BYTES_PER_S
-            return Demand(found.kind, 0, unclear="" if upload_bytes else "content-length", seconds=seconds)
+            return Demand(found.kind, 0, seconds=_LONGEST_SOUND_S if sound_s is None else sound_s)
         case _:
             return Demand(found.kind, 0)
 

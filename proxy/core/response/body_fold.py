@@ -36,15 +36,13 @@ class RawFold:
         self._left = length
         self._end = b""
         self.saw_content = False
-
-    @property
-    def has_text(self) -> bool:
-        """Whether any byte has come."""
-        return self.saw_content
+        self.written = 0
+        """How many bytes have come."""
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk; it passes as it is, unless it is the end."""
         self.saw_content = True
+        self.written += len(chunk)
         if self._left is None:
             return chunk
         self._left -= len(chunk)
@@ -103,7 +101,8 @@ class BodyFold(RawFold):
         """What the body said; before ``close`` no more than how long the whole is, as its model has written it."""
         if self._outcome is not None:
             return self._outcome
-        return Outcome(saw_content=self.saw_content, tokens=max(self._size, self._length) // _BYTES_PER_TOKEN)
+        tokens = max(self._size, self._length) // _BYTES_PER_TOKEN
+        return Outcome(saw_content=self.saw_content, tokens=tokens, is_open=True)
 
 
 def _outcome_of(body: bytes, *, saw_content: bool) -> Outcome:

@@ -27,6 +27,8 @@ class Outcome:
     events: int = 0
     tokens: int = 0
     """About how many tokens of text came, by our own count; 0 where the usage says it."""
+    is_open: bool = False
+    """More of it could follow: what it says of its usage may be no more than its beginning."""
     cache_cause: str = UNTOLD
     said: Said | None = None
     """What it says of the objects of the provider's account."""
@@ -67,6 +69,7 @@ class AnswerFacts:
         error: Mapping[str, object] | None = None,
         events: int = 0,
         received: Received | None = None,
+        is_open: bool = False,
     ) -> Outcome:
         """What is known up to now, together with what a fold knows of the bytes."""
         usage = None if self._counts is None else self._counts.usage()
@@ -77,7 +80,8 @@ class AnswerFacts:
             finish_reason=self._finish,
             error=error,
             events=events,
-            tokens=received.tokens() if usage is None and received is not None else 0,
+            tokens=received.tokens() if received is not None and (usage is None or is_open) else 0,
+            is_open=is_open,
             cache_cause=self._cause,
             said=self._said,
         )

@@ -46,14 +46,15 @@ class StreamFold:
         self._error: Mapping[str, object] | None = None
         self._is_done = False
         self._end: list[bytes] | None = None
-        self._events = 0
+        self.events = 0
+        self._is_open = True
         self._received = Received()
         self.saw_content = False
 
     @property
-    def has_text(self) -> bool:
-        """Whether any text of the model has come."""
-        return self._received.has_text
+    def written(self) -> int:
+        """How many events have come since the first text of the model: it grows while the model writes."""
+        return self.events if self._received.has_text else 0
 
     @property
     def keeps_end(self) -> bool:
@@ -75,7 +76,7 @@ class StreamFold:
             and len(chunk) <= MAX_EVENT_BYTES
             and _NOTABLE.search(chunk) is None
         ):
-            self._events += chunk.count(b"data:")
+            self.events += chunk.count(b"data:")
             self._received.add(chunk)
             return chunk
         passed = b"".join([self._unless_end(self._pass(part, kind)) for part, kind in self._cutter.feed(chunk)])
@@ -85,13 +86,18 @@ class StreamFold:
 
     def close(self) -> bytes:
         """The stream ended; an event without its empty line is still one, as most clients read it."""
+        self._is_open = False
         last = b"".join([self._pass(part, kind) for part, kind in self._cutter.close()])
         return self.end() + last
 
     def outcome(self) -> Outcome:
         """What the stream said up to now."""
         return self._facts.outcome(
-            saw_content=self.saw_content, error=self._error, events=self._events, received=self._received
+            saw_content=self.saw_content,
+            error=self._error,
+            events=self.events,
+            received=self._received,
+            is_open=self._is_open and not self._is_done,
         )
 
     def _unless_end(self, passed: bytes) -> bytes:
@@ -112,7 +118,7 @@ class StreamFold:
             return self._event(part)
         if self._long is None:
             self._long, self.saw_content = LongEvent(), True
-            self._events += 1
+            self.events += 1
         self._long.feed(part)
         if kind is Part.LAST_PIECE:
             payload = payload_of(self._long.outline())
@@ -122,7 +128,7 @@ class StreamFold:
         return part
 
     def _event(self, event: bytes) -> bytes:
-        self._events += event.count(b"data:")
+        self.events += event.count(b"data:")
         if self.saw_content and _NOTABLE.search(event) is None:
             return event
         data = event_data(event)

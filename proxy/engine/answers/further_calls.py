@@ -1,9 +1,9 @@
 """Further calls of one exchange, by which the model's calls of panels are answered: whether one may go out, and what
 all of them use.
 
-All calls are one exchange: one reservation (which is of the first call's size, as with attempts), one settlement. The
-plan is about the first call alone. A further call goes the first one's way: the body that the upstream took, the same
-deployment, the same transport with its deadline and its redaction, past the same breaker.
+All calls are one exchange: one reservation, which is extended for each of them by the most that it can cost, and one
+settlement. The plan is about the first call alone. A further call goes the first one's way: the body that the upstream
+took, the same deployment, the same transport with its deadline and its redaction, past the same breaker.
 """
 
 import logging
@@ -16,12 +16,11 @@ from proxy.core.response.body_fold import BodyFold
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.panel_calls import PanelAnswers, PanelCall, PanelCallOutcome, continued_request, results_of
 from proxy.core.response.stream import StreamFold
-from proxy.core.response.usage import Usage
 from proxy.engine.attempts.retry import Attempts, failure_answered, failure_of
 from proxy.engine.client import Client
 from proxy.engine.exchange import Exchange
 from proxy.engine.headers import get
-from proxy.engine.ports import Meter
+from proxy.engine.ports import Admission, Meter
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import ProxyError, UpstreamError
 from proxy.ports import Answer, Call, Upstream
@@ -29,9 +28,6 @@ from proxy.ports import Answer, Call, Upstream
 MOST_FURTHER = 2
 _MOST_ADDED_BYTES = 8 << 20
 """More than any model could read is not sent."""
-_BYTES_PER_TOKEN = 4
-# What is added counts for more, where a limit is hard: texts of other languages have as few bytes in a token.
-_LEAST_BYTES_PER_TOKEN = 2
 # Of the first call's headers these are about that call alone.
 _OF_ONE_CALL = frozenset({"idempotency-key", "content-length"})
 
@@ -44,15 +40,18 @@ class PanelService:
 
     answers: PanelAnswers
     meter: Meter
+    admission: Admission
     aside: Aside
 
 
 @dataclass(slots=True)
 class MadeCall:
-    """A call that was made; ``size`` is that of its body in bytes. ``fold`` reads its answer as it comes."""
+    """A call that was made at ``began_s``; ``size`` is that of its body in bytes. ``fold`` reads its answer as it
+    comes."""
 
     size: int
     fold: StreamFold | BodyFold
+    began_s: float
     is_billed: bool = True
 
 
@@ -84,7 +83,8 @@ class FurtherCalls:
     def begin(self, fold: StreamFold | BodyFold) -> MadeCall:
         """A call is made, whose answer the fold reads. The first one was answered already."""
         body = self.call.body
-        self.made.append(MadeCall(len(body) if isinstance(body, bytes) else 0, fold))
+        size = len(body) if isinstance(body, bytes) else 0
+        self.made.append(MadeCall(size, fold, self.exchange.elapsed_s()))
         return self.made[-1]
 
     async def request(self, message: bytes | None, calls: Sequence[PanelCall]) -> Call | None:
@@ -96,7 +96,7 @@ class FurtherCalls:
             # Each call may ask for the same panel, which may be nearly all of the body.
             size = len(body) * (1 + len(calls))
             following = await self.service.aside.run_large(size, self._continued, body, message, calls)
-        if following is None or not self._may_spend(len(following) - len(body)) or not self.attempts.goes_on():
+        if following is None or not await self._may_spend(len(following)) or not self.attempts.goes_on():
             return None
         headers = [(name, value) for name, value in self.call.headers if name.lower() not in _OF_ONE_CALL]
         self.call = replace(self.call, body=following, headers=headers)
@@ -108,8 +108,8 @@ class FurtherCalls:
         # A provider that has a request when its client leaves may go on with it: it is billed until it has failed.
         try:
             answer = await self.upstream.open(call)
-        except ProxyError:
-            made.is_billed = False
+        except ProxyError as error:
+            made.is_billed = isinstance(error, UpstreamError) and error.may_bill
             raise
         made.is_billed = 200 <= answer.status < 300
         if made.is_billed and get(answer.headers, "content-encoding") in (None, "", "identity"):
@@ -159,29 +159,20 @@ class FurtherCalls:
         results = results_of(calls, self.service.answers, _MOST_ADDED_BYTES - len(message))
         return None if results is None else continued_request(body, message, results)
 
-    def _may_spend(self, added_bytes: int) -> bool:
-        """Whether what is set aside under a hard limit leaves room for a call like the last one, with so much more in
-        its prompt."""
-        held = self.exchange.reservation
-        if held is None or held.most_usd is None:
-            return True
-        first, further = self._outcomes()
-        if first.usage is None:
-            first = replace(first, usage=self._estimated(first, self.made[0], first))
-        added = replace(first, usage=Usage(added_bytes // _LEAST_BYTES_PER_TOKEN, 0, estimated=True))
-        costs = [self.service.meter.cost(self.exchange, outcome) for outcome in (added, first, *further)]
-        return sum(costs) + costs[-1] <= held.most_usd
+    async def _may_spend(self, size: int) -> bool:
+        """Whether the limits leave room for a call with so many bytes."""
+        spent = self.service.meter.spent(self.exchange, [self._booked(made) for made in self.made if made.is_billed])
+        return await self.service.admission.extend(self.exchange, spent, self._added_tokens(size))
 
     def _outcomes(self) -> tuple[Outcome, tuple[Outcome, ...]]:
-        first = self.made[0].fold.outcome()
-        further = [(made, made.fold.outcome()) for made in self.made[1:] if made.is_billed]
-        return first, tuple(
-            outcome if outcome.usage is not None else replace(outcome, usage=self._estimated(first, made, outcome))
-            for made, outcome in further
-        )
+        further = tuple(self._booked(made) for made in self.made[1:] if made.is_billed)
+        return self.made[0].fold.outcome(), further
 
-    def _estimated(self, first: Outcome, made: MadeCall, outcome: Outcome) -> Usage:
-        """Our own count of a further call: the first one's prompt, and what was added to it."""
-        size, first_size = made.size, self.made[0].size
-        prompt = size if first.usage is None else first.usage.prompt * _BYTES_PER_TOKEN + size - first_size
-        return Usage(prompt // _BYTES_PER_TOKEN, outcome.tokens, estimated=True)
+    def _booked(self, made: MadeCall) -> Outcome:
+        """The answer to a call, with its usage or what is booked in its place."""
+        silent_s = self.exchange.elapsed_s() - made.began_s
+        return self.service.meter.booked(self.exchange, made.fold.outcome(), self._added_tokens(made.size), silent_s)
+
+    def _added_tokens(self, size: int) -> int:
+        """The most tokens that a prompt of so many bytes has beside those of the first call's: a token has a byte."""
+        return max(0, size - self.made[0].size)

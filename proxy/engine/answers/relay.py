@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
 
-from proxy.core.money.cancelling import runs_on
+from proxy.core.money.unanswered import runs_on
 from proxy.core.resilience.retry import Failure
 from proxy.core.response.body_fold import MAX_BODY_BYTES, BodyFold, RawFold
 from proxy.core.response.context_refusal import ContextRefusalOutcome, is_context_refusal
@@ -32,9 +32,21 @@ from proxy.engine.headers import (
     uses_operators_key,
 )
 from proxy.engine.suppress import suppress_and_log
-from proxy.errors import ProxyError, UpstreamRejected, UpstreamUnavailable, error_form, sse_error
+from proxy.errors import (
+    BudgetExceeded,
+    ProxyError,
+    UpstreamError,
+    UpstreamRejected,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+    error_form,
+    sse_error,
+)
 from proxy.ports import Answer, Call, Headers, Planner, Upstream
 
+# A gateway gave up waiting for a server that had the request: RFC 9110 section 15.6.5, and Cloudflare's 524,
+# https://developers.cloudflare.com/support/troubleshooting/http-status-codes/cloudflare-5xx-errors/error-524/.
+_GATEWAY_TIMEOUTS = frozenset({504, 524})
 _HOLD_BYTES = 1 << 16
 _HOLD_S = 10.0
 _RATE_PREFIX = "x-ratelimit-"
@@ -106,6 +118,7 @@ class AnswerRelay:
         self._conclusion = conclusion
         self._panels = panels
         self._further: FurtherCalls | None = None
+        self._written = 0
 
     async def attempt(self, upstream: Upstream, call: Call, attempts: Attempts, suspects: OurEdit) -> AttemptResult:
         """Send a call and pass its answer on. Where it is refused for what may be one of the suspects, ``refused`` says
@@ -113,12 +126,15 @@ class AnswerRelay:
         exchange = self._exchange
         if self._client.has_left:
             raise ClientDisconnected
+        if not await self._conclusion.may_repeat(exchange):
+            raise BudgetExceeded("The upstream did not answer, and no budget is left for another attempt.")
         if not attempts.began():
             return AttemptResult.FAILED
         exchange.attempts += 1
         exchange.call = call
         is_hard = exchange.reservation is not None and exchange.reservation.is_hard
         self._client.is_awaited = is_hard and runs_on(call.deployment.server, is_stream=call.stream)
+        exchange.answer.asked(exchange.elapsed_s(), runs_on=self._client.is_awaited)
         try:
             answer = await upstream.open(call)
             try:
@@ -127,6 +143,8 @@ class AnswerRelay:
                 exchange.answer.status = answer.status
                 answer, said = await with_refusal_read(answer, reads_size=self._reads_size(attempts))
                 failure = failure_answered(answer.status, answer.headers, said)
+                if answer.status in _GATEWAY_TIMEOUTS:
+                    await self._lose_answer()
                 found = self._instead(answer.status, said, failure, attempts, suspects)
                 if found is not None:
                     return found
@@ -136,12 +154,14 @@ class AnswerRelay:
                 if result is AttemptResult.DONE:
                     self._count_passed(answer.status, said)
                 else:
+                    if exchange.answer.outcome.error is None:
+                        await self._lose_answer()  # an empty stream
                     exchange.answer.outcome, exchange.answer.error_code = Outcome(), ""
                 return result
             finally:
                 await answer.aclose()
         except ProxyError as error:
-            found = self._failed(error, attempts, suspects)
+            found = await self._failed(error, attempts, suspects)
             if found is None:
                 raise
             return found
@@ -151,12 +171,9 @@ class AnswerRelay:
     def _instead(
         self, status: int, said: Refusal, failure: Failure | None, attempts: Attempts, suspects: OurEdit
     ) -> AttemptResult | None:
-        """What takes the place of an answer, or of an error, that is not passed on; None: it is passed on. An error
-        that ends an answer which has begun leaves that answer to be booked as lost."""
+        """What takes the place of an answer, or of an error, that is not passed on; None: it is passed on."""
         if (found := self._too_large(status, said, attempts)) is not None:
             return found
-        if self._exchange.answer.is_accepted and not self._client.is_started:
-            self._lose_answer()
         has_no_quota = failure is not None and failure.kind == "quota"
         if not has_no_quota and (refused := suspects.in_refusal(status, said)):
             attempts.refused()
@@ -164,11 +181,15 @@ class AnswerRelay:
         may_follow = failure is not None and not self._client.is_started and attempts.failed(failure)
         return self._nothing() if may_follow else None
 
-    def _failed(self, error: ProxyError, attempts: Attempts, suspects: OurEdit) -> AttemptResult | None:
+    async def _failed(self, error: ProxyError, attempts: Attempts, suspects: OurEdit) -> AttemptResult | None:
         """What follows an error of the upstream's; None: the client is told."""
         # Seen from the upstream's side an upload that the client broke off is a broken connection.
         failure = failure_of(error) if self._client.failure is None else None
         said, suspected = NO_WORDS, OurEdit.NONE
+        self._given_up(error)
+        is_billed = self._exchange.answer.is_accepted or (isinstance(error, UpstreamError) and error.may_bill)
+        if is_billed and self._client.failure is None and not self._client.is_started:
+            await self._lose_answer()
         if isinstance(error, UpstreamRejected):
             said, suspected = refusal_of(error), suspects
         found = self._instead(error.status, said, failure, attempts, suspected)
@@ -223,15 +244,19 @@ class AnswerRelay:
         self._exchange.call, self._client.is_awaited = None, False
         return AttemptResult.FAILED
 
-    def _lose_answer(self) -> None:
+    def _given_up(self, error: ProxyError) -> None:
+        """An upstream that breaks a call off itself does not go on with it; one that is only given up may."""
+        self._exchange.answer.runs_on &= isinstance(error, UpstreamTimeout)
+
+    async def _lose_answer(self) -> None:
         """The upstream will bill an answer that nobody gets: it is priced, and then forgotten."""
-        self._conclusion.lose(self._exchange)
+        await self._conclusion.lose(self._exchange)
         answer = self._exchange.answer
-        answer.outcome, answer.first_text_s, answer.further = Outcome(), None, ()
+        answer.outcome, answer.further = Outcome(), ()
 
     async def _pass_on(self, answer: Answer, attempts: Attempts, *, may_refuse: bool) -> AttemptResult:
         exchange, client = self._exchange, self._client
-        fold, chunks = _fold_of(answer, exchange), answer.chunks()
+        fold, chunks, self._written = _fold_of(answer, exchange), answer.chunks(), 0
         hold = self._hold(answer, fold, attempts, may_refuse=may_refuse)
         headers = self._headers(answer, fold, is_spent=attempts.is_spent)
         try:
@@ -318,14 +343,16 @@ class AnswerRelay:
             if exchange.planned.plan is not None and answer.is_accepted:
                 with suppress_and_log("planner.on_accepted"):
                     self._planner.on_accepted(exchange.planned.plan, exchange.time())
-        if answer.first_text_s is None and fold.has_text:
-            answer.first_text_s = exchange.elapsed_s()
+        if fold.written > self._written:
+            self._written = fold.written
+            answer.heard(exchange.elapsed_s())
 
     async def _broken(self, error: ProxyError, fold: Fold) -> None:
         """The upstream broke off. A stream of events says so in an event that SDKs raise; then every answer is cut
         off where it stands, so that no client takes it for a whole one."""
         if not self._client.is_started:
             raise error
+        self._given_up(error)
         self._exchange.ending = ExchangeOutcome.BROKEN
         self._exchange.answer.error_code = error.code or ""
         self._note(self._outcome(fold))

@@ -43,6 +43,9 @@ class FormScan:
         self._position = self._searched = self._parts = 0
         self._state: Callable[[FormScan], bool] = FormScan._in_body
         self._value_at: int | None = None
+        self._file_at: int | None = None
+        self.files: list[tuple[int, int]] = []
+        """Where the files stand in the form, as far as they have arrived whole."""
         self.model: str | None = None
         self.span: tuple[int, int] | None = None
 
@@ -74,6 +77,9 @@ class FormScan:
             return False
         if self._value_at is not None:
             self._keep(found)
+        if self._file_at is not None:
+            self.files.append((self._file_at, self._at + found))
+            self._file_at = None
         self._position = found + len(self._delimiter)
         self._state = FormScan._in_line
         return True
@@ -129,6 +135,8 @@ class FormScan:
             if self.model is not None:
                 raise InvalidRequest("the form has the field 'model' twice", param="model")
             self._value_at = self._at + end.end()
+        elif "file" in head.lower():
+            self._file_at = self._at + end.end()
         # Its line end may be a delimiter's: of a part that is empty.
         self._position = end.end() - 1
         self._state = FormScan._in_body

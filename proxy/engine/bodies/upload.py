@@ -9,16 +9,23 @@ from collections.abc import AsyncIterator, Callable
 from proxy.core.account.paths import Path
 from proxy.core.request.routing_fields import RequestFields
 from proxy.engine.bodies.form import FormScan, boundary_of
+from proxy.engine.bodies.sound import longest_s
 from proxy.engine.client import Client
 from proxy.engine.headers import content_length, content_type, get
 from proxy.errors import InvalidRequest
 
-_PATHS = ("/audio/transcriptions", "/audio/translations", "/images/edits", "/images/variations", "/videos")
+_SOUND_PATHS = ("/audio/transcriptions", "/audio/translations")
+_PATHS = (*_SOUND_PATHS, "/images/edits", "/images/variations", "/videos")
 
 
 def is_form(client: Client, path: Path) -> bool:
     """Whether the request is a form that names a model."""
     return client.method == "POST" and is_any_form(client) and path.text.endswith(_PATHS)
+
+
+def is_sound(path: Path) -> bool:
+    """Whether the request is about a file of sound, whose length decides what the request costs."""
+    return path.text.endswith(_SOUND_PATHS)
 
 
 def is_any_form(client: Client) -> bool:
@@ -36,6 +43,16 @@ class Upload:
         self._rest = rest
         self._scan = scan
         self.model = model
+
+    @property
+    def held(self) -> int:
+        """How many bytes have arrived."""
+        return len(self._held)
+
+    def sound_s(self) -> float | None:
+        """How long the sound in the form's files lasts at the most; None where nobody knows, or they have not arrived
+        whole."""
+        return longest_s([self._held[start:end] for start, end in self._scan.files])
 
     @property
     def head(self) -> RequestFields | None:
@@ -67,10 +84,15 @@ class Upload:
 
 
 async def read_form(
-    client: Client, limit: int, upload_limit: int, refuses: Callable[[str], bool] | None = None
+    client: Client,
+    limit: int,
+    upload_limit: int,
+    refuses: Callable[[str], bool] | None = None,
+    *,
+    is_whole: bool = False,
 ) -> Upload:
-    """The form up to its model, or up to the limit; ``refuses`` says which fields it must not have. Raises
-    InvalidRequest, PayloadTooLarge, HungUp."""
+    """The form up to its model, or to its end where the ``is_whole`` of it is needed, or up to the limit; ``refuses``
+    says which fields it must not have. Raises InvalidRequest, PayloadTooLarge, HungUp."""
     scan = FormScan(boundary_of(get(client.headers, "content-type") or ""), refuses)
     rest = client.stream(upload_limit)
     chunks: list[bytes] = []
@@ -79,11 +101,9 @@ async def read_form(
         chunks.append(chunk)
         size += len(chunk)
         scan.feed(chunk)
-        if scan.model is not None:
+        if size > limit or (scan.model is not None and not is_whole):
             return Upload(client, b"".join(chunks), rest, scan, scan.model)
-        if size > limit:
-            return Upload(client, b"".join(chunks), rest, scan, None)
-    return Upload(client, b"".join(chunks), rest, scan, "")
+    return Upload(client, b"".join(chunks), rest, scan, scan.model or "")
 
 
 async def checked_form(

@@ -59,7 +59,7 @@ class EmbeddedUpstream:
     async def open(self, call: Call) -> EmbeddedAnswer:
         """Answer a call. A refusal of the provider's is an answer, too."""
         if self._closed:
-            raise UpstreamUnavailable("the embedded provider is closed")
+            raise UpstreamUnavailable("the embedded provider is closed").unreached()
         body = await _whole(call.body)
         ledger = self.ledger(_account(call))
         self._models.add(call.deployment.name)

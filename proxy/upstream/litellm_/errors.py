@@ -85,11 +85,15 @@ def translate(exc: Exception, secrets: Iterable[str] = ()) -> ProxyError:
             "litellm cannot send it to this provider: leave it out, or have the model served by the http transport.",
             code="invalid_unicode",
         )
+    unreached = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+    is_unreached = any(isinstance(cause, unreached) for cause in chain)
     if any(isinstance(cause, (httpx.TimeoutException, openai.APITimeoutError, TimeoutError)) for cause in chain):
-        return UpstreamTimeout("the provider did not answer in time")
+        late = UpstreamTimeout("the provider did not answer in time")
+        return late.unreached() if is_unreached else late
     for cause in chain:
         if isinstance(cause, (httpx.TransportError, OSError)):
-            return UpstreamUnavailable(f"the connection to the provider failed ({type(cause).__name__})")
+            broken = UpstreamUnavailable(f"the connection to the provider failed ({type(cause).__name__})")
+            return broken.unreached() if is_unreached else broken
     if any(isinstance(cause, StopAsyncIteration) for cause in chain):
         return StreamEndedEarly("the provider ended the stream before it was complete")
     return _refused_by_litellm(chain, secrets)

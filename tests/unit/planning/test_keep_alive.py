@@ -306,7 +306,7 @@ def test_a_refresh_that_finds_nothing_is_the_last() -> None:
     run(main)
 
 
-@pytest.mark.parametrize(("what", "outcome"), [("upstream", "refused"), ("budget", "denied")])
+@pytest.mark.parametrize(("what", "outcome"), [("line", "refused"), ("upstream", "refused"), ("budget", "denied")])
 def test_a_refresh_that_fails_is_the_last_and_is_settled(what: str, outcome: str) -> None:
     async def main() -> None:
         async with Scene() as scene:
@@ -314,13 +314,15 @@ def test_a_refresh_that_fails_is_the_last_and_is_settled(what: str, outcome: str
             before = len(scene.refreshes)
 
             async def fail(call: Call) -> None:
-                raise UpstreamUnavailable("away")
+                error = UpstreamUnavailable("away")
+                raise error if what == "line" else error.unreached()
 
-            scene.upstream.on_call = fail if what == "upstream" else None
+            scene.upstream.on_call = fail if what != "budget" else None
             scene.door.denies = what == "budget"
             await scene.clock.advance(50_000.0)
             assert len(scene.refreshes) == before + 1
-            assert settled(scene.refreshes[-1]).cost_usd == 0
+            # What the upstream may have got is billed.
+            assert (settled(scene.refreshes[-1]).cost_usd > 0) is (what == "line")
             assert value(scene.metrics, "keep_alive_total", team="default", outcome=outcome) == 1
             assert value(scene.metrics, "in_flight") == 0
 

@@ -9,8 +9,10 @@ from proxy.core.modes import Mode
 from proxy.core.planner.plan import Plan
 from proxy.core.reasons import Reason
 from proxy.core.request.demand import Demand
+from proxy.core.request.wants import Tool, Wants
 from proxy.core.response.body_fold import MAX_BODY_BYTES
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
+from proxy.errors import UpstreamTimeout
 from proxy.planning.caps import DailyTerms
 from proxy.planning.own_exchanges import OwnEnding
 from proxy.ports import Call, Principal, Transport
@@ -89,5 +91,37 @@ def test_a_call_that_is_cut_off_is_settled() -> None:
         assert exchange.ending is ExchangeOutcome.HUNG_UP
         assert scene.settled == [exchange]
         assert value(scene.metrics, "in_flight") == 0
+
+    run(main)
+
+
+def test_a_call_is_set_aside_with_the_tier_and_the_tools_of_its_client() -> None:
+    scene, exchange = Scene(), exchange_of(Scene())
+    wants = Wants(tier="priority", calls=((Tool.SEARCH, 2),))
+    exchange.requested = Requested("m", demand=Demand(wants=wants))
+    exchange.call, exchange.ending = call_of(scene), ExchangeOutcome.COMPLETED
+    exchange.answer.status, exchange.answer.first_byte_s = 200, 0.1
+    behind = scene.own.behind(exchange)
+    assert behind is not None
+    begun, _ = behind.begun(Plan(b"{}", b"{}", Mode.TIER, Reason.COMPACTION), 1e9, 7)
+    assert begun.requested.demand == Demand(max_output_tokens=7, wants=wants)
+
+
+@pytest.mark.parametrize(("is_reached", "is_billed"), [(True, True), (False, False)])
+def test_a_call_that_is_not_answered_in_time_is_billed_to_its_limit(*, is_reached: bool, is_billed: bool) -> None:
+    async def main() -> None:
+        scene = Scene(DailyTerms(usd_per_day=1.0))
+
+        async def late() -> Said:
+            error = UpstreamTimeout("late")
+            raise error if is_reached else error.unreached()
+
+        scene.upstream.answer = late
+        exchange = exchange_of(scene)
+        ending, _ = await scene.own.run(exchange, call_of(scene), prompt_tokens=10, output_tokens=10)
+        assert ending is OwnEnding.REFUSED
+        assert exchange.settlement is not None
+        usage = exchange.settlement.usage
+        assert (usage is not None and usage.output == 10) is is_billed
 
     run(main)

@@ -1,5 +1,7 @@
 """What an exchange leaves behind: its cost, its saving, its metrics."""
 
+import math
+
 import pytest
 
 from proxy.core.caches.prompt import Bill
@@ -15,8 +17,8 @@ from proxy.core.response.context_refusal import ContextRefusalOutcome
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
 from proxy.core.window.profile import Capability, CapabilityProfile
-from proxy.engine.exchange import ExchangeOutcome
-from proxy.ports import Call, Deployment, Principal, Transport
+from proxy.engine.exchange import ExchangeOutcome, Settlement
+from proxy.ports import Call, Deployment, Principal, Reservation, Transport
 from proxy.telemetry.meter import Meter, error_kind, savings
 from proxy.telemetry.metrics import ERROR_KINDS, Metrics
 from tests.exchanges import make_exchange
@@ -155,9 +157,11 @@ def test_lost_answers_are_billed_with_their_further_calls(metrics):
 
 def test_the_cost_of_one_answer_is_told_without_counting_it(metrics):
     meter = Meter(metrics, PriceMap({"up": ENTRY}))
-    assert meter.cost(exchange(), Outcome(usage=Usage(100, 2))) == pytest.approx(110)
-    assert meter.cost(exchange(), Outcome()) == 0
-    assert Meter(metrics, PriceMap({})).cost(exchange(), Outcome(usage=Usage(100, 2))) == 0
+    two = [Outcome(usage=Usage(100, 2)), Outcome(usage=Usage(10, 1))]
+    assert meter.spent(exchange(), two) == Settlement(Usage(110, 3), 125.0)
+    assert meter.spent(exchange(lost=Settlement(Usage(1, 0), 7.0)), two).cost_usd == 132.0
+    assert meter.spent(exchange(), [Outcome()]) == Settlement()
+    assert Meter(metrics, PriceMap({})).spent(exchange(), two).cost_usd == 0
     assert value(metrics, "cost_usd_total", **COST) in (0, None)
 
 
@@ -195,9 +199,9 @@ def test_observing_saves_nothing_and_says_what_it_would(metrics, settle):
 
 
 def test_a_client_that_left_still_pays(metrics, settle):
-    done = settle(exchange(ending=ExchangeOutcome.HUNG_UP, usage=None, stream=True, events=25))
-    assert done.settlement.usage == Usage(1000, 25, read=800, write_5m=200, estimated=True)
-    assert done.settlement.cost_usd == pytest.approx(330 + 125)
+    done = settle(exchange(ending=ExchangeOutcome.HUNG_UP, usage=None, stream=True, events=25, **WROTE))
+    assert done.settlement.usage == Usage(1000, 25, estimated=True), "nothing of the prompt counts as read"
+    assert done.settlement.cost_usd == pytest.approx(1000 + 125)
     assert value(metrics, "client_disconnects_total") == 1
     assert value(metrics, "usage_missing_total", model="m") == 1
     assert value(metrics, "tokens_total", model="m", kind="estimated", client="unrecognised") == 1000
@@ -306,18 +310,21 @@ def test_a_deviation_is_counted_beside_the_providers_cause(metrics) -> None:
 
 # Clients that leave
 
+WROTE = {"heard_s": math.inf}
+"""The model has written without a pause."""
+
 
 def test_what_was_sent_is_billed_though_the_client_left_before_the_first_byte(settle):
     done = settle(
         exchange(ending=ExchangeOutcome.HUNG_UP, usage=None, stream=True, status=0, first_byte_s=None, call=CALL)
     )
-    assert done.settlement.usage == Usage(1000, 0, read=800, write_5m=200, estimated=True)
+    assert done.settlement.usage == Usage(1000, done.settlement.usage.output, estimated=True)
     done = settle(exchange(ending=ExchangeOutcome.HUNG_UP, usage=None, stream=True, status=0, first_byte_s=None))
     assert done.settlement.usage is None
 
 
 def test_what_came_is_billed_and_never_more_than_the_request_allows(settle):
-    left = {"ending": ExchangeOutcome.HUNG_UP, "usage": None, "stream": True, "events": 3, "tokens": 400}
+    left = {"ending": ExchangeOutcome.HUNG_UP, "usage": None, "stream": True, "events": 3, "tokens": 400, **WROTE}
     done = settle(exchange(**left))
     assert done.settlement.usage is not None
     assert done.settlement.usage.output == 400
@@ -326,7 +333,28 @@ def test_what_came_is_billed_and_never_more_than_the_request_allows(settle):
     assert done.settlement.usage.output == 100
 
 
-def test_a_model_that_was_silent_for_long_has_thought(settle):
-    done = settle(exchange(ending=ExchangeOutcome.HUNG_UP, usage=None, stream=True, tokens=10, first_text_s=13.0))
-    assert done.settlement.usage is not None
-    assert done.settlement.usage.output == 610
+def test_a_silent_model_has_thought(settle):
+    left = {"ending": ExchangeOutcome.HUNG_UP, "usage": None, "stream": True, "tokens": 10, "heard_s": math.inf}
+    assert settle(exchange(**left, silent_s=3.0)).settlement.usage.output == 10 + 900
+    both = Demand(max_output_tokens=800, answers=2)
+    assert settle(exchange(**left, silent_s=1.0, demand=both)).settlement.usage.output == 10 + 600
+    assert settle(exchange(**left, silent_s=3.0, demand=both)).settlement.usage.output == 1600
+
+
+def test_a_call_that_goes_on_is_billed_to_its_limit(settle):
+    left = {"ending": ExchangeOutcome.HUNG_UP, "usage": None, "stream": True, "tokens": 10, **WROTE}
+    demand = Demand(max_output_tokens=800)
+    assert settle(exchange(**left, demand=demand)).settlement.usage.output == 10
+    assert settle(exchange(**left, demand=demand, runs_on=True)).settlement.usage.output == 800
+
+
+def test_a_usage_that_came_in_mid_answer_is_no_more_than_its_beginning(settle):
+    left = {"ending": ExchangeOutcome.HUNG_UP, "stream": True, "is_open": True, "tokens": 300, **WROTE}
+    done = settle(exchange(**left, usage=Usage(1000, 1, read=900)))
+    assert done.settlement.usage == Usage(1000, 300, read=900, estimated=True)
+
+
+def test_the_prompt_is_billed_as_it_was_reserved(settle):
+    left = {"ending": ExchangeOutcome.HUNG_UP, "usage": None, "stream": True, **WROTE}
+    held = Reservation("sx-1", "t", prompt_tokens=1300)
+    assert settle(exchange(**left, reservation=held)).settlement.usage == Usage(1300, 0, estimated=True)

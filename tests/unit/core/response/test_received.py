@@ -69,7 +69,7 @@ def test_text_is_counted_and_not_its_frame(shape: object, count: int, cut: int) 
     stream, fold = events(shape, pieces), StreamFold()
     for at in range(0, len(stream), cut):
         fold.feed(stream[at : at + cut])
-    assert fold.has_text
+    assert fold.written
     # A word of this text is about 1.2 tokens.
     assert fold.outcome().tokens == pytest.approx(1.2 * count, rel=0.35, abs=2)
 
@@ -100,6 +100,8 @@ def test_what_the_responses_api_says_again_is_not_counted_again() -> None:
 def test_where_the_usage_came_nothing_is_estimated() -> None:
     fold = StreamFold()
     fold.feed(events(chat, WORDS) + b'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}\n\n')
+    assert fold.outcome().tokens > 0, "more of the answer could follow"
+    fold.feed(b"data: [DONE]\n\n")
     assert fold.outcome().tokens == 0
 
 

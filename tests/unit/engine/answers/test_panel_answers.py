@@ -19,7 +19,7 @@ from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.dialogue import Dialogue
 from proxy.core.structured.messages.conversation import Conversation
 from proxy.engine import Breakers
-from proxy.engine.exchange import Exchange, ExchangeOutcome
+from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.ports import Plan, PlanResult, Principal
 from proxy.testing import PassthroughPlanner
@@ -222,13 +222,14 @@ def test_of_several_answers_ours_is_taken_out_and_nothing_follows() -> None:
     [
         (answers(b'{"error":{"message":"no"}}', status=400, headers=JSON), True),
         (answers(b"down", status=503), True),
-        (UpstreamUnavailable("gone"), True),
-        (UpstreamTimeout("late"), True),
+        (UpstreamUnavailable("away").unreached(), True),
+        (UpstreamUnavailable("gone"), False),
+        (UpstreamTimeout("late"), False),
         (answers(SECOND[0], UpstreamUnavailable("cut")), False),
         (answers(event({"error": {"message": "overloaded"}}), DONE), False),
         (answers(body("no stream"), headers=JSON), False),
     ],
-    ids=["400", "503", "gone", "late", "cut", "error-event", "no-stream"],
+    ids=["400", "503", "away", "gone", "late", "cut", "error-event", "no-stream"],
 )
 def test_a_stream_whose_further_call_fails_ends_as_a_whole_answer(failing: Any, is_free: bool) -> None:
     bench, client = streamed(answers(*FIRST, *ends("tool_calls", 100, 5)), failing)
@@ -302,7 +303,8 @@ def test_a_body_without_words_whose_further_call_fails_is_an_error_and_billed(fa
 
 def test_what_a_failed_attempt_used_is_lost_once_and_not_billed_again_with_the_next() -> None:
     asking = [answers(body(None, OURS), headers=JSON), answers(body(None, OURS, prompt=30), headers=JSON)]
-    scripts = [*asking, UpstreamUnavailable("gone"), UpstreamUnavailable("gone")]
+    away = [UpstreamUnavailable("away").unreached() for _ in range(2)]
+    scripts = [*asking, *away]
     bench = Bench(*scripts, planner=PanelPlanner(), retries=RetryPolicy(retries=1, first_wait_s=0.001))
     client = bench.chat(MemoryClient(chat_body(stratiform={"panels": []})))
     assert (client.status, len(bench.upstream.calls)) == (502, 4)
@@ -395,22 +397,28 @@ def test_a_client_that_has_left_while_its_answer_is_awaited_causes_no_further_ca
     assert exchange.settlement.usage == Usage(10, 2)
 
 
-@pytest.mark.parametrize(("most_usd", "calls"), [(400.0, 2), (200.0, 1)])  # 200 covers two calls, and nothing added
-def test_under_a_hard_limit_nothing_follows_that_the_reservation_does_not_cover(most_usd: float, calls: int) -> None:
+@pytest.mark.parametrize(("has_room", "calls"), [(True, 2), (False, 1)])
+def test_a_further_call_goes_out_when_the_reservation_is_extended_by_the_most_it_can_cost(
+    has_room: bool, calls: int
+) -> None:
     bench = Bench(
         answers(*FIRST, *ends("tool_calls", 100, 5)), answers(*SECOND, *ends("stop", 90, 7)), planner=PanelPlanner()
     )
-    reserve = bench.door.reserve
+    asked: list[tuple[Usage | None, int]] = []
 
-    async def reserved(exchange: Exchange, others: Any = ()) -> None:
-        await reserve(exchange, others)
-        assert exchange.reservation is not None
-        exchange.reservation.most_usd = most_usd
+    async def extend(exchange: Exchange, spent: Settlement, further_tokens: int = 0) -> bool:
+        asked.append((spent.usage, further_tokens))
+        return has_room
 
-    bench.door.reserve = reserved  # type: ignore[method-assign]
+    bench.door.extend = extend  # type: ignore[method-assign]
     client = bench.chat(MemoryClient(chat_body(stream=True, stratiform={"panels": []})))
     assert (len(bench.upstream.calls), finishes(events_of(client))) == (calls, ["stop"])
     assert counted(ended(bench)) == {"answered" if calls == 2 else "gave_up": 1}
+    ((spent, added),) = asked
+    assert spent == Usage(100, 5)
+    assert added > 0, "each byte that is put into the prompt may be a token"
+    if has_room:
+        assert added == len(bench.upstream.bodies[1]) - len(bench.upstream.bodies[0])
 
 
 def test_a_surprise_of_the_panels_ends_the_answer_as_it_stands() -> None:
@@ -463,5 +471,5 @@ def test_what_a_further_call_without_a_report_used_is_estimated_from_the_first()
     exchange = ended(bench)
     (further,) = exchange.answer.further
     added = len(bench.upstream.bodies[1]) - len(bench.upstream.bodies[0])
-    assert further.usage == Usage(100 + added // 4, further.tokens, estimated=True)
+    assert further.usage == Usage(added, further.tokens, estimated=True)
     assert usages(events_of(client)) == [used(100, 5)["usage"]]

@@ -1,0 +1,108 @@
+"""What is booked for a call that went to an upstream and of which no usage came, or not all of it. Pure.
+
+One rule holds for every such call, whatever cut it short (the client left, the upstream was silent for too long, the
+line broke) and whoever made it:
+
+- the prompt is booked in full, as it was reserved: nothing of it counts as read from a cache;
+- what came of the answer is booked as our own count of it;
+- the time in which nothing came is booked as thinking, at the fastest rate that is known of the model, for each of the
+  answers; where the provider goes on with a call that the proxy has given up, as if it went on to its limit;
+- a tool that the provider runs was called once a second, and no oftener than the request allows;
+- the output is never more than the limit that went upstream.
+
+What providers do with a call whose client has left: some stop, others go on to the end and bill all of it. The list is
+OpenRouter's, which calls all of them: https://openrouter.ai/docs/api-reference/streaming ("Stream Cancellation"). The
+same page says that a call which does not stream always runs on. The names of providers are those of
+``proxy.core.providers.hosts``. OpenRouter itself does what the provider behind it does, and nobody sees which one that
+is.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from proxy.core.lru import LastUsed
+from proxy.core.money.budget import UNKNOWN_OUTPUT_TOKENS
+from proxy.core.money.charges import FOUND_TOKENS
+from proxy.core.request.demand import Demand, Kind
+from proxy.core.request.wants import Tool
+from proxy.core.response.reported import Reported
+from proxy.core.response.usage import Usage
+
+_RUN_ON = frozenset({"gemini", "groq", "mistral", "minimax", "dashscope", "openrouter"})
+
+_MOST_DEPLOYMENTS = 1000
+_TOKENS_PER_S: Mapping[str, float] = {"cerebras": 3000.0, "groq": 1200.0}
+"""Output tokens a second of the fastest models: https://inference-docs.cerebras.ai/models/overview,
+https://console.groq.com/docs/models."""
+_USUAL_TOKENS_PER_S = 300.0
+"""As fast as models are elsewhere whose speed is published: https://artificialanalysis.ai/models#speed."""
+_LEAST_TOKENS_PER_S = 100.0
+"""A client that reads slowly makes its own answers slow: no model is taken to be slower than this."""
+_MARGIN = 1.5
+_SEEN = 20
+# Of a shorter answer most of the time went into reading the prompt.
+_LEAST_OUTPUT_TOKENS = 200
+
+
+def runs_on(server: str, *, is_stream: bool) -> bool:
+    """Whether the provider finishes a call, and bills it, although its client has left. Unknown servers are taken to
+    stop a stream, as vLLM, SGLang and llama.cpp do."""
+    return not is_stream or server in _RUN_ON
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What came of an answer: ``tokens`` of text, as we count them, in ``total_s`` seconds since the call went out;
+    in ``silent_s`` of them there came nothing. ``runs_on``: the call goes on at the provider."""
+
+    tokens: int
+    silent_s: float
+    total_s: float
+    runs_on: bool = False
+
+
+@dataclass(slots=True)
+class _Speed:
+    fastest: float = 0.0
+    seen: int = 0
+
+
+class Speeds:
+    """How fast models answer at the most, by deployment: what was seen, and before that what is published."""
+
+    def __init__(self) -> None:
+        self._known: LastUsed[str, _Speed] = LastUsed(_MOST_DEPLOYMENTS)
+
+    def tokens_per_s(self, deployment: str, server: str) -> float:
+        """The fastest rate that is known of a model."""
+        speed = self._known.get(deployment) or _Speed()
+        seen = max(speed.fastest * _MARGIN, _LEAST_TOKENS_PER_S)
+        return seen if speed.seen >= _SEEN else max(seen, _TOKENS_PER_S.get(server, _USUAL_TOKENS_PER_S))
+
+    def learn(self, deployment: str, output_tokens: float, seconds: float) -> None:
+        """One answer of so many tokens took so long."""
+        if output_tokens < _LEAST_OUTPUT_TOKENS or seconds <= 0:
+            return
+        speed = self._known.get(deployment) or _Speed()
+        speed.seen += 1
+        speed.fastest = max(speed.fastest, output_tokens / seconds)
+        self._known.put(deployment, speed)
+
+
+def unanswered(
+    demand: Demand, prompt_tokens: int, heard: Heard, tokens_per_s: float, longest: int | None
+) -> tuple[Usage, Reported]:
+    """What the call is booked with. ``longest`` is the model's longest answer, for a request that sets no limit."""
+    most = (longest or UNKNOWN_OUTPUT_TOKENS) if demand.max_output_tokens is None else demand.max_output_tokens
+    output, most = heard.tokens + int(heard.silent_s * tokens_per_s * demand.answers), most * demand.answers
+    if demand.kind is Kind.PROMPT:
+        output = 0
+    elif heard.runs_on or output > most:
+        output = most
+    made = {tool: min(count, 1 + int(heard.total_s)) for tool, count in demand.wants.calls}
+    calls = sum(made.values())
+    prompt = prompt_tokens * (1 + calls) + FOUND_TOKENS * calls
+    ran = Reported(
+        searches=made.get(Tool.SEARCH, 0), files=made.get(Tool.FILES, 0), codes=min(1, made.get(Tool.CODE, 0))
+    )
+    return Usage(prompt, output, estimated=True), ran

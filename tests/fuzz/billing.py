@@ -1,0 +1,319 @@
+"""A provider that counts everything that it is sent, by the public rules and with a real tokenizer, thinks where nobody
+sees it, and bills what it generates, whoever waits for it.
+
+It reads a request as leniently as any server does. A stream is generated at ``TOKENS_PER_S``, its first part as hidden
+thinking; when its client leaves it stops, and bills up to there. What does not stream is generated to its end and
+billed in full. How a call goes (an answer, an error, a line that breaks, silence) is drawn by the run's seed.
+"""
+
+import asyncio
+import base64
+import io
+import math
+import struct
+import threading
+import wave
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import orjson
+from starlette.types import Receive, Scope, Send
+
+from proxy.planning.tokenizers import local_encode
+from tests.receiver import head, part, whole_body
+from tests.security.provider import event
+
+INPUT_USD, OUTPUT_USD = 0.000002, 0.00001
+IMAGE_USD, CHARACTER_USD, SECOND_USD, QUERY_USD, SEARCH_USD = 0.01, 0.00001, 0.0001, 0.002, 0.025
+LONGEST_TOKENS = 8192
+TOKENS_PER_S = 200.0
+TIERS = {"priority": 2.0, "fast": 2.0}
+_WAYS = ("answer", "answer", "answer", "error", "breaks", "late", "mute", "gateway")
+"""How calls go: most are answered; some say no usage, break off, or are never answered; some a gateway gives up."""
+_PER_MESSAGE = 4
+_STEP_S = 0.02
+_SILENT_S = 30.0
+_LIMITS = {
+    "/chat/completions": ("max_tokens", "max_completion_tokens"),
+    "/completions": ("max_tokens",),
+    "/responses": ("max_output_tokens",),
+    "/messages": ("max_tokens",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What one call cost."""
+
+    path: str
+    usd: float
+    how: str
+
+
+@dataclass
+class CountingProvider:
+    """An ASGI app. ``bills`` are its calls in the order in which they ended."""
+
+    bills: list[Bill] = field(default_factory=list)
+    seed: str = ""
+    always: str = ""
+    """How every call goes; empty: that is drawn."""
+    running: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def usd(self) -> float:
+        """All that was billed."""
+        return sum(bill.usd for bill in self.bills)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        body = await whole_body(receive)
+        with self._lock:
+            self.running += 1
+        call = _Call(scope["path"].lower().rstrip("/"), body, Random(self.seed + str(len(self.bills))), self.always)
+        try:
+            await call.answer(receive, send)
+        finally:
+            with self._lock:
+                self.running -= 1
+                self.bills.append(Bill(call.path, call.usd, call.how))
+
+
+@dataclass
+class _Call:
+    path: str
+    body: bytes
+    random: Random
+    how: str
+    usd: float = 0.0
+
+    async def answer(self, receive: Receive, send: Send) -> None:
+        ending = next((one for one in _LIMITS if self.path.endswith(one)), "")
+        asked = _json(self.body)
+        if not ending:
+            self.how = "units"
+            await _whole(send, self._units(asked))
+            return
+        self.how = self.how or self.random.choice(_WAYS)
+        if self.how == "error":
+            await _whole(send, {"error": {"message": "overloaded", "type": "server_error"}}, 503)
+            return
+        factor = TIERS.get(str(asked.get("service_tier")).lower(), 1.0)
+        prompt, searches = tokens_of(asked) + media_tokens(asked), _searches(asked)
+        self.usd += factor * prompt * INPUT_USD + searches * SEARCH_USD
+        longest = _longest(asked, _LIMITS[ending]) * _answers(asked, ending)
+        output = self.random.choice((longest, self.random.randint(1, longest))) if self.how in _WAYS else longest
+        usage = _usage(ending, prompt, output, searches)
+        if asked.get("stream") is True:
+            await self._stream(ending, output, factor * OUTPUT_USD, usage, receive, send)
+            return
+        self.usd += factor * output * OUTPUT_USD
+        if self.how == "gateway":
+            await _whole(send, {"error": {"message": "no answer"}}, 504)
+            return
+        if self.how == "late":
+            await _left(receive, _SILENT_S)
+            return
+        await _left(receive, output / TOKENS_PER_S)
+        await _whole(send, _complete(ending, asked, usage), is_cut=self.how == "breaks")
+
+    async def _stream(self, ending: str, output: int, usd: float, usage: Any, receive: Receive, send: Send) -> None:
+        left, done, thought = asyncio.ensure_future(_left(receive, math.inf)), 0.0, output * self.random.random()
+        thought = output if self.how == "thinks" else thought
+        breaks_at = output * self.random.random() if self.how == "breaks" else math.inf
+        try:
+            if self.how != "late":
+                await send(head(200, [("content-type", "text/event-stream")]))
+            while done < output and not left.done() and done < breaks_at:
+                await asyncio.wait([left], timeout=_STEP_S)
+                step = min(TOKENS_PER_S * _STEP_S, output - done)
+                done, self.usd = done + step, self.usd + step * usd
+                if self.how == "late":
+                    continue
+                await send(part(_piece(ending, "word " * int(step)) if done > thought else b": thinking\n\n"))
+            if self.how == "late":
+                await asyncio.wait([left], timeout=_SILENT_S)
+            if left.done() or done < output:
+                return
+            if self.how != "mute":
+                await send(part(_last(ending, usage)))
+            await send(part(b"data: [DONE]\n\n" if ending.endswith("completions") else b"", more=False))
+        finally:
+            left.cancel()
+
+    def _units(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Everything that is not billed by the tokens of an answer; what is not known costs a dollar."""
+        if self.path.endswith("/embeddings"):
+            tokens = tokens_of(asked)
+            self.usd = tokens * INPUT_USD
+            return {"data": [], "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
+        if "/images/" in self.path:
+            self.usd = (_number(asked.get("n")) or 1) * IMAGE_USD
+            return {"data": [{"url": "u"}] * min(100, _number(asked.get("n")) or 1)}
+        if self.path.endswith("/audio/speech"):
+            self.usd = len(str(asked.get("input"))) * CHARACTER_USD
+            return {"audio": "x"}
+        if self.path.endswith("/audio/transcriptions"):
+            self.usd = seconds_of(self.body) * SECOND_USD
+            says = self.random.random() < 0.5
+            return {"text": "x", **({"usage": {"type": "duration", "seconds": self.usd / SECOND_USD}} if says else {})}
+        if self.path.endswith("/rerank"):
+            self.usd = math.ceil(len(asked.get("documents") or ()) / 100) * QUERY_USD
+            return {"results": []}
+        self.usd = 1.0
+        return {"id": "x"}
+
+
+def tokens_of(found: Any) -> int:
+    """The tokens of every text in a value, whatever it stands under: names, strings, numbers; not of inline media."""
+    texts, messages = list[str](), 0
+    for value in _leaves(found):
+        if isinstance(value, str) and not _is_media(value):
+            texts.append(value)
+        elif isinstance(value, int | float):
+            texts.append(str(value))
+        messages += value == "role"
+    return sum(map(local_encode(), texts)) + _PER_MESSAGE * messages
+
+
+def media_tokens(found: Any) -> int:
+    """Images by https://docs.anthropic.com/en/docs/build-with-claude/vision#calculate-image-costs, without its limit on
+    their size; pages of PDF as an image and their text, https://docs.anthropic.com/en/docs/build-with-claude/pdf-support."""
+    total = 0
+    for value in _leaves(found):
+        if isinstance(value, str) and _is_media(value):
+            data = _decoded(value)
+            if data[:8] == b"\x89PNG\r\n\x1a\n":
+                width, height = struct.unpack(">II", data[16:24])
+                total += min(4784, width * height // 750)
+            elif data[:4] == b"%PDF":
+                total += 4500 * data.count(b"/Type /Page\n")
+    return total
+
+
+def _leaves(found: Any) -> Iterator[Any]:
+    stack = [found]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict):
+            stack += [*value.keys(), *value.values()]
+        elif isinstance(value, list):
+            stack += value
+        else:
+            yield value
+
+
+def _is_media(text: str) -> bool:
+    return text.startswith(("data:", "iVBORw0KGgo", "JVBERi0"))
+
+
+def _decoded(text: str) -> bytes:
+    return base64.b64decode(text.rpartition(",")[2] + "==", validate=False)
+
+
+def seconds_of(form: bytes) -> float:
+    """How long the sound in a form lasts, as a decoder finds it."""
+    if (start := form.find(b"fLaC")) >= 0:
+        (packed,) = struct.unpack(">Q", form[start + 18 : start + 26])
+        return (packed & 0xFFFFFFFFF) / (packed >> 44)
+    if (start := form.find(b"RIFF")) >= 0:
+        with wave.open(io.BytesIO(form[start:])) as file:
+            return file.getnframes() / file.getframerate()
+    return len(form) / 2000
+
+
+def _json(body: bytes) -> dict[str, Any]:
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _number(found: Any) -> int:
+    """What the most lenient server reads."""
+    try:
+        return max(0, math.ceil(float(str(found).strip().replace("_", ""))))
+    except (ValueError, OverflowError):
+        return int(found is True)
+
+
+def _longest(asked: dict[str, Any], names: tuple[str, ...]) -> int:
+    given = [asked[name] for name in names if asked.get(name) is not None]
+    if not given or any(type(one) is not int or one <= 0 for one in given):
+        return LONGEST_TOKENS
+    return min(max(given), LONGEST_TOKENS)
+
+
+def _answers(asked: dict[str, Any], ending: str) -> int:
+    answers = max(1, *(_number(asked.get(name)) for name in ("n", "best_of", "num_completions")))
+    prompts = asked.get("prompt")
+    if ending == "/completions" and isinstance(prompts, list) and prompts and not isinstance(prompts[0], int):
+        answers *= len(prompts)
+    return answers
+
+
+def _searches(asked: dict[str, Any]) -> int:
+    tools = asked.get("tools")
+    of_tools = sum(
+        min(3, tool.get("max_uses", 3))
+        for tool in (tools if isinstance(tools, list) else ())
+        if isinstance(tool, dict) and str(tool.get("type")).startswith("web_search")
+    )
+    return of_tools or int("web_search_options" in asked)
+
+
+def _usage(ending: str, prompt: int, output: int, searches: int) -> dict[str, Any]:
+    if ending in ("/responses", "/messages"):
+        tools = {"server_tool_use": {"web_search_requests": searches}} if searches else {}
+        return {"input_tokens": prompt, "output_tokens": output, **tools}
+    return {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
+
+
+def _complete(ending: str, asked: dict[str, Any], usage: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = {"id": "x", "usage": usage, "model": "m"}
+    if isinstance(asked.get("service_tier"), str):
+        answer["service_tier"] = asked["service_tier"].lower()
+    if ending == "/responses":
+        return {**answer, "output": [{"type": "web_search_call"}] * _searches(asked)}
+    if ending == "/messages":
+        return {**answer, "type": "message", "content": []}
+    return {**answer, "choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": "length"}]}
+
+
+def _piece(ending: str, text: str) -> bytes:
+    if ending == "/responses":
+        return event({"type": "response.output_text.delta", "delta": text})
+    if ending == "/messages":
+        return event({"type": "content_block_delta", "delta": {"type": "text_delta", "text": text}})
+    choice = {"text": text} if ending == "/completions" else {"delta": {"content": text}}
+    return event({"id": "x", "choices": [{"index": 0, "finish_reason": None, **choice}]})
+
+
+def _last(ending: str, usage: Any) -> bytes:
+    if ending == "/responses":
+        return event({"type": "response.completed", "response": {"id": "x", "usage": usage}})
+    if ending == "/messages":
+        return event({"type": "message_delta", "usage": usage}) + event({"type": "message_stop"})
+    return event({"id": "x", "choices": [], "usage": usage})
+
+
+async def _whole(send: Send, answer: Any, status: int = 200, *, is_cut: bool = False) -> None:
+    data = orjson.dumps(answer)
+    await send(head(status, [("content-type", "application/json"), ("content-length", str(len(data)))]))
+    if not is_cut:
+        await send(part(data, more=False))
+
+
+async def _left(receive: Receive, most_s: float) -> None:
+    """Until the client has left, or so long."""
+    try:
+        async with asyncio.timeout(None if most_s == math.inf else most_s):
+            while (await receive())["type"] != "http.disconnect":
+                pass
+    except TimeoutError:
+        return
