@@ -29,7 +29,7 @@ _ENVELOPES = frozenset(_NAMES.decode().split("|"))
 _ENVELOPE = re.compile(rb'\s*\{\s*"(?:' + _NAMES + rb')"\s*:\s*[\[{]')
 _LIST = re.compile(r'^\s*\[|"(?:' + _NAMES.decode() + r')"\s*:\s*\[')
 _BETWEEN = re.compile(r"[\s,]*+")
-_HEADER = re.compile(rb'\s*"?[A-Za-z_][\w. ]*"?\s*[,;\t]')
+_HEADER = re.compile(rb'"?[A-Za-z_][\w. ]{0,100}+"?\s{0,4}+[,;\t]')
 
 TOO_LONG = f"is longer than {LONGEST_BYTES >> 20} MB"
 NOT_JSON = "is no JSON object; perhaps it is torn"
@@ -63,7 +63,7 @@ def records(source: Source) -> Iterator[Found]:
         yield Problem(0, "is empty")
     elif _is_document(head):
         yield from _elements(source.file)
-    elif head[:1] != b"{" and _HEADER.match(head):
+    elif head[:1] != b"{" and _HEADER.match(head.lstrip()):
         yield from _rows(source.file)
     else:
         yield from _lines(source.file)
