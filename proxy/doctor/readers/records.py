@@ -63,7 +63,7 @@ def records(source: Source) -> Iterator[Found]:
         yield Problem(0, "is empty")
     elif _is_document(head):
         yield from _elements(source.file)
-    elif head[:1] != b"{" and _HEADER.match(head.lstrip()):
+    elif head[:1] != b"{" and _HEADER.match(head):
         yield from _rows(source.file)
     else:
         yield from _lines(source.file)
