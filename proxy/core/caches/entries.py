@@ -84,12 +84,18 @@ class EntryTable:
         self._tokens += entry.tokens
 
     def renew(self, keys: Iterable[Key], now: float) -> None:
-        """A read renews entries, each for its own life. Entries that cannot be read stay as they are."""
-        get = self.getter()
+        """A read renews entries, each for its own life. Entries that cannot be read stay as they are. All entries of a
+        prompt are renewed with each request, so this is the hot loop."""
+        get, own = self.getter(), self._entries
         for key in self.known(keys):
             entry = get(key)
-            if entry is not None and entry.available <= now < entry.expiry:
-                self.put(key, now, entry.available, entry.life_s, entry.tokens)
+            if entry is None or not entry[0] <= now < entry[1]:
+                continue
+            available, expiry, life_s, tokens = entry
+            if own.pop(key, None) is None:
+                self._tokens += tokens
+            end = now + life_s
+            own[key] = tuple.__new__(Entry, (available, end if end > expiry else expiry, life_s, tokens))
 
     def known(self, keys: Iterable[Key]) -> list[Key]:
         """Those of the keys that have an entry, live or expired. Of a long prompt only a handful has one."""

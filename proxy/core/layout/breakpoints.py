@@ -8,6 +8,7 @@ Break-even: a written prefix pays if it is expected to be read more than (w - 1)
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from proxy.core.caches.prompt import Life
 from proxy.core.layout.layout import Layout, is_message
@@ -41,8 +42,7 @@ class Placement:
     reached: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Stop:
+class _Stop(NamedTuple):
     position: int
     tokens: int
     survival: float
@@ -70,7 +70,7 @@ def place(
     deepest = live[-1] if live else -1
     heads = stops
     worth, chosen = _best(stops, layout, deepest, profile, slots)
-    if profile.may_hoist and (turns := _turns_in_front(layout, chosen)):
+    if profile.may_hoist and not profile.mid_system and (turns := _turns_in_front(layout, chosen)):
         steady = [stop for stop in stops if not is_message(layout.owner(stop.position))]
         kept = [stop for stop in stops if stop.is_free or stop in steady]
         least, instead = _best(kept, layout, deepest, profile, slots)
@@ -143,12 +143,12 @@ def _stops(layout: Layout, survival: Sequence[float], live: Sequence[int], profi
 def _thin(stops: list[_Stop]) -> list[_Stop]:
     """The stops that matter most, by the tokens since the one before times the fall of survival behind; the deepest
     live entry and the last stop always."""
-    worth: list[tuple[float, int]] = []
-    for index, stop in enumerate(stops):
-        before = stops[index - 1].tokens if index else 0
-        after = stops[index + 1].survival if index + 1 < len(stops) else 0.0
-        worth.append(((stop.tokens - before) * (stop.survival - after), index))
-    always = {len(stops) - 1, max((i for i, stop in enumerate(stops) if stop.is_free), default=len(stops) - 1)}
+    befores = (0, *(stop.tokens for stop in stops))
+    afters = (*(stop.survival for stop in stops[1:]), 0.0)
+    rows = enumerate(zip(stops, befores, afters, strict=False))
+    worth = [((stop.tokens - before) * (stop.survival - after), index) for index, (stop, before, after) in rows]
+    last = len(stops) - 1
+    always = {last, next((index for index in range(last, -1, -1) if stops[index].is_free), last)}
     ranked = [index for _, index in sorted(worth, reverse=True) if index not in always]
     return [stops[i] for i in sorted([*always, *ranked[: _MAX_STOPS - len(always)]])]
 
@@ -178,6 +178,9 @@ def _best(
             if found > _NEVER:
                 added.append((used, found, chain if is_free else (*chain, stop.position)))
         for used, value, chain in added:
+            if is_free:
+                # Survival never rises: what comes behind is best reached from here.
+                rows[used].clear()
             rows[used].append((value, tokens, chain))
             if value - written > answer[0] + 1e-9:
                 answer = (value - written, chain)

@@ -10,6 +10,7 @@ notices up to it are. What stands behind hoisted notices is another prompt as so
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from math import inf
 
 from proxy.core.caches.prompt import Life, Prompt
@@ -66,7 +67,8 @@ def elsewhere(layout: Layout, marks: Mapping[int, Life]) -> Prompt | None:
     if any(element.key == NOTICE for element in elements):
         order = wire_order(elements)
     else:
-        order = sorted(range(len(elements)), key=lambda index: is_message(elements[index]))
+        behind = [is_message(element) for element in elements]
+        order = [*(i for i, is_behind in enumerate(behind) if not is_behind), *compress(range(len(behind)), behind)]
     if list(order) == list(range(len(elements))):
         return None
     other = Layout(layout.seed, [elements[index] for index in order], layout)
