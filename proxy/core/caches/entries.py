@@ -87,7 +87,7 @@ class EntryTable:
         """A read renews entries, each for its own life. Entries that cannot be read stay as they are. All entries of a
         prompt are renewed with each request, so this is the hot loop."""
         get, own = self.getter(), self._entries
-        for key in self.known(keys):
+        for key in keys:
             entry = get(key)
             if entry is None or not entry[0] <= now < entry[1]:
                 continue
@@ -96,13 +96,6 @@ class EntryTable:
                 self._tokens += tokens
             end = now + life_s
             own[key] = tuple.__new__(Entry, (available, end if end > expiry else expiry, life_s, tokens))
-
-    def known(self, keys: Iterable[Key]) -> list[Key]:
-        """Those of the keys that have an entry, live or expired. Of a long prompt only a handful has one."""
-        own, base = self._entries, self._base
-        if base is None:
-            return [key for key in keys if key in own]
-        return [key for key in keys if key in own or base(key) is not None]
 
     def last_use(self, key: Key, now: float) -> tuple[float, float] | None:
         """Seconds since an entry that lives was last used, and its life; None where there is none."""
