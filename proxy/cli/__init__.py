@@ -20,6 +20,7 @@ COMMANDS = {
     "check-config": "check a configuration, and show what it means",
     "replay": "replay recorded sessions, and compare what they cost",
     "prompts": "list, render, check and compare composed prompts",
+    "doctor": "find out in logs why caches missed, and what that costs",
     "explain": "show the layout of one recorded request, and why",
     "teams": "make and change teams",
     "keys": "make, change and revoke the proxy's own keys",

@@ -150,14 +150,17 @@ def _costs(found: Sequence[Comparison], lines: Sequence[Mean]) -> Table:
     for name in COLUMNS:
         style = "bold" if name == ECONOMIC else "dim" if name in (FIXED, FREE) else ""
         table.add_column(name, justify="right", style=style, max_width=8)
+    table.add_column("allowance", justify="right")
 
     def cells(one: Comparison) -> list[str]:
         costs = shares(one)
-        return [str(one.requests), f"{one.plain:,.0f}", *(_cell(one, name, costs[name]) for name in COLUMNS)]
+        told = [*(_cell(one, name, costs[name]) for name in COLUMNS), f"{one.share_of(one.allowance):.3f}"]
+        return [str(one.requests), f"{one.plain:,.0f}", *told]
 
-    _fill(
-        table, found, lines, cells, lambda mean: [str(mean.requests), "", *(f"{mean.shares[c]:.3f}" for c in COLUMNS)]
-    )
+    def means_of(mean: Mean) -> list[str]:
+        return [str(mean.requests), "", *(f"{mean.shares[c]:.3f}" for c in COLUMNS), ""]
+
+    _fill(table, found, lines, cells, means_of)
     return table
 
 
@@ -190,7 +193,6 @@ def _details(found: Sequence[Comparison], lines: Sequence[Mean]) -> Table:
         table.add_column(name, justify="right", max_width=13)
     for limit in _LIMITS:
         table.add_column(f"gain: {limit}", justify="right", max_width=11)
-    table.add_column("allowance", justify="right")
     table.add_column("best found by", overflow="fold")
 
     def cells(pairs: Iterable[tuple[float, float | None]], won: Mapping[str, float | None]) -> list[str]:
@@ -198,14 +200,10 @@ def _details(found: Sequence[Comparison], lines: Sequence[Mean]) -> Table:
 
     def own(one: Comparison) -> list[str]:
         scores = [one.scores[policy] for policy in _DETAILED]
-        return [
-            *cells(((s.hit_rate, s.waste) for s in scores), gains(shares(one))),
-            f"{one.share_of(one.allowance):.3f}",
-            one.found_by,
-        ]
+        return [*cells(((s.hit_rate, s.waste) for s in scores), gains(shares(one))), one.found_by]
 
     def means_of(mean: Mean) -> list[str]:
-        return [*cells(((mean.hit_rates[p], mean.waste[p]) for p in _DETAILED), mean.gains), "", ""]
+        return [*cells(((mean.hit_rates[p], mean.waste[p]) for p in _DETAILED), mean.gains), ""]
 
     _fill(table, found, lines, own, means_of)
     return table

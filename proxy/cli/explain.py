@@ -60,12 +60,12 @@ def _print(explanation: Explanation) -> None:
         )
     if explanation.rows:
         output.print(table)
+    if explanation.broke is not None:
+        output.print(f"breaks the cache: {_break(explanation.broke)}")
     output.print(f"plan: {explanation.reason} ({explanation.meaning})")
     output.print(f"sent: {_sent(explanation)}")
     output.print(f"predicted bill: {_bill(explanation.predicted, explanation.predicted_cost)}")
     output.print(f"bill of the client's own layout: {_bill(explanation.own, explanation.own_cost)}")
-    if explanation.broke is not None:
-        output.print(f"breaks the cache: {_break(explanation.broke)}")
 
 
 def _break(broke: Break) -> str:

@@ -104,10 +104,11 @@ def _step(line: bytes, path: Path, number: int) -> Step:
     if "request" not in members:
         raise TraceError(f"{at}: 'request' is missing")
     session = _value(members.get("session"), f"{at}: 'session'")
-    return Step(float(seconds), "" if session is None else str(session), _chat(members["request"], at))
+    return Step(float(seconds), "" if session is None else str(session), chat_body(members["request"], at))
 
 
-def _chat(raw: Raw, at: str) -> bytes:
+def chat_body(raw: Raw | bytes, at: str) -> bytes:
+    """The bytes of a chat request that can be replayed; ``at`` is where it stands. Raises TraceError."""
     body = bytes(raw)
     try:
         parse_chat(body)

@@ -21,8 +21,8 @@ def anthropic_faults(body: Body) -> Iterator[str]:
             yield "`tool_result` blocks must come first"
         if any(block["type"] == "text" and not block["text"].strip() for block in content):
             yield "text content blocks must be non-empty"
-        if role == "assistant" and any("cache_control" in block for block in content):
-            yield "a marker on an assistant's block, which the planner never means"
+        if role == "assistant" and any("cache_control" in block and block["type"] != "text" for block in content):
+            yield "a marker on a thinking block, which is refused, or on a call, which the planner never means"
         if any("cache_control" in str(block["content"]) for block in content if block["type"] == "tool_result"):
             yield "`cache_control` may not be specified within `tool_result.content`"
     if any(calls) and not body.get("tools"):

@@ -131,8 +131,29 @@ def test_the_provider_takes_each_request_in_both_orders(
 ) -> None:
     model, faults = PROVIDERS[name]
     for sent, instead in session(Sender(PROFILES[name])):
-        assert list(faults(wire(model, sent))) == [], "as it is sent"
+        arrived = wire(model, sent)
+        assert list(faults(arrived)) == [], "as it is sent"
         assert list(faults(wire(model, instead))) == [], "in the original order"
+        if name == "anthropic":
+            assert marked(arrived) == marked(sent), "each marker arrives on the block that it was meant for"
+
+
+def marked(body: Body) -> list[str]:
+    """What carries a marker, in sending order: texts, and the ids of calls whose result carries one."""
+    pieces = [*body.get("system", ())]
+    for message in body["messages"]:
+        whole = message["role"] == "tool" or isinstance(message.get("content"), str)
+        pieces += [message] if whole else message.get("content") or ()
+    shown = ("tool_use_id", "tool_call_id", "text", "content")
+    return [next(piece[k] for k in shown if k in piece) for piece in pieces if "cache_control" in piece]
+
+
+def test_the_planner_means_markers_on_answers() -> None:
+    """So the check of those that arrive has some to look at: on an answer's text, and on the words beside a call."""
+    sent = [sent for each in (chat, loop) for sent, _ in each(Sender(PROFILES["anthropic"]))]
+    answers = [message for body in sent for message in body["messages"] if message["role"] == "assistant"]
+    found = {text for answer in answers for text in marked({"messages": [answer]})}
+    assert {"answer 0", "let me see"} <= found
 
 
 @pytest.mark.parametrize(

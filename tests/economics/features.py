@@ -95,7 +95,7 @@ FEATURES = (
     Feature("the planner knows where panels stand", "proxy.planning.arranger:moving", always({}),
             ("made-panels", "anthropic")),
     Feature("realised regret is bounded", "proxy.core.shadow.shadow_caches:ShadowCaches.regret_budget", always(inf),
-            ("made-stamped", "anthropic")),
+            ("made-chat-page-forgotten", "anthropic")),
 )  # fmt: skip
 
 

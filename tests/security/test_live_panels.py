@@ -12,6 +12,7 @@ import pytest
 
 from proxy.app.fixed_texts import load_context_texts
 from proxy.core.money.prices import Price
+from proxy.core.providers import PROFILES
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.planning.assembly_options import AssemblyOptions
@@ -214,7 +215,7 @@ def test_what_is_remembered_of_panels_is_bounded(kind: str) -> None:
         shown = [panel(f"{number}", f"{'p' * 40}{number}-{n}") for n in range(count)]
         body = chat(text=f"turn {number}", stratiform={"session": name, "panels": shown})
         made = subject.chat_of(parse_body(orjson.dumps(body)), "key", now=1.0e9 + number)
-        subject.sessions.counted(made, PanelBill.of(made, PRICE), None)
+        subject.sessions.counted(made, PanelBill.of(made, PRICE), PROFILES["anthropic"], None, None)
 
     tracemalloc.start()
     for number in range(rounds):

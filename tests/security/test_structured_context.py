@@ -15,6 +15,7 @@ import pytest
 
 from proxy.app.fixed_texts import load_context_texts
 from proxy.client import Context, chat
+from proxy.core.providers import PROFILES
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.history.compaction import Compaction
@@ -317,7 +318,7 @@ def test_long_texts_that_a_short_body_names_are_not_read_on_the_event_loop(
 def counted(subject: ContextAssembler, section: dict[str, object], prompt: str) -> None:
     """A request of a session, answered and counted."""
     chat = subject.chat_of(parse_body(orjson.dumps(body(section, prompt))), "key")
-    subject.sessions.counted(chat, None, None)
+    subject.sessions.counted(chat, None, PROFILES["anthropic"], None, None)
 
 
 @pytest.mark.slow

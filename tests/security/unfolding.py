@@ -2,7 +2,7 @@
 many times, thousands of small things of every kind, deep nesting, and texts that are hard to parse."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -27,7 +27,7 @@ class Unfolding:
     stand in an earlier one."""
 
     kind: str
-    bodies: Sequence[bytes]
+    bodies: Sequence[bytes] = field(repr=False)
 
 
 def body(section: object, messages: Sequence[object] = ({"role": "user", "content": "go on"},)) -> bytes:
@@ -82,11 +82,18 @@ def unfolding(draw: st.DrawFn, most_bytes: int) -> Unfolding:
             return Unfolding(kind, [body({"files": made, "tree": True})])
         case "messages":
             section: dict[str, Any] = {"session": "s", "panels": [{"id": "a", "content": "x"}], "detach": _FEWEST_TERMS}
-            status = draw(st.sampled_from(["active", "deleted", "summarized", "detached"]))
-            if draw(st.booleans()):
-                said = {"tl_dr": "short"} if status == "summarized" else {}
-                section["messages_meta"] = [{"index": n, "status": status, **said} for n in range(count - 1)]
-            return Unfolding(kind, [body(section, turns[: count // 2 or 1]), body(section, turns)])
+            status, described = (
+                draw(st.sampled_from(["active", "deleted", "summarized", "detached"])),
+                draw(st.booleans()),
+            )
+            meta = {"status": status} | ({"tl_dr": "short"} if status == "summarized" else {})
+            bodies = []
+            for shown in (turns[: count // 2 or 1], turns):
+                # The newest message of the user, and what stands behind it, cannot be described.
+                last_user = (len(shown) - 1) // 2 * 2
+                metas = [{"index": n, **meta} for n in range(last_user)]
+                bodies.append(body(section | ({"messages_meta": metas} if described else {}), shown))
+            return Unfolding(kind, bodies)
         case "symbols":
             return Unfolding(
                 kind, [body({"symbols": [{"path": path(n), "block": "b" * each or "b"} for n in range(count)]})]

@@ -84,19 +84,18 @@ class EntryTable:
         self._tokens += entry.tokens
 
     def renew(self, keys: Iterable[Key], now: float) -> None:
-        """A read renews entries, each for its own life. Entries that cannot be read stay as they are."""
-        get = self.getter()
-        for key in self.known(keys):
+        """A read renews entries, each for its own life. Entries that cannot be read stay as they are. All entries of a
+        prompt are renewed with each request, so this is the hot loop."""
+        get, own = self.getter(), self._entries
+        for key in keys:
             entry = get(key)
-            if entry is not None and entry.available <= now < entry.expiry:
-                self.put(key, now, entry.available, entry.life_s, entry.tokens)
-
-    def known(self, keys: Iterable[Key]) -> list[Key]:
-        """Those of the keys that have an entry, live or expired. Of a long prompt only a handful has one."""
-        own, base = self._entries, self._base
-        if base is None:
-            return [key for key in keys if key in own]
-        return [key for key in keys if key in own or base(key) is not None]
+            if entry is None or not entry[0] <= now < entry[1]:
+                continue
+            available, expiry, life_s, tokens = entry
+            if own.pop(key, None) is None:
+                self._tokens += tokens
+            end = now + life_s
+            own[key] = tuple.__new__(Entry, (available, end if end > expiry else expiry, life_s, tokens))
 
     def last_use(self, key: Key, now: float) -> tuple[float, float] | None:
         """Seconds since an entry that lives was last used, and its life; None where there is none."""

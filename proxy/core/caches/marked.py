@@ -18,14 +18,13 @@ class MarkedCache(Cache):
         """The positions, ascending, whose own entries can be read now, in reach of a marker or not."""
         get, hashes = self._table.getter(), prompt.hashes
         first = bisect_left(prompt.ends, self._profile.min_tokens)
-        live: set[bytes] = set()
+        live: set[int] = set()
         for scope in {self._scope(prompt, "5m"), self._scope(prompt, "1h")}:
-            for key in self._table.known(zip(repeat(scope), hashes[first:])):
-                entry = get(key)
+            for position, digest in enumerate(hashes[first:], first):
+                entry = get((scope, digest))
                 if entry is not None and entry[0] <= now < entry[1]:
-                    live.add(key[1])
-        # A chained digest names its position: no two are alike.
-        return sorted(hashes.index(digest, first) for digest in live)
+                    live.add(position)
+        return sorted(live)
 
     def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
         """Seconds since the entry at a position was last used, and its life."""

@@ -86,7 +86,8 @@ class Forecast:
         reached, hazard, edits, documents, reader = 1.0, 0.0, 0.0, 0.0, max(self.opened, self.body)
         kept, turns, shared, pieces = 1.0, self.turns, self.shared, self.pieces
         starts = layout.starts
-        for index, (message, start) in enumerate(zip(layout.turns, starts, strict=True), 1):
+        stops = (*starts[1:], len(layout.ends))
+        for index, (message, start, stop) in enumerate(zip(layout.turns, starts, stops, strict=False), 1):
             if message >= 0:
                 if message not in shared:
                     reader = self.body
@@ -115,11 +116,10 @@ class Forecast:
                     hazard += self._hazard(element)
                 kept = pieces.unchanged(hazard, documents, edits)
             chance = reader * reached * kept
-            count = (starts[index] if index < len(starts) else len(layout.ends)) - start
-            if count == 1:
+            if stop - start == 1:
                 result.append(chance)
             else:
-                result += [chance] * count
+                result += [chance] * (stop - start)
         return result
 
     def _hazard(self, element: Element) -> float:

@@ -8,9 +8,10 @@ Break-even: a written prefix pays if it is expected to be read more than (w - 1)
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from proxy.core.caches.prompt import Life
-from proxy.core.layout.layout import Layout
+from proxy.core.layout.layout import Layout, is_message
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.request.element import ElementKind
 from proxy.core.request.message import PartKind
@@ -23,6 +24,8 @@ _DROP = 0.995
 _REWRITTEN_SHARE = 0.8
 # The best of many places promises more than it keeps (measured: fewer of the least likely entries were read).
 _CAUTION = 0.82
+# P(an upstream takes system messages within the conversation to the front), before any report has told.
+_HOISTED = 0.5
 _NEVER = float("-inf")
 _NO_MARKS: tuple[int, ...] = ()
 
@@ -39,8 +42,7 @@ class Placement:
     reached: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Stop:
+class _Stop(NamedTuple):
     position: int
     tokens: int
     survival: float
@@ -66,16 +68,23 @@ def place(
         return _automatic(layout, survival, profile)
     stops = _stops(layout, survival, live, profile)
     deepest = live[-1] if live else -1
-    chosen = _best(stops, layout, deepest, profile, slots)
+    heads = stops
+    worth, chosen = _best(stops, layout, deepest, profile, slots)
+    if profile.may_hoist and not profile.mid_system and (turns := _turns_in_front(layout, chosen)):
+        steady = [stop for stop in stops if not is_message(layout.owner(stop.position))]
+        kept = [stop for stop in stops if stop.is_free or stop in steady]
+        least, instead = _best(kept, layout, deepest, profile, slots)
+        if instead and worth - least <= _HOISTED * (profile.write - 1.0) * turns:
+            heads, chosen = steady, instead
     if slots > 0 and deepest >= 0 and not _in_reach(chosen, deepest, profile.lookback):
         reaching = _markable_behind(layout, deepest, profile)
         if reaching is not None:
-            chosen = (reaching, *_best(stops, layout, deepest, profile, slots - 1))
+            chosen = (reaching, *_best(stops, layout, deepest, profile, slots - 1)[1])
             if all(stop.position != reaching for stop in stops):
                 stops.append(_Stop(reaching, layout.ends[reaching], survival[reaching], False))
                 stops.sort(key=lambda stop: stop.position)
     chosen = tuple(sorted(set(chosen)))
-    chosen = _fill_with_heads(layout, chosen, stops, profile, slots)
+    chosen = _fill_with_heads(layout, chosen, heads, profile, slots)
     return Placement(chosen, _expected(stops, chosen), max((*chosen, deepest)) if chosen or live else -1)
 
 
@@ -134,20 +143,22 @@ def _stops(layout: Layout, survival: Sequence[float], live: Sequence[int], profi
 def _thin(stops: list[_Stop]) -> list[_Stop]:
     """The stops that matter most, by the tokens since the one before times the fall of survival behind; the deepest
     live entry and the last stop always."""
-    worth: list[tuple[float, int]] = []
-    for index, stop in enumerate(stops):
-        before = stops[index - 1].tokens if index else 0
-        after = stops[index + 1].survival if index + 1 < len(stops) else 0.0
-        worth.append(((stop.tokens - before) * (stop.survival - after), index))
-    always = {len(stops) - 1, max((i for i, stop in enumerate(stops) if stop.is_free), default=len(stops) - 1)}
+    befores = (0, *(stop.tokens for stop in stops))
+    afters = (*(stop.survival for stop in stops[1:]), 0.0)
+    rows = enumerate(zip(stops, befores, afters, strict=False))
+    worth = [((stop.tokens - before) * (stop.survival - after), index) for index, (stop, before, after) in rows]
+    last = len(stops) - 1
+    always = {last, next((index for index in range(last, -1, -1) if stops[index].is_free), last)}
     ranked = [index for _, index in sorted(worth, reverse=True) if index not in always]
     return [stops[i] for i in sorted([*always, *ranked[: _MAX_STOPS - len(always)]])]
 
 
-def _best(stops: Sequence[_Stop], layout: Layout, deepest: int, profile: CacheProfile, slots: int) -> tuple[int, ...]:
-    """The marker positions of greatest value; empty where no marker pays."""
+def _best(
+    stops: Sequence[_Stop], layout: Layout, deepest: int, profile: CacheProfile, slots: int
+) -> tuple[float, tuple[int, ...]]:
+    """The greatest value, and the marker positions that have it; none where no marker pays."""
     if slots <= 0 or not stops:
-        return ()
+        return 0.0, ()
     gain, premium = mark_gain(profile), profile.write - 1.0
     held = layout.ends[deepest] if deepest >= 0 else 0
     # rows[k] are the states with k markers used: value, tokens up to the last stop, the positions marked.
@@ -167,10 +178,24 @@ def _best(stops: Sequence[_Stop], layout: Layout, deepest: int, profile: CachePr
             if found > _NEVER:
                 added.append((used, found, chain if is_free else (*chain, stop.position)))
         for used, value, chain in added:
+            if is_free:
+                # Survival never rises: what comes behind is best reached from here.
+                rows[used].clear()
             rows[used].append((value, tokens, chain))
             if value - written > answer[0] + 1e-9:
                 answer = (value - written, chain)
-    return answer[1]
+    return answer
+
+
+def _turns_in_front(layout: Layout, chosen: Sequence[int]) -> int:
+    """The tokens of the conversation that markers in front of a system message would write, were that message taken to
+    the front: where the last marker stands on one, it writes no turn then; 0: on none."""
+    if not chosen or is_message(layout.owner(chosen[-1])):
+        return 0
+    last = max((p for p in chosen if is_message(layout.owner(p))), default=-1)
+    return sum(
+        e.tokens for e, start in zip(layout.elements, layout.starts, strict=True) if start <= last and is_message(e)
+    )
 
 
 def _in_reach(marks: Sequence[int], entry: int, lookback: int) -> bool:

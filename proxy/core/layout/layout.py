@@ -1,5 +1,6 @@
 """A layout: the request's content in the order in which it would be sent, as a provider's cache counts it."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -78,7 +79,7 @@ class Layout:
         end = self.ends[-1] if self.ends else 0
         run = self.runs[-1] if self.runs else -1
         previous = self.parts[-1].kind if self.parts else PartKind.OTHER
-        in_messages = any(_is_message(e) for e in self.elements[:first])
+        in_messages = any(is_message(e) for e in self.elements[:first])
         in_tools = all(e.kind is ElementKind.TOOLS for e in self.elements[:first])
         starts, parts, hashes, ends, runs = self.starts, self.parts, self.hashes, self.ends, self.runs
         for element in self.elements[first:]:
@@ -88,7 +89,7 @@ class Layout:
             if in_tools and element.kind is not ElementKind.TOOLS:
                 in_tools = False
                 running = chain(running, self.seed.system) if self.seed.system else running
-            if not in_messages and _is_message(element):
+            if not in_messages and is_message(element):
                 in_messages = True
                 running = chain(running, self.seed.settings)
             can_mark = element.role != "assistant" or self.seed.marks_answers
@@ -111,6 +112,10 @@ class Layout:
     def total(self) -> int:
         """Prompt tokens."""
         return self.ends[-1] if self.ends else 0
+
+    def owner(self, position: int) -> Element:
+        """The element that a position is of."""
+        return self.elements[bisect_right(self.starts, position) - 1]
 
     def last_position(self, element: int) -> int:
         """The last position of an element; the one before it where the element has none."""
@@ -142,7 +147,7 @@ class Layout:
             last = self.last_position(index)
             if element.kind is ElementKind.TOOLS or last < self.starts[index]:
                 continue  # a message without content has no place to end at
-            if not _is_message(element):
+            if not is_message(element):
                 head_end = last if head_end == self.starts[index] - 1 or head_end < 0 else head_end
             elif element.role == "tool":
                 if found and found[-1] == self.starts[index] - 1 and self.parts[found[-1]].kind is _RESULT:
@@ -163,5 +168,6 @@ _RESULT, _CALL = PartKind.RESULT, PartKind.CALL
 _TURNS = frozenset({"turn", NOTICE})
 
 
-def _is_message(element: Element) -> bool:
+def is_message(element: Element) -> bool:
+    """Whether it stands in the conversation, wherever its system messages are put."""
     return element.kind is not ElementKind.TOOLS and element.role not in SYSTEM_ROLES

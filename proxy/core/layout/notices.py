@@ -10,10 +10,11 @@ notices up to it are. What stands behind hoisted notices is another prompt as so
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from math import inf
 
 from proxy.core.caches.prompt import Life, Prompt
-from proxy.core.layout.layout import NOTICE, Layout
+from proxy.core.layout.layout import NOTICE, Layout, is_message
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import SYSTEM_ROLES, Message
 from proxy.core.stability.rates import DecayedRate
@@ -66,8 +67,8 @@ def elsewhere(layout: Layout, marks: Mapping[int, Life]) -> Prompt | None:
     if any(element.key == NOTICE for element in elements):
         order = wire_order(elements)
     else:
-        front = [i for i, element in enumerate(elements) if _is_front(element)]
-        order = [*front, *(i for i, element in enumerate(elements) if not _is_front(element))]
+        behind = [is_message(element) for element in elements]
+        order = [*(i for i, is_behind in enumerate(behind) if not is_behind), *compress(range(len(behind)), behind)]
     if list(order) == list(range(len(elements))):
         return None
     other = Layout(layout.seed, [elements[index] for index in order], layout)
@@ -91,13 +92,8 @@ def are_ordered(layout: Layout, marks: Mapping[int, Life]) -> bool:
 
 def off_notices(layout: Layout, marks: Mapping[int, Life]) -> dict[int, Life]:
     """The markers that stand on no notice."""
-    owners = {position: layout.elements[bisect_right(layout.starts, position) - 1] for position in marks}
+    owners = {position: layout.owner(position) for position in marks}
     return {p: marks[p] for p, owner in owners.items() if owner.role not in SYSTEM_ROLES or owner.key == "system"}
-
-
-def _is_front(element: Element) -> bool:
-    """What stands in front of the conversation where notices are hoisted: tools, and all that system messages say."""
-    return element.kind is ElementKind.TOOLS or element.role in SYSTEM_ROLES
 
 
 def stays(messages: Sequence[Message], notices: Sequence[int], seen: float, changed: float) -> float:

@@ -4,6 +4,7 @@ Each answer says how much of the prompt was read and written. One that differs s
 rule of this route is not as its page has it. ``ProviderObservations`` keeps what was seen of one route and
 turns it into the profile that the planner works with. Every lesson needs several observations that no other one
 contradicts, is bounded, and is forgotten when it was not confirmed for an hour: the next request then tries again.
+Only the tokens' scale and the place of system messages are kept: they belong to the route, and each answer tells them.
 
 The kinds follow the providers' own diagnostics (Anthropic ``diagnostics``, OpenAI ``prompt_cache_diagnostics``), which
 compare requests and say nothing of entries that expired or were evicted.
@@ -197,7 +198,7 @@ class ProviderObservations:
         self._count(seen, profile)
         if kind in LOST:
             self._lesson_at = now
-        self._learn_place(seen, profile, now)
+        self._learn_place(seen, profile)
         if kind is not Deviation.MOVED_SYSTEM:
             self._learn(kind, seen, profile, now)
         self._is_stale = True
@@ -247,13 +248,11 @@ class ProviderObservations:
         if profile.family is Family.MARKER and (reported.read or reported.write):
             self._minimum.stored(reported.read + reported.write)
 
-    def _learn_place(self, seen: Observation, profile: CacheProfile, now: float) -> None:
+    def _learn_place(self, seen: Observation, profile: CacheProfile) -> None:
         """Where system messages within the conversation are put."""
         is_moved = _is_elsewhere(seen, profile)
         if is_moved is not None:
             self._system.saw(is_hoisted=profile.hoists_system is not is_moved)
-            if self._system.hoisted:
-                self._lesson_at = now
 
     def _learn(self, kind: Deviation, seen: Observation, profile: CacheProfile, now: float) -> None:
         if kind in (Deviation.HIGHER_MINIMUM, Deviation.MARKERS_IGNORED):
@@ -318,14 +317,16 @@ class ProviderObservations:
             changed.update(collapses_runs=False)
         if (is_hoisted := self._system.is_hoisted(base)) is not base.hoists_system:
             changed.update(hoists_system=is_hoisted)
+        if self._system.kept:
+            changed.update(may_hoist=False)
         return changed
 
     def _forget(self) -> None:
-        """Nothing has confirmed the lessons for an hour. The tokens' scale stays: every answer confirms it."""
+        """Nothing has confirmed the lessons for an hour. The tokens' scale stays, and where system messages are put:
+        every answer confirms the one, and one answer can contradict the other."""
         self._minimum = _Minimum(smallest_stored=self._minimum.smallest_stored)
         self._ages.clear()
         self._downgrades = self._misses_afar = 0
-        self._system = _SystemPlace()
         self._lesson_at = self._ignored_until = 0.0
         self._is_stale = True
 

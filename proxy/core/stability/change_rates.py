@@ -137,9 +137,10 @@ def turn_survival(
     weight = 1.0
     total = 1.0
     clears = _is_clearing(seen, len(seen))
+    never_cleared = not any(one.results > 0 for one in seen)
     for place in range(len(seen) - 1, -1, -1):
         one = seen[place]
-        is_alike = place == len(seen) - 1 or (place > 0 and _is_clearing(seen, place) == clears)
+        is_alike = place == len(seen) - 1 or (place > 0 and (never_cleared or _is_clearing(seen, place) == clears))
         share = weight if is_alike else weight * _OTHER_KIND
         counts[min(one.distance(results), turns)] += share
         total += share

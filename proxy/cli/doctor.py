@@ -1,0 +1,184 @@
+"""``stratiform doctor``: why caches missed in logs, or at a running proxy, what it costs, and what would help."""
+
+import argparse
+import sys
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from proxy.cli.output import Output, fail, plain_failures, plain_table, print_json
+from proxy.cli.traces import assembler_maker
+from proxy.core.providers import PROFILES
+from proxy.core.request.tokens import bytes_over_four, quick
+from proxy.deployments.price_map import load_price_map
+from proxy.doctor.doctor import Doctor
+from proxy.doctor.page import page
+from proxy.doctor.report import ClientReport, Report, usd
+from proxy.doctor.rules import Rules
+from proxy.doctor.wording import figures, problem_text, visible
+from proxy.plugins import build_plugin_manager, recognisers
+from proxy.replay.runner import Setting
+
+_SHOWN_CLIENTS = 20
+_SHOWN_CULPRITS = 10
+_SHOWN_PROBLEMS = 20
+_ECONOMIC = "economic"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument(
+        "files",
+        nargs="*",
+        type=Path,
+        metavar="FILE",
+        help="a log: a recorded session, requests and answers in JSON lines, LiteLLM's spend logs, Langfuse's"
+        " observations, HAR, Claude Code's files of sessions, fingerprints; or a folder of logs",
+    )
+    parser.add_argument("--url", help="a running proxy; its master key is read from STRATIFORM_MASTER_KEY")
+    parser.add_argument("--since", default="30d", help="how far --url looks back: 30d, 12h, 2026-11-01 (default: 30d)")
+    parser.add_argument(
+        "--profile",
+        choices=PROFILES,
+        metavar="NAME",
+        help="the provider whose cache rules hold for all models (default: by the model's name): "
+        + ", ".join(PROFILES),
+    )
+    parser.add_argument(
+        "--fail-over", type=_amount, metavar="USD", help="end with status 1 where more than this is wasted in a month"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--html", type=Path, metavar="PAGE", help="write the report as a page to this file")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Examine and report; 1 where more is wasted than ``--fail-over`` allows, or nobody can tell."""
+    if bool(arguments.files) == bool(arguments.url):
+        fail("name the logs to read, or a running proxy with --url")
+    with plain_failures():
+        # What asks a proxy takes longer to import than most logs to read.
+        remote = import_module("proxy.cli.doctor_url") if arguments.url else None
+        report: Report = _examined(arguments) if remote is None else remote.examined(arguments)
+        if arguments.html is not None:
+            _write(arguments.html, page(report))
+        if arguments.json:
+            print_json(asdict(report))
+        else:
+            _print(report)
+    if not report.calls:
+        return 1
+    return 0 if arguments.fail_over is None else _verdict(report, arguments.fail_over)
+
+
+def _verdict(report: Report, most: float) -> int:
+    """The status that a pipeline sees."""
+    if report.waste_usd_month is None:
+        print("error: the logs do not tell what a month costs, so --fail-over cannot be answered", file=sys.stderr)
+        return 1
+    if report.waste_usd_month > most:
+        print(f"error: {usd(report.waste_usd_month)} a month are wasted, over {usd(most)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _examined(arguments: argparse.Namespace) -> Report:
+    # Shares and first differences need no tokenizer, whose table takes a second to load. Reported usage is the scale.
+    manager, encode = build_plugin_manager(), quick(bytes_over_four)
+    given = None if arguments.profile is None else PROFILES[arguments.profile]
+    doctor = Doctor(
+        Rules(load_price_map(), given),
+        Setting(
+            profile=given or PROFILES["anthropic"],
+            encode=encode,
+            recognisers=recognisers(manager),
+            is_strict=False,
+            assembler=assembler_maker(manager, encode, _ECONOMIC),
+        ),
+    )
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
+        tasks: dict[Path, TaskID] = {}
+
+        def show(path: Path, read: int, size: int) -> None:
+            if path not in tasks:
+                tasks.clear()
+                for task in progress.task_ids:
+                    progress.remove_task(task)
+                tasks[path] = progress.add_task(visible(path.name), total=size)
+            progress.update(tasks[path], completed=read)
+
+        try:
+            return doctor.examine(arguments.files, show)
+        except OSError as error:
+            fail(f"the calls cannot be kept in a temporary file: {error.strerror or error}")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        fail(f"{path}: cannot be written: {error.strerror}")
+
+
+def _amount(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError("must be 0 or more")
+    return number
+
+
+def _print(report: Report) -> None:
+    output = Output()
+    for client in report.clients[:_SHOWN_CLIENTS]:
+        _print_client(output, client)
+    if len(report.clients) > _SHOWN_CLIENTS:
+        output.print(f"{len(report.clients) - _SHOWN_CLIENTS} more clients are in --json and --html.\n")
+    if report.lost_usd_month is not None:
+        wasted = usd(report.waste_usd_month or 0.0)
+        output.print(
+            f"all clients: {usd(report.lost_usd_month)} a month are lost at this rate, {wasted} of it is waste"
+        )
+    for problem in report.problems[:_SHOWN_PROBLEMS]:
+        output.print(problem_text(problem), style="yellow", soft_wrap=True)
+    if len(report.problems) > _SHOWN_PROBLEMS:
+        output.print(f"{len(report.problems) - _SHOWN_PROBLEMS} more files have problems.", style="yellow")
+
+
+def _print_client(output: Output, client: ClientReport) -> None:
+    models = ", ".join(visible(model) or "(no model)" for model in client.models[:3])
+    more = f" and {len(client.models) - 3} more" if len(client.models) > 3 else ""
+    output.print(f"{visible(client.client)}", style="bold", end="")
+    output.print(f"  {client.calls:,} calls, {client.sessions:,} sessions, {models}{more}", soft_wrap=True)
+    output.print("  " + "; ".join(figures(client)), soft_wrap=True)
+    costly = [culprit for culprit in client.culprits if culprit.lost_tokens]
+    for number, culprit in enumerate(costly[:_SHOWN_CULPRITS], 1):
+        mark = "" if culprit.is_waste else " (no waste)"
+        output.print(f"  {number}. {visible(culprit.advice)}{mark}", soft_wrap=True)
+    if not client.culprits:
+        output.print("  no break was found", style="green")
+    if (more_culprits := client.other_culprits + len(client.culprits) - len(costly[:_SHOWN_CULPRITS])) > 0:
+        output.print(f"  {more_culprits} more culprits cost less, or nothing", style="dim")
+    if client.modes:
+        table = plain_table(
+            ("  mode", "cost", "hit ratio", "saved a month"), numbers=("cost", "hit ratio", "saved a month")
+        )
+        for mode in client.modes:
+            saved = "" if mode.saved_usd_month is None else _signed(mode.saved_usd_month)
+            table.add_row(f"  {mode.mode}", f"{mode.cost_share:.3f}", f"{mode.hit_ratio:.1%}", saved)
+        output.print(table)
+        output.print(
+            f"  (tried on {client.replayed:,} of {client.calls:,} calls; cost as a share of passthrough)", style="dim"
+        )
+    else:
+        output.print(f"  modes: {client.modes_untold}", style="dim")
+    for gap in client.gaps:
+        output.print(f"  {gap}", style="dim", soft_wrap=True)
+    output.print()
+
+
+def _signed(amount: float) -> str:
+    return usd(amount) if amount >= 0 else f"-{usd(-amount)}"

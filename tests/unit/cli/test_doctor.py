@@ -1,0 +1,164 @@
+"""``stratiform doctor``: what a person sees, what a program reads, and with which status the command ends."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import orjson
+import pytest
+
+from proxy.cli import main
+from proxy.doctor.report import ClientReport, CulpritReport, FileProblem, ModeReport, Report
+from proxy.storage.port import LedgerEntry, Settle
+from proxy.storage.sqlite import SqliteStore
+from tests import doctor_logs as logs
+from tests.whole import whole
+
+_DOCTOR = Path(__file__).parents[3] / "proxy" / "doctor"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return _written(tmp_path, logs.recording(logs.talk()))
+
+
+def _written(folder: Path, content: bytes) -> Path:
+    path = folder / "log.jsonl"
+    path.write_bytes(content)
+    return path
+
+
+def _json(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    assert main(["doctor", *words, "--json"]) == 0
+    return orjson.loads(capsys.readouterr().out)
+
+
+def test_the_text_names_the_culprit_the_price_and_the_remedy(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", str(log)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("helper  12 calls, 1 sessions, claude-sonnet-4-6\n")
+    assert "  hit ratio 0.0%; each context was written " in printed
+    assert "  1. line 3 of your system text is a clock: $" in printed
+    assert " a month; put it behind the last user message, or let mode tier do it: $" in printed
+    assert [line.split()[0] for line in printed.splitlines() if line.startswith("  ") and line[2:3].isalpha()][-3:] == [
+        "passthrough",
+        "mark",
+        "tier",
+    ]
+    assert "a month are lost at this rate" in printed
+    assert logs.SECRET not in printed
+
+
+def test_json_has_the_form_that_the_schema_says(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    schema = orjson.loads((_DOCTOR / "report.schema.json").read_bytes())
+    found = _json(capsys, str(log))
+    jsonschema.validate(found, schema)
+    for form, told in (
+        (Report, schema),
+        (ClientReport, schema["$defs"]["client"]),
+        (CulpritReport, schema["$defs"]["culprit"]),
+        (ModeReport, schema["$defs"]["mode"]),
+        (FileProblem, schema["$defs"]["problem"]),
+    ):
+        assert list(told["properties"]) == told["required"] == [field.name for field in fields(form)]
+
+
+def test_a_page_is_written_beside_the_text(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", str(log), "--html", str(tmp_path / "page.html")]) == 0
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    assert "helper" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["doctor", str(log), "--html", str(tmp_path / "no" / "page.html")])
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_pipeline_fails_over_the_waste_that_it_allows(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    waste = _json(capsys, str(log))["waste_usd_month"]
+    assert main(["doctor", str(log), "--fail-over", str(waste + 1)]) == 0
+    assert main(["doctor", str(log), "--fail-over", str(waste - 1)]) == 1
+    assert capsys.readouterr().err.startswith("error: $")
+
+
+def test_a_pipeline_fails_where_nobody_can_tell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [orjson.loads(line) for line in logs.recording(logs.talk()).splitlines()]
+    log = _written(tmp_path, logs.json_lines([{k: v for k, v in row.items() if k != "t"} for row in rows]))
+    assert main(["doctor", str(log), "--fail-over", "1000000"]) == 1
+    assert "--fail-over cannot be answered" in capsys.readouterr().err
+
+
+def test_what_cannot_be_read_is_told_in_one_sentence_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = logs.recording(logs.talk(4)).splitlines(keepends=True)
+    log = _written(tmp_path, b"".join([good[0], b'{"t": 1, "requ\n', *good[1:], b'\xff\xfe{"t"\n']))
+    empty, missing = tmp_path / "empty.jsonl", tmp_path / "none.jsonl"
+    empty.touch()
+    assert main(["doctor", str(log), str(empty), str(missing)]) == 0
+    printed = capsys.readouterr().out
+    assert "helper  4 calls" in printed
+    assert f"{log}:2: the line is no JSON object; perhaps it is torn\n" in printed
+    assert f"{log}:6: the line holds text that is not valid UTF-8\n" in printed
+    assert f"{empty}: is empty\n" in printed
+    assert f"{missing}: cannot be read: No such file or directory\n" in printed
+
+
+def test_without_any_call_the_command_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", str(tmp_path / "none")]) == 1
+    assert "none: cannot be read: No such file or directory" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [[], ["x", "--url", "http://127.0.0.1:1"]])
+def test_logs_or_a_proxy_must_be_named(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["doctor", *words])
+    assert "name the logs to read, or a running proxy" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["doctor", "explain"])
+def test_the_command_needs_no_server_and_no_litellm(command: str, log: Path) -> None:
+    code = (
+        "import sys; from proxy.cli import main\n"
+        f"status = main([{command!r}, {str(log)!r}])\n"
+        "print(status, [m for m in ('starlette', 'uvicorn', 'litellm') if m in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert ran.stdout.splitlines()[-1] == "0 []"
+
+
+_CONFIG = """
+model_list: [{model_name: m, litellm_params: {model: openai/m, api_base: "http://127.0.0.1:9/v1"}}]
+general_settings: {master_key: sk-master}
+stratiform: {store: "sqlite:spend.sqlite"}
+"""
+
+
+def test_a_running_proxy_tells_its_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = time.time()
+    entries = [
+        LedgerEntry(
+            f"x{n}", now - 7200 + n * 600, "red", "key-1", model="m", read_tokens=300, plain_tokens=100, cost=10**9
+        )
+        for n in range(10)
+    ]
+
+    async def write() -> None:
+        store = await SqliteStore.open(tmp_path / "spend.sqlite")
+        for entry in entries:
+            await store.settle(Settle(entry, ()), now)
+        await store.aclose()
+
+    asyncio.run(write())
+    monkeypatch.setenv("STRATIFORM_MASTER_KEY", "sk-master")
+    with whole(tmp_path, _CONFIG) as url:
+        found = _json(capsys, "--url", url)
+    (client,) = found["clients"]
+    assert (client["client"], client["calls"], client["hit_ratio"], client["usd"]) == ("key-1", 10, 0.75, 10.0)
+    assert client["hours"] == pytest.approx(1.5)
+    assert "stratiform spend" in client["modes_untold"]
+    assert len(client["gaps"]) == 1
