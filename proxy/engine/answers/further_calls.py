@@ -116,10 +116,6 @@ class FurtherCalls:
         failure = failure_answered(answer.status, answer.headers)
         raise NotContinued(f"it answered with status {answer.status}", failure)
 
-    def answered(self) -> None:
-        """The upstream answers a further call."""
-        self.attempts.answered()
-
     def broke(self, error: ProxyError, calls: int) -> None:
         """A further call failed."""
         self.count(PanelCallOutcome.FAILED, calls)
@@ -141,8 +137,8 @@ class FurtherCalls:
         the exchange."""
         if not self.made:
             return outcome
-        first, further = self._outcomes()
-        self.exchange.answer.further = further
+        first = self.made[0].fold.outcome()
+        self.exchange.answer.further = tuple(self._booked(made) for made in self.made[1:] if made.is_billed)
         return replace(
             outcome,
             usage=first.usage,
@@ -157,10 +153,6 @@ class FurtherCalls:
         """Whether the limits leave room for a call with so many bytes."""
         spent = self.service.meter.spent(self.exchange, [self._booked(made) for made in self.made if made.is_billed])
         return await self.service.admission.extend(self.exchange, spent, self._added_tokens(size))
-
-    def _outcomes(self) -> tuple[Outcome, tuple[Outcome, ...]]:
-        further = tuple(self._booked(made) for made in self.made[1:] if made.is_billed)
-        return self.made[0].fold.outcome(), further
 
     def _booked(self, made: MadeCall) -> Outcome:
         """The answer to a call, with its usage or what is booked in its place."""

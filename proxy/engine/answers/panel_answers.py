@@ -89,7 +89,7 @@ class StreamAnswer(_Continued):
         if kind and not kind.startswith("text/event-stream"):
             raise NotContinued("it is no stream")
         async for chunk in _edited(self._current, stream, fold):
-            self._further.answered()
+            self._further.attempts.answered()
             yield chunk
         await self._current.aclose()
 
@@ -141,7 +141,7 @@ class BodyAnswer(_Continued):
         may_follow = self._further.may_follow
         self._current = await self._further.open(call, fold)
         async for chunk in self._current.chunks():
-            self._further.answered()
+            self._further.attempts.answered()
             fold.feed(chunk)
             size += len(chunk)
             if size > _MOST_BODY_BYTES:
