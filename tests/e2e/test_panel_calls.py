@@ -163,8 +163,8 @@ def test_the_result_is_the_text_by_which_the_panel_stands_in_the_prompt(begin: A
 
 @pytest.mark.parametrize("size", [1, 7, 50])
 def test_a_stream_that_is_cut_anywhere_is_the_same(begin: Any, size: int) -> None:
-    pieces = [call for name in ("dyn", "amic_", "panel") for call in [{"index": 0, "function": {"name": name}}]]
-    pieces[0] |= {"id": "call_1", "type": "function"}
+    named = {"name": "dynamic_panel", "arguments": ""}
+    pieces: list[dict[str, Any]] = [{"index": 0, "id": "call_1", "type": "function", "function": named}]
     pieces += [{"index": 0, "function": {"arguments": text}} for text in ('{"i', 'd":"P', '1"}')]
     data = b"".join([chunk("I look. "), *(chunk(tool_calls=[one]) for one in pieces), *ended("tool_calls")])
     cut = [data[at : at + size] for at in range(0, len(data), size)]

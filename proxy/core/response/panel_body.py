@@ -1,171 +1,91 @@
 """An answer that is one JSON body, without the calls of our own tool. Pure.
 
-Only what must change is replaced in the provider's bytes. Where another answer goes on with one that called our tool
-alone, the client gets the last one's body, with the words of those before in front of its own, and the usage of all.
+A body without such a call passes as it is. Where another answer goes on with one that called our tool alone, the client
+gets the last one's body, with the words of those before in front of its own, and the usage of all.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import orjson
-from msgspec import Raw
-
-from proxy.core.response.event_format import payload_of
-from proxy.core.response.panel_calls import CALLING, MOST_ARGUMENT_BYTES, MOST_CALLS, PANEL_TOOL, PanelCall, panel_call
-from proxy.core.response.said_message import TEXTS
+from proxy.core.response.panel_calls import (
+    CALLING,
+    MOST_CALLS,
+    PANEL_TOOL,
+    TEXTS,
+    Object,
+    called,
+    finish_without,
+    is_ours,
+    object_in,
+)
 from proxy.core.response.usage_sums import Report, summed
-from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of, splice, text_value, value
-
-_NULL = b"null"
-_EMPTY = (_NULL, b'""', b"[]", b"{}")
+from proxy.core.wire.surrogates import dumps, loads
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What the answers before have said and used. ``texts`` are JSON strings, by their member of the message."""
+    """What the answers up to now have said, by the member of the message, and used."""
 
-    texts: Mapping[str, bytes]
+    texts: Mapping[str, str]
     usage: Report | None = None
-
-
-NOTHING_EARLIER = Earlier({})
 
 
 @dataclass(frozen=True, slots=True)
 class PanelBody:
-    """One answer. ``body`` is without our calls. ``wanted`` are the calls that another answer must know the results of:
-    none where the client gets this one. ``taken`` are how many calls of ours there were."""
+    """One answer. ``body`` is what the client gets, if no other follows. ``taken`` are how many calls of ours there
+    were. ``message`` is the model's with the calls that another answer must know the results of: None where none may
+    follow. ``earlier`` is what this answer and those before have said and used."""
 
     body: bytes
+    earlier: Earlier
     taken: int = 0
-    wanted: tuple[PanelCall, ...] = ()
-    message: Members | None = None
-    usage: Report | None = None
-
-    @property
-    def has_text(self) -> bool:
-        """Whether it has words for the client."""
-        return self.message is not None and bytes(self.message.get("content", _NULL)) not in _EMPTY
-
-    def called(self) -> bytes:
-        """The message as the model made it, with the calls as they are answered."""
-        members = {name: raw for name, raw in (self.message or {}).items() if bytes(raw) not in _EMPTY}
-        calls = b"[" + b",".join(call.raw for call in self.wanted) + b"]"
-        content = bytes(members.pop("content", Raw(_NULL)))
-        return join_members(members, {"content": content, "tool_calls": calls})
-
-    def after(self, earlier: Earlier) -> Earlier:
-        """What this answer and the earlier ones have said and used."""
-        texts = dict(earlier.texts)
-        for name in TEXTS:
-            raw = bytes((self.message or {}).get(name, b""))
-            if raw[:1] == b'"':
-                texts[name] = _joined(texts.get(name), raw)
-        return Earlier(texts, earlier.usage if self.usage is None else summed(earlier.usage, self.usage))
-
-    def behind(self, earlier: Earlier) -> bytes:
-        """The body that the client gets behind the earlier answers."""
-        try:
-            return self._behind(earlier)
-        except Unreadable:
-            return self.body
-
-    def _behind(self, earlier: Earlier) -> bytes:
-        members = members_of(self.body)
-        usage = self.after(Earlier({}, earlier.usage)).usage
-        is_same = usage is None or earlier.usage is None
-        changes: dict[str, bytes | None] = {} if is_same else {"usage": orjson.dumps(usage)}
-        choices = elements(members["choices"]) if bytes(members.get("choices", _NULL)) != _NULL else []
-        if choices and earlier.texts:
-            choice = members_of(choices[0])
-            message = members_of(choice["message"]) if "message" in choice else {}
-            spoken = splice(bytes(choice["message"]), message, _prefixed(message, earlier.texts)) if message else b"{}"
-            first = splice(bytes(choices[0]), choice, {"message": spoken})
-            changes["choices"] = b"[" + b",".join((first, *map(bytes, choices[1:]))) + b"]"
-        return splice(self.body, members, changes)
+    message: Object | None = None
 
 
-def panel_body(body: bytes, *, may_follow: bool) -> PanelBody:
-    """Read an answer. ``may_follow``: another may go on with it. What cannot be read stays as it is."""
-    try:
-        return _read(body, may_follow=may_follow)
-    except Unreadable:
-        return PanelBody(body)
-
-
-def _read(body: bytes, *, may_follow: bool) -> PanelBody:
-    members = members_of(body)
-    report = payload_of(bytes(members["usage"])) if "usage" in members else None
-    usage = report if isinstance(report, dict) else None
-    choices = elements(members["choices"]) if bytes(members.get("choices", _NULL)) != _NULL else []
-    read = [_choice(raw) for raw in choices]
-    message = read[0].message if read else None
-    calls = tuple(call for one in read for call in one.calls)
-    if not calls:
-        return PanelBody(body, message=message, usage=usage)
-    edited = splice(body, members, {"choices": b"[" + b",".join(one.raw for one in read) + b"]"})
-    is_alone = len(read) == 1 and read[0].is_alone and len(calls) <= MOST_CALLS
-    return PanelBody(edited, len(calls), calls if may_follow and is_alone else (), message, usage)
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    raw: bytes
-    message: Members | None = None
-    calls: tuple[PanelCall, ...] = ()
-    is_alone: bool = False
-
-
-def _choice(raw: Raw) -> _Choice:
-    members = members_of(raw)
-    message = members_of(members["message"]) if bytes(members.get("message", _NULL)) != _NULL else {}
-    if bytes(message.get("tool_calls", _NULL)) == _NULL:
-        return _Choice(bytes(raw), message)
-    kept, calls = list[bytes](), list[PanelCall]()
-    for entry in elements(message["tool_calls"]):
-        call = _our_call(entry, len(calls))
-        if call is None:
-            kept.append(bytes(entry))
-        else:
-            calls.append(call)
-    if not calls:
-        return _Choice(bytes(raw), message)
-    finish = value(members["finish_reason"]) if "finish_reason" in members else None
-    changes: dict[str, bytes | None] = {
-        "message": splice(
-            bytes(members["message"]), message, {"tool_calls": b"[" + b",".join(kept) + b"]" if kept else None}
-        )
-    }
-    if not kept and finish in ("tool_calls", "function_call"):
-        changes["finish_reason"] = b'"stop"'
-    is_alone = not kept and isinstance(finish, str) and finish in CALLING
-    return _Choice(splice(bytes(raw), members, changes), message, tuple(calls), is_alone)
-
-
-def _our_call(entry: Raw, number: int) -> PanelCall | None:
-    members = members_of(entry)
-    function = members_of(members["function"]) if bytes(members.get("function", _NULL)) != _NULL else {}
-    if "name" not in function or text_value(function["name"]) != PANEL_TOOL:
+def panel_body(body: bytes, earlier: Earlier | None = None, *, may_follow: bool) -> PanelBody | None:
+    """Read an answer behind the earlier ones. ``may_follow``: another may go on with it. None for what is no answer,
+    and for a first one without a call of ours."""
+    if earlier is None and PANEL_TOOL.encode() not in body:
         return None
-    arguments = bytes(function.get("arguments", b'""'))
-    return panel_call(members, arguments if len(arguments) <= MOST_ARGUMENT_BYTES else None, number)
+    try:
+        payload = loads(body)
+        listed = payload.get("choices") if isinstance(payload, dict) else None
+        choices = [one for one in listed if object_in(one, "message")] if isinstance(listed, list) else []
+        return _read(payload, choices, earlier, may_follow=may_follow) if choices else None
+    except (ValueError, RecursionError):
+        return None
 
 
-def _prefixed(message: Members, texts: Mapping[str, bytes]) -> dict[str, bytes | None]:
-    """The members of a message that change, with these texts in front of its own."""
-    changes: dict[str, bytes | None] = {}
+def _read(payload: Any, choices: Sequence[Any], earlier: Earlier | None, *, may_follow: bool) -> PanelBody | None:
+    """The payload is edited where it stands."""
+    message, finish = choices[0]["message"], choices[0].get("finish_reason")
+    said, calls = dict(message), [call for choice in choices for call in _taken_out(choice)]
+    if earlier is None and not calls:
+        return None
+    is_alone = len(choices) == 1 and "tool_calls" not in message and finish in CALLING
+    follows = may_follow and is_alone and 0 < len(calls) <= MOST_CALLS
+    earlier = earlier or Earlier({})
+    texts = {name: earlier.texts.get(name, "") for name in TEXTS}
     for name, text in texts.items():
-        own = bytes(message.get(name, _NULL))
-        if own == _NULL or own[:1] == b'"':
-            changes[name] = _joined(text, own if own != _NULL else None)
-        elif own[:1] == b"[":
-            part = b'{"type":"text","text":' + text + b"}"
-            changes[name] = b"[" + b",".join((part, *map(bytes, elements(own)))) + b"]"
-    return changes
+        own = message.get(name) or ""
+        if isinstance(own, str) and (text or own):
+            message[name] = texts[name] = text + own
+    report = payload.get("usage")
+    usage = summed(earlier.usage, report) if isinstance(report, dict) else earlier.usage
+    if usage is not None:
+        payload["usage"] = usage
+    return PanelBody(dumps(payload), Earlier(texts, usage), len(calls), called(said, calls) if follows else None)
 
 
-def _joined(text: bytes | None, more: bytes | None) -> bytes:
-    """One JSON string of two."""
-    if text is None or more is None:
-        return text or more or b'""'
-    return text[:-1] + more[1:]
+def _taken_out(choice: Any) -> Sequence[Any]:
+    """The calls of ours in a choice, which has none of them any more."""
+    message = choice["message"]
+    calls = message.get("tool_calls")
+    ours = [call for call in calls if is_ours(call)] if isinstance(calls, list) else []
+    if ours and len(ours) < len(calls):
+        message["tool_calls"] = [call for call in calls if not is_ours(call)]
+    elif ours:
+        del message["tool_calls"]
+        choice["finish_reason"] = finish_without(choice.get("finish_reason"))
+    return ours

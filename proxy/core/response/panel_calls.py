@@ -1,24 +1,33 @@
 """Calls of the tool by which a model asks for a panel, and the request that answers them. Pure.
 
-The tool is never the client's: whoever calls it gets the panel's current text from the proxy.
+The tool is never the client's: whoever calls it gets the panel's current text from the proxy. Calls and messages are
+JSON objects, as they are read.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
 import orjson
-from msgspec import Raw
 
-from proxy.core.wire.json_body import Unreadable, join_members, parse_members, splice, text_value
-from proxy.core.wire.surrogates import text_json
-from proxy.errors import InvalidRequest
+from proxy.core.wire.json_body import parse_members, splice
+from proxy.core.wire.surrogates import dumps
 
 PANEL_TOOL = "dynamic_panel"
-MOST_ARGUMENT_BYTES = 64 << 10
+MOST_ARGUMENT_CHARS = 64 << 10
 """A call with longer arguments names no panel."""
 MOST_CALLS = 64
 """An answer with more calls than this is not continued."""
+_MOST_ADDED_BYTES = 8 << 20
+"""More than any model could read is not sent."""
+
+TEXTS = ("content", "reasoning_content", "reasoning")
+"""The members of a message that are the model's words, in the order in which they are written."""
+CALLING = ("tool_calls", "stop", "function_call")
+"""How an answer ends whose calls are whole. Some providers say ``stop``."""
+
+Object = Mapping[str, object]
+PanelAnswers = Callable[[str], str]
+"""The text of the panel of this id, or that there is none."""
 
 
 class PanelCallOutcome(StrEnum):
@@ -33,87 +42,66 @@ class PanelCallOutcome(StrEnum):
     """The upstream did not go on with its answer."""
 
 
-CALLING = frozenset({"tool_calls", "stop", "function_call"})
-"""How an answer ends whose calls are whole. Some providers say ``stop``."""
-
-Members = Mapping[str, Raw | bytes]
-PanelAnswers = Callable[[str], str]
-"""The text of the panel of this id, or that there is none."""
+def object_in(holder: object, name: str) -> Object:
+    """The object that is this member; empty where there is none."""
+    found = holder.get(name) if isinstance(holder, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
-@dataclass(frozen=True, slots=True)
-class PanelCall:
-    """One call. ``raw`` is the call as JSON, as it stands in the message of the model; ``panel`` is the id that it
-    asks for, empty where it names none."""
-
-    raw: bytes
-    id: str
-    panel: str
-
-    def result(self, answers: PanelAnswers) -> bytes:
-        """The message that answers it."""
-        content = text_json(answers(self.panel))
-        return b'{"role":"tool","tool_call_id":' + text_json(self.id) + b',"content":' + content + b"}"
+def is_ours(call: object) -> bool:
+    """Whether a call is one of our tool."""
+    return object_in(call, "function").get("name") == PANEL_TOOL
 
 
-def panel_call(members: Members, arguments: bytes | None, number: int) -> PanelCall:
-    """A call of these members with these arguments: a JSON string, None where they are too long. Arguments that no
-    provider would read are left out. ``number`` names a call that has no id."""
-    given = text_of(members.get("id"))
-    call_id = given or f"panel_call_{number}"
-    panel = _panel_of(arguments)
-    is_read = panel is not None and arguments is not None and arguments[:1] == b'"'
-    function = b'{"name":' + orjson.dumps(PANEL_TOOL) + b',"arguments":'
-    function += (arguments if is_read and arguments is not None else b'"{}"') + b"}"
-    changes: dict[str, bytes | None] = {"id": text_json(call_id), "type": b'"function"', "function": function}
-    raw = join_members({name: Raw(bytes(value)) for name, value in members.items() if name != "index"}, changes)
-    return PanelCall(raw, call_id, panel or "")
+def finish_without(finish: object) -> object:
+    """How an answer ends for a client that sees no call of it."""
+    return "stop" if finish in CALLING else finish
 
 
-def results_of(calls: Iterable[PanelCall], answers: PanelAnswers, most_bytes: int) -> list[bytes] | None:
-    """The results of the calls; None where they have more bytes together: what is beyond is not even written."""
-    found: list[bytes] = []
-    left = most_bytes
-    for call in calls:
-        found.append(call.result(answers))
-        left -= len(found[-1])
-        if left < 0:
-            return None
-    return found
+def called(message: Object, calls: Sequence[Object]) -> Object:
+    """The message of the model as it goes back to it, with these calls of our tool. Arguments that no provider would
+    read are left out, and a call without an id gets one."""
+    members = {name: value for name, value in message.items() if value not in (None, "", [], {})}
+    return {
+        "role": "assistant",
+        "content": None,
+        **members,
+        "tool_calls": list(map(_written, calls, range(len(calls)))),
+    }
 
 
-def continued_request(body: bytes, message: bytes, results: Sequence[bytes]) -> bytes | None:
+def continued_request(body: bytes, message: Object, answers: PanelAnswers) -> bytes | None:
     """The request that was sent, with the model's message and the results of its calls behind its messages. None where
-    it cannot be taken apart."""
-    try:
-        members = parse_members(body)
-    except (InvalidRequest, Unreadable):
-        return None
-    messages = bytes(members["messages"]).rstrip() if "messages" in members else b""
-    if not messages.endswith(b"]") or messages[:-1].rstrip() == b"[":
-        return None
-    added = b",".join((messages[:-1], message, *results))
-    return splice(body, members, {"messages": added + b"]"})
+    that is too much: what is beyond is not even written. Raises InvalidRequest, Unreadable, KeyError, ValueError and
+    RecursionError for what cannot be taken apart or written."""
+    added = [dumps(message)]
+    calls = message["tool_calls"]
+    for call in calls if isinstance(calls, list) else ():
+        text = answers(_panel_of(object_in(call, "function").get("arguments")) or "")
+        added.append(dumps({"role": "tool", "tool_call_id": call["id"], "content": text}))
+        if sum(map(len, added)) > _MOST_ADDED_BYTES:
+            return None
+    members = parse_members(body)
+    messages = bytes(members["messages"]).rstrip().removesuffix(b"]")
+    return splice(body, members, {"messages": b",".join((messages, *added)) + b"]"})
 
 
-def _panel_of(arguments: bytes | None) -> str | None:
-    """The id in the arguments: empty where they name none, None where they are no JSON object in a JSON string."""
-    if arguments is None:
+def _written(call: Object, number: int) -> Object:
+    arguments = object_in(call, "function").get("arguments")
+    function = {"name": PANEL_TOOL, "arguments": "{}" if _panel_of(arguments) is None else arguments}
+    members = {name: value for name, value in call.items() if name != "index"}
+    return {**members, "id": call.get("id") or f"panel_call_{number}", "type": "function", "function": function}
+
+
+def _panel_of(arguments: object) -> str | None:
+    """The id in the arguments: empty where they name none, None where they are no JSON object."""
+    if not isinstance(arguments, str) or len(arguments) > MOST_ARGUMENT_CHARS:
         return None
     try:
-        found = orjson.loads(text_of(arguments).encode())
+        found = orjson.loads(arguments)
     except ValueError:
         return None
     if not isinstance(found, dict):
         return None
     named = found.get("id")
-    return str(named) if type(named) in (str, int) else ""
-
-
-def text_of(raw: Raw | bytes | None) -> str:
-    """A text; empty for whatever is none."""
-    try:
-        text = text_value(raw) if raw is not None else ""
-    except Unreadable:
-        return ""
-    return text if isinstance(text, str) else ""
+    return str(named) if isinstance(named, str | int) else ""

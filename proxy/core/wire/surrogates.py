@@ -60,12 +60,17 @@ def loads(raw: bytes) -> object:
     return found
 
 
+def dumps(found: object) -> bytes:
+    """What ``loads`` has read, as JSON again; a surrogate is written as an escape. Raises RecursionError."""
+    try:
+        return orjson.dumps(found)
+    except orjson.JSONEncodeError:  # a surrogate, or a number that is too large
+        return json.dumps(found, separators=(",", ":")).encode()
+
+
 def text_json(text: str) -> bytes:
     """A text as JSON; a surrogate is written as an escape."""
-    try:
-        return orjson.dumps(text)
-    except orjson.JSONEncodeError:
-        return json.dumps(text).encode()
+    return dumps(text)
 
 
 def raw_text(raw: bytes) -> str:

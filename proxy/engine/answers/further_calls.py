@@ -7,14 +7,13 @@ took, the same deployment, the same transport with its deadline and its redactio
 """
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.aside import Aside
 from proxy.core.resilience.retry import Failure
 from proxy.core.response.body_fold import BodyFold
 from proxy.core.response.outcome import Outcome
-from proxy.core.response.panel_calls import PanelAnswers, PanelCall, PanelCallOutcome, continued_request, results_of
+from proxy.core.response.panel_calls import Object, PanelAnswers, PanelCallOutcome, continued_request
 from proxy.core.response.stream import StreamFold
 from proxy.engine.attempts.retry import Attempts, failure_answered, failure_of
 from proxy.engine.client import Client
@@ -26,8 +25,6 @@ from proxy.errors import ProxyError, UpstreamError
 from proxy.ports import Answer, Call, Upstream
 
 MOST_FURTHER = 2
-_MOST_ADDED_BYTES = 8 << 20
-"""More than any model could read is not sent."""
 # Of the first call's headers these are about that call alone.
 _OF_ONE_CALL = frozenset({"idempotency-key", "content-length"})
 
@@ -87,15 +84,16 @@ class FurtherCalls:
         self.made.append(MadeCall(size, fold, self.exchange.elapsed_s()))
         return self.made[-1]
 
-    async def request(self, message: bytes | None, calls: Sequence[PanelCall]) -> Call | None:
-        """The call that follows; None where none may, or where the proxy meets an error of its own."""
+    async def request(self, message: Object | None, calls: int) -> Call | None:
+        """The call that follows the model's message with so many calls; None where none may, or where the proxy meets
+        an error of its own."""
         body, following = self.call.body, None
         if self.client.has_left or message is None or not isinstance(body, bytes):
             return None
         with suppress_and_log("panels.answer"):
             # Each call may ask for the same panel, which may be nearly all of the body.
-            size = len(body) * (1 + len(calls))
-            following = await self.service.aside.run_large(size, self._continued, body, message, calls)
+            size, answers = len(body) * (1 + calls), self.service.answers
+            following = await self.service.aside.run_large(size, continued_request, body, message, answers)
         if following is None or not await self._may_spend(len(following)) or not self.attempts.goes_on():
             return None
         headers = [(name, value) for name, value in self.call.headers if name.lower() not in _OF_ONE_CALL]
@@ -118,10 +116,6 @@ class FurtherCalls:
         failure = failure_answered(answer.status, answer.headers)
         raise NotContinued(f"it answered with status {answer.status}", failure)
 
-    def answered(self) -> None:
-        """The upstream answers a further call."""
-        self.attempts.answered()
-
     def broke(self, error: ProxyError, calls: int) -> None:
         """A further call failed."""
         self.count(PanelCallOutcome.FAILED, calls)
@@ -143,8 +137,8 @@ class FurtherCalls:
         the exchange."""
         if not self.made:
             return outcome
-        first, further = self._outcomes()
-        self.exchange.answer.further = further
+        first = self.made[0].fold.outcome()
+        self.exchange.answer.further = tuple(self._booked(made) for made in self.made[1:] if made.is_billed)
         return replace(
             outcome,
             usage=first.usage,
@@ -155,18 +149,10 @@ class FurtherCalls:
             cache_cause=first.cache_cause,
         )
 
-    def _continued(self, body: bytes, message: bytes, calls: Sequence[PanelCall]) -> bytes | None:
-        results = results_of(calls, self.service.answers, _MOST_ADDED_BYTES - len(message))
-        return None if results is None else continued_request(body, message, results)
-
     async def _may_spend(self, size: int) -> bool:
         """Whether the limits leave room for a call with so many bytes."""
         spent = self.service.meter.spent(self.exchange, [self._booked(made) for made in self.made if made.is_billed])
         return await self.service.admission.extend(self.exchange, spent, self._added_tokens(size))
-
-    def _outcomes(self) -> tuple[Outcome, tuple[Outcome, ...]]:
-        further = tuple(self._booked(made) for made in self.made[1:] if made.is_billed)
-        return self.made[0].fold.outcome(), further
 
     def _booked(self, made: MadeCall) -> Outcome:
         """The answer to a call, with its usage or what is booked in its place."""

@@ -9,7 +9,7 @@ The client sees one answer, whose usage is the sum. An answer that came compress
 from collections.abc import AsyncIterator
 
 from proxy.core.response.body_fold import BodyFold
-from proxy.core.response.panel_body import NOTHING_EARLIER, PanelBody, panel_body
+from proxy.core.response.panel_body import Earlier, PanelBody, panel_body
 from proxy.core.response.panel_calls import PanelCallOutcome
 from proxy.core.response.panel_stream import PanelStream
 from proxy.core.response.stream import StreamFold
@@ -58,10 +58,11 @@ class StreamAnswer(_Continued):
         further.begin(fold)
         async for chunk in _edited(self._first, stream, fold):
             yield chunk
-        while calls := stream.wanted():
-            call = await further.request(stream.message(calls), calls)
+        while calls := stream.wanted:
+            message = await further.service.aside.run_large(stream.said_bytes, stream.message)
+            call = await further.request(message, calls)
             if call is None:
-                further.count(PanelCallOutcome.GAVE_UP, len(calls))
+                further.count(PanelCallOutcome.GAVE_UP, calls)
                 yield stream.end()
                 return
             following = PanelStream(may_follow=further.may_follow, opening=stream.opening())
@@ -71,13 +72,13 @@ class StreamAnswer(_Continued):
                 if following.is_broken and not following.has_content:
                     raise NotContinued("its stream holds an error")
             except ProxyError as error:
-                further.broke(error, len(calls))
+                further.broke(error, calls)
                 if following.has_content:
                     # The client must not take what it has for a whole answer.
                     raise
                 yield stream.end()
                 return
-            further.count(PanelCallOutcome.ANSWERED, len(calls))
+            further.count(PanelCallOutcome.ANSWERED, calls)
             stream = following
         further.left_over(stream.taken)
 
@@ -88,7 +89,7 @@ class StreamAnswer(_Continued):
         if kind and not kind.startswith("text/event-stream"):
             raise NotContinued("it is no stream")
         async for chunk in _edited(self._current, stream, fold):
-            self._further.answered()
+            self._further.attempts.answered()
             yield chunk
         await self._current.aclose()
 
@@ -116,31 +117,31 @@ class BodyAnswer(_Continued):
 
     async def _last(self, body: bytes, *, may_follow: bool) -> bytes:
         """The body that the client gets for this one."""
-        further, earlier = self._further, NOTHING_EARLIER
-        read = await self._panel_body(body, may_follow=may_follow)
-        while calls := read.wanted:
-            call = await further.request(read.called(), calls)
+        further = self._further
+        read = await self._read(body, None, may_follow=may_follow)
+        while read.message is not None:
+            call = await further.request(read.message, read.taken)
             if call is None:
-                further.count(PanelCallOutcome.GAVE_UP, len(calls))
-                return read.behind(earlier)
+                further.count(PanelCallOutcome.GAVE_UP, read.taken)
+                return read.body
             try:
-                following = await self._following(call)
+                following = await self._following(call, read.earlier)
             except ProxyError as error:
-                further.broke(error, len(calls))
-                if not read.has_text and "content" not in earlier.texts:
+                further.broke(error, read.taken)
+                if not read.earlier.texts.get("content"):
                     raise
-                return read.behind(earlier)
-            further.count(PanelCallOutcome.ANSWERED, len(calls))
-            earlier, read = read.after(earlier), following
+                return read.body
+            further.count(PanelCallOutcome.ANSWERED, read.taken)
+            read = following
         further.left_over(read.taken)
-        return read.behind(earlier)
+        return read.body
 
-    async def _following(self, call: Call) -> PanelBody:
+    async def _following(self, call: Call, earlier: Earlier) -> PanelBody:
         fold, parts, size = BodyFold(), list[bytes](), 0
         may_follow = self._further.may_follow
         self._current = await self._further.open(call, fold)
         async for chunk in self._current.chunks():
-            self._further.answered()
+            self._further.attempts.answered()
             fold.feed(chunk)
             size += len(chunk)
             if size > _MOST_BODY_BYTES:
@@ -148,13 +149,14 @@ class BodyAnswer(_Continued):
             parts.append(chunk)
         fold.close()
         await self._current.aclose()
-        read = await self._panel_body(b"".join(parts), may_follow=may_follow)
-        if not read.message:
-            raise NotContinued("there is no message in it")
-        return read
+        return await self._read(b"".join(parts), earlier, may_follow=may_follow)
 
-    async def _panel_body(self, body: bytes, *, may_follow: bool) -> PanelBody:
-        return await self._further.service.aside.run_large(len(body), panel_body, body, may_follow=may_follow)
+    async def _read(self, body: bytes, earlier: Earlier | None, *, may_follow: bool) -> PanelBody:
+        run_large = self._further.service.aside.run_large
+        read = await run_large(len(body), panel_body, body, earlier, may_follow=may_follow)
+        if read is None and earlier is not None:
+            raise NotContinued("there is no message in it")
+        return read or PanelBody(body, Earlier({}))
 
 
 def continued(answer: Answer, further: FurtherCalls) -> Answer:
