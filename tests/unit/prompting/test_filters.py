@@ -161,7 +161,7 @@ def test_a_test_tells_two_values_apart(name: str) -> None:
     [
         ("{{ mission.blank | required }}", "a value that is required is empty"),
         ("{{ mission.nope | required }}", "a value that is required is empty"),
-        ("{{ 3 | join }}", "a filter takes a list"),
+        ("{{ 3 | join }}", "a loop or a filter takes a list or an object"),
         ("{{ mission.nope | join }}", "'nope' is undefined"),
         ("{{ mission.nope | tojson }}", "'nope' is undefined"),
         ("{{ mission.tree | upper }}", "a list or an object is printed"),
