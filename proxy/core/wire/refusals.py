@@ -57,7 +57,7 @@ def refused(error: msgspec.ValidationError, param: str, choices: Mapping[str, tu
         allowed = ", ".join(choices.get(_STEP.split(param.rstrip("[].0123456789"))[-1], ()))
         return InvalidRequest(f"'{param}' must be one of {allowed}", param=param, code="invalid_value")
     if bound := _BOUND.match(text):
-        why = f"'{param}' must be a number of at {'most' if bound[1] == '<=' else 'least'} {bound[2]}"
+        why = f"'{param}' must be a whole number of at {'most' if bound[1] == '<=' else 'least'} {bound[2]}"
         return InvalidRequest(why, param=param, code="invalid_value")
     if expected := _EXPECTED.match(text):
         return _unexpected(expected, param)
@@ -119,6 +119,7 @@ def _unexpected(expected: re.Match[str], param: str) -> InvalidRequest:
         return InvalidRequest(f"'{param}' may have at most {most} {unit}", param=param, code=code)
     if got is None:
         return InvalidRequest(f"'{param}' must not be empty", param=param, code="invalid_value")
-    wanted = " or ".join(dict.fromkeys(_WORDS[each] for each in types if each in _WORDS)) or "a value of another type"
+    words = _WORDS if "float" in types else _WORDS | {"int": "a whole number"}
+    wanted = " or ".join(dict.fromkeys(words[each] for each in types if each in words)) or "a value of another type"
     other = f", not {_WORDS[got]}" if got in _WORDS else ""
     return InvalidRequest(f"'{param}' must be {wanted}{other}", param=param, code="invalid_type")

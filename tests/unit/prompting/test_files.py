@@ -90,14 +90,17 @@ MISTAKES = {
     "an empty id": (file_of('position: user\nid: ""'), "id: must be"),
     "an id of another type": (file_of("position: user\nid: 3"), "id' must be a string"),
     "a long id": (file_of(f"position: user\nid: {'a' * 129}"), "id: must be"),
-    "a version that is no number": (file_of("position: user\nversion: 1.0"), "version' must be a number, not a number"),
+    "a version that is no number": (
+        file_of("position: user\nversion: 1.0"),
+        "version' must be a whole number, not a number",
+    ),
     "a priority that is no number": (
         file_of("position: user\npriority: yes"),
-        "priority' must be a number, not a boolean",
+        "priority' must be a whole number, not a boolean",
     ),
     "a priority without end": (
         file_of("position: user\npriority: 99999999"),
-        "priority' must be a number of at most 1000000",
+        "priority' must be a whole number of at most 1000000",
     ),
     "a profile of another type": (file_of("position: user\nprofile: 3"), "profile' must be a string"),
     "conditions as a mapping": (
