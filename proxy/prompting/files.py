@@ -1,20 +1,18 @@
 """Reads prompts from Markdown files with front matter.
 
-A file is read whole or refused whole, with the file's path and the field in the message. The front matter is YAML
-without anchors, so that a few lines cannot stand for millions of values.
+A file is read whole or refused whole, with the file's path and the field in the message. The front matter is read as a
+configuration is: a few lines cannot stand for millions of values.
 """
 
 import os
 import re
 import stat
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
 
-import yaml
 from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert
 from msgspec.structs import astuple
 
@@ -25,6 +23,8 @@ from proxy.core.prompts.failures import ConditionError
 from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import ID_PATTERN, ID_RULE, MOST_PRIORITY, ROOTS, Condition, Prompt, Variable
 from proxy.core.wire.refusals import refused
+from proxy.settings.messages import ConfigError
+from proxy.settings.yaml_file import value_of
 
 SHIPPED = Path(proxy.__file__).parent.parent / "prompts"
 """The folder of the prompts that come along, beside the package."""
@@ -88,22 +88,6 @@ class _Front(Struct, forbid_unknown_fields=True):
     conditions: Annotated[list[_ConditionFields], Meta(max_length=_MOST_ITEMS)] = []
     variables: Annotated[list[_VariableFields], Meta(max_length=_MOST_ITEMS)] = []
     profile: str = ""
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML without anchors and without repeated keys."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.MarkedYAMLError(problem="an alias (*name) is not allowed")
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
-        names = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
-        for name, times in names.items():
-            if times > 1:
-                raise yaml.MarkedYAMLError(problem=f"'{name}' stands twice", problem_mark=node.start_mark)
-        return super().construct_mapping(node, deep)
 
 
 def markdown_files(folder: Path) -> list[FileState]:
@@ -232,10 +216,7 @@ def _parted(path: Path, text: str) -> tuple[object, str]:
     if len(front) > MOST_FRONT_CHARS:
         raise PromptFileError(f"{path}: the front matter is longer than {MOST_FRONT_CHARS} characters")
     try:
-        return yaml.load(front, _Loader), "".join(lines[end + 1 :])
-    except yaml.MarkedYAMLError as error:
-        where = f"line {error.problem_mark.line + 2}: " if error.problem_mark is not None else ""
-        raise PromptFileError(f"{path}: {where}the front matter is no valid YAML: {error.problem}") from error
-    except (yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError, TypeError) as error:
-        # A tag that does not fit its value (!!int "") surprises the reader of YAML, too.
-        raise PromptFileError(f"{path}: the front matter is no valid YAML") from error
+        # The line that is left empty stands for the first one of the file.
+        return value_of("\n" + front, path), "".join(lines[end + 1 :])
+    except ConfigError as error:
+        raise PromptFileError("; ".join(error.problems)) from error

@@ -148,13 +148,16 @@ MISTAKES = {
         "conditions' may have at most 100 elements",
     ),
     "front matter that is a list": (file_of("- a"), "'front matter' must be an object, not an array"),
-    "no YAML": (file_of("position: [user"), "line 3: the front matter is no valid YAML"),
-    "a field twice": (file_of("position: user\nposition: system"), "'position' stands twice"),
-    "a Python object": (file_of("position: !!python/name:os.system"), "the front matter is no valid YAML"),
-    "values that multiply": (file_of("position: &a user\nid: *a"), "an alias"),
-    "front matter nested without end": (file_of(f"position: {'[' * 1500}"), "the front matter is no valid YAML"),
+    "no YAML": (file_of("position: [user"), "greeting.md:3:1: is not valid YAML"),
+    "a field twice": (file_of("position: user\nposition: system"), "position: stands 2 times"),
+    "a Python object": (file_of("position: !!python/name:os.system"), "greeting.md:2:11: is not valid YAML"),
+    "values that multiply": (
+        file_of("a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9}]\n" for n in range(1, 9))),
+        "stands for more than 100000 values",
+    ),
+    "front matter nested without end": (file_of(f"position: {'[' * 1500}"), "is nested too deeply"),
     "front matter without end": (file_of("position: user\n" + "# remark\n" * 4_000), "the front matter is longer than"),
-    "a number of too many digits": (file_of(f"position: user\npriority: {'9' * 5000}"), "no valid YAML"),
+    "a number of too many digits": (file_of(f"position: user\npriority: {'9' * 5000}"), "more than 100 characters"),
 }
 
 
@@ -163,7 +166,7 @@ def test_a_mistake_is_told_with_the_file_and_the_field(mistake: str) -> None:
     text, message = MISTAKES[mistake]
     with pytest.raises(PromptFileError, match=message) as raised:
         read_prompt(PATH, text)
-    assert str(raised.value).startswith(f"{PATH}: ")
+    assert str(PATH) in str(raised.value)
 
 
 def test_a_file_that_is_too_large_or_no_text_is_refused(tmp_path: Path) -> None:
