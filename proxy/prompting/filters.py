@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jinja2 import pass_context
+from jinja2.filters import do_float, do_int
 from jinja2.runtime import Context, Undefined
 
 from proxy.core.prompts.failures import RenderError
@@ -154,18 +155,6 @@ def _whole(value: Any, most: int) -> int:
     return value
 
 
-def _converted(kind: Callable[[Any], Any], default: Any) -> _Filter:
-    """A filter that makes a number of a value, or another one where it cannot."""
-
-    def convert(value: Any, default: Any = default) -> Any:
-        try:
-            return kind(value)
-        except (ValueError, OverflowError):
-            return default
-
-    return convert
-
-
 def _round(value: Any, precision: int = 0) -> Any:
     digits = _whole(precision, 15)
     return round(float(number_of(value)), digits) if digits else round(number_of(value))
@@ -180,10 +169,10 @@ _JINJA: dict[str, _Filter] = {
     "default": _default,
     "dictsort": lambda value: sorted(_pairs(value), key=lambda pair: pair[0]),
     "first": lambda value: next(iter(items_of(value)), None),
-    "float": _converted(float, 0.0),
+    "float": do_float,
     "fromjson": _from_json,
     "indent": _indent,
-    "int": _converted(int, 0),
+    "int": do_int,
     "items": _pairs,
     "join": _join,
     "last": lambda value: next(reversed(items_of(value)), None),
@@ -229,10 +218,6 @@ FILTERS: Mapping[str, _Filter] = {name: _counted(function) for name, function in
 """Every filter, by its names."""
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 TESTS: Mapping[str, _Filter] = {
     "boolean": lambda value: isinstance(value, bool),
     "defined": lambda value: not isinstance(value, Undefined),
@@ -250,7 +235,7 @@ TESTS: Mapping[str, _Filter] = {
     "mapping": lambda value: isinstance(value, Mapping),
     "ne": _counted(lambda value, other: bool(value != other)),
     "none": lambda value: value is None,
-    "number": _is_number,
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
     "odd": lambda value: number_of(value) % 2 == 1,
     "sequence": lambda value: isinstance(value, list | tuple | range),
     "string": lambda value: isinstance(value, str),

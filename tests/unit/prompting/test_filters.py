@@ -50,7 +50,7 @@ PRINTED = {
     "hasPrefix": ("{{ 'abc' | hasPrefix('ab') }} {{ 'abc' | hasPrefix('b') }}", "true false"),
     "hasSuffix": ("{{ 'abc' | hasSuffix('bc') }} {{ 'abc' | hasSuffix('b') }}", "true false"),
     "indent": ("{{ mission.lines | indent(2) }}|{{ mission.lines | indent(2, false) }}", "  one\n\n  two|one\n\n  two"),
-    "int": ("{{ '12' | int + 1 }} {{ 'x' | int }} {{ 2.9 | int }}", "13 0 2"),
+    "int": ("{{ '12' | int + 1 }} {{ 'x' | int }} {{ 2.9 | int }} {{ '2.9' | int }}", "13 0 2 2"),
     "items": ("{% for k, v in mission.tree | items %}{{ k }}{% endfor %}", "za"),
     "join": ("{{ mission.list | join(', ') }} {{ mission.rows | join('-', attribute='n') }}", "b, a, b 2-1-"),
     "last": ("{{ [1, 2] | last }}[{{ mission.empty | last }}]", "2[]"),
