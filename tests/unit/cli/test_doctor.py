@@ -13,7 +13,8 @@ import orjson
 import pytest
 
 from proxy.cli import main
-from proxy.doctor.report import ClientReport, CulpritReport, FileProblem, ModeReport, Report
+from proxy.doctor.readers.call import Problem
+from proxy.doctor.report import ClientReport, CulpritReport, ModeReport, Report
 from proxy.storage.port import LedgerEntry, Settle
 from proxy.storage.sqlite import SqliteStore
 from tests import doctor_logs as logs
@@ -63,7 +64,7 @@ def test_json_has_the_form_that_the_schema_says(log: Path, capsys: pytest.Captur
         (ClientReport, schema["$defs"]["client"]),
         (CulpritReport, schema["$defs"]["culprit"]),
         (ModeReport, schema["$defs"]["mode"]),
-        (FileProblem, schema["$defs"]["problem"]),
+        (Problem, schema["$defs"]["problem"]),
     ):
         assert list(told["properties"]) == told["required"] == [field.name for field in fields(form)]
 

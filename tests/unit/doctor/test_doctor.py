@@ -20,10 +20,10 @@ from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
 from proxy.doctor.doctor import Doctor
 from proxy.doctor.entries import Entries
-from proxy.doctor.findings import findings
+from proxy.doctor.findings import diagnose_all
 from proxy.doctor.intake import Intake
 from proxy.doctor.page import page
-from proxy.doctor.readers.call import RecordedCall, Wire
+from proxy.doctor.readers.call import Call, Wire
 from proxy.doctor.readers.reader import read_calls
 from proxy.doctor.report import MONTH_HOURS, ClientReport, Report
 from proxy.doctor.rules import Rules
@@ -248,14 +248,14 @@ def test_the_pieces_that_differ_on_the_wire_are_those_that_are_named(path: Path)
         if number not in expected.beside
     )
     named: Counter[tuple[str, int]] = Counter()
-    calls = [call for call in read_calls(path, lambda read, size: None) if isinstance(call, RecordedCall)]
+    calls = [call for call in read_calls(path, lambda read, size: None) if isinstance(call, Call)]
     profile = ANTHROPIC if calls[0].wire is Wire.MESSAGES else OPENAI
     with closing(Entries()) as entries:
-        intake = Intake(entries, bytes_over_four)
+        intake = Intake(entries, bytes_over_four, ())
         for call in calls:
             intake.take(call)
-        found = findings(entries, Rules(PRICES, profile))
-    for client in found.values():
+        diagnose_all(entries, intake.clients, Rules(PRICES, profile))
+    for client in intake.clients.values():
         for culprit, loss in client.losses.items():
             if culprit.piece_kind not in ("", PARAMETER, MODEL, ROUTE):
                 named[WHERE.get(culprit.piece_kind, "talk"), culprit.line] += loss.breaks

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from proxy.core.response.usage import Usage
 from proxy.doctor.readers import records
-from proxy.doctor.readers.call import Gap, RecordedCall, Wire
+from proxy.doctor.readers.call import Call, Gap, Problem, Wire
 from proxy.doctor.readers.reader import NO_CALL, NO_CONTENT, read_calls
-from proxy.doctor.readers.records import BROKEN, NOT_JSON, NOT_UTF8, TOO_LONG, Problem
+from proxy.doctor.readers.records import BROKEN, NOT_JSON, NOT_UTF8, TOO_LONG
 from tests import doctor_logs as logs
 from tests.growth import assert_linear
 
-Found = RecordedCall | Problem
+Found = Call | Problem
 _WIRES = {"exchanges_messages": Wire.MESSAGES, "exchanges_responses": Wire.RESPONSES}
 
 
@@ -31,8 +31,8 @@ def _read(folder: Path, content: bytes) -> list[Found]:
     return list(read_calls(path, lambda read, size: None))
 
 
-def _calls(found: Sequence[Found]) -> list[RecordedCall]:
-    return [each for each in found if isinstance(each, RecordedCall)]
+def _calls(found: Sequence[Found]) -> list[Call]:
+    return [each for each in found if isinstance(each, Call)]
 
 
 def _problems(found: Sequence[Found]) -> list[tuple[int, str]]:
