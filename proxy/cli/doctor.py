@@ -14,7 +14,7 @@ from proxy.cli.traces import assembler_maker
 from proxy.core.providers import PROFILES
 from proxy.core.request.tokens import bytes_over_four, quick
 from proxy.deployments.price_map import load_price_map
-from proxy.doctor.doctor import Doctor
+from proxy.doctor.doctor import examine
 from proxy.doctor.page import page
 from proxy.doctor.report import ClientReport, Report, figures
 from proxy.doctor.rules import Rules
@@ -85,15 +85,13 @@ def _examined(arguments: argparse.Namespace) -> Report:
     # Shares and first differences need no tokenizer, whose table takes a second to load. Reported usage is the scale.
     manager, encode = build_plugin_manager(), quick(bytes_over_four)
     given = None if arguments.profile is None else PROFILES[arguments.profile]
-    doctor = Doctor(
-        Rules(load_price_map(), given),
-        Setting(
-            profile=given or PROFILES["anthropic"],
-            encode=encode,
-            recognisers=recognisers(manager),
-            is_strict=False,
-            assembler=assembler_maker(manager, encode, _ECONOMIC),
-        ),
+    rules = Rules(load_price_map(), given)
+    setting = Setting(
+        profile=given or PROFILES["anthropic"],
+        encode=encode,
+        recognisers=recognisers(manager),
+        is_strict=False,
+        assembler=assembler_maker(manager, encode, _ECONOMIC),
     )
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
@@ -104,7 +102,7 @@ def _examined(arguments: argparse.Namespace) -> Report:
             progress.update(task, description=visible(path.name), completed=read, total=size)
 
         try:
-            return doctor.examine(arguments.files, show)
+            return examine(arguments.files, rules, setting, show)
         except OSError as error:
             fail(f"the calls cannot be kept in a temporary file: {error.strerror or error}")
 

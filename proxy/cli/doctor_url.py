@@ -4,7 +4,8 @@ import argparse
 from contextlib import suppress
 
 from proxy.cli.admin_client import Ask, ledger_entries, run_with
-from proxy.doctor.remote import Ledger
+from proxy.doctor.clients import Client
+from proxy.doctor.remote import count_entry, name_pieces
 from proxy.doctor.report import Report, report_of
 from proxy.errors import NotFound
 
@@ -13,16 +14,16 @@ _SESSIONS = "200"
 
 def examined(arguments: argparse.Namespace) -> Report:
     """Ask the proxy and report. Raises ConfigError where the master key is missing."""
-    ledger = Ledger()
+    clients: dict[str, Client] = {}
 
     async def work(ask: Ask) -> None:
         async for entry in ledger_entries(ask, {"since": arguments.since}):
-            ledger.add(entry)
+            count_entry(clients, entry)
         with suppress(NotFound):
             for session in (await ask("GET", "sessions", {"limit": _SESSIONS}))["data"]:
                 # Of some sessions only the figures are kept.
                 with suppress(NotFound):
-                    ledger.name(await ask("GET", f"sessions/{session['id']}/breakdown"))
+                    name_pieces(clients, await ask("GET", f"sessions/{session['id']}/breakdown"))
 
     run_with(arguments, work)
-    return report_of(ledger.clients, {}, [], 0)
+    return report_of(clients, {}, [], 0)

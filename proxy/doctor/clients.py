@@ -7,7 +7,7 @@ from proxy.core.caches.prompt import BillSum
 from proxy.core.diagnosis.breaks import Break, Loss
 from proxy.core.response.miss_diagnostics import UNTOLD
 from proxy.core.response.usage import Usage
-from proxy.doctor.readers.call import Call, Gap, Wire
+from proxy.doctor.readers.call import Call, Gap
 
 _CULPRITS = 5_000
 _MODELS = 100
@@ -31,18 +31,18 @@ class Culprit:
 class Client:
     """One client.
 
-    ``bodies`` are the calls whose requests are kept for a replay, and ``size`` their bytes; ``wires`` are all calls by
-    their form. ``told`` calls have a usage, and ``unpriced`` ones a model of an unknown price. ``usd`` is what the
-    prompts have cost whose usage is told. ``largest`` is the largest prompt of each session, added up. ``agreed`` of
-    ``compared`` breaks have the cause that the provider itself has named. ``span_s`` are the seconds that the log
-    covers, and ``last`` is the time of the last call. ``keys`` are the fields by which the providers of these calls
-    keep a conversation on one machine, empty for a provider that has none. ``notes`` are sentences on what is not
+    ``bodies`` are the calls whose requests are kept for a replay, and ``size`` their bytes; ``chats`` are all that ask
+    for a chat completion. ``told`` calls have a usage, and ``unpriced`` ones a model of an unknown price. ``usd`` is
+    what the prompts have cost whose usage is told. ``largest`` is the largest prompt of each session, added up.
+    ``agreed`` of ``compared`` breaks have the cause that the provider itself has named. ``span_s`` are the seconds that
+    the log covers, and ``last`` is the time of the last call. ``keys`` are the fields by which the providers of these
+    calls keep a conversation on one machine, empty for a provider that has none. ``notes`` are sentences on what is not
     known, besides the gaps; ``modes_untold`` says why nothing is replayed, where it is not that nothing was kept.
     """
 
     bodies: list[Call] = field(default_factory=list)
     size: int = 0
-    wires: Counter[Wire] = field(default_factory=Counter)
+    chats: int = 0
     gaps: Counter[Gap] = field(default_factory=Counter)
     calls: int = 0
     told: int = 0

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from proxy.doctor.entries import Entries
@@ -25,35 +25,29 @@ Progress = Callable[[Path, int, int], None]
 """Called with a file, the bytes of it that were read, and its bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Doctor:
-    """``rules`` say what holds for a model, ``setting`` how requests are replayed."""
-
-    rules: Rules
-    setting: Setting
-
-    def examine(self, paths: Sequence[Path], on_progress: Progress) -> Report:
-        """Read the files and report. Raises OSError where the disk is full."""
-        setting = replace(self.setting, encode=counted_once(self.setting.encode))
-        problems: dict[tuple[str, str], Problem] = {}
-        files = set[Path]()
-        with closing(Entries()) as entries:
-            intake = Intake(entries, setting.encode, setting.recognisers)
-            for path, found in _read(paths, on_progress):
-                files.add(path)
-                if isinstance(found, Call):
-                    intake.take(found)
-                    continue
-                # Many records of a file that are left out for the same reason are one problem.
-                known = problems.get((str(path), found.text))
-                if known is not None:
-                    problems[known.file, known.text] = replace(known, count=known.count + 1)
-                elif len(problems) < _MOST_PROBLEMS:
-                    problems[str(path), found.text] = replace(found, file=str(path))
-            diagnose_all(entries, intake.clients, self.rules)
-        clients = intake.clients
-        runs = {name: mode_runs(each.bodies, self.rules, setting) for name, each in clients.items() if each.bodies}
-        return report_of(clients, runs, list(problems.values()), sum(not path.is_dir() for path in files))
+def examine(paths: Sequence[Path], rules: Rules, setting: Setting, on_progress: Progress) -> Report:
+    """Read the files and report. ``rules`` say what holds for a model, ``setting`` how requests are replayed. Raises
+    OSError where the disk is full."""
+    setting = replace(setting, encode=counted_once(setting.encode))
+    problems: dict[tuple[str, str], Problem] = {}
+    files = set[Path]()
+    with closing(Entries()) as entries:
+        intake = Intake(entries, setting.encode)
+        for path, found in _read(paths, on_progress):
+            files.add(path)
+            if isinstance(found, Call):
+                intake.take(found)
+                continue
+            # Many records of a file that are left out for the same reason are one problem.
+            known = problems.get((str(path), found.text))
+            if known is not None:
+                problems[known.file, known.text] = replace(known, count=known.count + 1)
+            elif len(problems) < _MOST_PROBLEMS:
+                problems[str(path), found.text] = replace(found, file=str(path))
+        diagnose_all(entries, intake.clients, rules)
+    clients = intake.clients
+    runs = {name: mode_runs(each.bodies, rules, setting) for name, each in clients.items() if each.bodies}
+    return report_of(clients, runs, list(problems.values()), sum(not path.is_dir() for path in files))
 
 
 def _read(paths: Sequence[Path], on_progress: Progress) -> Iterator[tuple[Path, Call | Problem]]:

@@ -21,48 +21,43 @@ _RIGHTFUL = (BreakKind.COMPACTED, BreakKind.MODEL_SWITCHED, BreakKind.BELOW_MINI
 _LARGEST = 1e12
 
 
-class Ledger:
-    """Takes entries in the order of time, then the breakdowns of sessions. ``clients`` are the findings by key, by team
-    where a request had none."""
+def count_entry(clients: dict[str, Client], entry: Fields) -> None:
+    """Count one exchange of the ledger; they come in the order of time. Clients are keys, or teams where a request had
+    no key."""
+    client = clients.setdefault(
+        _text(entry, "key_id") or _text(entry, "team") or "(no key)",
+        Client(modes_untold=NO_MODES, notes=[NO_BREAKS]),
+    )
+    client.count(_text(entry, "model"), _number(entry, "at"), _usage(entry), _number(entry, "cost_usd"))
+    if "break_kind" in entry:
+        client.notes = [NO_PIECES]
+    if kind := _text(entry, "break_kind"):
+        client.lose(_break(kind, _number(entry, "break_usd")))
 
-    def __init__(self) -> None:
-        self.clients: dict[str, Client] = {}
 
-    def add(self, entry: Fields) -> None:
-        """Count one exchange."""
-        client = self.clients.setdefault(
-            _text(entry, "key_id") or _text(entry, "team") or "(no key)",
-            Client(modes_untold=NO_MODES, notes=[NO_BREAKS]),
+def name_pieces(clients: Mapping[str, Client], session: Fields) -> None:
+    """Name the pieces of the breaks of a session, by its breakdown. They are breaks that the ledger knows already."""
+    client = clients.get(_text(session, "key") or _text(session, "team") or "(no key)", Client())
+    told = session.get("diagnosis")
+    for entry in filter(lambda each: isinstance(each, dict), told if isinstance(told, list) else ()):
+        kind, (piece_kind, _, piece) = _text(entry, "kind"), _text(entry, "culprit").partition(":")
+        whole = Culprit(kind, "", "", 0, "", _break(kind, 0.0).is_waste)
+        loss = client.losses.get(whole)
+        if loss is None or not piece:
+            continue
+        named = Break(
+            cast("BreakKind", kind),
+            piece,
+            piece_kind,
+            line=int(_number(entry, "line")),
+            lost=int(_number(entry, "lost")),
+            usd=min(_number(entry, "usd"), loss.usd),
+            is_waste=entry.get("is_waste") is True,
         )
-        client.count(_text(entry, "model"), _number(entry, "at"), _usage(entry), _number(entry, "cost_usd"))
-        if "break_kind" in entry:
-            client.notes = [NO_PIECES]
-        if kind := _text(entry, "break_kind"):
-            client.lose(_break(kind, _number(entry, "break_usd")))
-
-    def name(self, session: Fields) -> None:
-        """Name the pieces of the breaks of a session. They are breaks that the ledger knows already."""
-        client = self.clients.get(_text(session, "key") or _text(session, "team") or "(no key)", Client())
-        told = session.get("diagnosis")
-        for entry in filter(lambda each: isinstance(each, dict), told if isinstance(told, list) else ()):
-            kind, (piece_kind, _, piece) = _text(entry, "kind"), _text(entry, "culprit").partition(":")
-            whole = Culprit(kind, "", "", 0, "", _break(kind, 0.0).is_waste)
-            loss = client.losses.get(whole)
-            if loss is None or not piece:
-                continue
-            named = Break(
-                cast("BreakKind", kind),
-                piece,
-                piece_kind,
-                line=int(_number(entry, "line")),
-                lost=int(_number(entry, "lost")),
-                usd=min(_number(entry, "usd"), loss.usd),
-                is_waste=entry.get("is_waste") is True,
-            )
-            client.lose(named)
-            loss.breaks, loss.usd = loss.breaks - 1, loss.usd - named.usd
-            if not loss.breaks:
-                del client.losses[whole]
+        client.lose(named)
+        loss.breaks, loss.usd = loss.breaks - 1, loss.usd - named.usd
+        if not loss.breaks:
+            del client.losses[whole]
 
 
 def _break(kind: str, usd: float) -> Break:

@@ -7,7 +7,7 @@ from proxy.core.diagnosis.breaks import Loss
 from proxy.core.modes import Mode
 from proxy.doctor.clients import Client, Culprit
 from proxy.doctor.modes import Runs
-from proxy.doctor.readers.call import Gap, Problem, Wire
+from proxy.doctor.readers.call import Gap, Problem
 from proxy.doctor.sentences import advice, usd
 
 FORM = "stratiform-doctor/1"
@@ -134,7 +134,6 @@ def _client(name: str, client: Client, runs: Runs) -> ClientReport:
     share = min(1.0, max(0.0, tier) / (lost * monthly)) if tier is not None and monthly and lost else None
     of = f"of {client.calls:,} calls"
     gaps = [f"{count:,} {of} {_GAPS[gap]}" for gap, count in sorted(client.gaps.items())]
-    is_chat = client.wires[Wire.CHAT] or not client.wires
     return ClientReport(
         client=name,
         calls=client.calls,
@@ -153,7 +152,7 @@ def _client(name: str, client: Client, runs: Runs) -> ClientReport:
         culprits=[_culprit(client, each, loss, monthly, share) for each, loss in losses[:_MOST_CULPRITS]],
         other_culprits=max(0, len(losses) - _MOST_CULPRITS),
         modes=modes,
-        modes_untold="" if modes else client.modes_untold or (_NO_BODIES if is_chat else _CHAT_ONLY),
+        modes_untold="" if modes else client.modes_untold or (_NO_BODIES if client.chats else _CHAT_ONLY),
         replayed=len(client.bodies),
         gaps=[*client.notes, *gaps, *([f"{client.unpriced:,} {of} {_NO_PRICE}"] if client.unpriced else [])],
     )
@@ -169,7 +168,7 @@ def _modes(client: Client, runs: Runs, monthly: float | None) -> list[ModeReport
         for mode, some in runs.items()
     }
     # The kept requests stand for all chat requests of the client's.
-    scale = client.wires[Wire.CHAT] / len(client.bodies)
+    scale = client.chats / len(client.bodies)
     return [
         ModeReport(
             mode=mode.name.lower(),

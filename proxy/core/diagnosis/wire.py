@@ -44,13 +44,15 @@ def wire_record(
     at: float,
     route: str = "",
     stored: int = -1,
-    cut: Callable[[PromptPiece, str], Sequence[PromptPiece]] | None = None,
+    on_text: Callable[[PromptPiece, str], None] | None = None,
 ) -> PromptRecord:
-    """The record of a request body. ``count`` counts tokens, ``at`` is in seconds. ``cut`` gets each piece that is a
-    text, and gives the pieces that stand in its place."""
+    """The record of a request body. ``count`` counts tokens, ``at`` is in seconds. ``on_text`` sees each piece
+    that is a text, and the text."""
     found: list[PromptPiece] = []
     for piece, text in (*_tools(body.get("tools"), count), *_system(body, count), *_turns(body, count)):
-        found += cut(piece, text) if text and cut is not None else (piece,)
+        found.append(piece)
+        if text and on_text is not None:
+            on_text(piece, text)
     if body.get("cache_control") and found:
         # Anthropic's automatic marker stands for one on the last block.
         found[-1] = replace(found[-1], is_marked=True)

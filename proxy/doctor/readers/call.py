@@ -14,14 +14,6 @@ LineSigns = Mapping[int, str]
 """What a line of a text evidently is ("time", "date", "random", "counter"), by its number; 0: the text as a whole."""
 
 
-class Wire(StrEnum):
-    """The form of a request body."""
-
-    CHAT = "chat"
-    MESSAGES = "messages"
-    RESPONSES = "responses"
-
-
 class Gap(StrEnum):
     """What a log does not hold of a call. ``NO_PROMPT_START``: the provider keeps the beginning of the conversation,
     and the request holds only what was new."""
@@ -38,17 +30,17 @@ class Call(Struct, frozen=True, array_like=True, kw_only=True):
     """``line`` is where it stands in its file. ``at`` are unix seconds; None where the log does not tell. ``client`` is
     whose prompt it is, as well as the log can tell, and ``session`` a name of its conversation. ``provider`` is
     LiteLLM's name of it and ``profile`` that of the cache's rules. ``body`` are the bytes of the request, and
-    ``record`` the same by digests; None where the log does not hold them. ``cause`` is what the provider itself says
-    of a miss (``proxy.core.response.miss_diagnostics``). ``is_compacted``: the client has just put a summary in the
-    place of its conversation. ``signs`` are those of the system texts by their digests, and ``continues``: the provider
-    keeps what stands in front of the prompt."""
+    ``record`` the same by digests; None where the log does not hold them. ``cause`` is what the provider itself says of
+    a miss (``proxy.core.response.miss_diagnostics``). ``is_chat``: a chat completion was asked for. ``is_compacted``:
+    the client has just put a summary in the place of its conversation. ``signs`` are those of the system texts by their
+    digests, and ``continues``: the provider keeps what stands in front of the prompt."""
 
     line: int
     at: float | None
     client: str
     session: str
     model: str
-    wire: Wire = Wire.CHAT
+    is_chat: bool = True
     provider: str = ""
     profile: str = ""
     body: bytes | None = None

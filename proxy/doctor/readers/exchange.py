@@ -9,7 +9,7 @@ from msgspec import Raw
 from proxy.core.response.miss_diagnostics import UNTOLD, cause_of
 from proxy.core.response.usage import Usage, counts_of
 from proxy.core.wire.json_body import Members, small_value
-from proxy.doctor.readers.call import Gap, Wire
+from proxy.doctor.readers.call import Gap
 from proxy.doctor.readers.values import content, members_in
 
 # A value may be wrapped: {"method": ..., "body": "{...}"}, {"content": {"text": "..."}}.
@@ -26,7 +26,7 @@ _REPORTS = frozenset({
 # A text of nothing else; a prompt that merely speaks of it holds more words.
 _REDACTED = re.compile(rb'"(?:redacted-by-litellm|REDACTED_BY_LITELM|[\[<(]?redacted[\])>]?|\*{3,8})"', re.IGNORECASE)
 _CUT = re.compile(rb"\(litellm_truncated skipped \d+ chars|<truncated due to size exceeding limit")
-_PATHS = (("/messages", Wire.MESSAGES), ("/responses", Wire.RESPONSES), ("/completions", Wire.CHAT))
+MODEL_PATHS = ("/completions", "/messages", "/responses")
 # What only Anthropic's messages have, where no path tells.
 _MESSAGES_ONLY = frozenset({"system", "anthropic_version", "anthropic_beta", "stop_sequences", "thread"})
 _MESSAGES_TOOL = re.compile(rb'"input_schema"\s*:')
@@ -68,16 +68,16 @@ def _is_list_of_messages(text: bytes) -> bool:
     return bool(found) and all("role" in message for message in found)
 
 
-def wire_of(members: Members, path: str) -> Wire:
-    """The form of a request body; ``path`` is that of its URL, where it is known."""
-    told = next((wire for ending, wire in _PATHS if path.endswith(ending)), None)
-    if told is not None or "messages" not in members:
-        return told or Wire.RESPONSES
-    is_anthropic = not _MESSAGES_ONLY.isdisjoint(members) or (
+def is_chat(members: Members, path: str) -> bool:
+    """Whether a body asks for a chat completion, not for one of Anthropic's messages or of OpenAI's Responses; ``path``
+    is that of its URL, where it is known."""
+    if path.endswith(MODEL_PATHS):
+        return path.endswith("/completions")
+    is_messages = not _MESSAGES_ONLY.isdisjoint(members) or (
         _MESSAGES_TOOL.search(bytes(members.get("tools", b""))) is not None
-        or _MESSAGES_BLOCK.search(bytes(members["messages"])) is not None
+        or _MESSAGES_BLOCK.search(bytes(members.get("messages", b""))) is not None
     )
-    return Wire.MESSAGES if is_anthropic else Wire.CHAT
+    return "messages" in members and not is_messages
 
 
 def gaps_of(body: bytes, members: Members) -> set[Gap]:

@@ -15,8 +15,8 @@ from proxy.core.diagnosis.fingerprints import read_line
 from proxy.core.lru import LastUsed
 from proxy.core.response.usage import Usage, usage_of
 from proxy.core.wire.json_body import Members, Unreadable
-from proxy.doctor.readers.call import Call, Gap, Problem, Wire
-from proxy.doctor.readers.exchange import answer_in, gaps_of, request_in, wire_of
+from proxy.doctor.readers.call import Call, Gap, Problem
+from proxy.doctor.readers.exchange import MODEL_PATHS, answer_in, gaps_of, is_chat, request_in
 from proxy.doctor.readers.records import NOT_UTF8, is_utf8, records
 from proxy.doctor.readers.shapes import (
     CLAUDE_CODE,
@@ -35,7 +35,6 @@ from proxy.doctor.readers.values import at_path, first_text, first_value, member
 NO_CALL = "tells of no call of a model"
 NO_CONTENT = "holds a call without its content"
 _PROGRESS_RECORDS = 16
-_MODEL_PATHS = ("/completions", "/messages", "/responses")
 _OTHER_CALLS = re.compile(r"embed|image|audio|speech|transcri|rerank|moderat|count_tokens|files|batch")
 _AGENT = re.compile(r"[^/ ]{0,64}")
 # Blocks of one answer of Claude Code's stand close together; a sub-agent's may stand between them.
@@ -104,9 +103,7 @@ class _Reader:
         self._seen.put(name, bool(name))
         is_compacted = session in self._compacted
         self._compacted.discard(session)
-        return structs.replace(
-            call, client="claude-code", session=session, wire=Wire.MESSAGES, is_compacted=is_compacted
-        )
+        return structs.replace(call, client="claude-code", session=session, is_chat=False, is_compacted=is_compacted)
 
 
 def _fingerprint(line: int, members: Members) -> Call | Problem:
@@ -133,7 +130,7 @@ def _is_other_call(members: Members, shape: Shape) -> bool:
     if shape.name == LITELLM:
         return bool(_OTHER_CALLS.search(first_text(members, ("call_type",))))
     path = _path(members, shape)
-    return bool(path) and not path.endswith(_MODEL_PATHS) and (shape.name == HAR or bool(_OTHER_CALLS.search(path)))
+    return bool(path) and not path.endswith(MODEL_PATHS) and (shape.name == HAR or bool(_OTHER_CALLS.search(path)))
 
 
 def _call(line: int, members: Members, shape: Shape) -> Call:
@@ -160,7 +157,7 @@ def _call(line: int, members: Members, shape: Shape) -> Call:
         client=first_text(members, shape.client) or _agent(members) or shape.name,
         session=first_text(members, shape.session),
         model=model,
-        wire=wire_of(request or {"messages": Raw(b"[]")}, _path(members, shape)),
+        is_chat=body is None or is_chat(request, _path(members, shape)),
         body=None if Gap.REDACTED in gaps else body,
         usage=usage,
         provider=first_text(members, ("custom_llm_provider",)),

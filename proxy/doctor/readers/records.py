@@ -25,9 +25,8 @@ _CHUNK_BYTES = 1 << 20
 
 _NAMES = "log|entries|data|observations|traces|logs|rows|items|results|spend_logs"
 _ENVELOPES = frozenset(_NAMES.split("|"))
-# A document that holds an array of records, perhaps within one more object: {"log": {"entries": [...]}}; or one JSON
-# value over several lines.
-_DOCUMENT = re.compile(rb'\[|\{\s*"(?:' + _NAMES.encode() + rb')"\s*:\s*[\[{]|\{[^\n]*[{\[,:][ \t\r]*\n|\{[ \t\r]*\n')
+# A document that holds an array of records, perhaps within one more object: {"log": {"entries": [...]}}.
+_ENVELOPE = re.compile(rb'\{\s*"(?:' + _NAMES.encode() + rb')"\s*:\s*[\[{]')
 _LIST = re.compile(r'(?:^\s*|"(?:' + _NAMES + r')"\s*:\s*)\[\s*')
 _BETWEEN = re.compile(r"[\s,]*+")
 _HEADER = re.compile(rb'"?[A-Za-z_][\w. ]{0,100}+"?\s{0,4}+[,;\t]')
@@ -51,7 +50,11 @@ def records(file: BufferedReader) -> Iterator[Record | Problem]:
     if not head:
         yield Problem(line=0, text="is empty")
     is_table = head[:1] not in b"{[" and _HEADER.match(head)
-    container = _elements if _DOCUMENT.match(head) else _rows if is_table else _lines
+    first, end, _ = head.partition(b"\n")
+    # Or one JSON value over several lines.
+    is_spread = head[:1] == b"{" and end and first.rstrip().endswith((b"{", b"[", b",", b":"))
+    is_document = head[:1] == b"[" or _ENVELOPE.match(head) or is_spread
+    container = _elements if is_document else _rows if is_table else _lines
     for line, piece in container(file):
         if isinstance(piece, str):
             yield Problem(line=line, text=piece)
