@@ -118,11 +118,11 @@ class PromptRecord(Struct, frozen=True, array_like=True):
 
     def pieces(self, first: int = 0) -> list[PromptPiece]:
         """The pieces from an index on."""
-        found, before = [], self.end(first)
+        found, before, stops = [], self.end(first), set(self.stops)
         rest = zip(self.named(first), self.ends[first:], self.places[first:], strict=True)
         for index, ((kind, key), end, place) in enumerate(rest, first):
             lines = self.lines.get(index, ())
-            found.append(PromptPiece(key, kind, self.digest(index), end - before, place, lines))
+            found.append(PromptPiece(key, kind, self.digest(index), end - before, place, lines, end in stops))
             before = end
         return found
 

@@ -4,7 +4,7 @@ The bodies are taken as parsed JSON of any shape: what is not understood is one 
 of a piece. Each part of a message is a piece, as a provider's cache counts it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -33,28 +33,26 @@ _BESIDE: Final = frozenset({"content", "role", *MARK_KEYS})
 _TEXTS: Final = frozenset({"text", "input_text", "output_text"})
 
 
+Told = tuple[PromptPiece, str]
+"""A piece, and the text that it is; empty where it is none."""
+
+
 def wire_record(
     body: Mapping[str, object],
     count: Encode,
     *,
     at: float,
     route: str = "",
-    parent: PromptRecord | None = None,
     stored: int = -1,
+    on_text: Callable[[PromptPiece, str], None] | None = None,
 ) -> PromptRecord:
-    """The record of a request body. ``count`` counts tokens, ``at`` is in seconds. ``parent`` is the request that this
-    one continues where the provider keeps the conversation (``previous_response_id``, ``thread``): its turns stand in
-    front of those that are sent."""
-    pieces = [*_tools(body.get("tools"), count), *_system(body, count)]
-    turns = list(_turns(body, count))
-    if parent is not None and is_continuation(body):
-        known = parent.pieces()
-        heads = {piece.kind for piece in pieces}
-        # A thread's tools and instructions need not be sent again.
-        fronts = [(pieces if kind in heads else known, kind) for kind in (TOOL, SYSTEM)]
-        pieces = [piece for some, kind in fronts for piece in some if piece.kind == kind]
-        turns = [*(piece for piece in known if piece.kind not in (TOOL, SYSTEM)), *turns]
-    found = [*pieces, *turns]
+    """The record of a request body. ``count`` counts tokens, ``at`` is in seconds. ``on_text`` sees each piece
+    that is a text, and the text."""
+    found: list[PromptPiece] = []
+    for piece, text in (*_tools(body.get("tools"), count), *_system(body, count), *_turns(body, count)):
+        found.append(piece)
+        if text and on_text is not None:
+            on_text(piece, text)
     if body.get("cache_control") and found:
         # Anthropic's automatic marker stands for one on the last block.
         found[-1] = replace(found[-1], is_marked=True)
@@ -65,6 +63,24 @@ def wire_record(
         route=route,
         parameters=dict(_parameters(body)),
         stored=stored,
+    )
+
+
+def continued(record: PromptRecord, parent: PromptRecord) -> PromptRecord:
+    """The whole prompt of a request that continues another one where the provider keeps the conversation
+    (``previous_response_id``, ``thread``): the turns of the other one stand in front of those that are sent."""
+    known, sent = parent.pieces(), record.pieces()
+    heads = {piece.kind for piece in sent}
+    # A thread's tools and instructions need not be sent again.
+    fronts = [piece for kind in (TOOL, SYSTEM) for piece in (sent if kind in heads else known) if piece.kind == kind]
+    turns = [piece for part in (known, sent) for piece in part if piece.kind not in (TOOL, SYSTEM)]
+    return record_of(
+        [*fronts, *turns],
+        at=record.at,
+        model=record.model,
+        route=record.route,
+        parameters=record.parameters,
+        stored=record.stored,
     )
 
 
@@ -80,7 +96,7 @@ def _parameters(body: Mapping[str, object]) -> Iterator[tuple[str, bytes]]:
             yield name, digest(_bytes(value))
 
 
-def _tools(tools: object, count: Encode) -> Iterator[PromptPiece]:
+def _tools(tools: object, count: Encode) -> Iterator[Told]:
     for place, tool in enumerate(tools if isinstance(tools, list) else ()):
         function = tool.get("function") if isinstance(tool, Mapping) else None
         named = function if isinstance(function, Mapping) else tool
@@ -88,7 +104,7 @@ def _tools(tools: object, count: Encode) -> Iterator[PromptPiece]:
         yield _piece(tool, str(name or "tool"), TOOL, place, count)
 
 
-def _system(body: Mapping[str, object], count: Encode) -> Iterator[PromptPiece]:
+def _system(body: Mapping[str, object], count: Encode) -> Iterator[Told]:
     """Instructions that stand beside the messages."""
     for name in ("system", "instructions"):
         content = body.get(name)
@@ -96,7 +112,7 @@ def _system(body: Mapping[str, object], count: Encode) -> Iterator[PromptPiece]:
             yield _piece(part, SYSTEM, SYSTEM, place, count)
 
 
-def _turns(body: Mapping[str, object], count: Encode) -> Iterator[PromptPiece]:
+def _turns(body: Mapping[str, object], count: Encode) -> Iterator[Told]:
     messages = body.get("messages") if "messages" in body else body.get("input")
     is_lead = True
     for place, message in enumerate(messages if isinstance(messages, list) else _parts(messages)):
@@ -112,9 +128,9 @@ def _turns(body: Mapping[str, object], count: Encode) -> Iterator[PromptPiece]:
         is_marked = any(name in message for name in MARK_KEYS)
         for number, part in enumerate(parts, 1):
             key = SYSTEM if kind == SYSTEM else _role(part, role)
-            piece = _piece(part, key, kind, place, count, role)
+            piece, text = _piece(part, key, kind, place, count, role)
             is_last = is_marked and number == len(parts)
-            yield replace(piece, tokens=piece.tokens + extra, is_marked=piece.is_marked or is_last)
+            yield replace(piece, tokens=piece.tokens + extra, is_marked=piece.is_marked or is_last), text
             extra = 0
 
 
@@ -130,7 +146,7 @@ def _role(part: object, role: str) -> str:
     return _ROLES.get(found, role) if isinstance(found, str) else role
 
 
-def _piece(part: object, key: str, kind: str, place: int, count: Encode, role: str = "") -> PromptPiece:
+def _piece(part: object, key: str, kind: str, place: int, count: Encode, role: str = "") -> Told:
     bare, text, is_marked = part, None, False
     if isinstance(part, Mapping):
         is_marked = any(part.get(name) for name in MARK_KEYS)
@@ -140,7 +156,7 @@ def _piece(part: object, key: str, kind: str, place: int, count: Encode, role: s
     content = _bytes(bare)
     tokens = count(content.decode("utf-8", "replace") if text is None else text)
     lines = lines_of(text) if text is not None and kind == SYSTEM else ()
-    return PromptPiece(key, kind, digest(role.encode(), content), tokens, place, lines, is_marked)
+    return PromptPiece(key, kind, digest(role.encode(), content), tokens, place, lines, is_marked), text or ""
 
 
 def _bytes(value: object) -> bytes:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from proxy.core.diagnosis.breaks import KINDS, BreakKind
 from proxy.core.diagnosis.diagnose import Answer, diagnose
 from proxy.core.diagnosis.record import TURN, PromptPiece, PromptRecord, record_of
-from proxy.core.diagnosis.wire import wire_record
+from proxy.core.diagnosis.wire import continued, is_continuation, wire_record
 from proxy.core.digest import digest
 from proxy.core.providers import ANTHROPIC, NONE, OPENAI
 from proxy.core.recognition.pieces import PieceKind
@@ -136,7 +136,7 @@ def test_a_conversation_that_the_provider_keeps_goes_on_from_the_one_before() ->
     first = {"model": "m", "instructions": "Be brief.", "input": [{"role": "user", "content": "One."}], "tools": []}
     then = {**first, "input": [{"role": "user", "content": "Two."}], "previous_response_id": "r1"}
     old = wire_record(first, bytes_over_four, at=0.0)
-    new = wire_record(then, bytes_over_four, at=1.0, parent=old)
+    new = continued(wire_record(then, bytes_over_four, at=1.0), old)
     assert new.digests.startswith(old.digests)
     assert diagnose([old], new, Answer(), GRID) is None
 
@@ -171,6 +171,8 @@ def test_a_changed_turn_is_found_at_its_place_and_an_appended_one_breaks_nothing
 @settings(max_examples=200)
 def test_a_body_of_any_shape_has_a_record(body: Any) -> None:
     first = wire_record(body, bytes_over_four, at=0.0)
-    again = wire_record(body, bytes_over_four, at=1.0, parent=first)
+    again = wire_record(body, bytes_over_four, at=1.0)
+    if is_continuation(body):
+        again = continued(again, first)
     assert first.is_sound
     assert diagnose([first], again, Answer(), GRID) is None

@@ -11,7 +11,7 @@ import pytest
 from proxy.core.diagnosis.breaks import Break
 from proxy.core.diagnosis.diagnose import PARAMETER, Answer, diagnose
 from proxy.core.diagnosis.record import SYSTEM, TOOL, PromptRecord
-from proxy.core.diagnosis.wire import wire_record
+from proxy.core.diagnosis.wire import continued, is_continuation, wire_record
 from proxy.core.providers import ANTHROPIC, OPENAI
 from proxy.core.request.tokens import bytes_over_four
 from tests.wire_breaks import Block, WireBreak, rendered, wire_break
@@ -44,7 +44,9 @@ def judged(path: Path) -> Found:
         body, session = row["request"], row["session"]
         before, seen = records.setdefault(session, []), prompts.setdefault(session, [])
         profile = ANTHROPIC if "messages" in row.get("path", "") else OPENAI
-        record = wire_record(body, bytes_over_four, at=row["t"], parent=before[-1] if before else None)
+        record = wire_record(body, bytes_over_four, at=row["t"])
+        if before and is_continuation(body):
+            record = continued(record, before[-1])
         cause = diagnose(before, record, Answer(), profile)
         if cause is not None and cause.culprit_kind in BESIDE:
             found.beside.add(number)
