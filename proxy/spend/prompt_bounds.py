@@ -13,8 +13,8 @@ from msgspec import Raw
 from proxy.aside import LARGE_BYTES, Aside
 from proxy.core.digest import digest
 from proxy.core.lru import LastUsed
-from proxy.core.money.bound import SETTINGS, TALK, Encode, InputBound, of_bytes, weigh, whole
-from proxy.core.money.media import Pixels
+from proxy.core.money.bound import SETTING_BYTES, SETTINGS, TALK, Encode, InputBound, of_bytes, weigh, whole
+from proxy.core.money.media import Pixels, tells_size
 from proxy.core.request.parsed_body import ParsedBody, parse_body
 from proxy.core.wire.json_body import Unreadable, elements
 from proxy.engine.exchange import Exchange
@@ -77,7 +77,7 @@ class PromptBounds:
         for name, raw in parsed.members.items():
             if name == "messages" and (messages := parsed.read_messages) is not None:
                 places += [(one.memo, _WEIGHED, name, one.raw) for one in messages]
-            elif name not in SETTINGS:
+            elif name not in SETTINGS or len(raw) > SETTING_BYTES:
                 is_list = name in TALK and bytes(memoryview(raw)[:1]) == b"["
                 values: Sequence[bytes | Raw] = elements(raw) if is_list else (raw,)
                 places += [(self._known, digest(name.encode(), bytes(one)), name, one) for one in values]
@@ -86,5 +86,5 @@ class PromptBounds:
 
 def _size_of(header: bytes) -> Pixels | None:
     """The pixels of a picture by its header, which is not decoded."""
-    width, height = imagesize.get(BytesIO(header), exif_rotation=False) if header else (-1, -1)
+    width, height = imagesize.get(BytesIO(header), exif_rotation=False) if tells_size(header) else (-1, -1)
     return (width, height) if width > 0 and height > 0 else None

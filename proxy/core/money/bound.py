@@ -13,15 +13,17 @@ What is not understood counts its bytes. A medium that is not understood costs t
 
 import math
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 import orjson
 from msgspec import Raw
 
-from proxy.core.money.media import Medium, Pixels, SizeOf, medium_of, picture_tokens
-from proxy.core.wire.json_body import Unreadable, text_value
+from proxy.core.money.media import HOLDERS, Medium, Pixels, SizeOf, holds_media, medium_of, picture_tokens
+from proxy.core.money.schemas import unfolded_bytes
+from proxy.core.wire.json_body import Unreadable
+from proxy.core.wire.kept_json import kept_value
 from proxy.core.wire.long_text import utf8
 
 _PIECE_CHARS = 100_000
@@ -43,7 +45,7 @@ SETTINGS = frozenset(
         "max_tokens", "max_completion_tokens", "max_output_tokens", "presence_penalty", "frequency_penalty",
         "logprobs", "top_logprobs", "logit_bias", "user", "parallel_tool_calls", "tool_choice", "reasoning_effort",
         "store", "service_tier", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "cache_control",
-        "safety_identifier", "metadata", "reasoning", "thinking", "modalities", "verbosity", "context_management",
+        "safety_identifier", "metadata", "reasoning", "thinking", "modalities", "verbosity",
         "include", "truncation", "anthropic_version", "encoding_format", "dimensions",
     }
 )  # fmt: skip
@@ -76,7 +78,17 @@ _TITLES: Mapping[str, str] = MappingProxyType(
 """What stands for a name that no template writes."""
 _INNER_JSON = frozenset({"input", "functionCall", "functionResponse", "function_call", "args", "response", "citations"})
 """Members within messages that the model reads as JSON, or in a shorter form of the same words."""
+_RESPONSES = frozenset({"functionResponse", "response"})
+"""Of them those that may hold media."""
 _MARKS = frozenset({"cache_control", "prompt_cache_breakpoint"})
+_MARK_BYTES = 64
+_HELD: Mapping[str, type] = MappingProxyType({"source": dict})
+"""What a member must be to make a part a medium; the source of a search result is a name."""
+_OWN_TOOL_TOKENS = 1_000
+"""What a provider writes about a tool of its own (Claude: up to 735 tokens):
+https://platform.claude.com/docs/en/agents-and-tools/tool-use/computer-use-tool#pricing."""
+SETTING_BYTES = 16 << 10
+"""A longer value is no setting by any description."""
 _TEXTUAL = frozenset(
     {
         "text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal", "thinking",
@@ -84,18 +96,11 @@ _TEXTUAL = frozenset(
         "function_call_output", "custom_tool_call", "custom_tool_call_output", "server_tool_use", "mcp_tool_use",
         "mcp_tool_result", "mcp_call", "mcp_list_tools", "web_search_call", "file_search_call", "local_shell_call",
         "local_shell_call_output", "shell_call", "shell_call_output", "apply_patch_call", "apply_patch_call_output",
-        "web_search_tool_result", "web_search_result", "tool_reference", "content",
+        "web_search_tool_result", "web_search_result", "tool_reference", "content", "search_result", "compaction",
+        "computer_call", "computer_call_output",
     }
 )  # fmt: skip
 """Types of parts that are text and nothing else; any other part may be a medium."""
-_MEDIA = frozenset(
-    {
-        "source", "image", "image_url", "input_audio", "audio", "audio_url", "video", "video_url", "file", "file_id",
-        "file_url", "file_data", "fileData", "inlineData", "inline_data", "document",
-    }
-)  # fmt: skip
-"""Members that make a part a medium, whatever type it says."""
-
 Encode = Callable[[str], int]
 
 
@@ -158,17 +163,17 @@ def whole(found: Sequence[tuple[str, InputBound]], added: int) -> InputBound:
 def weigh(name: str, raw: bytes | Raw, size_of: SizeOf, encode: Encode | None) -> InputBound:
     """The bound of this member's value, or of an element of it. With ``encode`` its texts are counted."""
     content, walk = bytes(raw), _Walk(size_of, encode)
-    if name in TALK or name in _JSON:
-        try:
-            value = text_value(content)
-        except Unreadable:
-            return InputBound(counted=0, bare=of_bytes(content))
-        if name in TALK:
-            walk.take(value, _MOST_DEPTH)
-        else:
-            walk.text(_written(value))
-        return walk.found()
-    return InputBound(counted=0, bare=of_bytes(content) + len(name))
+    try:
+        value = kept_value(content)
+    except Unreadable:
+        return InputBound(counted=0, bare=of_bytes(content), beyond=name)
+    if name in TALK:
+        walk.take(value, _MOST_DEPTH)
+    elif name in _JSON:
+        walk.schema(value, name)
+    else:
+        walk.unknown(name, value, content)
+    return walk.found()
 
 
 class _Walk:
@@ -193,15 +198,37 @@ class _Walk:
         if self._encode is not None and text:
             self._counted += self._encode(text)
 
+    def schema(self, value: object, name: str) -> None:
+        """Add a value that the model reads as JSON, with what its references unfold to."""
+        written = _written(value)
+        self.text(written)
+        if isinstance(value, list):
+            self._bare += _OWN_TOOL_TOKENS * sum(
+                isinstance(one, dict) and one.get("type", "function") not in ("function", "custom") for one in value
+            )
+        unfolded = unfolded_bytes(value) if "$ref" in written else 0
+        self._bare += unfolded or 0
+        if unfolded is None:
+            self._beyond = name
+
+    def unknown(self, name: str, value: object, content: bytes) -> None:
+        """Add what nobody here understands: its bytes, and what it may refer to."""
+        self._bare += of_bytes(name.encode("utf-8", "replace")) + of_bytes(content) + 1
+        if holds_media({name: value}):
+            self._beyond = name[:64]
+
     def take(self, value: object, depth: int) -> None:
         """Add a value that a model reads as text."""
         if isinstance(value, str):
             self.text(value)
-        elif isinstance(value, list) and depth:
+        elif isinstance(value, list | dict) and not depth:
+            self._bare += of_bytes(_written(value).encode())
+            self._beyond = "a part that is nested deeply"
+        elif isinstance(value, list):
             self._bare += len(value)
             for one in value:
                 self.take(one, depth - 1)
-        elif isinstance(value, dict) and depth:
+        elif isinstance(value, dict):
             self._object(value, depth)
         elif value is not None:
             self._bare += of_bytes(_written(value).encode())
@@ -210,21 +237,29 @@ class _Walk:
         self._bare += _FRAME_TOKENS
         kind = value.get("type")
         is_text = kind is None or (isinstance(kind, str) and kind in _TEXTUAL)
-        if not is_text or not _MEDIA.isdisjoint(value):
+        members: Iterable[tuple[str, object]] = value.items()
+        if not is_text or any(isinstance(value[name], _HELD.get(name, object)) for name in HOLDERS.intersection(value)):
+            medium = medium_of(value, self._size_of)
             named = kind if isinstance(kind, str) else ""
-            self._medium(medium_of(value, self._size_of), named or next(iter(_MEDIA.intersection(value)), ""))
-            value = {name: one for name, one in value.items() if name in _INNER_TEXT}
-        for name, one in value.items():
-            if one is None or name in _MARKS:
-                continue
-            if name in _INNER_TEXT:
-                self.text(_TITLES.get(name, name))
-                self.take(one, depth - 1)
-            elif name in _INNER_JSON:
-                self.text(name)
-                self.text(_written(one))
-            else:
-                self._bare += of_bytes(name.encode("utf-8", "replace")) + of_bytes(_written(one).encode()) + 1
+            self._medium(medium, named or next(iter(HOLDERS.intersection(value)), ""))
+            members = medium.rest
+        for name, one in members:
+            if one is not None:
+                self._member(name, one, depth)
+
+    def _member(self, name: str, one: object, depth: int) -> None:
+        if name in _INNER_TEXT:
+            self.text(_TITLES.get(name, name))
+            self.take(one, depth - 1)
+            return
+        written = _written(one)
+        if name in _INNER_JSON:
+            self.text(name)
+            self.text(written)
+            if name in _RESPONSES and holds_media(one):
+                self._beyond = name
+        elif name not in _MARKS or len(written) > _MARK_BYTES:
+            self.unknown(name, one, written.encode())
 
     def _medium(self, medium: Medium, kind: str) -> None:
         if medium.text is not None:

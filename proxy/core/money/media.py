@@ -33,7 +33,7 @@ class _Rule(NamedTuple):
     most: int = 1536
 
 
-# The first whose beginning a model's name has. Any other model bills no more than 10,000 small patches.
+# The first whose name is in a model's. Any other model bills no more than 10,000 small patches.
 _RULES: Sequence[tuple[str, _Rule]] = (
     ("gpt-4o-mini", _Rule(2833, 5667)),
     ("gpt-4.1-mini", _Rule(patch=1.62)),
@@ -50,22 +50,44 @@ _BASE64 = re.compile(r"data:([\w.+/-]*)(?:;[\w.+=\"-]*)*;base64,", re.ASCII)
 _HEADER_CHARS = 1 << 20
 """Of a picture's base64: a camera's notes may stand in front of its size."""
 _TEXT_TYPE = re.compile(r"text/|application/(?:json|xml|x-yaml|yaml|toml|javascript|csv)", re.ASCII)
-_MEDIA_NAMES = ("image", "picture", "screenshot")
+_PICTURE_TYPE = re.compile("image|picture|screenshot")
+_PICTURE_ADDRESS = re.compile(
+    r"https?://[^/?#]*(?:/[^?#]*?)?(?:\.(?:png|jpe?g|gif|webp|heic|heif|avif|bmp|tiff?)|/|(?<![^/])[^/.?#]*)(?:[?#].*)?",
+    re.ASCII | re.IGNORECASE | re.DOTALL,
+)
+HOLDERS = frozenset(
+    {
+        "source", "image", "image_url", "input_audio", "audio", "audio_url", "video", "video_url", "file", "file_id",
+        "file_url", "file_data", "fileData", "inlineData", "inline_data", "document",
+    }
+)  # fmt: skip
+"""Members that make a part a medium, whatever type it says."""
+_PICTURE_HOLDERS = frozenset({"source", "image", "image_url", "inlineData", "inline_data"})
+_CARRIERS = HOLDERS | {"url", "data", "uri", "fileUri", "file_uri", "result", "bytes"}
+"""Members that may hold the file itself, or its address."""
+_KINDS = ("media_type", "mime_type", "mimeType", "format")
+_REFERENCES = (HOLDERS - {"source", "image", "audio", "video", "file", "document"}) | {
+    "fileUri",
+    "file_uri",
+    "file_ids",
+}
+"""Names that stand for nothing but a medium, wherever they are found."""
 
 
 class Medium(NamedTuple):
-    """``text`` is that of a file that is nothing else; ``is_picture``: it is one, of these ``pixels`` where they are
-    known."""
+    """What a part holds. ``text`` is that of a file that is nothing else; ``is_picture``: it is one, of these
+    ``pixels`` where they are known; else its length is unknown. ``rest`` are the members that are not the medium."""
 
     text: str | None = None
     is_picture: bool = False
     pixels: Pixels | None = None
+    rest: Sequence[tuple[str, object]] = ()
 
 
 def picture_tokens(model: str, pixels: Pixels | None) -> int:
     """The most tokens that a picture costs; without its pixels the most that any picture costs."""
     name = model.lower().rsplit("/", 1)[-1]
-    rule = next((rule for beginning, rule in _RULES if name.startswith(beginning)), _ANY)
+    rule = next((rule for part, rule in _RULES if part in name), _ANY)
     tiles, patches = _MOST_TILES, rule.most
     if pixels is not None:
         width, height = pixels
@@ -75,39 +97,90 @@ def picture_tokens(model: str, pixels: Pixels | None) -> int:
 
 
 def medium_of(part: Mapping[str, object], size_of: SizeOf) -> Medium:
-    """The medium that a part of a message is."""
-    found, names = _inside(part), " ".join((*map(str, part), str(part.get("type")))).lower()
-    data, kind = found.get("data"), found.get("kind", "").lower()
-    if not data and "text" in found:
-        return Medium(text=found["text"])
+    """The medium that a part of a message is. Where the part could hold several, or says two things of one, its length
+    is unknown: servers differ in which they read."""
+    held = [name for name, value in part.items() if name in HOLDERS and value is not None]
+    inner = part[held[0]] if len(held) == 1 else None
+    holder = inner if isinstance(inner, dict) else part
+    outer = [] if holder is part else [(name, value) for name, value in part.items() if name != held[0]]
+    carriers = [name for name, value in holder.items() if name in _CARRIERS and value is not None]
+    kind, named = holder.get("type"), part.get("type")
+    if kind == "content" and not carriers and holder is not part:
+        return Medium(text="", rest=[*outer, *holder.items()])
+    if len(held) > 1 or any(name in _CARRIERS and value is not None for name, value in outer):
+        return Medium(rest=list(part.items()))
+    carrier = carriers[0] if len(carriers) == 1 else ""
+    value = holder.get(carrier)
+    if not isinstance(value, str) or not isinstance(named, str | None):
+        return Medium(rest=[*outer, *holder.items()])
+    rest = [*outer, *((name, one) for name, one in holder.items() if name != carrier)]
+    if kind == "text" and carrier == "data":
+        return Medium(text=value, rest=rest)
+    is_slot = not held or held[0] in _PICTURE_HOLDERS or held[0] == "file_id"
+    is_slot = is_slot and (_PICTURE_TYPE.search(named.lower()) is not None if named else held[0] in _PICTURE_HOLDERS)
+    return _file(holder, carrier, is_slot, size_of)._replace(rest=rest)
+
+
+def _file(holder: Mapping[str, object], carrier: str, is_slot: bool, size_of: SizeOf) -> Medium:
+    """What a file is, by its beginning and by the type that it says. ``is_slot``: it stands where pictures do."""
+    value = str(holder[carrier])
+    shown = _BASE64.match(value, 0, 256)
+    data = value[shown.end() :] if shown is not None else value if carrier in ("data", "file_data") else ""
+    kinds = {str(holder[name]).lower() for name in _KINDS if holder.get(name) is not None}
+    kinds |= {shown[1].lower()} if shown is not None else set()
+    kind = next(iter(kinds), "")
+    if len(kinds) > 1:
+        return Medium()
     if data and _TEXT_TYPE.match(kind) and (text := _text(data)) is not None:
         return Medium(text=text)
-    is_picture = kind.startswith("image/") if kind else any(name in names for name in _MEDIA_NAMES)
-    if not is_picture:
+    is_picture = is_slot and (kind.startswith("image/") if kind else True)
+    if not is_picture or not (data or carrier in ("file_id", "result") or _PICTURE_ADDRESS.fullmatch(value)):
         return Medium()
     return Medium(is_picture=True, pixels=size_of(_bytes(data[:_HEADER_CHARS])) if data else None)
 
 
-def _inside(part: Mapping[str, object]) -> dict[str, str]:
-    """The base64 that a part or any member of it holds, with the type that it says; or the text of its source."""
-    found: dict[str, str] = {}
-    for one in (part, *(member for member in part.values() if isinstance(member, dict))):
-        for name, member in one.items():
-            if not isinstance(member, str):
-                continue
-            shown = _BASE64.match(member, 0, 256)
-            if shown is not None:
-                found |= {"kind": shown[1], "data": member[shown.end() :]}
-            elif name in ("media_type", "mime_type", "mimeType"):
-                found.setdefault("kind", member)
-            elif name == "data":
-                found.setdefault("text" if one.get("type") == "text" else "data", member)
-    return found
+def holds_media(value: object) -> bool:
+    """Whether a value that is not understood names a medium anywhere, or holds one."""
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            if any(name in _REFERENCES and found for name, found in one.items()):
+                return True
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
+        elif isinstance(one, str) and _BASE64.match(one, 0, 256):
+            return True
+    return False
+
+
+def tells_size(header: bytes) -> bool:
+    """Whether a picture's header bounds what is drawn. A frame of a GIF may be larger than its header says, an SVG may
+    say anything, and readers differ in which of several sizes of a JPEG they take."""
+    if header[:8] == b"\x89PNG\r\n\x1a\n":
+        return header[12:16] == b"IHDR"
+    if header[:4] == b"RIFF":
+        return header[8:15] == b"WEBPVP8"
+    at, sizes = 2, 0
+    while header[:2] == b"\xff\xd8" and header[at : at + 1] == b"\xff":
+        mark = header[at + 1]
+        if mark == _SCAN:
+            return sizes == 1
+        sizes += mark in _SIZES
+        at += 2 + int.from_bytes(header[at + 2 : at + 4])
+    return False
+
+
+_SCAN = 0xDA
+_SIZES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 def _bytes(data: str) -> bytes:
+    """What a file's base64 stands for; nothing where readers could differ about it."""
+    plain = "".join(data.split())
     try:
-        return b64decode(data[: len(data) // 4 * 4])
+        return b64decode(plain[: len(plain) // 4 * 4], validate=True)
     except (Error, ValueError):
         return b""
 
@@ -115,7 +188,7 @@ def _bytes(data: str) -> bytes:
 def _text(data: str) -> str | None:
     """The text of a file; None for one that only says that it is text."""
     content = _bytes(data)
-    if not content or b"%PDF" in content[:1024]:
+    if not content or b"%PDF" in content:
         return None
     try:
         return content.decode()

@@ -1,0 +1,55 @@
+"""A JSON value of which nothing is lost in reading: what stands twice under one name is kept twice, and a number that
+no machine number can hold stays the text that it is. Pure.
+
+Readers of JSON keep one of several values of a name, and not all of them the same one. They read a number of a thousand
+digits as infinity, or as all of its digits. Who bounds what a provider may read must see all of it.
+"""
+
+import json
+
+import orjson
+from msgspec import Raw
+
+from proxy.core.wire.json_body import Unreadable, text_value
+
+
+def kept_value(raw: Raw | bytes) -> object:
+    """The value. Of a name that stands several times it has the list of its values, and a number that is written
+    unusually is a string. Raises Unreadable."""
+    value, content = text_value(raw), bytes(raw)
+    if content[:1] not in b"{[" or _is_whole(value, content):
+        return value if not isinstance(value, int | float) or _is_whole(value, content) else content.decode()
+    text = content.decode("utf-8", "surrogatepass")
+    try:
+        found: object = json.loads(text, object_pairs_hook=_object, parse_int=_number, parse_float=_number)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable("nested too deeply") from error
+    return found
+
+
+def _is_whole(value: object, content: bytes) -> bool:
+    try:
+        return orjson.dumps(value) == content
+    except orjson.JSONEncodeError:
+        return False
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    every: dict[str, list[object]] = {}
+    for name, value in pairs:
+        every.setdefault(name, []).append(value)
+    return {name: values[0] if len(values) == 1 else values for name, values in every.items()}
+
+
+def _number(text: str) -> object:
+    """The number where it is written the usual way."""
+    if len(text) > _MOST_DIGITS:
+        return text
+    value = float(text) if any(sign in text for sign in ".eE") else int(text)
+    return value if repr(value) == text else text
+
+
+_MOST_DIGITS = 18
