@@ -1,5 +1,6 @@
 """Estimates what a request will take of each kind of limit: at most, and probably."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ PriceOf = Callable[[Deployment], Price | None]
 Amounts = dict[str, Estimate]
 
 _LONG_LIVES = (b'"1h"', b'"24h"')
+_ESCAPED_LIFE = re.compile(rb'"(?:(?:1|\\u0031)|(?:2|\\u0032)(?:4|\\u0034))(?:h|\\u0068)"')
 _TEXT = frozenset({Kind.TEXT, Kind.PROMPT, Kind.UNKNOWN})
 
 
@@ -58,7 +60,9 @@ class Estimates:
             wanted = self._as_served(one, demand)
             prompt = probable_prompt
             if bound is not None and demand.kind is not Kind.TRANSCRIPTION:
-                prompt = bound.tokens(self._factor(one, estimates=estimates), one.model) + further_tokens
+                prompt = (
+                    bound.tokens(self._factor(one, estimates=estimates), one.price_key or one.model) + further_tokens
+                )
                 if bound.beyond:
                     wanted = replace(wanted, wants=replace(wanted.wants, is_beyond=True))
             longest = demand.answers * self._longest(one, rules, demand, price)
@@ -87,7 +91,9 @@ class Estimates:
         demand = exchange.requested.demand
         if bound.beyond:
             demand = replace(demand, wants=replace(demand.wants, is_beyond=True))
-        return most_prompt(self._price_of(deployment), demand, bound.tokens(factor, deployment.model))
+        return most_prompt(
+            self._price_of(deployment), demand, bound.tokens(factor, deployment.price_key or deployment.model)
+        )
 
     def _factor(self, deployment: Deployment, *, estimates: bool) -> float | None:
         if self.bounds.is_exact(deployment.model):
@@ -158,4 +164,7 @@ def _has_long_life(exchange: Exchange) -> bool:
     if plan is None:
         return True
     bodies = (plan.body, plan.original) if plan.rewritten else (plan.body,)
-    return any(life in body for body in bodies for life in _LONG_LIVES)
+    return any(
+        any(life in body for life in _LONG_LIVES) or (b"\\u00" in body and _ESCAPED_LIFE.search(body))
+        for body in bodies
+    )

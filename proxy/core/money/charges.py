@@ -60,7 +60,7 @@ def most_prompt(price: Price | None, demand: Demand, prompt_tokens: int) -> int:
 def unit_cost(price: Price, demand: Demand, prompt_tokens: int) -> float | None:
     """USD for a call that is billed by images, sound, characters or searches; None where the map has no such price."""
     extras = price.extras
-    prompt_usd = prompt_tokens * price.input
+    prompt_usd = most_prompt(price, demand, prompt_tokens) * max(price.input, extras.image_in)
     match demand.kind:
         case Kind.IMAGE:
             each = _image_usd(price)
@@ -104,6 +104,8 @@ def _most_text(
     rate = _dearest(price, wants)
     nanos = worst_case(rate, prompt, output_tokens, long_life=long_life)
     usd = _more(output_tokens, _dearest_output(extras, wants), rate.at(prompt).output)
+    # What is of unknown length may be sound.
+    usd += _more(prompt, max(extras.image_in, extras.audio_in if wants.is_beyond else 0.0), rate.at(prompt).input)
     usd += sum(_call_usd(extras, tool, count) for tool, count in wants.calls) + extras.request
     if _searches(model) and not any(tool is Tool.SEARCH for tool, _ in wants.calls):
         usd += extras.search
@@ -127,7 +129,7 @@ def _dearest_output(extras: Extras, wants: Wants) -> float:
     return max(
         extras.reasoning,
         extras.audio_out if wants.has_audio else 0.0,
-        extras.image_out if wants.has_images else 0.0,
+        extras.image_out,  # models that draw do so unasked
     )
 
 

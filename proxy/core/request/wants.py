@@ -41,7 +41,6 @@ class Wants:
     is_local: bool = False
     """The request says where it is to be processed."""
     has_audio: bool = False
-    has_images: bool = False
     is_beyond: bool = False
     calls: Sequence[tuple[Tool, int]] = ()
     searches_once: bool = False
@@ -51,6 +50,8 @@ class Wants:
 PLAIN = Wants()
 
 _BEYOND = ("previous_response_id", "conversation", "cachedContent", "cached_content", "container")
+_WAYS = ("modalities", "generationConfig", "generation_config")
+"""Where a request says whether its answer is to be spoken; one that writes it with escapes is taken to say so."""
 _USUAL_TIERS = frozenset({"", "auto", "default", "standard", "standard_only", "on_demand", "scale", "reserved"})
 _SAME_TIERS = {"fast": "priority"}
 _CALLS = 8
@@ -96,7 +97,7 @@ _FUNCTION = Raw(b'"function"')
 _KIND = re.compile(r"[\w:]{1,64}", re.ASCII)
 MEMBERS = (
     "service_tier", "speed", "inference_geo", "tools", "web_search_options", "search_parameters", "plugins",
-    "max_tool_calls", "mcp_servers", "modalities", "deferred", *_BEYOND,
+    "max_tool_calls", "mcp_servers", "deferred", *_WAYS, *_BEYOND,
 )  # fmt: skip
 """The members of a body that are read here."""
 
@@ -119,13 +120,12 @@ def wants_of(asked: Mapping[str, Raw | bytes]) -> tuple[Wants, str]:
     if not is_text:
         return PLAIN, "service_tier"
     calls, odd = _calls(found)
-    audio_or_images = bytes(found.get("modalities", b"")).lower()
+    ways = b"".join([bytes(found.get(name, b"")) for name in _WAYS]).lower()
     wanted = Wants(
         tier="" if tier in _USUAL_TIERS else _SAME_TIERS.get(tier, tier),
         is_fast=_word(found.get("speed"))[0] not in ("", "standard"),
         is_local=_word(found.get("inference_geo"))[0] not in ("", "global"),
-        has_audio=b"audio" in audio_or_images,
-        has_images=b"image" in audio_or_images,
+        has_audio=b"audio" in ways or b"\\" in ways,
         is_beyond=any(name in found for name in _BEYOND),
         calls=calls,
         searches_once="web_search_options" in found,
