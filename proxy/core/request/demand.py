@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Raw
 
 from proxy.core.request import wants
-from proxy.core.request.wants import PLAIN, Wants, wants_of
+from proxy.core.request.wants import PLAIN, Wants, known_once, wants_of
 from proxy.core.wire.json_body import small_value
 
 Asked = Mapping[str, Raw | bytes]
@@ -250,6 +250,6 @@ def _object(raw: Raw | bytes) -> Mapping[str, Raw] | None:
     if len(raw) > _MOST_SETTINGS_BYTES:
         return None
     try:
-        return _OBJECT.decode(raw)
+        return known_once(raw, _OBJECT.decode(raw))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Raw
 
 from proxy.core.wire.json_body import small_value
+from proxy.core.wire.scan import scan_members
 
 
 class Tool(StrEnum):
@@ -105,7 +106,8 @@ MOST_VALUE_BYTES = 256
 """A longer value is neither a number nor a name, and is not built."""
 _MOST_BRACES = 20_000
 _MOST_COMMAS = 100_000
-_TOOL_LIST = msgspec.json.Decoder(list[dict[str, Raw]])
+_TOOL_LIST = msgspec.json.Decoder(list[Raw])
+_TOOL = msgspec.json.Decoder(dict[str, Raw])
 
 
 def wants_of(asked: Mapping[str, Raw | bytes]) -> tuple[Wants, str]:
@@ -161,9 +163,17 @@ def _tools(raw: Raw | bytes | None) -> Sequence[Mapping[str, Raw] | None]:
     if text.count(b"{") > _MOST_BRACES or text.count(b",") > _MOST_COMMAS:
         return (None,)
     try:
-        return _TOOL_LIST.decode(text)
+        return [known_once(one, _TOOL.decode(one)) for one in _TOOL_LIST.decode(text)]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return (None,)
+
+
+def known_once(raw: Raw | bytes, members: Mapping[str, Raw]) -> Mapping[str, Raw] | None:
+    """The members of an object; None where a name stands twice, and servers may take another of its values."""
+    if len(raw) == 1 + sum([len(name) + len(value) + 4 for name, value in members.items()]):
+        return members  # written without spaces, and nothing is left over
+    found = scan_members(bytes(raw))
+    return members if found is not None and len(found) == len(members) else None
 
 
 def _kinds(tool: Mapping[str, Raw]) -> Sequence[Tool | None]:
