@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from proxy.cli.serve import settings_of
@@ -276,6 +277,15 @@ DEFENCES = (
             ["test_prompt_bounds.py"]),
     Defence("what a picture costs", "proxy.core.money.bound:picture_tokens", always(0), ["test_prompt_bounds.py"]),
     Defence("files of unknown length", "proxy.core.money.bound:_Walk._medium", nothing, ["test_prompt_bounds.py"]),
+    Defence("values that stand twice, odd numbers", "proxy.core.wire.kept_json:_whole", lambda old: orjson.loads,
+            ["test_prompt_bounds.py"]),
+    Defence("media in members that nobody knows", "proxy.core.money.bound:holds_media", always(False),
+            ["test_prompt_bounds.py"]),
+    Defence("headers that bound a picture", "proxy.spend.prompt_bounds:tells_size", always(True),
+            ["test_prompt_bounds.py"]),
+    Defence("references of schemas", "proxy.core.money.bound:unfolded_bytes", always(0), ["test_prompt_bounds.py"]),
+    Defence("tools that are two", "proxy.core.request.wants:known_once", lambda old: lambda raw, members: members,
+            ["test_prompt_bounds.py"]),
     Defence("one estimate at a time", "proxy.spend.bookings:BudgetReservation.estimated",
             lambda old: property(lambda self: frozenset(), lambda self, value: None), ["test_prompt_bounds.py"]),
     Defence("what cannot be understood", "proxy.spend.estimates:_check_clear", nothing, ["test_money.py"]),

@@ -63,10 +63,15 @@ def billed_prompt(body: bytes, count: Count) -> int:
     """The tokens of a body; of one that is no JSON, those of its text."""
     try:
         found = json.loads(body)
+        first = json.loads(body, object_pairs_hook=lambda pairs: dict(reversed(pairs)))
     except ValueError:
         return count(body.decode("utf-8", "replace"))
     if not isinstance(found, dict):
         return count(body.decode("utf-8", "replace"))
+    return max(_billed(one, count) for one in (found, first))
+
+
+def _billed(found: Mapping[str, Any], count: Count) -> int:
     shown = {name: value for name, value in found.items() if name not in _SILENT and value is not None}
     return sum(_name(name, count) + _tokens(value, count) for name, value in shown.items())
 

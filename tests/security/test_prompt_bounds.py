@@ -1,7 +1,9 @@
 """The bound of a prompt: no tokenizer makes more of any body, and no hard budget is passed by what is hard to count."""
 
 import asyncio
+import base64
 import json
+import struct
 from collections.abc import Iterator
 
 import pytest
@@ -18,7 +20,7 @@ from tests.examples import sampled
 from tests.exchanges import make_exchange
 from tests.security.billing import Billing
 from tests.security.prompt_meter import billed_prompt, counts, most, pdf, picture
-from tests.security.test_money import BUDGET_USD, CHAT, CONFIG, MESSAGES, OVERLAP_S, RESPONSES, Row, asked, chat
+from tests.security.test_money import BUDGET_USD, CHAT, CONFIG, MESSAGES, OVERLAP_S, RESPONSES, Row, asked, chat, raw
 from tests.security.world import World, world_of
 
 KINDS = st.sampled_from(
@@ -90,7 +92,7 @@ BODIES = st.builds(
 )
 
 
-def bounds(body: bytes, *, is_read: bool = True) -> tuple[int, int, str]:
+def bounds(body: bytes, *, is_read: bool = True, model: str = "gpt-4o") -> tuple[int, int, str]:
     """The tokens at most by bytes, and by a whole count; what is beyond."""
     aside = Aside()
     try:
@@ -98,7 +100,7 @@ def bounds(body: bytes, *, is_read: bool = True) -> tuple[int, int, str]:
         seen.sent = ((parse_body(body) if is_read else body, 0),)
         by_bytes = asyncio.run(known.bound(seen, counts=False))
         counted = asyncio.run(known.bound(seen, counts=True))
-        return by_bytes.tokens(None, "gpt-4o"), counted.tokens(1.0, "gpt-4o"), by_bytes.beyond
+        return by_bytes.tokens(None, model), counted.tokens(1.0, model), by_bytes.beyond
     finally:
         aside.close()
 
@@ -122,6 +124,14 @@ def test_no_tokenizer_makes_more_of_a_text_than_its_bytes_or_those_of_its_normal
     assert most(text) <= by_bytes - 30
 
 
+def late_pdf() -> str:
+    return base64.b64encode(b" " * 3000 + base64.b64decode(pdf(3))).decode()
+
+
+def nested(value: object, depth: int) -> object:
+    return value if depth == 0 else nested([value], depth - 1)
+
+
 @pytest.mark.parametrize("part", [
     {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
     {"type": "image", "source": {"type": "url", "url": "https://example.com/a"}},
@@ -143,10 +153,131 @@ def test_a_picture_that_is_not_understood_costs_the_most_that_a_picture_can(part
     {"type": "item_reference", "id": "i"},
     {"type": "text", "text": "", "file": {"file_id": "f"}},
     {"type": "what nobody knows"},
+    # A part that could hold several media, says two things of one, or calls a file a picture.
+    {"type": "file", "file": {"file_data": pdf(3), "filename": "a.pdf"}, "image_url": {"url": "https://example.com/a"}},
+    {"type": "file", "file": {"file_data": f"data:image/png;base64,{pdf(3)}"}},
+    {"type": "file", "file": {"file_data": f"data:text/plain;base64,{late_pdf()}"}},
+    {"type": "document", "source": {"type": "base64", "media_type": "image/png", "data": pdf(3)}},
+    {"type": "document", "source": {"type": "text", "data": "x", "url": "https://example.com/a.pdf"}},
+    {"type": "document", "source": {"type": "text", "data": "x"}, "file_id": "f"},
+    {"type": "image_url", "image_url": {"url": "gs://bucket/a"}},
+    {"type": "image_url", "image_url": {"url": "https://example.com/a.mp4"}},
+    {"type": "image_url", "image_url": {"url": "https://example.com/a", "format": "application/pdf"}},
+    # What holds media elsewhere.
+    {"functionResponse": {"name": "f", "response": {}, "parts": [{"inlineData": {"data": pdf(3)}}]}},
+    {"type": "text", "text": "x", "attachments": [{"file_id": "f"}]},
+    {"type": "text", "text": "x", "more": {"again": [f"data:application/pdf;base64,{pdf(3)}"]}},
+    nested({"type": "file", "file": {"file_id": "f"}}, 80),
 ])  # fmt: skip
 def test_what_is_of_unknown_length_may_fill_the_window(part: object) -> None:
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": [part]}]}).encode()
     assert bounds(body)[2]
+
+
+@pytest.mark.parametrize("more", [
+    {"attachments": [{"file_id": "f"}]},
+    {"requests": [{"content": {"parts": [{"inlineData": {"data": pdf(3)}}]}}]},
+])  # fmt: skip
+def test_a_medium_in_a_member_that_nobody_knows_may_fill_the_window(more: object) -> None:
+    assert bounds(json.dumps({"model": "m", "messages": [], **more}).encode())[2]  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("part", [
+    {"type": "search_result", "source": "https://example.com/a", "title": "t",
+     "content": [{"type": "text", "text": "x"}]},
+    {"type": "compaction", "content": "x"},
+    {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "x"}]}},
+    {"type": "tool_use", "id": "t", "name": "f", "input": {"image_url": "a.png", "file": "a.py", "source": "b"}},
+    {"type": "image_url", "image_url": {"url": "https://example.com/a/b.jpg?size=2", "detail": "high"}},
+])  # fmt: skip
+def test_what_is_known_does_not_fill_the_window(part: object) -> None:
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": [part]}]}).encode()
+    by_bytes, _, beyond = bounds(body)
+    assert (beyond, by_bytes < 1700) == ("", True)
+
+
+def _segment(mark: int, data: bytes) -> bytes:
+    return bytes([0xFF, mark]) + struct.pack(">H", len(data) + 2) + data
+
+
+def _jpeg(*sizes: tuple[int, int]) -> bytes:
+    frames = [_segment(0xC0, b"\x08" + struct.pack(">HH", high, wide) + b"\x01\x01\x11\0") for wide, high in sizes]
+    exif = _segment(0xE1, b"Exif\0\0" + bytes(50_000))
+    return b"\xff\xd8" + exif + b"".join(frames) + _segment(0xDA, bytes(6)) + bytes(20)
+
+
+GIF = b"GIF89a" + struct.pack("<HH", 1, 1) + bytes(3) + b"," + struct.pack("<HHHH", 0, 0, 8000, 8000) + bytes(20)
+
+
+@pytest.mark.parametrize("file", [
+    GIF, _jpeg((1, 1), (8000, 8000)), b'<svg width="1px" height="1px" viewBox="0 0 8000 8000"></svg>',
+    b"\xff\xd8" + b"\xc0\0\x0b\x08\0\x01\0\x01" + _jpeg((8000, 8000))[2:],
+], ids=["GIF", "two sizes", "SVG", "between segments"])  # fmt: skip
+def test_a_header_that_does_not_bound_the_picture_lowers_nothing(file: bytes) -> None:
+    assert tokens_of_picture(file) >= 4784
+
+
+def test_a_picture_costs_by_the_one_size_of_its_header() -> None:
+    assert tokens_of_picture(_jpeg((280, 280))) < 250
+    assert tokens_of_picture(base64.b64decode(picture(280, 280))) < 250
+
+
+def tokens_of_picture(file: bytes) -> int:
+    data = base64.b64encode(file).decode()
+    part = {"type": "image", "source": {"type": "base64", "media_type": "image/x", "data": data}}
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": [part]}]}).encode()
+    return bounds(body, model="claude-opus-5")[0]
+
+
+# Where the same words may stand: each place is given a long text in a shape that some reader sees and another does not.
+HIDDEN = [
+    '"messages":[{"role":"user","content":LONG,"content":"x"}]',
+    '"messages":[{"role":"user","content":[{"type":"text","text":LONG,"text":"x"}]}]',
+    '"messages":[{"role":"user","content":[{"type":"text","text":"x","cache_control":{"x":LONG}}]}]',
+    '"messages":[{"role":"user","content":[{"type":"image_url","image_url":PICTURE,"zap":LONG}]}]',
+    '"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":PICTURE,"alt":LONG}}]}]',
+    '"messages":[{"role":"user","content":"x","image_url":PICTURE,"documents":LONG}]',
+    '"messages":[{"role":"assistant","content":[{"type":"tool_use","input":{"a":LONG},"source":{"type":"text","data":"x"}}]}]',
+    '"messages":[{"role":"user","content":0.DIGITS1}]',
+    '"messages":[{"role":"assistant","content":[{"type":"tool_use","input":{"a":NUMBERS}}]}]',
+    '"tools":[{"type":"function","function":{"name":"f","description":LONG,"description":"x"}}]',
+    '"tools":[{"type":"function","function":{"name":"f","parameters":{"enum":NUMBERS}}}]',
+    '"context_management":{"edits":[{"type":"compact","instructions":LONG}]}',
+    '"metadata":{"a":LONG}',
+    '"stop":[LONG]',
+    '"tool_choice":{"name":LONG}',
+]
+
+
+@given(st.sampled_from(HIDDEN), st.sampled_from(["x7Gq", "\u0915\u094d\u0937", "words "]), st.booleans())
+def test_what_some_reader_would_see_is_counted(hidden: str, text: str, spaced: bool) -> None:
+    long = text * (20_000 // len(text.encode()))
+    found = hidden.replace("LONG", json.dumps(long, ensure_ascii=False)).replace("DIGITS", "0" * 20_000)
+    found = found.replace("NUMBERS", "[" + ",".join(["9" * 4000] * 5) + "]")
+    found = found.replace("PICTURE", f'"data:image/png;base64,{picture(1, 1)}"')
+    by_bytes, counted, beyond = bounds(f'{{"model":"m",{found}}}'.replace(":", ": " if spaced else ":").encode())
+    assert beyond or (by_bytes >= 19_000 and counted >= min(local_encode()(long), 6000))
+
+
+@given(st.integers(1, 12), st.integers(1, 3), st.text("abc ", max_size=40))
+def test_references_of_a_schema_count_as_what_they_unfold_to(depth: int, times: int, said: str) -> None:
+    leaf: object = {"description": said}
+    defs: dict[str, object] = {f"D{depth}": leaf}
+    for at in range(depth):
+        defs[f"D{at}"] = {"anyOf": [{"$ref": f"#/$defs/D{at + 1}"}] * times}
+    schema = {"$ref": "#/$defs/D0", "$defs": defs}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+    by_bytes, counted, beyond = bounds(json.dumps({"model": "m", "messages": [], "tools": tools}).encode())
+    assert not beyond
+    assert by_bytes >= counted >= times**depth * len(said)
+
+
+def test_definitions_that_name_each_other_are_of_unknown_length_and_one_that_names_itself_is_not() -> None:
+    def of(defs: object) -> str:
+        return bounds(json.dumps({"model": "m", "response_format": {"$ref": "#/A", "$defs": defs}}).encode())[2]
+
+    assert of({"A": {"x": {"$ref": "#/$defs/B"}}, "B": {"x": [{"$ref": "#/$defs/A"}] * 2}})
+    assert not of({"A": {"x": {"$ref": "#/$defs/A"}}})
 
 
 def test_models_whose_tokenizer_is_known() -> None:
@@ -191,6 +322,17 @@ SOURCE = {"type": "text", "media_type": "text/plain", "data": PROSE}
 SEEN = {"type": "input_image", "image_url": FLAT["image_url"]["url"]}
 BLIND = dense(sampled_blind(20_000))
 RAW = (("x-stratiform-mode", "passthrough"),)
+TINY = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{picture(1, 1)}"}}
+TWICE = f'{{"model":"m","max_tokens":10,"messages":[{{"role":"user","content":{json.dumps(PROSE)},"content":"x"}}]}}'
+
+
+def unfolding(depth: int) -> object:
+    """A tool whose schema is doubled by each of its definitions."""
+    defs: dict[str, object] = {f"D{at}": {"anyOf": [{"$ref": f"#/$defs/D{at + 1}"}] * 2} for at in range(depth)}
+    schema = {"$ref": "#/$defs/D0", "$defs": {**defs, f"D{depth}": {"description": "long"}}}
+    return [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+
+
 ROWS = [
     Row("functions", CHAT, chat(max_tokens=10, functions=[{"name": "f", "description": DENSE}])),
     Row("response_format", CHAT, chat(max_tokens=10, response_format={"type": "json_schema", "x": PROSE}), passes=True),
@@ -211,6 +353,11 @@ ROWS = [
     Row("blanks where samples are taken", CHAT, chat(max_tokens=10, messages=BLIND)),
     Row("dense text, passed through", CHAT, chat(max_tokens=10, messages=dense(DENSE)), RAW),
     Row("letters that become longer", CHAT, chat(max_tokens=10, messages=dense("\ufdfa" * 900))),
+    Row("a content that stands twice", CHAT, TWICE.encode(), passes=True),
+    Row("text beside a picture", CHAT, parts({**TINY, "zap": DENSE})),
+    Row("a file beside a picture", CHAT, parts({**TINY, "type": "file", "file": {"file_data": pdf(100)}})),
+    Row("schemas that unfold", CHAT, chat(max_tokens=10, tools=unfolding(11))),
+    Row("a tool that is two", CHAT, raw('"max_tokens":10,"tools":[{"type":"web_search","type":"function"}]')),
     Row("text at a planned model", CHAT, {**chat(max_tokens=10, messages=dense(PROSE)), "model": "groq"}, passes=True),
 ]  # fmt: skip
 

@@ -103,7 +103,7 @@ _COUNTS = ("n", "best_of", "num_completions", "num_generations", "candidateCount
 _SETTINGS = ("generationConfig", "generation_config")
 _HARMLESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 _TEXT = ("prompt", "input", "documents")
-MEMBERS = (*_CHAT, "max_output_tokens", *_COUNTS[:4], *_SETTINGS, *_TEXT, *wants.MEMBERS)
+MEMBERS = (*_CHAT, "max_output_tokens", *_COUNTS[:4], *_TEXT, *wants.MEMBERS)
 """The members of a body that are read here."""
 
 _MOST_IMAGES = 10

@@ -71,22 +71,38 @@ def reported_in(payload: Mapping[str, object]) -> Reported:
         if isinstance(kind := mapping(item).get("type"), str)
     ]
     data = payload.get("data")
+    gemini = mapping(outer.get("usageMetadata"))
+    heard, made = _by_mode(gemini.get("promptTokensDetails")), _by_mode(gemini.get("candidatesTokensDetails"))
     return Reported(
         tier=_tier(tier),
         is_fast=usage.get("speed") == "fast",
         is_local=usage.get("inference_geo") in ("us", "eu"),
-        searches=max(_whole(tools.get("web_search_requests")), _whole(usage.get("num_search_queries")),
+        searches=max(_whole(tools.get("web_search_requests")), _whole(usage.get("num_search_queries")), _queries(outer),
                      sum(kind in _SEARCH_ITEMS for kind in types)),
         files=sum(kind in _FILE_ITEMS for kind in types),
         codes=min(1, max(_whole(tools.get("code_execution_requests")), sum(kind in _CODE_ITEMS for kind in types))),
-        audio_in=_whole(prompt.get("audio_tokens"), _MOST_TOKENS),
-        audio_out=_whole(answer.get("audio_tokens"), _MOST_TOKENS),
-        image_in=_whole(prompt.get("image_tokens"), _MOST_TOKENS),
-        image_out=_whole(answer.get("image_tokens"), _MOST_TOKENS),
+        audio_in=_whole(prompt.get("audio_tokens", heard.get("AUDIO")), _MOST_TOKENS),
+        audio_out=_whole(answer.get("audio_tokens", made.get("AUDIO")), _MOST_TOKENS),
+        image_in=_whole(prompt.get("image_tokens", heard.get("IMAGE")), _MOST_TOKENS),
+        image_out=_whole(answer.get("image_tokens", made.get("IMAGE")), _MOST_TOKENS),
         images=min(len(data), _MOST_ITEMS) if isinstance(data, list) else 0,
         seconds=_amount(usage.get("seconds"), _MOST_SECONDS) or _amount(payload.get("duration"), _MOST_SECONDS),
         usd=_amount(usage.get("cost"), _MOST_USD),
     )  # fmt: skip
+
+
+def _by_mode(found: object) -> Mapping[object, object]:
+    """Gemini's tokens by what they are: https://ai.google.dev/api/generate-content#ModalityTokenCount."""
+    details = [mapping(one) for one in (found[:_MOST_ITEMS] if isinstance(found, list) else ())]
+    return {one.get("modality"): one.get("tokenCount") for one in details if isinstance(one.get("modality"), str)}
+
+
+def _queries(outer: Mapping[str, object]) -> int:
+    """Gemini's searches: https://ai.google.dev/gemini-api/docs/google-search#understanding_the_grounding_response."""
+    found = outer.get("candidates")
+    grounds = [mapping(mapping(one).get("groundingMetadata")) for one in (found if isinstance(found, list) else ())]
+    queries = [one.get("webSearchQueries") for one in grounds]
+    return min(sum([len(one) for one in queries if isinstance(one, list)]), _MOST_CALLS)
 
 
 def _tier(found: object) -> str:

@@ -13,25 +13,33 @@ from msgspec import Raw
 from proxy.core.wire.json_body import Unreadable, text_value
 
 
+_MOST_DIGITS = 18
+
+
 def kept_value(raw: Raw | bytes) -> object:
     """The value. Of a name that stands several times it has the list of its values, and a number that is written
     unusually is a string. Raises Unreadable."""
-    value, content = text_value(raw), bytes(raw)
-    if content[:1] not in b"{[" or _is_whole(value, content):
-        return value if not isinstance(value, int | float) or _is_whole(value, content) else content.decode()
-    text = content.decode("utf-8", "surrogatepass")
+    content = bytes(raw)
+    if content[:1] == b'"':
+        return text_value(content)
+    value = _whole(content)
+    if value is not None:
+        return value
     try:
+        text = content.decode("utf-8", "surrogatepass")
         found: object = json.loads(text, object_pairs_hook=_object, parse_int=_number, parse_float=_number)
     except (ValueError, RecursionError) as error:
-        raise Unreadable("nested too deeply") from error
+        raise Unreadable("nested too deeply, or not valid Unicode") from error
     return found
 
 
-def _is_whole(value: object, content: bytes) -> bool:
+def _whole(content: bytes) -> object:
+    """The value, where it is written again as the same bytes: nothing was lost then. None where it is not."""
     try:
-        return orjson.dumps(value) == content
-    except orjson.JSONEncodeError:
-        return False
+        value = orjson.loads(content)
+        return value if orjson.dumps(value) == content else None
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        return None
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -50,6 +58,3 @@ def _number(text: str) -> object:
         return text
     value = float(text) if any(sign in text for sign in ".eE") else int(text)
     return value if repr(value) == text else text
-
-
-_MOST_DIGITS = 18

@@ -212,7 +212,7 @@ def test_without_any_limit_the_models_longest_answer_isreserved() -> None:
 
 def test_the_worst_case_is_made_of_all_bytes_at_the_plans_life() -> None:
     async def main() -> None:
-        for body, rate in ((b"{}", 1.25), (b'{"ttl":"1h"}', 2.0)):
+        for body, rate in ((b"{}", 1.25), (b'{"ttl":"1h"}', 2.0), (b'{"ttl":"1\\u0068"}', 2.0)):
             async with budgeting(TOTAL) as one:
                 plan = Plan(body, body, Mode.TIER, "x", own=Bill(0, 0, 0, 100), predicted=Bill(90, 10, 0, 0))
                 asked = exchange(10_000, plan=plan)

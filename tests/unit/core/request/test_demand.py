@@ -170,3 +170,28 @@ def test_a_huge_value_is_read_in_linear_time(name: str, opening: str, unit: str,
 
 def test_settings_that_cannot_be_read_are_named() -> None:
     assert of(GEMINI, {"generationConfig": [1]}).unclear == "generationConfig"
+
+
+@for_every(
+    [
+        (CHAT, '{"tools":[{"type":"web_search","type":"function"}]}', "tools"),
+        (CHAT, '{"tools":[{"max_uses":9, "type":"web_search","max\\u005fuses":1}]}', "tools"),
+        (GEMINI, '{"generationConfig":{"maxOutputTokens":9000,"maxOutputTokens":1}}', "generationConfig"),
+        (CHAT, '{"tools":[ {"type" : "function", "name":"f"}, {}, {"n\\u0061me":"f","input_schema":{}}]}', ""),
+        (GEMINI, '{"generationConfig": {"maxOutputTokens": 9, "stopSequences": ["\\u00e9"]}}', ""),
+    ]
+)
+def test_a_name_that_stands_twice_where_the_cost_is_read_is_not_understood(path: str, body: str, unclear: str) -> None:
+    assert of(path, body).unclear == unclear
+
+
+@for_every(
+    [
+        (CHAT, '{"modalities":["text","audio"]}', True),
+        (CHAT, '{"modalities":["text","\\u0061udio"]}', True),
+        (GEMINI, '{"generationConfig":{"responseModalities":["AUDIO"]}}', True),
+        (CHAT, '{"modalities":["text"]}', False),
+    ]
+)
+def test_an_answer_that_is_spoken(path: str, body: str, speaks: bool) -> None:
+    assert of(path, body).wants.has_audio is speaks

@@ -41,6 +41,23 @@ def test_images_sound_and_money() -> None:
     assert reported_in({"usage": {"cost": 0.25}}) == Reported(usd=0.25)
 
 
+def test_gemini_reports_kinds_of_tokens_and_searches() -> None:
+    answer = {
+        "candidates": [{"content": {"parts": []}, "groundingMetadata": {"webSearchQueries": ["a", "b"]}}],
+        "usageMetadata": {
+            "promptTokenCount": 9,
+            "promptTokensDetails": [{"modality": "AUDIO", "tokenCount": 7}, {"modality": "TEXT", "tokenCount": 2}],
+            "candidatesTokensDetails": [{"modality": "IMAGE", "tokenCount": 1290}],
+        },
+    }
+    expected = Reported(searches=2, audio_in=7, image_out=1290)
+    assert reported_in(answer) == expected
+    body = BodyFold()
+    body.feed(json.dumps(answer).encode())
+    body.close()
+    assert body.outcome().reported == expected
+
+
 @for_every([-1, math.nan, math.inf, "1", True, None, 1e300, [1]])
 def test_what_makes_no_sense_is_nothing(odd: object) -> None:
     usage = {"seconds": odd, "cost": odd, "num_search_queries": odd, "server_tool_use": {"web_search_requests": odd}}
