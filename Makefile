@@ -18,7 +18,7 @@ RUN := .venv/bin/python -m
 STAMP := .venv/.synced
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all serve lint fmt bench economics ablate load drill explore fuzz defences mutants clean
+.PHONY: help setup demo test test-all serve lint fmt bench economics ablate load drill explore fuzz defences mutants screenshots clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -78,13 +78,18 @@ defences: $(STAMP) ## remove each defence against attacks, one at a time: some t
 mutants: $(STAMP) ## 200 small changes of planner, layouts and budgets: tests must notice 75 % of them (25 minutes)
 	$(RUN) tests.mutation $(ARGS)
 
+screenshots: $(STAMP) ## pictures of every page in out/screenshots, made with Debian's Chromium (1 minute)
+	$(UV) sync --locked --all-extras --group browser
+	npm ci --prefix tests/browser/axe --ignore-scripts --no-audit --no-fund
+	$(RUN) tests.browser $(ARGS)
+
 clean: ## remove what the targets installed and built
 	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An existing .venv is kept and brought up to date; one whose Python is gone is made anew by uv.
 $(STAMP): pyproject.toml uv.lock $(if $(findstring .tools,$(UV)),.tools/bin/uv)
-	$(UV) sync --locked --all-extras
+	$(UV) sync --locked --all-extras $(if $(CI),--group browser)
 	@touch $@
 
 .tools/bin/uv: Makefile

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the services that tests start for themselves: Prometheus, for the dashboard's queries; Redis, for the shared
-# store; and openssl, which makes the certificates of a Redis with TLS. Does nothing where they are there already. Works
-# as root or with sudo, on Debian and Ubuntu.
+# store; openssl, which makes the certificates of a Redis with TLS; and Chromium, which opens the pages. Does nothing where
+# they are there already. Works as root or with sudo, on Debian and Ubuntu.
 set -euo pipefail
 
 as_root() {
@@ -13,6 +13,7 @@ command -v prometheus >/dev/null || services+=(prometheus)
 command -v redis-server >/dev/null || services+=(redis-server)
 packages=("${services[@]}")
 command -v openssl >/dev/null || packages+=(openssl)
+command -v chromium >/dev/null || packages+=(chromium)
 if [ ${#packages[@]} -eq 0 ]; then
     exit 0
 fi
@@ -32,3 +33,4 @@ done
 command -v prometheus >/dev/null
 command -v redis-server >/dev/null
 command -v openssl >/dev/null
+command -v chromium >/dev/null

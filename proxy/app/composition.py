@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from proxy.access.authentication import Identity
 from proxy.admin import AdminService
@@ -13,6 +14,7 @@ from proxy.app.prompt_registry import LazyRegistry
 from proxy.app.reload import Reload
 from proxy.clock import Readings
 from proxy.core.request.tokens import Encode
+from proxy.core.sessions.session_record import SessionSums
 from proxy.engine import Bounds, Breakers, Conclusion, Custody, Engine, Ports
 from proxy.engine.ports import Follower
 from proxy.planning.compactor import Compactor
@@ -21,6 +23,7 @@ from proxy.planning.keep_alive import KeepAlive
 from proxy.planning.own_exchanges import OwnExchanges
 from proxy.planning.session_book import SessionBook
 from proxy.planning.session_texts import SessionTexts
+from proxy.planning.token_usage import TokenUsage, UsageFollower
 from proxy.planning.tokenizers import is_counted_by
 from proxy.ports import Transport, Upstream
 from proxy.prompting.composer import Composer
@@ -46,13 +49,14 @@ from proxy.web.app import Parts
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """An app's parts, the upstreams among them, what takes a changed configuration over, and what keeps open pages up
-    to date (None: there are no pages)."""
+    """An app's parts, the upstreams among them, what takes a changed configuration over, what keeps open pages up to
+    date (None: there are no pages), and what has somebody told what each exchange used."""
 
     parts: Parts
     upstreams: Mapping[Transport, Upstream]
     reload: Reload
-    live: Live | None = None
+    live: Live | None
+    watch: Callable[[Callable[[Mapping[str, Any]], None]], None]
 
 
 async def build(
@@ -76,16 +80,16 @@ async def build(
     used = {**make_upstreams(base.encode), **(upstreams or {})}
     composer, spans = Composer(rules, prompts.snapshot, metrics, aside), factories.spans_of(settings)
     meter = Meter(metrics, base.prices, spans.record if spans is not None else None)
-    ports = Ports(models, used, base.planner, admission, meter, state.clock, composer, base.windows())
-    bounds = Bounds(ours.objects.most_per_team, ours.objects.retention_days * 86400.0)
-    custody = Custody(state.store, models, state.clock, metrics.store_failed, bounds, aside)
-    conclusion, watch = Conclusion(ports, custody), _watch(settings, base, identity)
+    custody, watch = _custody(settings, base), _watch(settings, base, identity)
+    reports = TokenUsage(base.facts, aside, watch.so_far)
+    ports = Ports(models, used, base.planner, admission, meter, state.clock, composer, base.windows(), reports)
+    follower = _followers(settings, base, ports, conclusion := Conclusion(ports, custody), wait, watch)
     engine = Engine(
         ports,
         factories.request_rules(settings, base.prices),
         breakers=Breakers(factories.breaker_policy(settings), metrics.breaker),
         conclusion=conclusion,
-        follower=_followers(settings, base, ports, conclusion, wait, watch),
+        follower=follower,
         custody=custody,
         aside=aside,
     )
@@ -103,7 +107,14 @@ async def build(
         ui=ui,
         metrics_key=ours.metrics.secret,
     )
-    return Assembly(parts, used, Reload(models, base.prices, state.directory, composer, prompts), live)
+    reload = Reload(models, base.prices, state.directory, composer, prompts)
+    return Assembly(parts, used, reload, live, lambda show: follower.lead(UsageFollower(reports, show)))
+
+
+def _custody(settings: Settings, base: Foundation) -> Custody:
+    objects, state = settings.stratiform.objects, base.state
+    bounds = Bounds(objects.most_per_team, objects.retention_days * 86400.0)
+    return Custody(state.store, base.models, state.clock, base.metrics.store_failed, bounds, base.aside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +124,11 @@ class _Watch:
 
     book: SessionBook | None = None
     texts: SessionTexts | None = None
+
+    @property
+    def so_far(self) -> Callable[[str], SessionSums] | None:
+        """What says what a session has used."""
+        return self.book.so_far if self.book is not None else None
 
 
 def _watch(settings: Settings, base: Foundation, identity: Identity) -> _Watch:

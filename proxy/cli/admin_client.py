@@ -36,7 +36,11 @@ _KEY_VARIABLES = ("STRATIFORM_MASTER_KEY", "LITELLM_MASTER_KEY")
 _CLEARED = ("", "none")
 
 Ask = Callable[..., Awaitable[Any]]
-"""``await ask(method, path, query, body)``: the content of the answer."""
+"""``await ask(method, path, query, body)``: the content of the answer. Raises ProxyError, Unanswered."""
+
+
+class Unanswered(Exception):
+    """The proxy that was asked refuses, or does not answer. The message is for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +155,8 @@ def run_with(arguments: argparse.Namespace, work: Callable[[Ask], Awaitable[None
             asyncio.run(main())
         except ProxyError as error:
             fail(error.message)
+        except Unanswered as error:
+            fail(str(error))
     return 0
 
 
@@ -235,7 +241,7 @@ async def _ask_proxy(
     body: object = None,
 ) -> Any:
     """Ask a running proxy. A redirect is not followed, because the key belongs to this address alone. Raises
-    NotFound."""
+    NotFound, Unanswered."""
     address = f"{url}/admin/{quote(path)}"
     try:
         async with session.request(
@@ -244,10 +250,10 @@ async def _ask_proxy(
             if answer.status == 404:
                 raise NotFound(await _message(answer))
             if answer.status >= 300:
-                fail(await _message(answer))
+                raise Unanswered(await _message(answer))
             return await (answer.text() if answer.content_type == "text/csv" else answer.json())
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-        fail(f"{url} does not answer as a proxy does ({type(error).__name__})")
+        raise Unanswered(f"{url} does not answer as a proxy does ({type(error).__name__})") from error
 
 
 async def _message(answer: aiohttp.ClientResponse) -> str:

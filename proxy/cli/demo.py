@@ -19,7 +19,7 @@ from rich.text import Text
 
 from proxy.app import factories
 from proxy.cli import demo_panels, demo_structured
-from proxy.cli.demo_sessions import Scene, watched
+from proxy.cli.demo_sessions import Scene, show_pages, watched
 from proxy.cli.in_thread import Running, running
 from proxy.cli.output import Output, fail, plain_failures, print_json
 from proxy.core.money.prices import Price
@@ -52,7 +52,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sessions", nargs="?", choices=[demo_structured.NAME, demo_panels.NAME], help=words)
     demo_structured.configure(parser)
     parser.add_argument("--port", type=int, default=0, help="the port to listen on; 0 means any free port (default: 0)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--json", action="store_true", help="print JSON")
+    shown.add_argument("--ui", action="store_true", help="then serve the pages of these sessions, until interrupted")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -62,25 +64,28 @@ def run(arguments: argparse.Namespace) -> int:
         settings = demo_settings(arguments.port)
         encode = local_encode()
         if arguments.sessions == demo_structured.NAME:
-            return demo_structured.run(arguments, _scene(settings, encode))
+            return demo_structured.run(arguments, _scene(settings, encode, arguments))
         if arguments.repository is not None or arguments.commits is not None:
             fail(f"--repository and --commits belong to `stratiform demo {demo_structured.NAME}`")
         if arguments.sessions == demo_panels.NAME:
-            return demo_panels.run(_scene(settings, encode), as_json=arguments.json)
+            return demo_panels.run(_scene(settings, encode, arguments), as_json=arguments.json)
         tallies = make_tallies(settings, counted_once(encode))
-        try:
-            with running(settings, encode) as proxy:
+        ended = max(request.at for tally in tallies for request in tally.sample.requests)
+        with running(settings, encode, ended) as proxy:
+            try:
                 metrics = asyncio.run(_watched(proxy, tallies, quiet=arguments.json))
-        except (openai.OpenAIError, aiohttp.ClientError, ValueError) as error:
-            fail(f"the demo failed: {type(error).__name__}: {error}")
-        total, seconds = added_up(tallies), perf_counter() - began
-        if arguments.json:
-            print_json(_report(tallies, total, metrics, seconds))
-        else:
-            _print_summary(total, metrics, seconds)
-        for tally in tallies:
-            for text in tally.result.violations:
-                print(f"error: {tally.sample.name}: {text}", file=sys.stderr)
+            except (openai.OpenAIError, aiohttp.ClientError, ValueError) as error:
+                fail(f"the demo failed: {type(error).__name__}: {error}")
+            total, seconds = added_up(tallies), perf_counter() - began
+            if arguments.json:
+                print_json(_report(tallies, total, metrics, seconds))
+            else:
+                _print_summary(total, metrics, seconds, has_pages=arguments.ui)
+            for tally in tallies:
+                for text in tally.result.violations:
+                    print(f"error: {tally.sample.name}: {text}", file=sys.stderr)
+            if arguments.ui:
+                show_pages(proxy)
     return 1 if total.violations else 0
 
 
@@ -101,8 +106,8 @@ def make_tallies(settings: Settings, encode: Encode) -> list[Tally]:
     return [Tally(sample, setting, price) for sample in samples()]
 
 
-def _scene(settings: Settings, encode: Encode) -> Scene:
-    return Scene(settings, encode, _setting(counted_once(encode)), _price(settings))
+def _scene(settings: Settings, encode: Encode, arguments: argparse.Namespace) -> Scene:
+    return Scene(settings, encode, _setting(counted_once(encode)), _price(settings), has_pages=arguments.ui)
 
 
 def _setting(encode: Encode) -> Setting:
@@ -173,13 +178,13 @@ def _table(tallies: Sequence[Tally]) -> Table:
     return table
 
 
-def _print_summary(total: Sum, metrics: Sequence[str], seconds: float) -> None:
+def _print_summary(total: Sum, metrics: Sequence[str], seconds: float, *, has_pages: bool) -> None:
     output = Output()
     output.print(Group(*(Text(line) for line in _summary(total, seconds))))
     output.print("\nFrom /metrics:")
     for line in metrics:
         output.print(f"  {line}", style="dim", soft_wrap=True)
-    output.print(Group(*(Text(line) for line in _NEXT)))
+    output.print(Group(*(Text(line) for line in _NEXT[: -1 if has_pages else None])))
 
 
 def _summary(total: Sum, seconds: float) -> Iterator[str]:
@@ -205,6 +210,7 @@ _NEXT = (
     '  OpenAI(base_url="http://127.0.0.1:4000/v1")           what changes in a client',
     "  curl http://127.0.0.1:4000/metrics                    what it saves",
     "  stratiform replay SESSION.jsonl                       your recorded sessions",
+    "  stratiform demo --ui, or make demo ARGS=--ui          these sessions as pictures, on a page in your browser",
 )
 
 

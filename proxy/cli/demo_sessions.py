@@ -3,7 +3,9 @@ of a session is a client of its own."""
 
 import asyncio
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -36,12 +38,14 @@ C = TypeVar("C", bound=panels.Comparison | structured.Comparison)
 @dataclass(frozen=True, slots=True)
 class Scene:
     """What sessions are sent through, and what they are judged by. ``settings`` and ``encode`` are the proxy's;
-    ``setting`` are the rules of the provider behind it, whose prices are ``price``."""
+    ``setting`` are the rules of the provider behind it, whose prices are ``price``. ``has_pages``: the pages of the
+    sessions are served afterwards."""
 
     settings: Settings
     encode: Encode
     setting: Setting
     price: Price
+    has_pages: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +62,34 @@ class View(Generic[C]):
 def run_sessions(scene: Scene, compared: Sequence[C], view: View[C], *, as_json: bool) -> int:
     """Send every session in every form, and show what it came to: 0, or 1 where content was lost or a goal missed."""
     began = perf_counter()
-    try:
-        with running(scene.settings, scene.encode) as proxy:
+    ended = max(sending.request.at for one in compared for tally in one.tallies.values() for sending in tally.sendings)
+    with running(scene.settings, scene.encode, ended) as proxy:
+        try:
             notice = f"The proxy is at {proxy.url}/v1; every form of a session is a client of its own."
             tables = partial(_tables, compared, view)
             asyncio.run(watched(_send_all(proxy, compared), notice, tables, quiet=as_json))
-    except (openai.OpenAIError, aiohttp.ClientError, ValueError) as error:
-        fail(f"the demo failed: {type(error).__name__}: {error}")
-    seconds = perf_counter() - began
-    if as_json:
-        print_json({"model": MODEL, "sessions": [view.report(one) for one in compared], "seconds": seconds})
-    else:
-        lines = (*_sent(compared, seconds), *view.summary(compared))
-        Output().print(Group(*(Text(line) for line in lines)))
-    wrong = [*(text for one in compared for text in one.losses), *view.missed(compared)]
-    for text in wrong:
-        print(f"error: {text}", file=sys.stderr)
+        except (openai.OpenAIError, aiohttp.ClientError, ValueError) as error:
+            fail(f"the demo failed: {type(error).__name__}: {error}")
+        seconds = perf_counter() - began
+        if as_json:
+            print_json({"model": MODEL, "sessions": [view.report(one) for one in compared], "seconds": seconds})
+        else:
+            lines = (*_sent(compared, seconds), *view.summary(compared))
+            Output().print(Group(*(Text(line) for line in lines)))
+        wrong = [*(text for one in compared for text in one.losses), *view.missed(compared)]
+        for text in wrong:
+            print(f"error: {text}", file=sys.stderr)
+        if scene.has_pages:
+            show_pages(proxy)
     return 1 if wrong else 0
+
+
+def show_pages(proxy: Running) -> None:
+    """Say where the pages of the sessions are, and serve them until somebody interrupts it."""
+    Output().print(f"\nThe sessions as pictures: {proxy.url}/ui (Ctrl-C ends it)")
+    sys.stdout.flush()
+    with suppress(KeyboardInterrupt):
+        threading.Event().wait()
 
 
 def shown_table(title: str, columns: Sequence[str]) -> Table:

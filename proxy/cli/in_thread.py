@@ -10,6 +10,7 @@ import uvicorn
 
 from proxy.app import composition
 from proxy.cli.server import address, listen, run_on_loop, server
+from proxy.clock import Readings, boot_time
 from proxy.core.request.tokens import Encode
 from proxy.demo.recorder import RequestRecorder
 from proxy.ports import Transport
@@ -30,17 +31,25 @@ class Running:
 
 
 @contextmanager
-def running(settings: Settings, encode: Encode) -> Iterator[Running]:
-    """Serve until the block ends, however it ends. Raises ConfigError, and whatever keeps the app from starting."""
+def running(settings: Settings, encode: Encode, now: float | None = None) -> Iterator[Running]:
+    """Serve until the block ends, however it ends. ``now``: the proxy's clock begins there, in unix seconds; it is the
+    machine's otherwise. Raises ConfigError, and whatever keeps the app from starting."""
     provider = EmbeddedUpstream(encode)
     built: Future[uvicorn.Server] = Future()
     with listen(settings.stratiform.host, settings.stratiform.port) as listener:
         proxy = Running(address(listener), provider, RequestRecorder(provider))
 
         async def serve() -> None:
-            assembly = await composition.build(settings, upstreams={Transport.EMBEDDED: proxy.recorder}, encode=encode)
+            assembly = await composition.build(
+                settings,
+                upstreams={Transport.EMBEDDED: proxy.recorder},
+                encode=encode,
+                readings=None if now is None else _beginning_at(now),
+            )
             limits = settings.stratiform.limits.model_copy(update={"drain_s": _STOP_S})
             app = server(create_app(assembly.parts), limits)
+            if assembly.live is not None:
+                assembly.live.is_stopping = lambda: app.should_exit
             built.set_result(app)
             await app.serve(sockets=[listener])
 
@@ -53,6 +62,11 @@ def running(settings: Settings, encode: Encode) -> Iterator[Running]:
         finally:
             serving.should_exit = True
             thread.join(_STOP_S)
+
+
+def _beginning_at(now: float) -> Readings:
+    began = boot_time()
+    return Readings(wall=lambda: now + boot_time() - began)
 
 
 def _run(work: Coroutine[object, object, None], built: Future[uvicorn.Server]) -> None:

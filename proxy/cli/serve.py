@@ -6,6 +6,7 @@ import gc
 import logging
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -20,6 +21,7 @@ from proxy.app import composition, declared, factories
 from proxy.app.foundation import Worker
 from proxy.app.reload import ConfigSource
 from proxy.cli.exposure import refuse_exposed
+from proxy.cli.hud import Hud
 from proxy.cli.logs import log_to_stderr
 from proxy.cli.server import address, listen, run_on_loop, server
 from proxy.cli.shadowed import shadowing
@@ -67,6 +69,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="the highest mode that any request gets (default: tier)",
     )
     parser.add_argument(
+        "--hud", action="store_true",
+        help="show on the terminal what each request used, tier by tier; nothing where the standard error is none",
+    )  # fmt: skip
+    parser.add_argument(
         "--log-level", choices=LOG_LEVELS, help="what is logged; info logs one line for every exchange (default: info)"
     )
 
@@ -75,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM; SIGHUP reloads the configuration. Raises ConfigError."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something that can reload
     source = ConfigSource(settings_of(arguments), partial(settings_of, arguments))
-    settings = source.settings
+    settings, has_hud = source.settings, arguments.hud and sys.stderr.isatty()
     log_to_stderr(settings.stratiform.log_level, settings.stratiform.log_format)
     expired = expired_keys(settings, SystemClock().now())
     for warning in (*not_honoured(settings), *expired, *shadowing(settings.folder)):
@@ -84,15 +90,15 @@ def run(arguments: argparse.Namespace) -> int:
     with listen(settings.stratiform.host, settings.stratiform.port) as listener:
         source.read = partial(_settings_at, arguments, listener.getsockname()[0])
         if settings.stratiform.workers > 1:
-            return _serve_with_workers(source, listener)
+            return _serve_with_workers(source, listener, has_hud=has_hud)
         try:
-            run_on_loop(serve(source, listener))
+            run_on_loop(serve(source, listener, has_hud=has_hud))
         except KeyboardInterrupt:
             return 130
     return 0
 
 
-def _serve_with_workers(source: ConfigSource, listener: socket.socket) -> int:
+def _serve_with_workers(source: ConfigSource, listener: socket.socket, *, has_hud: bool) -> int:
     """Serve in several processes, each with an app of its own, until a signal ends them all."""
     ours = source.settings.stratiform
     _log.info("stratiform %s: %d workers", __version__, ours.workers)
@@ -103,7 +109,7 @@ def _serve_with_workers(source: ConfigSource, listener: socket.socket) -> int:
         def work(slot: int, lifeline: socket.socket) -> int:
             shared.begin(slot)
             try:
-                run_on_loop(serve(source, listener, Worker(slot, shared), lifeline))
+                run_on_loop(serve(source, listener, Worker(slot, shared), lifeline, has_hud=has_hud))
             except ConfigError as error:
                 _log.error("worker %d cannot start: %s", slot, "; ".join(error.problems))
                 return 1
@@ -149,13 +155,20 @@ async def serve(
     listener: socket.socket,
     worker: Worker | None = None,
     lifeline: socket.socket | None = None,
+    *,
+    has_hud: bool = False,
 ) -> None:
     """Build the app and serve it on a bound socket, until a signal ends it. A worker also ends as soon as something can
-    be read from its ``lifeline``. Raises ConfigError."""
+    be read from its ``lifeline``. ``has_hud``: the standard error shows what each request used. Raises ConfigError."""
     settings, warming, background = source.settings, _Warming(), Tasks()
     assembly = await composition.build(
-        settings, encode=_loaded_beside(local_encode), obstacle=lambda: warming.obstacle, worker=worker
+        settings,
+        encode=_loaded_beside(local_encode),
+        obstacle=lambda: warming.obstacle,
+        worker=worker,
     )
+    if has_hud:
+        assembly.watch(Hud(sys.stderr).show)
     directory = assembly.reload.directory
     is_open = directory.declared.is_empty and not directory.snapshot.keys
     refuse_exposed(settings, listener.getsockname()[0], is_open=is_open)

@@ -6,8 +6,8 @@ digest afterwards; where the proxy has lost one, ``chat`` and ``achat`` send it 
 standard library, reads no files and opens no connections: the client's own SDK does that.
 """
 
-from proxy.client.chat import achat, chat, missing_digests
+from proxy.client.chat import achat, chat, missing_digests, token_usage
 from proxy.client.context import Context
 from proxy.client.digests import review_digest, text_digest
 
-__all__ = ["Context", "achat", "chat", "missing_digests", "review_digest", "text_digest"]
+__all__ = ["Context", "achat", "chat", "missing_digests", "review_digest", "text_digest", "token_usage"]

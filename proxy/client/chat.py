@@ -44,6 +44,14 @@ def missing_digests(error: BaseException | None) -> list[str] | None:
     return [each for each in missing if isinstance(each, str)] if isinstance(missing, list) else []
 
 
+def token_usage(answer: Any) -> dict[str, Any] | None:
+    """What the request of an answer used, or that of a stream whose chunk this is; None where it does not say so. Any
+    answer of the OpenAI SDK serves, and any that was read from JSON."""
+    section = answer.get("stratiform") if isinstance(answer, Mapping) else getattr(answer, "stratiform", None)
+    found = section.get("token_usage") if isinstance(section, Mapping) else None
+    return dict(found) if isinstance(found, Mapping) else None
+
+
 class _Attempt:
     """One request. It tells the context whether the request was answered or lacked contents. It suppresses the error of
     missing contents, except in the last attempt."""

@@ -31,7 +31,8 @@ class Context:
     ``session`` is the conversation's name; without one the proxy recognises the conversation by its messages.
     ``assembly`` is ``tiered`` or ``flat``. Without ``use_repo_map`` neither tree nor symbols are sent to the model.
     ``detach`` says whether, or by which minimums, the proxy freezes the oldest messages into a panel; None leaves it to
-    the operator. ``compaction`` lets the proxy shorten the conversation by a call of its own.
+    the operator. ``compaction`` lets the proxy shorten the conversation by a call of its own. ``return_usage``: each
+    answer says what its request used (``token_usage`` reads that).
 
     A message is named by its index in the ``messages`` of the request. What is said of a message stays until
     ``forget`` or ``forget_all``: a client that takes messages out of its list, or puts some in, says all of it anew.
@@ -48,6 +49,7 @@ class Context:
         use_repo_map: bool = True,
         detach: bool | Mapping[Minimum, int] | None = None,
         compaction: bool = False,
+        return_usage: bool = False,
     ) -> None:
         self._session = session
         self._assembly = assembly
@@ -67,6 +69,7 @@ class Context:
         self._metas: dict[int, dict[str, Any]] = {}
         self._detach = dict(detach) if isinstance(detach, Mapping) else detach
         self._allows_compaction = compaction
+        self._returns_usage = return_usage
         self._has_history = bool(detach)
         self._prompts: dict[str, Any] = {}
         self._window: dict[str, Any] = {}
@@ -274,8 +277,8 @@ class Context:
         body |= _said(messages_meta=metas, compaction=self._allows_compaction or None)
         asked = _said(prompts=dict(self._prompts), window=dict(self._window))
         if asked and body == {"files": []}:
-            return asked  # Parts of a window go with no structured context, not even with an empty one.
-        return body | asked
+            body = {}  # Parts of a window go with no structured context, not even with an empty one.
+        return body | asked | _said(return_usage=self._returns_usage or None)
 
     def delivered(self, body: Mapping[str, Any]) -> None:
         """Note that a request with this body has been answered. Its contents need not be sent again, and what holds for

@@ -98,6 +98,7 @@ class ChatRequests:
         self._intake.arrived(exchange, client, len(body))
         read = partial(_read, body, exchange.arrival.addressed, self._ports.planner.parse)
         found, section = await self._aside.run_large(len(body), read)
+        exchange.returns_usage = section.returns_usage
         composed = await self._composed(exchange, client, found, section, keeps_state=keeps_state)
         edit = partial(_with_section, composed.body, found, section, self._ports.planner.parse)
         changed = await self._aside.run_large(len(body), edit)
@@ -177,7 +178,8 @@ class ChatRequests:
 
     async def _forward(self, exchange: Exchange, chat: "_Chat", outgoing: Outgoing, attempts: Attempts) -> None:
         """Send the plan, or what takes its place, until an answer is passed on. Raises ProxyError."""
-        relay = AnswerRelay(exchange, chat.client, self._ports.planner, self._conclusion, self._panels(chat))
+        planner, reports = self._ports.planner, self._ports.usage_reports
+        relay = AnswerRelay(exchange, chat.client, planner, self._conclusion, self._panels(chat), reports)
         resize = partial(self._outgoing, exchange, chat)
         oversized = Oversized(exchange, chat.client, self._conclusion, resize, self._ports.windows)
         while True:
@@ -398,7 +400,7 @@ def _with_section(
     """The request, or the ``body`` that was composed from it, with nothing in its section but structured context; None
     where that is the request as it came."""
     parsed = found.head.parsed
-    if parsed is None or (section.prompts is None and section.window is None):
+    if parsed is None or not section.is_split:
         return body
     edited = parsed if body is None else parse(body)
     return splice(edited.body, edited.members, {SECTION: section.rest}, edited.span)

@@ -205,6 +205,8 @@ class Exchange:
     ending: ExchangeOutcome | None = None
     asks_break: bool = False
     """The client wants to be told why its request breaks the cache."""
+    returns_usage: bool = False
+    """The client wants to be told in the answer what the request used."""
     prompts: str = ""
     """The version of the set of prompts that are composed into the request; empty where none is."""
     window: CapabilityProfile | None = None

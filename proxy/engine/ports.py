@@ -1,6 +1,6 @@
 """What the engine asks of the parts that know about exchanges: admission, the meter, and what follows an exchange."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -63,6 +63,15 @@ class Follower(Protocol):
 
     async def aclose(self) -> None:
         """Send nothing more."""
+        ...
+
+
+class UsageReports(Protocol):
+    """Says what exchanges used, in figures alone."""
+
+    def of(self, exchange: Exchange) -> Awaitable[Mapping[str, object]]:
+        """What an exchange used that was just booked, and its session with it, as a value that can be written as JSON.
+        What is to be known of the session is read at once."""
         ...
 
 
@@ -222,3 +231,5 @@ class Ports:
     """None: nothing is composed, and a request that asks for it is refused."""
     windows: Windows | None = None
     """Needed where the composer gives a request a capability profile."""
+    usage_reports: UsageReports | None = None
+    """None: no answer says what its request used."""

@@ -13,6 +13,10 @@ class Followers:
     def __init__(self, followers: Sequence[Follower]) -> None:
         self._followers = tuple(followers)
 
+    def lead(self, follower: Follower) -> None:
+        """Add one that hears of each exchange before the others do."""
+        self._followers = (follower, *self._followers)
+
     def returned(self, session: str) -> None:
         """The session has another request."""
         for follower in self._followers:

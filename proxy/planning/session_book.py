@@ -133,13 +133,18 @@ class SessionBook:
         facts = replace(record.facts, read_at=at) if is_refresh else _facts(exchange, plan)
         culprits = dearest(requests, _MOST_CULPRITS) if one.culprit else record.facts.culprits
         facts = replace(facts, culprits=culprits)
-        record = record.counted(part, _sums(exchange, is_refresh=is_refresh), facts)
+        record = record.counted(part, sums_of(exchange, is_refresh=is_refresh), facts)
         self._known.put(plan.session, (record, part))
         if not is_refresh:
             self._seen[plan.session] = _seen(exchange, plan, self._facts.limits(deployment))
         self._waiting[plan.session] = None
         if self._writing is None or self._writing.done():
             self._writing = spawn(self._write_on(), self._tasks)
+
+    def so_far(self, session: str) -> SessionSums:
+        """What this process knows that a session has used."""
+        known = self._known.get(session)
+        return known[0].total() if known is not None else SessionSums()
 
     async def page(self, behind: str, limit: int, team: str = "", words: str = "") -> SessionPage:
         """At most ``limit`` sessions, of one team or of all, and of those that are asked for with these ``words``;
@@ -318,12 +323,18 @@ def _seen(exchange: Exchange, plan: Plan, limits: Limits) -> _Seen:
         session = plan.in_flight.analysis.session
         diagnoses = session.diagnoses[-_MOST_DIAGNOSES * ENTRY_BYTES :]
         contents = replace(contents, diagnoses=diagnoses, culprits=tuple(one[:_NAME_CHARS] for one in session.culprits))
+    return _Seen(contents, *measure_of(plan))
+
+
+def measure_of(plan: Plan) -> tuple[Callable[[], Inventory], int]:
+    """What makes the inventory of a plan, and the plan's size in bytes where another thread may do that; else 0."""
     if plan.contents is not None:
-        return _Seen(contents, plan.contents, len(plan.body))
-    return _Seen(contents, partial(inventory_of, plan.in_flight) if plan.in_flight is not None else Inventory, 0)
+        return plan.contents, len(plan.body)
+    return partial(inventory_of, plan.in_flight) if plan.in_flight is not None else Inventory, 0
 
 
-def _sums(exchange: Exchange, *, is_refresh: bool) -> SessionSums:
+def sums_of(exchange: Exchange, *, is_refresh: bool = False) -> SessionSums:
+    """What an exchange adds to its session."""
     settled, assembled, at = exchange.settlement or Settlement(), exchange.planned.assembled, exchange.arrival.now
     usage = settled.usage or Usage(0, 0)
     return SessionSums(

@@ -1,4 +1,4 @@
-"""What recorded requests say of prompts and of their context window, which a replay passes over.
+"""What recorded requests say of prompts, of their context window and of their answer, which a replay passes over.
 
 Which prompts are composed, and which window a request has, is up to the configuration of a proxy and to its prompts of
 the moment. A recorded session knows neither.
@@ -30,6 +30,6 @@ def _without(step: Step) -> Step:
         section = split(raw) if raw is not None else None
     except (InvalidRequest, Unreadable):
         return step
-    if section is None or (section.prompts is None and section.window is None):
+    if section is None or not section.is_split:
         return step
     return replace(step, body=splice(sent.body, sent.members, {SECTION: section.rest}, sent.span))

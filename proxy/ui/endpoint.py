@@ -29,7 +29,8 @@ _POLICY: Final = (
 _SAFE: Final = (
     ("content-security-policy", _POLICY),
     ("x-content-type-options", "nosniff"),
-    ("referrer-policy", "no-referrer"),
+    # With no-referrer a browser sends our own forms with the origin "null": https://fetch.spec.whatwg.org/#origin-header
+    ("referrer-policy", "same-origin"),
     ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),
 )

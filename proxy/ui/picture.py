@@ -149,7 +149,7 @@ def _notches(rows: Sequence[Row], scale: Scale) -> Iterator[str]:
             x, end = scale.x(rows[number]["prompt_tokens"]), scale.x(scale.most)
             yield element("line", x1=x + 2, x2=end + 4, y1=y, y2=y, class_="leader")
             cost = usd(broke["usd"])
-            label = f"{cut(_name(broke), _LABEL_CHARS - len(cost))} {cost}"
+            label = f"{cut(_name(broke), _LABEL_CHARS - 1 - len(cost))} {cost}"
             yield element("text", label, x=end + 6, y=y + 4, class_="culprit")
 
 

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -129,3 +130,28 @@ def test_ctrl_c_ends_the_demo_quietly() -> None:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (130, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sessions", [[], ["panels"]])
+def test_the_pages_of_the_sessions_are_served_until_somebody_interrupts_them(sessions: list[str]) -> None:
+    with subprocess.Popen([*COMMAND, *sessions, "--ui"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        printed = ""
+        while (found := re.search(r"The sessions as pictures: (http://127\.0\.0\.1:\d+/ui)", printed)) is None:
+            line = process.stdout.readline()
+            assert line, printed
+            printed += line
+        with urllib.request.urlopen(found[1], timeout=60) as page:
+            text = page.read().decode()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+    requests = re.search(r"^(\d+) requests over HTTP", printed, re.MULTILINE)
+    assert requests is not None
+    assert re.search(rf"<dt>Requests</dt><dd>{requests[1]}</dd>", text)
+    assert "<svg" in text
+
+
+@pytest.mark.slow
+def test_the_last_line_says_how_the_pages_are_seen() -> None:
+    assert "make demo ARGS=--ui" in run().stdout.splitlines()[-1]

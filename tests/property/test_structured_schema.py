@@ -39,7 +39,7 @@ def test_the_schema_is_one() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
-OTHERS = st.fixed_dictionaries({}, optional={"prompts": PROMPTS, "window": WINDOWS})
+OTHERS = st.fixed_dictionaries({}, optional={"prompts": PROMPTS, "window": WINDOWS, "return_usage": st.booleans()})
 
 
 @given(forms(), OTHERS)

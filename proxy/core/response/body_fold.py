@@ -32,6 +32,7 @@ class RawFold:
 
     keeps_end = False
     """The end of a body is no event behind which nothing follows."""
+    is_between = True
 
     def __init__(self, length: int | None = None) -> None:
         self._left = length

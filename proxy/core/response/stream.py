@@ -61,6 +61,11 @@ class StreamFold:
         """The last event has come, and is kept back until ``end`` or ``close``."""
         return bool(self._end)
 
+    @property
+    def is_between(self) -> bool:
+        """No event is open at the end of what has passed."""
+        return self.keeps_end or self._cutter.is_between
+
     def end(self) -> bytes:
         """The last event, and whatever came with it."""
         end, self._end = b"".join(self._end or ()), []

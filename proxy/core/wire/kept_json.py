@@ -12,7 +12,6 @@ from msgspec import Raw
 
 from proxy.core.wire.json_body import Unreadable, text_value
 
-
 _MOST_DIGITS = 18
 
 

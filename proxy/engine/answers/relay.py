@@ -17,6 +17,7 @@ from proxy.engine.answers.further_calls import FurtherCalls, PanelService
 from proxy.engine.answers.lingering import ended
 from proxy.engine.answers.panel_answers import continued, reads_panel_calls
 from proxy.engine.answers.read_ahead import with_refusal_read
+from proxy.engine.answers.returned_usage import ReturnedUsage, returned_usage
 from proxy.engine.attempts.retry import Attempts, failure_answered, failure_of, refusal_of
 from proxy.engine.attempts.retry_body import OurEdit
 from proxy.engine.client import Client, ClientDisconnected
@@ -31,6 +32,7 @@ from proxy.engine.headers import (
     is_safe,
     uses_operators_key,
 )
+from proxy.engine.ports import UsageReports
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import (
     BudgetExceeded,
@@ -104,8 +106,9 @@ class AnswerRelay:
         planner: Planner,
         conclusion: Conclusion,
         panels: PanelService | None = None,
+        reports: UsageReports | None = None,
     ) -> None:
-        """``panels``: calls of panels by the model are answered."""
+        """``panels``: calls of panels by the model are answered; ``reports``: a client may be told what it used."""
         self.refused = OurEdit.NONE
         self.names_usage = False
         self.said = NO_WORDS
@@ -117,6 +120,7 @@ class AnswerRelay:
         self._planner = planner
         self._conclusion = conclusion
         self._panels = panels
+        self._reports = reports
         self._further: FurtherCalls | None = None
         self._written = 0
 
@@ -258,7 +262,8 @@ class AnswerRelay:
         exchange, client = self._exchange, self._client
         fold, chunks, self._written = _fold_of(answer, exchange), answer.chunks(), 0
         hold = self._hold(answer, fold, attempts, may_refuse=may_refuse)
-        headers = self._headers(answer, fold, is_spent=attempts.is_spent)
+        told = returned_usage(exchange, fold, self._reports)
+        headers = self._headers(answer, fold, is_spent=attempts.is_spent, keep_length=told is None)
         try:
             # Where another attempt could follow, the client hears nothing before the first bytes that it can use.
             if hold is None and not attempts.may_follow:
@@ -266,6 +271,7 @@ class AnswerRelay:
             async for chunk in chunks:
                 out = fold.feed(chunk)
                 self._note_times(fold)
+                out = out if told is None else told.feed(out)
                 if hold is None or not hold.keeps(out, fold, exchange.elapsed_s()):
                     attempts.answered()
                     out, hold = out if hold is None else hold.taken(), None
@@ -274,6 +280,7 @@ class AnswerRelay:
                     break
             attempts.answered()
             # Behind the last event may stand the beginning of another, whose end nobody waits for.
+            is_between, held = fold.is_between, b""
             rest = b"" if fold.keeps_end else fold.close()
             if hold is not None:
                 if not hold.is_whole and (found := self._too_large(*_told(self._outcome(fold)), attempts)) is not None:
@@ -281,11 +288,11 @@ class AnswerRelay:
                 if may_refuse and not hold.is_whole and _is_void(self._outcome(fold)):
                     attempts.refused()
                     return self._refused(OurEdit.LAYOUT)
-                rest = hold.taken() + fold.end() + rest
+                held = hold.taken()
             if not client.is_started:
                 await client.start(answer.status, headers)
-            await self._end_of(answer.status, fold)
-            await self._go_out(fold.end() + rest, answer.status, headers)
+            end = await self._end_of(answer.status, fold, rest, told, is_between=is_between)
+            await self._go_out(held + end, answer.status, headers)
             await client.end()
         except ProxyError as error:
             await self._broken(error, fold)
@@ -312,8 +319,11 @@ class AnswerRelay:
         self._exchange.answer.sent_bytes += len(out)
         await self._client.send(out)
 
-    async def _end_of(self, status: int, fold: Fold) -> None:
-        """All of the answer is known: have it booked before the client has all of it."""
+    async def _end_of(
+        self, status: int, fold: Fold, rest: bytes, told: ReturnedUsage | None, *, is_between: bool
+    ) -> bytes:
+        """All of the answer is known: have it booked before the client has all of it. Returns the end of the answer,
+        with what it used where the client is told."""
         if self._exchange.settlement is None:
             outcome = self._outcome(fold)
             if self.on_accepted is not None and self._exchange.answer.is_accepted and not _is_void(outcome):
@@ -321,12 +331,14 @@ class AnswerRelay:
             self._exchange.ending = ExchangeOutcome.HUNG_UP if self._client.has_left else _ending(status, outcome)
             self._note(outcome)
             await self._conclusion.book(self._exchange)
+        end = fold.end() + rest
+        return end if told is None else await told.end(end, self._outcome(fold), is_between=is_between)
 
-    def _headers(self, answer: Answer, fold: Fold, *, is_spent: bool) -> Headers:
+    def _headers(self, answer: Answer, fold: Fold, *, is_spent: bool, keep_length: bool) -> Headers:
         deployment = self._exchange.deployment
         headers = for_client(
             answer.headers,
-            keep_length=not isinstance(fold, StreamFold),
+            keep_length=keep_length and not isinstance(fold, StreamFold),
             hides_account=deployment is not None and uses_operators_key(deployment),
         )
         reservation = self._exchange.reservation

@@ -14,7 +14,7 @@ from proxy.core.window.profile import CapabilityProfile
 from proxy.engine import Breakers, Engine, Limits, Ports, RequestRules
 from proxy.engine.attempts.retry import ONE_TRY
 from proxy.engine.exchange import Exchange
-from proxy.engine.ports import ComposedRequest, ComposeRequest
+from proxy.engine.ports import ComposedRequest, ComposeRequest, UsageReports
 from proxy.errors import ContextTooLong, PayloadTooLarge, ProxyError, error_body
 from proxy.ports import Answer, Call, Deployment, Headers, Plan, Planner, PlanRequest, Principal, Transport, Upstream
 from proxy.testing import Ledger, ModelList, OpenDoor, PassthroughPlanner, make_deployment
@@ -230,6 +230,7 @@ class Bench:
         window: CapabilityProfile | None = None,
         smaller: Sequence[bytes | ContextTooLong | None] = (),
         learnt: bytes | None = None,
+        usage_reports: UsageReports | None = None,
     ) -> None:
         self.upstream = ScriptedUpstream(*scripts)
         self.planner = planner or PassthroughPlanner()
@@ -247,6 +248,7 @@ class Bench:
                 clock=ManualClock(1000.0),
                 composer=Profiled(window) if window is not None else None,
                 windows=self.windows,
+                usage_reports=usage_reports,
             ),
             RequestRules(limits=limits or Limits(), retries=retries, trust_time_header=trust_time_header),
             breakers=breakers,

@@ -20,7 +20,14 @@ def trace(*sections: Any) -> Trace:
 
 
 @pytest.mark.parametrize(
-    "section", [{"prompts": {"persona": "x"}}, {"window": {"prefix": "p"}}, {"prompts": {}, "window": {"suffix": "s"}}]
+    "section",
+    [
+        {"prompts": {"persona": "x"}},
+        {"window": {"prefix": "p"}},
+        {"prompts": {}, "window": {"suffix": "s"}},
+        {"prompts": None},
+        {"return_usage": True},
+    ],
 )
 def test_a_section_that_says_nothing_else_is_gone(section: Any) -> None:
     found, count = without_prompts(trace(section, None))
@@ -35,7 +42,7 @@ def test_structured_context_stays() -> None:
     assert orjson.loads(found.steps[0].body) == {"model": "m", "messages": MESSAGES, "stratiform": {"files": FILES}}
 
 
-@pytest.mark.parametrize("section", [None, {"files": FILES}, {}, {"prompts": None}, 3, "prompts"])
+@pytest.mark.parametrize("section", [None, {"files": FILES}, {}, 3, "prompts"])
 def test_a_session_that_says_nothing_of_them_is_the_same(section: Any) -> None:
     recorded = trace(section, None)
     found, count = without_prompts(recorded)

@@ -1,30 +1,38 @@
-"""The section of a request, taken apart: what it says of prompts, of the context window, and of structured context."""
+"""The section of a request, taken apart: what it says of prompts, of the context window, of the answer, and of
+structured context."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec import Raw
 
 from proxy.core.wire.json_body import join_members, members_of
 from proxy.core.wire.repeated_fields import check_fields
 from proxy.core.wire.separators import names_in
+from proxy.errors import InvalidRequest
 
 SECTION = "stratiform"
 """The member of the body in which a client says what its context consists of."""
 PROMPTS = "prompts"
 WINDOW = "window"
+RETURN_USAGE = "return_usage"
+_OWN = (PROMPTS, WINDOW, RETURN_USAGE)
+_BOOLEANS: Mapping[bytes, bool] = {b"true": True, b"false": False, b"null": False}
 _NULL = b"null"
 _SHORT_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """``prompts`` and ``window`` are the values of these members, None where they are missing or null. ``rest`` is the
-    section without them, None where nothing else is in it."""
+    """``prompts`` and ``window`` are the values of these members, None where they are missing or null.
+    ``returns_usage``: the answer shall say what the request used. ``rest`` is the section without these three, None
+    where nothing else is in it; ``is_split``: one of them stands in it, be it null."""
 
     prompts: bytes | None = None
     window: bytes | None = None
     rest: bytes | None = None
+    returns_usage: bool = False
+    is_split: bool = field(default=False, compare=False)
 
     @property
     def is_plain(self) -> bool:
@@ -34,16 +42,19 @@ class Section:
 
 def split(raw: Raw | bytes) -> Section:
     """The section in its parts. What is no object is all rest, for the reader of structured context to refuse. Raises
-    Unreadable, and InvalidRequest where one of its fields stands twice."""
+    Unreadable, and InvalidRequest where one of its fields stands twice, or where what must be a boolean is none."""
     if bytes(memoryview(raw)[:1]) != b"{":
         return Section(rest=bytes(raw))
     members = members_of(raw)
-    if PROMPTS not in members and WINDOW not in members:
+    if members.keys().isdisjoint(_OWN):
         return Section(rest=bytes(raw))
     check_fields(bytes(raw), len(members) + sum(names_in(bytes(value)) for value in members.values()), SECTION)
-    others = any(name not in (PROMPTS, WINDOW) for name in members)
-    rest = join_members(members, {PROMPTS: None, WINDOW: None}) if others else None
-    return Section(_said(members, PROMPTS), _said(members, WINDOW), rest)
+    rest = join_members(members, dict.fromkeys(_OWN)) if members.keys() - _OWN else None
+    asked = _BOOLEANS.get(bytes(members.get(RETURN_USAGE, _NULL)))
+    if asked is None:
+        param = f"{SECTION}.{RETURN_USAGE}"
+        raise InvalidRequest(f"'{param}' must be a boolean or null", param=param, code="invalid_type")
+    return Section(_said(members, PROMPTS), _said(members, WINDOW), rest, asked, is_split=True)
 
 
 def _said(members: Mapping[str, Raw | bytes], name: str) -> bytes | None:

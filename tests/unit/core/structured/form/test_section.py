@@ -17,6 +17,9 @@ from tests.examples import for_every
         (b'{"window": {"profile":"chat"} }', Section(window=b'{"profile":"chat"}')),
         (b'{"prompts":null,"files":[1],"window":7}', Section(None, b"7", b'{"files":[1]}')),
         (b'{"prompts":null}', Section()),
+        (b'{"return_usage": true}', Section(returns_usage=True)),
+        (b'{"files":[1],"return_usage":false}', Section(rest=b'{"files":[1]}')),
+        (b'{"return_usage":true,"window":7,"prompts":8}', Section(b"8", b"7", returns_usage=True)),
     ]
 )
 def test_each_part_is_found(raw: bytes, expected: Section) -> None:

@@ -1,0 +1,185 @@
+"""``stratiform top``: live sessions in a terminal, or one of them in its layers, by a running proxy's admin API."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from proxy.cli.admin_client import Ask, Unanswered, run_with
+from proxy.cli.hud import diagram
+from proxy.cli.output import Output, fail, plain_table, print_json, visible
+from proxy.errors import ProxyError
+
+_URL = "http://127.0.0.1:4000"
+_EVERY_S = 2.0
+_PAGE = 1_000
+_MOST_PAGES = 20
+_MOST_LINES = 100
+_NAME_CHARS = 32
+_MOST_BREAKS = 5
+_GROUPS = ("team", "model", "client")
+_SUMS = ("requests", "read_tokens", "write_tokens", "uncached_tokens", "output_tokens", "cost_usd", "saved_usd")
+_NUMBERS = ("requests", "read", "written", "uncached", "hit", "cost $", "saved $", "idle")
+_AROUND_LINES = 6
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--by", choices=_GROUPS, help="add sessions up by team, by model or by kind of client")
+    what.add_argument("--session", metavar="ID", help="show one session in its layers")
+    parser.add_argument("--once", action="store_true", help="print once, and end")
+    parser.add_argument("--json", action="store_true", help="print JSON once, and end")
+    parser.add_argument("--url", default=_URL, help=f"the running proxy (default: {_URL}); the master key is read from "
+                        "STRATIFORM_MASTER_KEY or LITELLM_MASTER_KEY")  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show sessions until somebody interrupts it, or once; the exit status. Raises ConfigError."""
+
+    async def work(ask: Ask) -> None:
+        if arguments.json:
+            print_json(await _asked(ask, arguments))
+        elif arguments.once or not sys.stdout.isatty():
+            Output().print(_view(await _asked(ask, arguments), arguments, _MOST_LINES))
+        else:
+            await _follow(ask, arguments)
+
+    return run_with(arguments, work)
+
+
+async def _follow(ask: Ask, arguments: argparse.Namespace) -> None:
+    """Show it again and again. While the proxy does not answer, the last figures stand, and say so."""
+    output = Output()
+    content, pages = await _asked(ask, arguments), 1
+    with Live(console=output, screen=True, auto_refresh=False) as live:
+        problem = ""
+        while True:
+            view = _view(content, arguments, max(1, output.height - _AROUND_LINES))
+            live.update(Group(view, Text(problem, "red")) if problem else view, refresh=True)
+            # A long list costs the proxy more, and is asked for less often.
+            await asyncio.sleep(_EVERY_S * pages)
+            try:
+                content, problem = await _asked(ask, arguments), ""
+                pages = max(1, len(content["data"]) // _PAGE) if "data" in content else 1
+            except ProxyError as error:
+                problem = error.message
+            except Unanswered as error:
+                problem = str(error)
+
+
+async def _asked(ask: Ask, arguments: argparse.Namespace) -> dict[str, Any]:
+    """What is shown, as JSON has it. Raises NotFound, Unanswered."""
+    if arguments.session is not None:
+        if "/" in arguments.session:
+            fail("a session's id has no slash")
+        content: dict[str, Any] = await ask("GET", f"sessions/{arguments.session}/breakdown")
+        return content
+    query, sessions, pages = {"limit": str(_PAGE)}, list[dict[str, Any]](), 0
+    while True:
+        page = await ask("GET", "sessions", query)
+        sessions += page["data"]
+        pages += 1
+        if not page["has_more"] or pages == _MOST_PAGES:
+            break
+        query["behind"] = page["behind"]
+    # A session that is used while its list is read comes twice.
+    found = {one["id"]: one for one in sessions}.values()
+    standing = {name: page[name] for name in ("has_more", "as_of", "store_away")}
+    if arguments.by is not None:
+        return {"object": "list", "by": arguments.by, "data": _grouped(found, arguments.by), **standing}
+    ordered = sorted(found, key=lambda one: -one["cost_usd"])
+    return {"object": "list", "data": ordered, **standing}
+
+
+def _grouped(sessions: Iterable[Mapping[str, Any]], by: str) -> list[dict[str, Any]]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for one in sessions:
+        found.setdefault(one[by], []).append(one)
+    groups = [{by: name, "sessions": len(own), **_sum(own)} for name, own in found.items()]
+    return sorted(groups, key=lambda one: -one["cost_usd"])
+
+
+def _sum(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    rows = list(rows)
+    found = {name: sum(row[name] for row in rows) for name in _SUMS}
+    prompt = found["read_tokens"] + found["write_tokens"] + found["uncached_tokens"]
+    last_seen = max((row["last_seen"] for row in rows), default=0.0)
+    return found | {"hit_ratio": found["read_tokens"] / prompt if prompt else 0.0, "last_seen": last_seen}
+
+
+def _view(content: Mapping[str, Any], arguments: argparse.Namespace, most: int) -> RenderableType:
+    if arguments.session is not None:
+        return Group(*_session(content))
+    rows: Sequence[Mapping[str, Any]] = content["data"]
+    names = (arguments.by, "sessions") if arguments.by is not None else ("id", "team", "model", "client", "mode")
+    table = plain_table((*names, *_NUMBERS), ("sessions", *_NUMBERS))
+    for row in rows[:most]:
+        table.add_row(*(_name(row[name]) for name in names), *_figures(row, content["as_of"]))
+    if len(rows) > 1:
+        table.add_row("total", *("" for _ in names[1:]), *_figures(_sum(rows), content["as_of"]), style="bold")
+    return Group(*_standing(content, most), table)
+
+
+def _standing(content: Mapping[str, Any], most: int) -> Iterator[Text]:
+    """What is to be known of the figures before they are believed."""
+    at = datetime.fromtimestamp(content["as_of"], UTC).strftime("%H:%M:%S")
+    kind = f"by {content['by']}" if "by" in content else "sessions"
+    yield Text(f"{len(content['data']):,} {kind} of the last day, as of {at} UTC", "dim")
+    if content["store_away"]:
+        yield Text("The store is away: these are the sessions that the asked process knows.", "red")
+    if content["has_more"]:
+        yield Text(f"There are more sessions than the {_MOST_PAGES * _PAGE:,} that are counted here.", "red")
+    if len(content["data"]) > most:
+        yield Text(f"The {most} dearest are shown; the total is that of all.", "dim")
+
+
+def _figures(row: Mapping[str, Any], now: float) -> tuple[str, ...]:
+    return (
+        f"{row['requests']:,}",
+        f"{row['read_tokens']:,}",
+        f"{row['write_tokens']:,}",
+        f"{row['uncached_tokens']:,}",
+        f"{row['hit_ratio']:.0%}",
+        f"{row['cost_usd']:.4f}",
+        f"{row['saved_usd']:.4f}",
+        _ago(now - row["last_seen"]),
+    )
+
+
+def _session(content: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """One session: what it is and used, its tiers as blocks, what is cached and until when, and what broke."""
+    about = (content[name] for name in ("team", "model", "client", "mode"))
+    yield Text(" · ".join(_name(one) for one in (content["id"], *about)), "bold")
+    table = plain_table(_NUMBERS, _NUMBERS)
+    table.add_row(*_figures(content, content["as_of"]))
+    yield from (table, "", diagram(content["blocks"]), "")
+    for point in content["breakpoints"]:
+        until = datetime.fromtimestamp(point["until"], UTC).strftime("%H:%M:%S")
+        state = f"cached until {until} UTC" if point["is_live"] else f"was cached until {until} UTC"
+        yield f"first {point['tokens']:,} tokens {state}"
+    for key, tier in (*content["promotions"], *content["demotions"]):
+        yield f"{'to' if [key, tier] in content['promotions'] else 'left'} {tier}: {_name(key)}"
+    for one in content["culprits"][:_MOST_BREAKS]:
+        yield f"{_name(one['culprit'])} broke the cache {one['breaks']} times: ${one['usd']:.4f}"
+    if content["store_away"]:
+        yield Text("The store is away: this is what the asked process knows.", "red")
+
+
+def _name(value: object) -> str:
+    """A name that somebody chose, safe for a terminal and not too long."""
+    text = visible(str(value or "-"))
+    return text if len(text) <= _NAME_CHARS else f"{text[: _NAME_CHARS - 1]}…"
+
+
+def _ago(seconds: float) -> str:
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"

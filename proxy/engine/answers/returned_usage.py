@@ -1,0 +1,66 @@
+"""What a request used, in its answer, where the client asks for it (``stratiform: {return_usage: true}``).
+
+A stream gets one more chunk, without choices, in front of the event that ends it; a JSON body gets one more member. An
+answer that came compressed, an error, and a stream that ends within an event pass as they are.
+"""
+
+import orjson
+
+from proxy.core.response.addition import BodyAddition
+from proxy.core.response.body_fold import BodyFold
+from proxy.core.response.outcome import Outcome
+from proxy.core.response.stream import Fold, StreamFold
+from proxy.core.structured.form.section import SECTION
+from proxy.engine.exchange import Exchange
+from proxy.engine.ports import UsageReports
+from proxy.engine.suppress import suppress_and_log
+
+TOKEN_USAGE = "token_usage"
+"""The member of the section of an answer."""
+
+
+class ReturnedUsage:
+    """One answer, which ends with what the exchange used."""
+
+    def __init__(self, exchange: Exchange, fold: StreamFold | BodyFold, reports: UsageReports) -> None:
+        self._exchange = exchange
+        self._fold = fold
+        self._reports = reports
+        self._body = BodyAddition() if isinstance(fold, BodyFold) else None
+
+    def feed(self, out: bytes) -> bytes:
+        """What may pass of these bytes now."""
+        return out if self._body is None else self._body.feed(out)
+
+    async def end(self, end: bytes, outcome: Outcome, *, is_between: bool) -> bytes:
+        """The last bytes of the answer, with what the exchange used: it has been booked. ``is_between``: no event of a
+        stream is open in front of these bytes."""
+        is_read = self._body is None or outcome.usage is not None or outcome.finish_reason != ""
+        section = await self._section() if is_read and outcome.error is None else b""
+        if self._body is not None:
+            return self._body.end(end, b'"%b":%b' % (SECTION.encode(), section) if section else b"")
+        return self._event(section) + end if section and is_between else end
+
+    async def _section(self) -> bytes:
+        with suppress_and_log("usage_reports.of"):
+            return orjson.dumps({TOKEN_USAGE: await self._reports.of(self._exchange)})
+        return b""
+
+    def _event(self, section: bytes) -> bytes:
+        arrival, said = self._exchange.arrival, self._exchange.answer.outcome.said
+        chunk = {
+            "id": (said.id if said is not None else "") or arrival.id,
+            "object": "chat.completion.chunk",
+            "created": int(arrival.now),
+            "model": self._exchange.requested.model,
+            "choices": [],
+            SECTION: orjson.Fragment(section),
+        }
+        return b"data: " + orjson.dumps(chunk) + b"\n\n"
+
+
+def returned_usage(exchange: Exchange, fold: Fold, reports: UsageReports | None) -> ReturnedUsage | None:
+    """What adds the usage to an answer; None where the client does not ask for it, or the answer is not read."""
+    if not exchange.returns_usage or reports is None or not isinstance(fold, StreamFold | BodyFold):
+        return None
+    return ReturnedUsage(exchange, fold, reports)
