@@ -8,9 +8,19 @@ from collections.abc import Callable, Iterable
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
-from proxy.core.money.prices import price_of
+from proxy.core.money.prices import needed, price_of
 from proxy.core.providers import PROFILES
 from proxy.settings.prompts import Prompts
 from proxy.settings.teams import Budgets, ClientKeys, ModeName, Strict, Team
@@ -21,6 +31,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 MOST_WORKERS = 64
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_AMOUNT: TypeAdapter[float] = TypeAdapter(Usd)
 
 # LiteLLM has a ``model_info.mode`` of its own, the kind of endpoint (the values in its price map, 1.109). They say
 # nothing about Stratiform's mode, and are ignored.
@@ -52,6 +63,13 @@ def _filled(instead: str) -> Callable[[SecretStr], SecretStr]:
         return key
 
     return check
+
+
+def _amount(name: str, value: object) -> float:
+    try:
+        return _AMOUNT.validate_python(value)
+    except ValidationError:
+        raise ValueError(f"{name} must be a number of USD, not below 0") from None
 
 
 def _known_profile(name: str) -> str:
@@ -93,6 +111,15 @@ class LiteLLMParams(_Loose):
     order: int | None = None
     rpm: float | None = Field(default=None, ge=0)
     tpm: float | None = Field(default=None, ge=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _priced(cls, values: object) -> object:
+        """YAML 1.1 reads ``3e-6`` as text. A price is a number however it is written, as it is for LiteLLM."""
+        if not isinstance(values, dict):
+            return values
+        prices = {name for name in needed(values) if "_cost" in name and values[name] is not None}
+        return {name: _amount(name, value) if name in prices else value for name, value in values.items()}
 
 
 class ModelInfo(_Loose):

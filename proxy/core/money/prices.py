@@ -154,15 +154,16 @@ def price_of(entry: Entry) -> Price | None:
     if isinstance(steps, list) and steps:
         stepped = _stepped(steps, _longest(entry))
         return stepped and replace(stepped, extras=extras)
-    if _INPUT not in entry and _OUTPUT not in entry and not extras.is_priced:
-        return None
+    given = [key for key in (_INPUT, _OUTPUT) if entry.get(key) is not None]
+    if any(usd(entry, key) is None for key in given) or not (given or extras.is_priced):
+        return None  # a price that cannot be read is no price of 0
     whole = _whole(entry, "", None)
     services = sorted({m[1] for m in map(_SERVICE.match, entry) if m} - _OTHER_CALLS)
     return replace(
         whole,
         max_output_tokens=_longest(entry),
         services=tuple((name, _whole(entry, f"_{name}", whole)) for name in services),
-        extras=replace(extras, by_tokens=_INPUT in entry or _OUTPUT in entry),
+        extras=replace(extras, by_tokens=bool(given)),
     )
 
 

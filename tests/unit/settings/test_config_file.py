@@ -6,6 +6,7 @@ from tempfile import gettempdir
 
 import pytest
 
+from proxy.core.money.prices import price_of
 from proxy.core.providers import PROFILES
 from proxy.settings import ConfigError, Environment, Settings, load
 from proxy.settings.schema import Price
@@ -48,7 +49,7 @@ def ours(section: str) -> str:
          "fingerprints, fingerprints_file, default_model, clock, host, port, open_to_network, log_level, "
          "log_format, request_id, otel, limits, "
          "client_keys, teams, budgets, "
-         "workers, store, store_ca, spool, spool_max_mib, spool_fsync, spool_fallback, ledger, metrics, objects, "
+         "workers, store, store_ca, spool, spool_max_mib, spool_fsync, spool_fallback, ledger, metrics, ui, objects, "
          "keep_alive, structured, prompts, window, prices"),
         ("{mode: teir}", "stratiform.mode: input should be 'passthrough', 'observe', 'mark' or 'tier'"),
         ("{policy: classical}", "stratiform.policy: input should be 'economic' or 'classic'"),
@@ -137,6 +138,8 @@ def test_a_mistake_in_our_section_is_named_by_its_path(tmp_path: Path, section: 
          "model_list[0].litellm_params.api_key: is empty; remove it to forward the client's own key, or set one"),
         ("model_list: [{model_name: m, litellm_params: {model: a/b, timeout: soon}}]",
          "model_list[0].litellm_params.timeout: input should be a valid number, unable to parse string as a number"),
+        ("model_list: [{model_name: m, litellm_params: {model: a/b, input_cost_per_token: cheap}}]",
+         "model_list[0].litellm_params: input_cost_per_token must be a number of USD, not below 0"),
         ("model_list: [{model_name: m, litellm_params: {model: a/b}, model_info: {transport: htpp}}]",
          "model_list[0].model_info.transport: input should be 'http', 'litellm' or 'embedded'"),
         ("model_list: [{model_name: m, litellm_params: {model: a/b}, model_info: {cache_profile: claude}}]",
@@ -248,6 +251,15 @@ model_list: [{model_name: m, litellm_params: {model: a/b, api_key: mine, litellm
     assert params.api_key is not None
     assert params.api_key.get_secret_value() == "mine"
     assert params.model_extra == {"api_version": "v"}
+
+
+@pytest.mark.parametrize("written", ["3e-6", "'0.000003'", "3.0e-6", "0.000003"])
+def test_a_price_is_a_number_however_it_is_written(tmp_path: Path, written: str) -> None:
+    params = f"{{model: a/b, api_base: 'http://h', input_cost_per_token: {written}, output_cost_per_token: 1e-5}}"
+    settings = read(tmp_path, f"model_list: [{{model_name: m, litellm_params: {params}}}]")
+    found = price_of(settings.models[0].litellm_params.model_extra or {})
+    assert found is not None
+    assert (found.input, found.output) == (3e-6, 1e-5)
 
 
 def test_sections_that_were_left_empty_are_fine(tmp_path: Path) -> None:

@@ -81,7 +81,16 @@ def test_a_write_price_of_zero_means_no_write_fee():
     assert price.write_5m == price.write_1h == 2.8e-07
 
 
-@pytest.mark.parametrize("entry", [{}, {"mode": "image_generation"}, {"tiered_pricing": [{"range": []}]}])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {},
+        {"mode": "image_generation"},
+        {"tiered_pricing": [{"range": []}]},
+        {"input_cost_per_token": "3e-6", "output_cost_per_token": 1e-5},
+        {"input_cost_per_token": 3e-6, "output_cost_per_token": -1},
+    ],
+)
 def test_no_token_price(entry):
     assert price_of(entry) is None
 
