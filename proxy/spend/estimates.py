@@ -60,9 +60,7 @@ class Estimates:
             wanted = self._as_served(one, demand)
             prompt = probable_prompt
             if bound is not None and demand.kind is not Kind.TRANSCRIPTION:
-                prompt = (
-                    bound.tokens(self._factor(one, estimates=estimates), one.price_key or one.model) + further_tokens
-                )
+                prompt = bound.tokens(self._factor(one, estimates=estimates), _known_name(one)) + further_tokens
                 if bound.beyond:
                     wanted = replace(wanted, wants=replace(wanted.wants, is_beyond=True))
             longest = demand.answers * self._longest(one, rules, demand, price)
@@ -91,9 +89,7 @@ class Estimates:
         demand = exchange.requested.demand
         if bound.beyond:
             demand = replace(demand, wants=replace(demand.wants, is_beyond=True))
-        return most_prompt(
-            self._price_of(deployment), demand, bound.tokens(factor, deployment.price_key or deployment.model)
-        )
+        return most_prompt(self._price_of(deployment), demand, bound.tokens(factor, _known_name(deployment)))
 
     def _factor(self, deployment: Deployment, *, estimates: bool) -> float | None:
         if self.bounds.is_exact(deployment.model):
@@ -155,6 +151,11 @@ def _probable_tokens(exchange: Exchange) -> int:
     if plan is not None and plan.own is not None:
         return plan.own.total
     return 0 if exchange.requested.demand.kind is Kind.TRANSCRIPTION else exchange.arrival.size // 4
+
+
+def _known_name(deployment: Deployment) -> str:
+    """The model's name where the upstream's own says nothing of it, such as that of a deployment of Azure's."""
+    return deployment.price_key or deployment.model
 
 
 def _has_long_life(exchange: Exchange) -> bool:

@@ -285,7 +285,7 @@ DEFENCES = (
             ["test_prompt_bounds.py"]),
     Defence("references of schemas", "proxy.core.money.bound:unfolded_bytes", always(0), ["test_prompt_bounds.py"]),
     Defence("tools that are two", "proxy.core.request.wants:known_once", lambda old: lambda raw, members: members,
-            ["test_prompt_bounds.py"]),
+            ["../unit/core/request/test_demand.py"]),
     Defence("one estimate at a time", "proxy.spend.bookings:BudgetReservation.estimated",
             lambda old: property(lambda self: frozenset(), lambda self, value: None), ["test_prompt_bounds.py"]),
     Defence("what cannot be understood", "proxy.spend.estimates:_check_clear", nothing, ["test_money.py"]),

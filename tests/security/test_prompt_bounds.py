@@ -20,7 +20,7 @@ from tests.examples import sampled
 from tests.exchanges import make_exchange
 from tests.security.billing import Billing
 from tests.security.prompt_meter import billed_prompt, counts, most, pdf, picture
-from tests.security.test_money import BUDGET_USD, CHAT, CONFIG, MESSAGES, OVERLAP_S, RESPONSES, Row, asked, chat, raw
+from tests.security.test_money import BUDGET_USD, CHAT, CONFIG, MESSAGES, OVERLAP_S, RESPONSES, Row, asked, chat
 from tests.security.world import World, world_of
 
 KINDS = st.sampled_from(
@@ -357,7 +357,6 @@ ROWS = [
     Row("text beside a picture", CHAT, parts({**TINY, "zap": DENSE})),
     Row("a file beside a picture", CHAT, parts({**TINY, "type": "file", "file": {"file_data": pdf(100)}})),
     Row("schemas that unfold", CHAT, chat(max_tokens=10, tools=unfolding(11))),
-    Row("a tool that is two", CHAT, raw('"max_tokens":10,"tools":[{"type":"web_search","type":"function"}]')),
     Row("text at a planned model", CHAT, {**chat(max_tokens=10, messages=dense(PROSE)), "model": "groq"}, passes=True),
 ]  # fmt: skip
 
