@@ -4,14 +4,11 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from msgspec import structs
-
 from proxy.core.caches.prompt import BillSum
-from proxy.core.diagnosis.breaks import Break, Loss
-from proxy.core.diagnosis.diagnose import Answer, diagnose
-from proxy.core.diagnosis.record import SYSTEM, TOOL, PromptRecord, record_of
+from proxy.core.diagnosis.breaks import Break
+from proxy.core.diagnosis.diagnose import diagnose
+from proxy.core.diagnosis.record import SYSTEM, PromptRecord
 from proxy.core.money.prices import input_cost
-from proxy.core.providers import Family
 from proxy.core.response.miss_diagnostics import UNTOLD
 from proxy.core.response.usage import Usage
 from proxy.doctor.entries import Entry
@@ -19,7 +16,7 @@ from proxy.doctor.rules import Rules
 from proxy.doctor.untold import Seen, seen, untold_break
 
 # What is remembered: of a session more than the lines of its sub-agents that take turns, and of all sessions as much as
-# fits into 100 MB, at 26 bytes a piece and the sizes of lines besides.
+# fits into 100 MB, at 28 bytes a piece and the sizes of lines besides.
 _RECORDS = 64
 _PIECES = 2_000_000
 _CULPRITS = 5_000
@@ -38,6 +35,15 @@ class Culprit:
     line: int
     sign: str
     is_waste: bool
+
+
+@dataclass(slots=True)
+class Loss:
+    """What one culprit has cost so far, in requests, tokens and USD."""
+
+    breaks: int = 0
+    lost: int = 0
+    usd: float = 0.0
 
 
 @dataclass(slots=True)
@@ -156,26 +162,11 @@ def _break(session: _Session, entry: Entry, rules: Rules) -> Break | None:
         return untold_break(before, at, entry.model, entry.usage, held, is_compacted=entry.is_compacted)
     record = entry.record
     if entry.continues and session.records:
-        record = _continued(record, session.records[-1])
-    answer = Answer(usage=entry.usage, provider_cause=entry.cause)
-    broken = diagnose(session.records, record, answer, held.profile, held.price)
-    usage = entry.usage
-    if usage is not None and usage.prompt and held.profile.family is Family.MARKER:
-        record = structs.replace(record, stored=round((usage.read + usage.write) * record.total / usage.prompt))
-    session.records.append(record)
+        record = record.continuing(session.records[-1])
+    broken = diagnose(session.records, record, entry.usage, held.profile, held.price)
+    session.records.append(record.answered(entry.usage, held.profile))
     del session.records[:-_RECORDS]
-    return broken if broken is not None and (broken.lost or broken.is_difference) else None
-
-
-def _continued(record: PromptRecord, parent: PromptRecord) -> PromptRecord:
-    """The whole prompt of a request behind whose beginning the provider stands."""
-    known, sent = parent.pieces(), record.pieces()
-    kinds = {piece.kind for piece in sent}
-    fronts = [piece for kind in (TOOL, SYSTEM) for piece in (sent if kind in kinds else known) if piece.kind == kind]
-    turns = [piece for part in (known, sent) for piece in part if piece.kind not in (TOOL, SYSTEM)]
-    return record_of(
-        [*fronts, *turns], at=record.at, model=record.model, route=record.route, parameters=record.parameters
-    )
+    return broken if broken is not None and (broken.lost or broken.culprit) else None
 
 
 def _add(client: Findings, broken: Break, entry: Entry) -> None:
@@ -193,10 +184,9 @@ def _add(client: Findings, broken: Break, entry: Entry) -> None:
     loss.breaks += 1
     loss.lost += broken.lost
     loss.usd += broken.usd
-    loss.alone_usd += broken.alone_usd
-    if broken.provider_cause != UNTOLD and broken.expected_cause:
+    if entry.cause != UNTOLD and broken.expected_cause:
         client.compared += 1
-        client.agreed += broken.provider_cause == broken.expected_cause
+        client.agreed += entry.cause == broken.expected_cause
 
 
 def _sign(broken: Break, entry: Entry) -> str:

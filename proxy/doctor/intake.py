@@ -90,10 +90,10 @@ class Intake:
         )
 
     def _record(self, body: Mapping[str, object], call: RecordedCall) -> PromptRecord | None:
-        """The prompt by digests; None where it has more names, or is nested more deeply, than any prompt."""
+        """The prompt by digests; None where it is nested more deeply than any prompt."""
         try:
             return wire_record(body, self._count, at=call.at or 0.0, route=call.provider)
-        except (OverflowError, RecursionError):
+        except RecursionError:
             return None
 
     def _keep(self, kept: Kept, call: RecordedCall) -> None:

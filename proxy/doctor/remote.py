@@ -7,9 +7,9 @@ another version does not tell is not known.
 
 from collections.abc import Mapping
 
-from proxy.core.diagnosis.breaks import BreakKind, Loss
+from proxy.core.diagnosis.breaks import BreakKind
 from proxy.core.response.usage import Usage
-from proxy.doctor.findings import Culprit, Findings
+from proxy.doctor.findings import Culprit, Findings, Loss
 
 Fields = Mapping[str, object]
 

@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from proxy.core.diagnosis.breaks import Loss
 from proxy.core.modes import Mode
 from proxy.doctor.advice import advice
-from proxy.doctor.findings import Culprit, Findings, worst
+from proxy.doctor.findings import Culprit, Findings, Loss, worst
 from proxy.doctor.intake import Kept
 from proxy.doctor.modes import ModeBill
 from proxy.doctor.readers.call import Gap, Wire

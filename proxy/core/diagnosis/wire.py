@@ -10,7 +10,8 @@ from typing import Final
 
 import orjson
 
-from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, PromptPiece, PromptRecord, lines_of, record_of
+from proxy.core.caches.prompt import Life
+from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, PromptPiece, PromptRecord, lines_of
 from proxy.core.digest import digest
 from proxy.core.providers import DEFAULTS
 from proxy.core.request.message import MARK_KEYS, SYSTEM_ROLES
@@ -33,39 +34,15 @@ _BESIDE: Final = frozenset({"content", "role", *MARK_KEYS})
 _TEXTS: Final = frozenset({"text", "input_text", "output_text"})
 
 
-def wire_record(
-    body: Mapping[str, object],
-    count: Encode,
-    *,
-    at: float,
-    route: str = "",
-    parent: PromptRecord | None = None,
-    stored: int = -1,
-) -> PromptRecord:
-    """The record of a request body. ``count`` counts tokens, ``at`` is in seconds. ``parent`` is the request that this
-    one continues where the provider keeps the conversation (``previous_response_id``, ``thread``): its turns stand in
-    front of those that are sent."""
-    pieces = [*_tools(body.get("tools"), count), *_system(body, count)]
-    turns = list(_turns(body, count))
-    if parent is not None and is_continuation(body):
-        known = parent.pieces()
-        heads = {piece.kind for piece in pieces}
-        # A thread's tools and instructions need not be sent again.
-        fronts = [(pieces if kind in heads else known, kind) for kind in (TOOL, SYSTEM)]
-        pieces = [piece for some, kind in fronts for piece in some if piece.kind == kind]
-        turns = [*(piece for piece in known if piece.kind not in (TOOL, SYSTEM)), *turns]
-    found = [*pieces, *turns]
+def wire_record(body: Mapping[str, object], count: Encode, *, at: float, route: str = "") -> PromptRecord:
+    """The record of a request body. ``count`` counts tokens, ``at`` is in seconds. Where the provider keeps the
+    conversation (``is_continuation``), it holds only what is sent."""
+    found = [*_tools(body.get("tools"), count), *_system(body, count), *_turns(body, count)]
     if body.get("cache_control") and found:
         # Anthropic's automatic marker stands for one on the last block.
-        found[-1] = replace(found[-1], is_marked=True)
-    return record_of(
-        found,
-        at=at,
-        model=str(body.get("model") or ""),
-        route=route,
-        parameters=dict(_parameters(body)),
-        stored=stored,
-    )
+        found[-1] = replace(found[-1], mark=_mark(body))
+    parameters = dict(_parameters(body))
+    return PromptRecord(at, str(body.get("model") or ""), route, parameters=parameters).holding(found)
 
 
 def is_continuation(body: Mapping[str, object]) -> bool:
@@ -109,12 +86,12 @@ def _turns(body: Mapping[str, object], count: Encode) -> Iterator[PromptPiece]:
         kind, extra = (SYSTEM if is_lead else TURN), MESSAGE_OVERHEAD_TOKENS
         others = {name: value for name, value in message.items() if name not in _BESIDE and value}
         parts = [*_parts(message.get("content")), *([others] if others else [])]
-        is_marked = any(name in message for name in MARK_KEYS)
+        mark = _mark(message)
         for number, part in enumerate(parts, 1):
             key = SYSTEM if kind == SYSTEM else _role(part, role)
             piece = _piece(part, key, kind, place, count, role)
-            is_last = is_marked and number == len(parts)
-            yield replace(piece, tokens=piece.tokens + extra, is_marked=piece.is_marked or is_last)
+            mine = mark if number == len(parts) else None
+            yield replace(piece, tokens=piece.tokens + extra, mark=piece.mark or mine)
             extra = 0
 
 
@@ -130,17 +107,24 @@ def _role(part: object, role: str) -> str:
     return _ROLES.get(found, role) if isinstance(found, str) else role
 
 
+def _mark(value: Mapping[str, object]) -> Life | None:
+    """The life of the cache marker that stands on something."""
+    for mark in filter(None, map(value.get, MARK_KEYS)):
+        return "1h" if isinstance(mark, Mapping) and mark.get("ttl") == "1h" else "5m"
+    return None
+
+
 def _piece(part: object, key: str, kind: str, place: int, count: Encode, role: str = "") -> PromptPiece:
-    bare, text, is_marked = part, None, False
+    bare, text, mark = part, None, None
     if isinstance(part, Mapping):
-        is_marked = any(part.get(name) for name in MARK_KEYS)
+        mark = _mark(part)
         bare = {name: value for name, value in part.items() if name not in MARK_KEYS}
         found = part.get("text")
         text = found if part.get("type") in _TEXTS and isinstance(found, str) else None
     content = _bytes(bare)
     tokens = count(content.decode("utf-8", "replace") if text is None else text)
     lines = lines_of(text) if text is not None and kind == SYSTEM else ()
-    return PromptPiece(key, kind, digest(role.encode(), content), tokens, place, lines, is_marked)
+    return PromptPiece(key, kind, digest(role.encode(), content), tokens, place, lines, mark)
 
 
 def _bytes(value: object) -> bytes:

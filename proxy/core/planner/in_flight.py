@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from proxy.core.caches import Cache
 from proxy.core.caches.prompt import Bill, Prompt
 from proxy.core.diagnosis.breaks import Break
-from proxy.core.diagnosis.diagnose import Answer, Comparison
+from proxy.core.diagnosis.diagnose import Comparison
 from proxy.core.diagnosis.sent import SentPrompt
 from proxy.core.layout.layout import Layout
 from proxy.core.layout.notices import elsewhere
@@ -79,7 +79,7 @@ class InFlight:
             return None
         usage = Usage(bill.total, 0, bill.read, bill.write_5m, bill.write_1h) if bill is not None else None
         price = Price.relative(profile.read, profile.write, profile.write_long)
-        return comparison.diagnosed(Answer(usage), profile, price)
+        return comparison.diagnosed(usage, profile, price)
 
     def stored(self, now: float, *, is_planned: bool) -> StoredPrompt:
         """What the provider stores of the prompt that it has accepted: of the client's own, unless ``is_planned``."""

@@ -353,7 +353,7 @@ def _session_bytes(session: Session) -> int:
 
 def _record_bytes(record: PromptRecord) -> int:
     lines = sum(map(len, record.lines.values()))
-    return 1_000 + 2 * len(record.digests) + 150 * len(record.names) + 100 * len(record.parameters) + 120 * lines
+    return 1_000 + 2 * len(record.digests) + 450 * len(record.names) + 100 * len(record.parameters) + 120 * lines
 
 
 def _cohort_bytes(cohort: SessionCohort) -> int:
