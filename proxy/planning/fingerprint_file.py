@@ -76,7 +76,7 @@ class FingerprintFile:
             self._key = self._key or _key_of(self._path)
             self._make_room()
             lines = b"".join(line_of(fingerprint, self._key) for fingerprint in batch)
-            with open(self._path, "ab", buffering=0, opener=partial(os.open, mode=0o600)) as file:  # noqa: PTH123 - the mode
+            with open(self._path, "ab", buffering=0, opener=partial(os.open, mode=0o600)) as file:
                 # A line that the disk took in part ends here, so that the next one can be read.
                 whole = b"\n" * self._has_failed + lines
                 if file.write(whole) < len(whole):
