@@ -20,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from proxy.cli.serve import settings_of
 from proxy.core.account.objects import Act, Operation
 from proxy.core.money.bound import InputBound
+from proxy.core.money.media import Medium
 from proxy.core.request.wants import PLAIN
 from proxy.core.structured.form.section import Section
 from proxy.core.wire.long_text import utf8
@@ -275,7 +276,8 @@ DEFENCES = (
     Defence("counts of whole texts", "proxy.planning.tokenizers:is_counted_by", always(True),
             ["test_prompt_bounds.py"]),
     Defence("what a picture costs", "proxy.core.money.bound:picture_tokens", always(0), ["test_prompt_bounds.py"]),
-    Defence("files of unknown length", "proxy.core.money.bound:_Walk._medium", nothing, ["test_prompt_bounds.py"]),
+    Defence("files of unknown length", "proxy.core.money.bound:medium_of",
+            always(Medium(is_picture=True)), ["test_prompt_bounds.py"]),
     Defence("one estimate at a time", "proxy.spend.bookings:BudgetReservation.estimated",
             lambda old: property(lambda self: frozenset(), lambda self, value: None), ["test_prompt_bounds.py"]),
     Defence("what cannot be understood", "proxy.spend.estimates:_check_clear", nothing, ["test_money.py"]),

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import orjson
 from msgspec import Raw
 
-from proxy.core.money.media import Medium, Pixels, SizeOf, medium_of, picture_tokens
+from proxy.core.money.media import Pixels, SizeOf, medium_of, picture_tokens
 from proxy.core.wire.json_body import Unreadable, text_value
 from proxy.core.wire.long_text import utf8
 
@@ -66,7 +66,7 @@ _INNER_TEXT = frozenset(
     {
         "text", "content", "parts", "thinking", "summary", "arguments", "output", "refusal", "reasoning_content",
         "tool_calls", "function", "message", "title", "context", "reasoning", "id", "call_id", "tool_call_id",
-        "tool_use_id", "name", "index", "status", "role", "type",
+        "tool_use_id", "name", "index", "status", "role", "type", "functionResponse", "function_response",
     }
 )  # fmt: skip
 """Members within messages whose values the model reads as they are, behind their names."""
@@ -74,9 +74,8 @@ _TITLES: Mapping[str, str] = MappingProxyType(
     {name: "" for name in ("content", "text", "parts", "id", "index", "role", "type")}
 )
 """What stands for a name that no template writes."""
-_INNER_JSON = frozenset({"input", "functionCall", "functionResponse", "function_call", "args", "response", "citations"})
+_INNER_JSON = frozenset({"input", "functionCall", "function_call", "args", "response", "citations"})
 """Members within messages that the model reads as JSON, or in a shorter form of the same words."""
-_MARKS = frozenset({"cache_control", "prompt_cache_breakpoint"})
 _TEXTUAL = frozenset(
     {
         "text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal", "thinking",
@@ -208,14 +207,20 @@ class _Walk:
 
     def _object(self, value: dict[str, object], depth: int) -> None:
         self._bare += _FRAME_TOKENS
-        kind = value.get("type")
+        kind, members = value.get("type"), list(value.items())
         is_text = kind is None or (isinstance(kind, str) and kind in _TEXTUAL)
         if not is_text or not _MEDIA.isdisjoint(value):
-            named = kind if isinstance(kind, str) else ""
-            self._medium(medium_of(value, self._size_of), named or next(iter(_MEDIA.intersection(value)), ""))
-            value = {name: one for name, one in value.items() if name in _INNER_TEXT}
-        for name, one in value.items():
-            if one is None or name in _MARKS:
+            medium = medium_of(value, self._size_of)
+            members = [*medium.rest]
+            if medium.text is not None:
+                self.text(medium.text)
+            elif medium.is_picture:
+                self._pictures.append(medium.pixels)
+            else:
+                named = kind if isinstance(kind, str) else next(iter(_MEDIA.intersection(value)), "")
+                self._beyond = named[:64] or "a part without a type"
+        for name, one in members:
+            if one is None:
                 continue
             if name in _INNER_TEXT:
                 self.text(_TITLES.get(name, name))
@@ -225,14 +230,6 @@ class _Walk:
                 self.text(_written(one))
             else:
                 self._bare += of_bytes(name.encode("utf-8", "replace")) + of_bytes(_written(one).encode()) + 1
-
-    def _medium(self, medium: Medium, kind: str) -> None:
-        if medium.text is not None:
-            self.text(medium.text)
-        elif medium.is_picture:
-            self._pictures.append(medium.pixels)
-        else:
-            self._beyond = kind[:64] or "a part without a type"
 
 
 def _written(value: object) -> str:

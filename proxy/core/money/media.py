@@ -55,11 +55,12 @@ _MEDIA_NAMES = ("image", "picture", "screenshot")
 
 class Medium(NamedTuple):
     """``text`` is that of a file that is nothing else; ``is_picture``: it is one, of these ``pixels`` where they are
-    known."""
+    known. ``rest`` is whatever else the part holds: its bytes count as those of any other value."""
 
     text: str | None = None
     is_picture: bool = False
     pixels: Pixels | None = None
+    rest: Sequence[tuple[str, object]] = ()
 
 
 def picture_tokens(model: str, pixels: Pixels | None) -> int:
@@ -75,34 +76,31 @@ def picture_tokens(model: str, pixels: Pixels | None) -> int:
 
 
 def medium_of(part: Mapping[str, object], size_of: SizeOf) -> Medium:
-    """The medium that a part of a message is."""
-    found, names = _inside(part), " ".join((*map(str, part), str(part.get("type")))).lower()
-    data, kind = found.get("data"), found.get("kind", "").lower()
-    if not data and "text" in found:
-        return Medium(text=found["text"])
-    if data and _TEXT_TYPE.match(kind) and (text := _text(data)) is not None:
-        return Medium(text=text)
-    is_picture = kind.startswith("image/") if kind else any(name in names for name in _MEDIA_NAMES)
-    if not is_picture:
-        return Medium()
-    return Medium(is_picture=True, pixels=size_of(_bytes(data[:_HEADER_CHARS])) if data else None)
-
-
-def _inside(part: Mapping[str, object]) -> dict[str, str]:
-    """The base64 that a part or any member of it holds, with the type that it says; or the text of its source."""
-    found: dict[str, str] = {}
+    """The medium that a part of a message is. Where it holds several, nobody can tell which of them counts."""
+    names = " ".join((*map(str, part), str(part.get("type")))).lower()
+    found, rest = dict[str, str](), list[tuple[str, object]]()
     for one in (part, *(member for member in part.values() if isinstance(member, dict))):
         for name, member in one.items():
-            if not isinstance(member, str):
-                continue
-            shown = _BASE64.match(member, 0, 256)
+            shown = _BASE64.match(member, 0, 256) if isinstance(member, str) else None
             if shown is not None:
-                found |= {"kind": shown[1], "data": member[shown.end() :]}
-            elif name in ("media_type", "mime_type", "mimeType"):
-                found.setdefault("kind", member)
-            elif name == "data":
-                found.setdefault("text" if one.get("type") == "text" else "data", member)
-    return found
+                told = {"kind": shown[1], "data": member[shown.end() :]}
+            elif isinstance(member, str) and name in ("media_type", "mime_type", "mimeType") and "kind" not in found:
+                told = {"kind": member}
+            elif isinstance(member, str) and name == "data":
+                told = {"text" if one.get("type") == "text" else "data": member}
+            else:
+                told = {}
+                rest.append((name, "" if one is part and isinstance(member, dict) else member))
+            if told.keys() & found.keys() & {"data", "text"}:
+                return Medium(rest=rest)
+            found |= told
+    data, kind = found.get("data"), found.get("kind", "").lower()
+    text = found.get("text") if not data else _text(data) if _TEXT_TYPE.match(kind) else None
+    if text is not None:
+        return Medium(text, rest=rest)
+    is_picture = kind.startswith("image/") if kind else any(name in names for name in _MEDIA_NAMES)
+    pixels = size_of(_bytes(data[:_HEADER_CHARS])) if is_picture and data else None
+    return Medium(is_picture=is_picture, pixels=pixels, rest=rest)
 
 
 def _bytes(data: str) -> bytes:
