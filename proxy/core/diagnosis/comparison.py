@@ -73,8 +73,8 @@ def tokens_of(pieces: Sequence[PromptPiece]) -> int:
 
 def likeness(old: PromptRecord, new: PromptRecord) -> int:
     """How many tokens of pieces of the later prompt stand in the earlier one, too, wherever."""
-    known = {old.digest(index) for index in range(old.count)}
-    return sum(new.end(i + 1) - new.end(i) for i in range(new.count) if new.digest(i) in known)
+    known, ends = {old.digest(index) for index in range(old.count)}, [0, *new.ends]
+    return sum(ends[i + 1] - ends[i] for i in range(new.count) if new.digest(i) in known)
 
 
 def difference(old: PromptRecord, new: PromptRecord, first: int) -> Difference | None:
@@ -87,20 +87,22 @@ def difference(old: PromptRecord, new: PromptRecord, first: int) -> Difference |
     pairs = _pairs(before, after)
     front = next((i for i, pair in enumerate(pairs) if pair != (i, i)), len(pairs))
     behind = pairs[front:]
-    if not _is_continued(before, after, behind, has_answer=_has_answer(new, first)):
+    if not _is_continued(before, after, behind, has_answer=(TURN, _ANSWER) in islice(new.named(), first)):
         return None
     start, (old_end, new_end) = new.end(first), behind[-1]
     gaps = tuple(_gaps(before, after, pairs))
     versions = [pair for gap in gaps for pair in gap.versions()]
-    replaced = {id(earlier) for earlier, _ in versions}
-    moved = _moved(gaps, before[old_end + 1 :], after[new_end + 1 :])
+    replaced = {id(old) for old, _ in versions}
+    earlier = {piece.digest for some in (*(gap.old for gap in gaps), before[old_end + 1 :]) for piece in some}
+    later = {piece.digest for some in (*(gap.new for gap in gaps), after[new_end + 1 :]) for piece in some}
+    moved = frozenset(earlier & later)
     missing = [piece for gap in gaps for piece in gap.old if id(piece) not in replaced and piece.digest not in moved]
     return Difference(
         gaps=gaps,
         line=front + 1 if is_opened else 0,
         common=start + tokens_of(after[:front]),
         end=start + tokens_of(before[: old_end + 1]),
-        grown=sum(later.tokens - earlier.tokens for earlier, later in versions),
+        grown=sum(new.tokens - old.tokens for old, new in versions),
         gone=tokens_of(missing),
         moved=moved,
     )
@@ -116,10 +118,6 @@ def _by_line(piece: PromptPiece) -> list[PromptPiece]:
         found.append(PromptPiece(piece.key, piece.kind, number.to_bytes(4), end - before, piece.place))
         before = end
     return found
-
-
-def _has_answer(prompt: PromptRecord, count: int) -> bool:
-    return (TURN, _ANSWER) in islice(prompt.named(), count)
 
 
 def _pairs(before: Sequence[PromptPiece], after: Sequence[PromptPiece]) -> list[tuple[int, int]]:
@@ -175,11 +173,3 @@ def _gaps(before: Sequence[PromptPiece], after: Sequence[PromptPiece], pairs: _P
         if one > old or other > new:
             yield Gap(tuple(before[old:one]), tuple(after[new:other]), after[other])
         old, new = one + 1, other + 1
-
-
-def _moved(gaps: Sequence[Gap], old: Sequence[PromptPiece], new: Sequence[PromptPiece]) -> frozenset[bytes]:
-    """What stands in a gap, or behind all (``old``, ``new``), of both."""
-    before = {piece.digest for some in (*(gap.old for gap in gaps), old) for piece in some}
-    return frozenset(
-        piece.digest for some in (*(gap.new for gap in gaps), new) for piece in some if piece.digest in before
-    )

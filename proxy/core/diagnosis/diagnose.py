@@ -38,10 +38,6 @@ class Comparison:
     first: int
     found: Difference | None
 
-    def differs(self, profile: CacheProfile) -> bool:
-        """Whether the client has sent something else than before, as far as this provider's cache goes by it."""
-        return self.found is not None or _outside(self, profile) is not None
-
     def diagnosed(
         self, usage: Usage | None, profile: CacheProfile, price: Price | None = None, deviation: str = ""
     ) -> Break | None:
@@ -61,11 +57,14 @@ def compared(before: Sequence[PromptRecord], now: PromptRecord) -> Comparison | 
     """A request beside the earlier ones of its session, the newest last; None where it goes on from none of them."""
     if not before or not now.digests:
         return None
-    old, first = _predecessor(before, now)
-    if first == old.count:
-        return Comparison(before, now, old, first, None)
-    found = difference(old, now, first)
-    return None if found is None else Comparison(before, now, old, first, found)
+    old = before[-1]
+    first = shared_front(old, now)
+    if first < old.count or old.total < max(record.total for record in before):
+        # The one that is most alike, the newest of equal ones.
+        old = max(reversed(before), key=lambda record: likeness(record, now))
+        first = shared_front(old, now)
+    found = difference(old, now, first) if first < old.count else None
+    return Comparison(before, now, old, first, found) if found is not None or first == old.count else None
 
 
 def diagnose(
@@ -80,17 +79,6 @@ def diagnose(
     session, the newest last; all else as in ``Comparison.diagnosed``."""
     comparison = compared(before, now)
     return None if comparison is None else comparison.diagnosed(usage, profile, price, deviation)
-
-
-def _predecessor(before: Sequence[PromptRecord], now: PromptRecord) -> tuple[PromptRecord, int]:
-    """The request that this one goes on, and how many pieces both begin with: the one that is most alike, the newest of
-    equal ones."""
-    newest = before[-1]
-    first = shared_front(newest, now)
-    if first == newest.count and newest.total == max(record.total for record in before):
-        return newest, first
-    old = max(reversed(before), key=lambda record: likeness(record, now))
-    return old, shared_front(old, now)
 
 
 def _outside(comparison: Comparison, profile: CacheProfile) -> Break | None:
