@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from proxy.core.diagnosis.breaks import Break, BreakKind
 from proxy.core.diagnosis.diagnose import compared
-from proxy.core.diagnosis.history import History
 from proxy.core.diagnosis.record import PromptRecord
 from proxy.core.diagnosis.sent import SentPrompt, sent_prompt
 from proxy.core.digest import digest
@@ -70,8 +69,6 @@ class Diagnosing:
         elif found is not None and found.kind is BreakKind.REORDERED and not in_flight.shows_own:
             found = replace(found, is_waste=False)  # the planner has weighed what it costs
         session.prompts = [*session.prompts, record][-MAX_PROMPTS:]
-        history = History(session.diagnoses, session.culprits).added(record, usage, found)
-        session.diagnoses, session.culprits = history.packed, list(history.culprits)
         self._last.put(session.id, replace(sent, record=record))
         return found
 
