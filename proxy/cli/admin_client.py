@@ -23,7 +23,7 @@ from proxy.admin import AdminService
 from proxy.app import declared, factories
 from proxy.cli.output import Output, fail, plain_failures, plain_table, print_json
 from proxy.clock import SteadyClock
-from proxy.errors import ProxyError
+from proxy.errors import NotFound, ProxyError
 from proxy.settings import ConfigError, Environment, Settings, Stratiform, load
 from proxy.spend.epochs import Epochs
 from proxy.spend.timekeeping import Timekeeper
@@ -234,12 +234,15 @@ async def _ask_proxy(
     query: Mapping[str, str] | None = None,
     body: object = None,
 ) -> Any:
-    """Ask a running proxy. A redirect is not followed, because the key belongs to this address alone."""
+    """Ask a running proxy. A redirect is not followed, because the key belongs to this address alone. Raises
+    NotFound."""
     address = f"{url}/admin/{quote(path)}"
     try:
         async with session.request(
             method, f"{address}?{urlencode(query)}" if query else address, json=body, allow_redirects=False
         ) as answer:
+            if answer.status == 404:
+                raise NotFound(await _message(answer))
             if answer.status >= 300:
                 fail(await _message(answer))
             return await (answer.text() if answer.content_type == "text/csv" else answer.json())

@@ -7,18 +7,18 @@ from importlib import import_module
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from proxy.cli.output import Output, fail, plain_failures, plain_table, print_json
 from proxy.cli.traces import assembler_maker
 from proxy.core.providers import PROFILES
 from proxy.core.request.tokens import bytes_over_four, quick
 from proxy.deployments.price_map import load_price_map
-from proxy.doctor.doctor import Doctor
+from proxy.doctor.doctor import examine
 from proxy.doctor.page import page
-from proxy.doctor.report import ClientReport, Report, usd
+from proxy.doctor.report import ClientReport, Report, figures
 from proxy.doctor.rules import Rules
-from proxy.doctor.wording import figures, problem_text, visible
+from proxy.doctor.sentences import problem_text, usd, visible
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.replay.runner import Setting
 
@@ -63,65 +63,48 @@ def run(arguments: argparse.Namespace) -> int:
         remote = import_module("proxy.cli.doctor_url") if arguments.url else None
         report: Report = _examined(arguments) if remote is None else remote.examined(arguments)
         if arguments.html is not None:
-            _write(arguments.html, page(report))
+            try:
+                arguments.html.write_text(page(report), encoding="utf-8")
+            except OSError as error:
+                fail(f"{arguments.html}: cannot be written: {error.strerror}")
         if arguments.json:
             print_json(asdict(report))
         else:
             _print(report)
-    if not report.calls:
-        return 1
-    return 0 if arguments.fail_over is None else _verdict(report, arguments.fail_over)
-
-
-def _verdict(report: Report, most: float) -> int:
-    """The status that a pipeline sees."""
-    if report.waste_usd_month is None:
+    if report.calls and arguments.fail_over is None:
+        return 0
+    waste, most = report.waste_usd_month, arguments.fail_over
+    if report.calls and waste is None:
         print("error: the logs do not tell what a month costs, so --fail-over cannot be answered", file=sys.stderr)
-        return 1
-    if report.waste_usd_month > most:
-        print(f"error: {usd(report.waste_usd_month)} a month are wasted, over {usd(most)}", file=sys.stderr)
-        return 1
-    return 0
+    elif waste is not None and most is not None and waste > most:
+        print(f"error: {usd(waste)} a month are wasted, over {usd(most)}", file=sys.stderr)
+    return int(waste is None or waste > (most or 0.0))
 
 
 def _examined(arguments: argparse.Namespace) -> Report:
     # Shares and first differences need no tokenizer, whose table takes a second to load. Reported usage is the scale.
     manager, encode = build_plugin_manager(), quick(bytes_over_four)
     given = None if arguments.profile is None else PROFILES[arguments.profile]
-    doctor = Doctor(
-        Rules(load_price_map(), given),
-        Setting(
-            profile=given or PROFILES["anthropic"],
-            encode=encode,
-            recognisers=recognisers(manager),
-            is_strict=False,
-            assembler=assembler_maker(manager, encode, _ECONOMIC),
-        ),
+    rules = Rules(load_price_map(), given)
+    setting = Setting(
+        profile=given or PROFILES["anthropic"],
+        encode=encode,
+        recognisers=recognisers(manager),
+        is_strict=False,
+        assembler=assembler_maker(manager, encode, _ECONOMIC),
     )
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
-        tasks: dict[Path, TaskID] = {}
+        task = progress.add_task("")
 
         def show(path: Path, read: int, size: int) -> None:
-            if path not in tasks:
-                tasks.clear()
-                for task in progress.task_ids:
-                    progress.remove_task(task)
-                tasks[path] = progress.add_task(visible(path.name), total=size)
-            progress.update(tasks[path], completed=read)
+            progress.update(task, description=visible(path.name), completed=read, total=size)
 
         try:
-            return doctor.examine(arguments.files, show)
+            return examine(arguments.files, rules, setting, show)
         except OSError as error:
             fail(f"the calls cannot be kept in a temporary file: {error.strerror or error}")
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        fail(f"{path}: cannot be written: {error.strerror}")
 
 
 def _amount(text: str) -> float:
@@ -154,7 +137,7 @@ def _print_client(output: Output, client: ClientReport) -> None:
     output.print(f"{visible(client.client)}", style="bold", end="")
     output.print(f"  {client.calls:,} calls, {client.sessions:,} sessions, {models}{more}", soft_wrap=True)
     output.print("  " + "; ".join(figures(client)), soft_wrap=True)
-    costly = [culprit for culprit in client.culprits if culprit.lost_tokens]
+    costly = [culprit for culprit in client.culprits if culprit.lost_tokens or culprit.usd]
     for number, culprit in enumerate(costly[:_SHOWN_CULPRITS], 1):
         mark = "" if culprit.is_waste else " (no waste)"
         output.print(f"  {number}. {visible(culprit.advice)}{mark}", soft_wrap=True)
@@ -167,7 +150,7 @@ def _print_client(output: Output, client: ClientReport) -> None:
             ("  mode", "cost", "hit ratio", "saved a month"), numbers=("cost", "hit ratio", "saved a month")
         )
         for mode in client.modes:
-            saved = "" if mode.saved_usd_month is None else _signed(mode.saved_usd_month)
+            saved = "" if mode.saved_usd_month is None else usd(mode.saved_usd_month)
             table.add_row(f"  {mode.mode}", f"{mode.cost_share:.3f}", f"{mode.hit_ratio:.1%}", saved)
         output.print(table)
         output.print(
@@ -178,7 +161,3 @@ def _print_client(output: Output, client: ClientReport) -> None:
     for gap in client.gaps:
         output.print(f"  {gap}", style="dim", soft_wrap=True)
     output.print()
-
-
-def _signed(amount: float) -> str:
-    return usd(amount) if amount >= 0 else f"-{usd(-amount)}"

@@ -1,22 +1,29 @@
-"""``stratiform doctor --url``: the report of a running proxy, by its ledger."""
+"""``stratiform doctor --url``: the report of a running proxy, by its ledger and its sessions."""
 
 import argparse
+from contextlib import suppress
 
 from proxy.cli.admin_client import Ask, ledger_entries, run_with
-from proxy.doctor.intake import Kept
-from proxy.doctor.remote import NO_BREAKS, NO_MODES, NO_PIECES, Ledger
+from proxy.doctor.clients import Client
+from proxy.doctor.remote import count_entry, name_pieces
 from proxy.doctor.report import Report, report_of
+from proxy.errors import NotFound
+
+_SESSIONS = "200"
 
 
 def examined(arguments: argparse.Namespace) -> Report:
     """Ask the proxy and report. Raises ConfigError where the master key is missing."""
-    ledger = Ledger()
+    clients: dict[str, Client] = {}
 
     async def work(ask: Ask) -> None:
         async for entry in ledger_entries(ask, {"since": arguments.since}):
-            ledger.add(entry)
+            count_entry(clients, entry)
+        with suppress(NotFound):
+            for session in (await ask("GET", "sessions", {"limit": _SESSIONS}))["data"]:
+                # Of some sessions only the figures are kept.
+                with suppress(NotFound):
+                    name_pieces(clients, await ask("GET", f"sessions/{session['id']}/breakdown"))
 
     run_with(arguments, work)
-    gaps = [NO_PIECES if ledger.tells_breaks else NO_BREAKS]
-    kept = {name: Kept(told=gaps, modes_untold=NO_MODES) for name in ledger.found}
-    return report_of(ledger.found, kept, {}, [], 0)
+    return report_of(clients, {}, [], 0)

@@ -2,21 +2,22 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from proxy.doctor.entries import Entries
-from proxy.doctor.findings import findings
+from proxy.doctor.findings import diagnose_all
 from proxy.doctor.intake import Intake
-from proxy.doctor.modes import mode_bills
+from proxy.doctor.modes import mode_runs
+from proxy.doctor.readers.call import Call, Problem
 from proxy.doctor.readers.reader import read_calls
-from proxy.doctor.readers.records import Problem
-from proxy.doctor.report import FileProblem, Report, report_of
+from proxy.doctor.report import Report, report_of
 from proxy.doctor.rules import Rules
 from proxy.replay.runner import Setting, counted_once
 
 _SUFFIXES = (".jsonl", ".ndjson", ".json", ".har", ".csv", ".log")
 _COMPRESSED = (".xz", ".gz", ".bz2")
+_LOGS = tuple(suffix + packed for suffix in _SUFFIXES for packed in ("", *_COMPRESSED))
 _MOST_PROBLEMS = 1_000
 NONE_READ = "holds no call of a model that can be read"
 
@@ -24,64 +25,42 @@ Progress = Callable[[Path, int, int], None]
 """Called with a file, the bytes of it that were read, and its bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Doctor:
-    """``rules`` say what holds for a model, ``setting`` how requests are replayed."""
-
-    rules: Rules
-    setting: Setting
-
-    def examine(self, paths: Sequence[Path], on_progress: Progress) -> Report:
-        """Read the files and report. Raises OSError where the disk is full."""
-        setting = replace(self.setting, encode=counted_once(self.setting.encode))
-        problems = _Problems()
-        files = list(_files(paths, problems))
-        with closing(Entries()) as entries:
-            intake = Intake(entries, setting.encode)
-            for path in files:
-                calls, before = len(entries), len(problems.found)
-                for found in read_calls(path, lambda read, size, path=path: on_progress(path, read, size)):  # type: ignore[misc]
-                    if isinstance(found, Problem):
-                        problems.add(path, found)
-                    else:
-                        intake.take(found)
-                if len(entries) == calls and len(problems.found) == before:
-                    problems.add(path, Problem(0, NONE_READ))
-            found_of = findings(entries, self.rules)
-        bills = {
-            name: mode_bills(kept.bodies, self.rules, setting) for name, kept in intake.kept.items() if kept.bodies
-        }
-        return report_of(found_of, intake.kept, bills, list(problems.found.values()), len(files))
+def examine(paths: Sequence[Path], rules: Rules, setting: Setting, on_progress: Progress) -> Report:
+    """Read the files and report. ``rules`` say what holds for a model, ``setting`` how requests are replayed. Raises
+    OSError where the disk is full."""
+    setting = replace(setting, encode=counted_once(setting.encode))
+    problems: dict[tuple[str, str], Problem] = {}
+    files = set[Path]()
+    with closing(Entries()) as entries:
+        intake = Intake(entries, setting.encode)
+        for path, found in _read(paths, on_progress):
+            files.add(path)
+            if isinstance(found, Call):
+                intake.take(found)
+                continue
+            # Many records of a file that are left out for the same reason are one problem.
+            known = problems.get((str(path), found.text))
+            if known is not None:
+                problems[known.file, known.text] = replace(known, count=known.count + 1)
+            elif len(problems) < _MOST_PROBLEMS:
+                problems[str(path), found.text] = replace(found, file=str(path))
+        diagnose_all(entries, intake.clients, rules)
+    clients = intake.clients
+    runs = {name: mode_runs(each.bodies, rules, setting) for name, each in clients.items() if each.bodies}
+    return report_of(clients, runs, list(problems.values()), sum(not path.is_dir() for path in files))
 
 
-class _Problems:
-    """What is left out, and why; many records of a file for the same reason are one."""
-
-    def __init__(self) -> None:
-        self.found: dict[tuple[Path, str], FileProblem] = {}
-
-    def add(self, path: Path, problem: Problem) -> None:
-        """Count one more."""
-        known = self.found.get((path, problem.text))
-        if known is not None:
-            self.found[path, problem.text] = replace(known, count=known.count + 1)
-        elif len(self.found) < _MOST_PROBLEMS:
-            self.found[path, problem.text] = FileProblem(str(path), problem.line, 1, problem.text)
-
-
-def _files(paths: Sequence[Path], problems: _Problems) -> Iterator[Path]:
-    """The files that are named, and the logs in the folders that are named, by name."""
-    for path in dict.fromkeys(paths):
-        if not path.is_dir():
-            yield path
-            continue
-        inside = sorted(file for file in path.rglob("*") if _is_log(file) and file.is_file())
-        problems.add(path, Problem(0, f"is a directory: the {len(inside):,} logs in it are read"))
-        yield from inside
-
-
-def _is_log(path: Path) -> bool:
-    name = path.name
-    for suffix in _COMPRESSED:
-        name = name.removesuffix(suffix)
-    return name.endswith(_SUFFIXES)
+def _read(paths: Sequence[Path], on_progress: Progress) -> Iterator[tuple[Path, Call | Problem]]:
+    """All that is in the files that are named, and in the logs of the folders that are named, by name."""
+    for named in dict.fromkeys(paths):
+        files = [named]
+        if named.is_dir():
+            files = sorted(file for file in named.rglob("*") if file.name.endswith(_LOGS) and file.is_file())
+            yield named, Problem(line=0, text=f"is a directory: the {len(files):,} logs in it are read")
+        for path in files:
+            is_read = False
+            for found in read_calls(path, lambda read, size, path=path: on_progress(path, read, size)):  # type: ignore[misc]
+                is_read = True
+                yield path, found
+            if not is_read:
+                yield path, Problem(line=0, text=NONE_READ)

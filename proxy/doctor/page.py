@@ -3,11 +3,14 @@
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from proxy.doctor.charts import Bar, bars
-from proxy.doctor.report import ClientReport, CulpritReport, Report, usd
-from proxy.doctor.wording import culprit_name, figures, problem_text, visible
+from proxy.doctor.report import ClientReport, CulpritReport, Report, figures
+from proxy.doctor.sentences import happened, problem_text, usd, visible
+from proxy.replay.svg import element, picture
 
 _BARS = 12
+_WIDTH, _NAMES, _VALUES, _ROW = 860.0, 330.0, 140.0, 26.0
+_NAME_CHARS = 44
+_TITLE = "Why the cache missed"
 _STYLE = """
 :root { color-scheme: light dark; --text: #1f2328; --back: #ffffff; --quiet: #59636e; --line: #d1d9e0; --card: #f6f8fa;
   --waste: #c2410c; --rightful: #7d8590; --good: #0a74d1 }
@@ -29,11 +32,14 @@ td { overflow-wrap: anywhere } .tag { color: var(--quiet); font-size: .85em; whi
 """
 
 
+Bar = tuple[str, float, str, str]
+"""One row of a picture: its name, how long it is, what stands behind it, and its class of the style sheet."""
+
+
 def page(report: Report) -> str:
     """The whole document."""
     body = "\n".join(_body(report))
-    title = "Why the cache missed"
-    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>'
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{_TITLE}</title>'
     return (
         f'<!doctype html>\n<html lang="en"><head>{head}<style>{_STYLE}</style></head>\n<body>\n{body}\n</body></html>\n'
     )
@@ -45,76 +51,79 @@ def _tag(name: str, inner: Iterable[str] | str, css: str = "") -> str:
     return f"<{name}{attribute}>{inner if isinstance(inner, str) else ''.join(inner)}</{name}>"
 
 
+def _list(texts: Iterable[str], css: str = "") -> str:
+    return _tag("ul", (_tag("li", escape(text)) for text in texts), css)
+
+
+def _bars(title: str, rows: Sequence[Bar]) -> str:
+    """Horizontal bars below each other, on one scale."""
+    most = max((size for _, size, _, _ in rows), default=0.0) or 1.0
+    drawn = []
+    for number, (name, size, value, style) in enumerate(rows):
+        middle, length = 4 + _ROW * (number + 0.5), max(0.0, size) / most * (_WIDTH - _NAMES - _VALUES)
+        shown = name if len(name) <= _NAME_CHARS else name[: _NAME_CHARS - 1] + "…"
+        drawn += [
+            element("text", shown, x=_NAMES - 10, y=middle + 4, text_anchor="end", class_="name"),
+            element("rect", x=_NAMES, y=middle - 8, width=max(length, 1.0), height=16.0, rx=2, class_=style),
+            element("text", value, x=_NAMES + length + 8, y=middle + 4, class_="value"),
+        ]
+    return picture(_WIDTH, _ROW * len(rows) + 8, title, "", drawn)
+
+
 def _body(report: Report) -> Iterator[str]:
-    yield _tag("h1", "Why the cache missed")
+    yield _tag("h1", _TITLE)
     lost = "What that costs a month is not told by the logs."
     if report.lost_usd_month is not None:
         wasted = usd(report.waste_usd_month or 0.0)
         lost = f"{usd(report.lost_usd_month)} a month are lost at this rate; {wasted} of it is waste."
     yield _tag("p", f"{report.calls:,} calls of {len(report.clients):,} clients. {lost}", "quiet")
-    costly = [client for client in report.clients if client.lost_usd_month]
+    costly = [(visible(each.client), each.lost_usd_month) for each in report.clients if each.lost_usd_month]
     if len(costly) > 1:
-        rows = [
-            Bar(visible(client.client), client.lost_usd_month or 0.0, usd(client.lost_usd_month or 0.0), "waste")
-            for client in costly[:_BARS]
-        ]
-        yield _tag("section", _tag("h2", "Lost by client, USD a month") + bars("Lost by client, USD a month", rows))
+        title = "Lost by client, USD a month"
+        bars = [(name, amount, usd(amount), "waste") for name, amount in costly[:_BARS]]
+        yield _tag("section", _tag("h2", title) + _bars(title, bars))
     for client in report.clients:
         yield _tag("section", _client(client))
     if report.problems:
-        items = (_tag("li", escape(problem_text(problem))) for problem in report.problems)
-        yield _tag("section", _tag("h2", "What could not be read") + _tag("ul", items))
+        yield _tag("section", _tag("h2", "What could not be read") + _list(map(problem_text, report.problems)))
 
 
 def _client(client: ClientReport) -> Iterator[str]:
     yield _tag("h2", escape(visible(client.client)))
     models = ", ".join(visible(model) or "(no model)" for model in client.models[:6])
     yield _tag("div", escape(f"{client.calls:,} calls, {client.sessions:,} sessions, {models}"), "quiet")
-    yield _tag("ul", (_tag("li", escape(text)) for text in figures(client)), "figures")
-    costly = [culprit for culprit in client.culprits if culprit.lost_tokens]
+    yield _list(figures(client), "figures")
+    costly = [culprit for culprit in client.culprits if culprit.lost_tokens or culprit.usd]
     if costly:
-        yield _tag("h3", "Culprits")
-        yield bars("Culprits by what they cost", [_bar(culprit) for culprit in costly[:_BARS]])
-        yield _culprits(costly)
+        yield _tag("h3", "Culprits") + _bars("Culprits by what they cost", [_bar(each) for each in costly[:_BARS]])
+        names = (_tag("th", "what to do"), _tag("th", "breaks", "n"), _tag("th", "tokens lost", "n"))
+        yield _tag("table", [_tag("tr", names), *map(_row, costly)])
     else:
         yield _tag("p", "No break was found that has cost anything.")
     yield _tag("h3", "Modes")
     if client.modes:
         tried = f"Tried on {client.replayed:,} of {client.calls:,} calls; cost as a share of passthrough."
-        yield bars("Cost by mode", list(_mode_bars(client))) + _tag("p", tried, "quiet")
+        yield _bars("Cost by mode", list(_mode_bars(client))) + _tag("p", tried, "quiet")
     else:
         yield _tag("p", escape(client.modes_untold[:1].upper() + client.modes_untold[1:] + "."), "quiet")
     if client.gaps:
-        yield _tag("h3", "What this log does not tell")
-        yield _tag("ul", (_tag("li", escape(gap)) for gap in client.gaps), "quiet")
+        yield _tag("h3", "What this log does not tell") + _list(client.gaps, "quiet")
 
 
 def _bar(culprit: CulpritReport) -> Bar:
-    size = culprit.usd_month if culprit.usd_month is not None else float(culprit.lost_tokens)
-    value = f"{culprit.lost_tokens:,} tokens" if culprit.usd_month is None else usd(size)
-    return Bar(culprit_name(culprit), size, value, "waste" if culprit.is_waste else "rightful")
+    month, lost = culprit.usd_month, culprit.lost_tokens
+    size, value = (float(lost), f"{lost:,} tokens") if month is None else (month, usd(month))
+    return visible(happened(culprit)), size, value, "waste" if culprit.is_waste else "rightful"
+
+
+def _row(culprit: CulpritReport) -> str:
+    advice = escape(visible(culprit.advice)) + ("" if culprit.is_waste else " " + _tag("span", "no waste", "tag"))
+    numbers = (_tag("td", f"{number:,}", "n") for number in (culprit.breaks, culprit.lost_tokens))
+    return _tag("tr", [_tag("td", advice), *numbers])
 
 
 def _mode_bars(client: ClientReport) -> Iterator[Bar]:
     for mode in client.modes:
-        saved = (
-            ""
-            if not mode.saved_usd_month
-            else f", {usd(abs(mode.saved_usd_month))} {'saved' if mode.saved_usd_month > 0 else 'more'}"
-        )
-        yield Bar(f"{mode.mode}, {mode.hit_ratio:.0%} read", mode.cost_share, f"{mode.cost_share:.3f}{saved}", "good")
-
-
-def _culprits(culprits: Sequence[CulpritReport]) -> str:
-    numbers = ("breaks", "tokens lost")
-    head = _tag("tr", (_tag("th", "what to do") + "".join(_tag("th", name, "n") for name in numbers)))
-    rows = (
-        _tag(
-            "tr",
-            _tag("td", escape(visible(each.advice)) + ("" if each.is_waste else " " + _tag("span", "no waste", "tag")))
-            + _tag("td", f"{each.breaks:,}", "n")
-            + _tag("td", f"{each.lost_tokens:,}", "n"),
-        )
-        for each in culprits
-    )
-    return _tag("table", head + "".join(rows))
+        saved = mode.saved_usd_month or 0.0
+        told = f", {usd(abs(saved))} {'saved' if saved > 0 else 'more'}" if saved else ""
+        yield f"{mode.mode}, {mode.hit_ratio:.0%} read", mode.cost_share, f"{mode.cost_share:.3f}{told}", "good"

@@ -1,42 +1,67 @@
-"""What the ledger of a running proxy tells, as findings about each key.
+"""What a running proxy tells, as findings about each key.
 
-Every entry has the usage and the cost of an exchange, and the kind and the loss of its break where the proxy diagnoses.
-Which piece broke the cache stands in the proxy's log line of the exchange, and not in the ledger. Whatever a proxy of
-another version does not tell is not known.
+Every entry of its ledger has the usage and the cost of an exchange, and the kind and the loss of its break where the
+proxy diagnoses. The sessions of the last day tell the pieces, too. Whatever a proxy of another version does not tell is
+not known.
 """
 
 from collections.abc import Mapping
+from typing import cast
 
-from proxy.core.diagnosis.breaks import BreakKind
+from proxy.core.diagnosis.breaks import Break, BreakKind
 from proxy.core.response.usage import Usage
-from proxy.doctor.findings import Culprit, Findings, Loss
+from proxy.doctor.clients import Client, Culprit
 
 Fields = Mapping[str, object]
 
-NO_PIECES = "a proxy's ledger names kinds of breaks: the piece stands in the log line of each exchange"
+NO_PIECES = "a proxy's ledger names kinds of breaks: pieces are told of the sessions of the last day alone"
 NO_BREAKS = "this proxy's ledger tells no breaks: losses are not known"
 NO_MODES = "what the modes of a running proxy have saved is told by: stratiform spend --url"
 _RIGHTFUL = (BreakKind.COMPACTED, BreakKind.MODEL_SWITCHED, BreakKind.BELOW_MINIMUM)
 _LARGEST = 1e12
 
 
-class Ledger:
-    """Takes entries in the order of time. ``found`` are the findings by key, by team where a request had none."""
+def count_entry(clients: dict[str, Client], entry: Fields) -> None:
+    """Count one exchange of the ledger; they come in the order of time. Clients are keys, or teams where a request had
+    no key."""
+    client = clients.setdefault(
+        _text(entry, "key_id") or _text(entry, "team") or "(no key)",
+        Client(modes_untold=NO_MODES, notes=[NO_BREAKS]),
+    )
+    client.count(_text(entry, "model"), _number(entry, "at"), _usage(entry), _number(entry, "cost_usd"))
+    if "break_kind" in entry:
+        client.notes = [NO_PIECES]
+    if kind := _text(entry, "break_kind"):
+        client.lose(_break(kind, _number(entry, "break_usd")))
 
-    def __init__(self) -> None:
-        self.found: dict[str, Findings] = {}
-        self.tells_breaks = False
 
-    def add(self, entry: Fields) -> None:
-        """Count one exchange."""
-        client = self.found.setdefault(_text(entry, "key_id") or _text(entry, "team") or "(no key)", Findings())
-        client.count(_text(entry, "model"), _number(entry, "at"), _usage(entry), _number(entry, "cost_usd"))
-        self.tells_breaks = self.tells_breaks or "break_kind" in entry
-        if kind := _text(entry, "break_kind"):
-            is_waste = kind in tuple(BreakKind) and kind not in _RIGHTFUL
-            loss = client.losses.setdefault(Culprit(kind, "", "", 0, "", is_waste), Loss())
-            loss.breaks += 1
-            loss.usd += _number(entry, "break_usd")
+def name_pieces(clients: Mapping[str, Client], session: Fields) -> None:
+    """Name the pieces of the breaks of a session, by its breakdown. They are breaks that the ledger knows already."""
+    client = clients.get(_text(session, "key") or _text(session, "team") or "(no key)", Client())
+    told = session.get("diagnosis")
+    for entry in filter(lambda each: isinstance(each, dict), told if isinstance(told, list) else ()):
+        kind, (piece_kind, _, piece) = _text(entry, "kind"), _text(entry, "culprit").partition(":")
+        whole = Culprit(kind, "", "", 0, "", _break(kind, 0.0).is_waste)
+        loss = client.losses.get(whole)
+        if loss is None or not piece:
+            continue
+        named = Break(
+            cast("BreakKind", kind),
+            piece,
+            piece_kind,
+            line=int(_number(entry, "line")),
+            lost=int(_number(entry, "lost")),
+            usd=min(_number(entry, "usd"), loss.usd),
+            is_waste=entry.get("is_waste") is True,
+        )
+        client.lose(named)
+        loss.breaks, loss.usd = loss.breaks - 1, loss.usd - named.usd
+        if not loss.breaks:
+            del client.losses[whole]
+
+
+def _break(kind: str, usd: float) -> Break:
+    return Break(cast("BreakKind", kind), usd=usd, is_waste=kind in tuple(BreakKind) and kind not in _RIGHTFUL)
 
 
 def _usage(entry: Fields) -> Usage:

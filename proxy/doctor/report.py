@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from proxy.core.modes import Mode
-from proxy.doctor.advice import advice
-from proxy.doctor.findings import Culprit, Findings, Loss, worst
-from proxy.doctor.intake import Kept
-from proxy.doctor.modes import ModeBill
-from proxy.doctor.readers.call import Gap, Wire
+from proxy.doctor.clients import Client, Culprit, Loss
+from proxy.doctor.modes import Runs
+from proxy.doctor.readers.call import Gap, Problem
+from proxy.doctor.sentences import advice, usd
 
 FORM = "stratiform-doctor/1"
 MONTH_HOURS = 30 * 24
@@ -17,6 +16,7 @@ LEAST_HOURS = 1.0
 _MOST_CULPRITS = 100
 _CHAT_ONLY = "the proxy plans chat completions; it forwards the requests of other forms as they are"
 _NO_BODIES = "the log holds no whole requests that could be replayed"
+_NO_PRICE = "are of a model whose price is not known: they count in tokens, not in USD"
 
 _GAPS: Mapping[Gap, str] = {
     Gap.NO_REQUEST: "have no request: what broke the cache is told by usage and time alone",
@@ -29,16 +29,10 @@ _GAPS: Mapping[Gap, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class CulpritReport:
+class CulpritReport(Culprit):
     """One culprit. ``usd_month`` is None where the log tells no times or the model has no price; ``tier_saves_month``
     is what mode tier would save of it. ``line`` counts from 1; 0: no line."""
 
-    kind: str
-    piece: str
-    piece_kind: str
-    line: int
-    sign: str
-    is_waste: bool
     breaks: int
     lost_tokens: int
     usd: float
@@ -91,16 +85,6 @@ class ClientReport:
 
 
 @dataclass(frozen=True, slots=True)
-class FileProblem:
-    """What was left out of a file: ``count`` records for the same reason, the first at ``line`` (0: the file)."""
-
-    file: str
-    line: int
-    count: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """Everything, the client that loses most first. ``lost_usd_month`` and ``waste_usd_month`` are None where no client
     has one."""
@@ -111,33 +95,22 @@ class Report:
     clients: Sequence[ClientReport]
     lost_usd_month: float | None
     waste_usd_month: float | None
-    problems: Sequence[FileProblem]
-
-
-def usd(amount: float) -> str:
-    """An amount as a person writes it."""
-    if amount >= 100:
-        return f"${amount:,.0f}"
-    return f"${amount:.2f}" if amount >= 0.01 or not amount else f"${amount:.2g}"
+    problems: Sequence[Problem]
 
 
 def report_of(
-    found: Mapping[str, Findings],
-    kept: Mapping[str, Kept],
-    bills: Mapping[str, Mapping[Mode, ModeBill]],
-    problems: Sequence[FileProblem],
-    files: int,
+    clients: Mapping[str, Client], runs: Mapping[str, Runs], problems: Sequence[Problem], files: int
 ) -> Report:
     """The report."""
-    clients = [_client(name, each, kept.get(name, Kept()), bills.get(name, {})) for name, each in found.items()]
-    clients.sort(key=lambda each: (-(each.lost_usd_month or each.lost_usd), -each.calls))
+    shown = [_client(name, client, runs.get(name, {})) for name, client in clients.items()]
+    shown.sort(key=lambda each: (-(each.lost_usd_month or each.lost_usd), -each.calls))
     return Report(
         form=FORM,
         files=files,
-        calls=sum(each.calls for each in clients),
-        clients=clients,
-        lost_usd_month=_sum([each.lost_usd_month for each in clients]),
-        waste_usd_month=_sum([each.waste_usd_month for each in clients]),
+        calls=sum(each.calls for each in shown),
+        clients=shown,
+        lost_usd_month=_sum([each.lost_usd_month for each in shown]),
+        waste_usd_month=_sum([each.waste_usd_month for each in shown]),
         problems=problems,
     )
 
@@ -147,93 +120,97 @@ def _sum(amounts: Sequence[float | None]) -> float | None:
     return sum(told) if told else None
 
 
-def _client(name: str, found: Findings, kept: Kept, bills: Mapping[Mode, ModeBill]) -> ClientReport:
-    monthly = _monthly(found)
-    losses = worst(list(found.losses.items()))
-    lost = sum(loss.usd for _, loss in losses)
-    modes = _modes(kept, bills, monthly)
+def _client(name: str, client: Client, runs: Runs) -> ClientReport:
+    hours = None if client.last is None else client.span_s / 3600
+    # What an amount of the log is multiplied by for a month at this rate.
+    is_known = hours is not None and client.unpriced < client.calls
+    monthly = MONTH_HOURS / max(LEAST_HOURS, hours or 0.0) if is_known else None
+    losses = sorted(client.losses.items(), key=lambda item: (-item[1].usd, -item[1].lost))
+    lost, usage = sum(loss.usd for _, loss in losses), client.usage
+    modes = _modes(client, runs, monthly)
     tier = next((mode.saved_usd_month for mode in modes if mode.mode == Mode.TIER.name.lower()), None)
     # What a mode saves beyond the losses (markers where there were none) is no culprit's.
-    tier_share = min(1.0, max(0.0, tier) / (lost * monthly)) if tier is not None and monthly and lost else None
-    usage = found.usage
+    share = min(1.0, max(0.0, tier) / (lost * monthly)) if tier is not None and monthly and lost else None
+    of = f"of {client.calls:,} calls"
+    gaps = [f"{count:,} {of} {_GAPS[gap]}" for gap, count in sorted(client.gaps.items())]
     return ClientReport(
         client=name,
-        calls=found.calls,
-        sessions=found.sessions,
-        models=sorted(found.models, key=lambda model: -found.models[model]),
-        hours=found.hours,
-        usd=found.usd,
-        usd_month=found.usd * found.calls / found.told * monthly if monthly and found.told else None,
+        calls=client.calls,
+        sessions=client.sessions,
+        models=[model for model, _ in client.models.most_common()],
+        hours=hours,
+        usd=client.usd,
+        usd_month=client.usd * client.calls / client.told * monthly if monthly and client.told else None,
         hit_ratio=usage.read / usage.prompt if usage.prompt else None,
-        context_written=found.written / found.largest if found.largest else None,
+        context_written=(usage.prompt - usage.read) / client.largest if client.largest else None,
         lost_usd=lost,
         lost_usd_month=lost * monthly if monthly else None,
         waste_usd_month=sum(loss.usd for each, loss in losses if each.is_waste) * monthly if monthly else None,
-        cause_agreement=found.agreed / found.compared if found.compared else None,
-        causes_compared=found.compared,
-        culprits=[_culprit(each, loss, monthly, tier_share) for each, loss in losses[:_MOST_CULPRITS]],
+        cause_agreement=client.agreed / client.compared if client.compared else None,
+        causes_compared=client.compared,
+        culprits=[_culprit(client, each, loss, monthly, share) for each, loss in losses[:_MOST_CULPRITS]],
         other_culprits=max(0, len(losses) - _MOST_CULPRITS),
         modes=modes,
-        modes_untold="" if modes else kept.modes_untold or _untold(kept),
-        replayed=len(kept.bodies),
-        gaps=list(_gaps(found, kept)),
+        modes_untold="" if modes else client.modes_untold or (_NO_BODIES if client.chats else _CHAT_ONLY),
+        replayed=len(client.bodies),
+        gaps=[*client.notes, *gaps, *([f"{client.unpriced:,} {of} {_NO_PRICE}"] if client.unpriced else [])],
     )
 
 
-def _untold(kept: Kept) -> str:
-    return _CHAT_ONLY if kept.calls and not kept.calls[Wire.CHAT] else _NO_BODIES
-
-
-def _monthly(found: Findings) -> float | None:
-    """What an amount of the log is multiplied by for a month at this rate; None where that is not known."""
-    if found.hours is None or found.unpriced == found.calls:
-        return None
-    return MONTH_HOURS / max(LEAST_HOURS, found.hours)
-
-
-def _modes(kept: Kept, bills: Mapping[Mode, ModeBill], monthly: float | None) -> list[ModeReport]:
-    own = bills.get(Mode.PASSTHROUGH)
-    if own is None or not own.plain:
+def _modes(client: Client, runs: Runs, monthly: float | None) -> list[ModeReport]:
+    plain = {mode: sum(total.cost(held.profile) for total, held in some) for mode, some in runs.items()}
+    own = plain.get(Mode.PASSTHROUGH)
+    if not own:
         return []
+    cost_usd = {
+        mode: sum(total.cost(held.profile) * held.price.input for total, held in some if held.price is not None)
+        for mode, some in runs.items()
+    }
     # The kept requests stand for all chat requests of the client's.
-    scale = kept.calls[Wire.CHAT] / len(kept.bodies)
+    scale = client.chats / len(client.bodies)
     return [
         ModeReport(
             mode=mode.name.lower(),
-            cost_share=bill.plain / own.plain,
-            hit_ratio=bill.read / bill.prompt if bill.prompt else 0.0,
-            saved_usd_month=(own.usd - bill.usd) * scale * monthly if monthly else None,
-            refused=bill.refused,
+            cost_share=plain[mode] / own,
+            hit_ratio=sum(total.read for total, _ in some) / max(1, sum(total.prompt for total, _ in some)),
+            saved_usd_month=(cost_usd[Mode.PASSTHROUGH] - cost_usd[mode]) * scale * monthly if monthly else None,
+            refused=sum(total.refused for total, _ in some),
         )
-        for mode, bill in bills.items()
+        for mode, some in runs.items()
     ]
 
 
-def _culprit(culprit: Culprit, loss: Loss, monthly: float | None, tier_share: float | None) -> CulpritReport:
+def _culprit(
+    client: Client, culprit: Culprit, loss: Loss, monthly: float | None, tier_share: float | None
+) -> CulpritReport:
     month = loss.usd * monthly if monthly else None
     saved = month * tier_share if month is not None and tier_share is not None and culprit.is_waste else None
     cost = f"{loss.lost:,} tokens in {loss.breaks} requests" if month is None else f"{usd(month)} a month"
     return CulpritReport(
-        kind=culprit.kind,
-        piece=culprit.piece,
-        piece_kind=culprit.piece_kind,
-        line=culprit.line,
-        sign=culprit.sign,
-        is_waste=culprit.is_waste,
+        culprit.kind,
+        culprit.piece,
+        culprit.piece_kind,
+        culprit.line,
+        culprit.sign,
+        culprit.is_waste,
         breaks=loss.breaks,
         lost_tokens=loss.lost,
         usd=loss.usd,
         usd_month=month,
         tier_saves_month=saved,
-        advice=advice(culprit, cost, usd(saved) if saved and saved >= 0.005 else ""),
+        advice=advice(culprit, cost, usd(saved) if saved and saved >= 0.005 else "", client.keys),
     )
 
 
-def _gaps(found: Findings, kept: Kept) -> list[str]:
-    of = f"of {found.calls:,} calls"
-    told = [*kept.told, *(f"{count:,} {of} {_GAPS[gap]}" for gap, count in sorted(kept.gaps.items()))]
-    if found.unpriced:
-        told.append(
-            f"{found.unpriced:,} {of} are of a model whose price is not known: they count in tokens, not in USD"
-        )
-    return told
+def figures(client: ClientReport) -> list[str]:
+    """What is told of a client's cache and money."""
+    told = (
+        (client.hit_ratio, "hit ratio {:.1%}"),
+        (client.context_written, "each context was written {:.2f} times (1.00 is ideal)"),
+        (client.usd_month, "prompts cost {} a month"),
+        (client.lost_usd_month, "{} a month are lost"),
+        (client.hours, "from {:,.1f} hours of log"),
+        (client.cause_agreement, f"the provider names the same cause in {{:.0%}} of {client.causes_compared} breaks"),
+    )
+    shown = [text.format(usd(value) if "{}" in text else value) for value, text in told if value is not None]
+    return shown or ["the log tells no usage and no times"]

@@ -1,8 +1,8 @@
 """The rules of the cache and the prices that hold for a model of a log, as far as its name tells."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
-from proxy.core.lru import LastUsed
 from proxy.core.money.prices import Price, PriceMap
 from proxy.core.providers import PROFILES, CacheProfile, Family, fitted
 from proxy.deployments.choice import choose_profile, provider_of
@@ -24,18 +24,11 @@ class Rules:
 
     def __init__(self, prices: PriceMap, given: CacheProfile | None = None) -> None:
         self._prices, self._given = prices, given
-        self._known: LastUsed[tuple[str, str, str], ModelRules] = LastUsed(_REMEMBERED)
+        self.of = lru_cache(_REMEMBERED)(self._chosen)
 
-    def of(self, model: str, provider: str, profile: str = "") -> ModelRules:
-        """The rules for a model; ``provider`` is LiteLLM's name and ``profile`` that of its cache's rules, both empty
+    def _chosen(self, model: str, provider: str, named: str = "") -> ModelRules:
+        """The rules for a model; ``provider`` is LiteLLM's name and ``named`` that of its cache's rules, both empty
         where the log does not tell."""
-        found = self._known.find((model, provider, profile))
-        if found is None:
-            found = self._chosen(model, provider, profile)
-            self._known.put((model, provider, profile), found)
-        return found
-
-    def _chosen(self, model: str, provider: str, named: str) -> ModelRules:
         owner, bare = provider_of(model, provider)
         price = self._prices.price(f"{owner}/{bare}" if owner else model, model, bare)
         given = self._given or PROFILES.get(named)

@@ -1,26 +1,30 @@
 """Reads prompts from Markdown files with front matter.
 
-A file is read whole or refused whole, with the file's path and the field in the message. The front matter is YAML
-without anchors, so that a few lines cannot stand for millions of values.
+A file is read whole or refused whole, with the file's path and the field in the message. The front matter is read as a
+configuration is: a few lines cannot stand for millions of values.
 """
 
 import os
 import re
 import stat
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from types import MappingProxyType
+from typing import Annotated, Any
 
-import yaml
+from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert
+from msgspec.structs import astuple
 
 import proxy
 from proxy.core.prompts.conditions import checked
 from proxy.core.prompts.context import is_json
 from proxy.core.prompts.failures import ConditionError
 from proxy.core.prompts.position import Position
-from proxy.core.prompts.prompt import ID_PATTERN, ID_RULE, MOST_PRIORITY, ROOTS, Condition, Json, Prompt, Variable
+from proxy.core.prompts.prompt import ID_PATTERN, ID_RULE, MOST_PRIORITY, ROOTS, Condition, Prompt, Variable
+from proxy.core.wire.refusals import refused
+from proxy.settings.messages import ConfigError
+from proxy.settings.yaml_file import value_of
 
 SHIPPED = Path(proxy.__file__).parent.parent / "prompts"
 """The folder of the prompts that come along, beside the package."""
@@ -36,9 +40,9 @@ FIXED_POSITIONS = frozenset({"header", "acknowledgement", "legend", "own_call", 
 _MOST_DEPTH = 8
 _MOST_ITEMS = 100
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_FIELDS = frozenset({"id", "version", "description", "position", "priority", "conditions", "variables", "profile"})
-_CONDITION_FIELDS = frozenset({"field", "operator", "value"})
-_VARIABLE_FIELDS = frozenset({"name", "source", "required", "default", "description"})
+_NO_JSON = "must be a value that JSON has (quote dates and times)"
+_Needed = Annotated[str, Meta(min_length=1)]
+_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({"position": tuple(Position)})
 
 
 class PromptFileError(ValueError):
@@ -55,20 +59,35 @@ class FileState:
     inode: int
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML without anchors and without repeated keys."""
+class _ConditionFields(Struct, forbid_unknown_fields=True):
+    """An element of ``conditions``."""
 
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.MarkedYAMLError(problem="an alias (*name) is not allowed")
-        return super().compose_node(parent, index)
+    field: _Needed
+    operator: _Needed
+    value: Any = None
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
-        names = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
-        for name, times in names.items():
-            if times > 1:
-                raise yaml.MarkedYAMLError(problem=f"'{name}' stands twice", problem_mark=node.start_mark)
-        return super().construct_mapping(node, deep)
+
+class _VariableFields(Struct, forbid_unknown_fields=True):
+    """An element of ``variables``."""
+
+    name: _Needed
+    source: str = ""
+    required: bool = False
+    default: Any = None
+    description: str = ""
+
+
+class _Front(Struct, forbid_unknown_fields=True):
+    """The front matter."""
+
+    position: Position
+    id: str | UnsetType = UNSET
+    version: Annotated[int, Meta(ge=0, le=MOST_PRIORITY)] = 1
+    description: str = ""
+    priority: Annotated[int, Meta(ge=-MOST_PRIORITY, le=MOST_PRIORITY)] = 0
+    conditions: Annotated[list[_ConditionFields], Meta(max_length=_MOST_ITEMS)] = []
+    variables: Annotated[list[_VariableFields], Meta(max_length=_MOST_ITEMS)] = []
+    profile: str = ""
 
 
 def markdown_files(folder: Path) -> list[FileState]:
@@ -129,29 +148,28 @@ def read_prompt(path: Path, text: str, *, is_shipped: bool = False) -> Prompt | 
     """The prompt in a file's text; None where it is a fixed text: one of ``FIXED_POSITIONS``, or any other position
     that no prompt has in the folder that comes along. Raises PromptFileError."""
     front, body = _parted(path, text)
-    fields = _Fields(str(path), front)
-    position = fields.text("position")
-    if position in FIXED_POSITIONS or (is_shipped and position and position not in set(Position)):
+    position = front.get("position") if isinstance(front, dict) else None
+    is_other = isinstance(position, str) and position != "" and position not in set(Position)
+    if is_other and (is_shipped or position in FIXED_POSITIONS):
         return None
-    fields.known(_FIELDS)
-    if position not in set(Position):
-        raise fields.wrong("position", f"must be one of {', '.join(Position)}")
-    name = fields.text("id", path.stem)
-    fields.whole("version", 1, 0)
+    try:
+        fields = convert(front, _Front)
+    except ValidationError as error:
+        raise PromptFileError(f"{path}: {refused(error, 'front matter', _CHOICES)}") from error
     template = body.replace("\r\n", "\n").strip("\n")
     if not template.strip():
         raise PromptFileError(f"{path}: there is no text behind the front matter")
     whole = text.replace("\r\n", "\n").rstrip("\n")
     prompt = Prompt(
-        id=name,
+        id=path.stem if fields.id is UNSET else fields.id,
         first_line=whole.count("\n") - template.count("\n") + 1,
-        position=Position(position),
+        position=fields.position,
         text=template,
-        priority=fields.whole("priority", 0, -MOST_PRIORITY),
-        conditions=tuple(_condition(item) for item in fields.items("conditions")),
-        variables=tuple(_variable(item) for item in fields.items("variables")),
-        profile=fields.text("profile"),
-        description=fields.text("description"),
+        priority=fields.priority,
+        conditions=tuple(Condition(*astuple(each)) for each in fields.conditions),
+        variables=tuple(Variable(*astuple(each)) for each in fields.variables),
+        profile=fields.profile,
+        description=fields.description,
         origin=str(path),
     )
     return checked_prompt(prompt)
@@ -171,10 +189,14 @@ def checked_prompt(prompt: Prompt) -> Prompt:
             raise PromptFileError(f"{where}: name: '{variable.name}' is a root of the context")
         if variable.name in seen:
             raise PromptFileError(f"{where}: name: '{variable.name}' stands twice")
+        if not is_json(variable.default):
+            raise PromptFileError(f"{where}: default: {_NO_JSON}")
         if variable.source and variable.source.partition(".")[0] not in ROOTS:
             raise PromptFileError(f"{where}: source: must begin with one of {', '.join(ROOTS)}")
         seen.add(variable.name)
     for index, condition in enumerate(prompt.conditions):
+        if not is_json(condition.value):
+            raise PromptFileError(f"{prompt.origin}: conditions[{index}]: value: {_NO_JSON}")
         try:
             checked(condition)
         except ConditionError as error:
@@ -194,88 +216,7 @@ def _parted(path: Path, text: str) -> tuple[object, str]:
     if len(front) > MOST_FRONT_CHARS:
         raise PromptFileError(f"{path}: the front matter is longer than {MOST_FRONT_CHARS} characters")
     try:
-        return yaml.load(front, _Loader), "".join(lines[end + 1 :])
-    except yaml.MarkedYAMLError as error:
-        where = f"line {error.problem_mark.line + 2}: " if error.problem_mark is not None else ""
-        raise PromptFileError(f"{path}: {where}the front matter is no valid YAML: {error.problem}") from error
-    except (yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError, TypeError) as error:
-        # A tag that does not fit its value (!!int "") surprises the reader of YAML, too.
-        raise PromptFileError(f"{path}: the front matter is no valid YAML") from error
-
-
-def _condition(item: "_Fields") -> Condition:
-    item.known(_CONDITION_FIELDS)
-    return Condition(item.needed("field"), item.needed("operator"), item.json("value"))
-
-
-def _variable(item: "_Fields") -> Variable:
-    item.known(_VARIABLE_FIELDS)
-    return Variable(
-        item.needed("name"), item.text("source"), item.flag("required"), item.json("default"), item.text("description")
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Fields:
-    """The fields of a mapping, each of which may have any type. ``place`` begins every message."""
-
-    place: str
-    value: object
-
-    def wrong(self, name: str, why: str) -> PromptFileError:
-        """The error that a field causes."""
-        return PromptFileError(f"{self.place}: {name}: {why}")
-
-    def known(self, names: frozenset[str]) -> None:
-        """Refuse every other field."""
-        for name in self._mapping:
-            if name not in names:
-                raise PromptFileError(f"{self.place}: '{name}' is no field; there are {', '.join(sorted(names))}")
-
-    def text(self, name: str, default: str = "") -> str:
-        """A string."""
-        value = self._mapping.get(name, default)
-        if not isinstance(value, str):
-            raise self.wrong(name, "must be a string")
-        return value
-
-    def needed(self, name: str) -> str:
-        """A string that is not empty."""
-        value = self.text(name)
-        if not value:
-            raise self.wrong(name, "is missing")
-        return value
-
-    def flag(self, name: str) -> bool:
-        """True or false; false where there is none."""
-        value = self._mapping.get(name, False)
-        if not isinstance(value, bool):
-            raise self.wrong(name, "must be true or false")
-        return value
-
-    def whole(self, name: str, default: int, least: int) -> int:
-        """A whole number."""
-        value = self._mapping.get(name, default)
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST_PRIORITY:
-            raise self.wrong(name, f"must be a whole number from {least} to {MOST_PRIORITY}")
-        return value
-
-    def json(self, name: str) -> Json:
-        """Any value that JSON has."""
-        value = self._mapping.get(name)
-        if not is_json(value):
-            raise self.wrong(name, "must be a value that JSON has (quote dates and times)")
-        return cast(Json, value)
-
-    def items(self, name: str) -> "list[_Fields]":
-        """A list of mappings."""
-        value = self._mapping.get(name, [])
-        if not isinstance(value, list) or len(value) > _MOST_ITEMS:
-            raise self.wrong(name, f"must be a list of at most {_MOST_ITEMS} entries")
-        return [_Fields(f"{self.place}: {name}[{index}]", item) for index, item in enumerate(value)]
-
-    @property
-    def _mapping(self) -> Mapping[object, object]:
-        if not isinstance(self.value, dict):
-            raise PromptFileError(f"{self.place}: must be a mapping of names to values")
-        return self.value
+        # The line that is left empty stands for the first one of the file.
+        return value_of("\n" + front, path), "".join(lines[end + 1 :])
+    except ConfigError as error:
+        raise PromptFileError("; ".join(error.problems)) from error

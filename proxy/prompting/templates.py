@@ -3,17 +3,17 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from traceback import walk_tb
 from types import TracebackType
 
-from jinja2 import Template, TemplateError, TemplateSyntaxError, nodes
-from jinja2.compiler import CodeGenerator, Frame
-from jinja2.idtracking import VAR_LOAD_RESOLVE
+from jinja2 import Template, TemplateError, TemplateSyntaxError, UndefinedError, nodes
+from jinja2.meta import find_undeclared_variables
 
 from proxy.core.prompts.failures import RenderError
 from proxy.core.prompts.prompt import ROOTS, Json, Prompt, PromptContext
 from proxy.prompting.filters import FILTERS, TESTS
-from proxy.prompting.language import GLOBALS, WORK, PromptEnvironment, check, counted
-from proxy.prompting.work import MOST_CHARS, Work
+from proxy.prompting.language import WORK, PromptEnvironment, check, counted
+from proxy.prompting.work import Work, bounded
 
 _FAILURES = (TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _ENVIRONMENT = PromptEnvironment(FILTERS, TESTS)
@@ -62,17 +62,6 @@ def _path(node: nodes.Node, inner: set[int]) -> list[str]:
     return [node.name, *reversed(steps)]
 
 
-def _read(text: str) -> nodes.Template:
-    try:
-        tree = _ENVIRONMENT.parse(text)
-    except TemplateSyntaxError as error:
-        raise RenderError(f"line {error.lineno}: {error.message}") from error
-    except (RecursionError, ValueError) as error:
-        raise RenderError("the template cannot be read: it is nested too deeply, or a number is too long") from error
-    check(tree, _ENVIRONMENT)
-    return tree
-
-
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """A template that can be rendered, and what it refers to."""
@@ -81,36 +70,22 @@ class Compiled:
     uses: Uses
 
 
-class _Generator(CodeGenerator):
-    """Jinja's generator of code, which keeps the names that a template takes from outside."""
-
-    def __init__(self) -> None:
-        super().__init__(_ENVIRONMENT, None, None, optimized=False)
-        self.names: set[str] = set()
-
-    def enter_frame(self, frame: Frame) -> None:
-        """Resolve the names of a scope."""
-        super().enter_frame(frame)
-        loads = frame.symbols.loads.values()
-        self.names.update(name for action, name in loads if action == VAR_LOAD_RESOLVE and name is not None)
-
-
 def compiled(text: str) -> Compiled:
     """The template of a text. Raises RenderError where it cannot be read."""
-    tree = _read(text)
-    paths, fragments = _paths(tree), frozenset(_fragments(tree))
-    generator = _Generator()
     try:
-        generator.visit(counted(tree, _ENVIRONMENT))
-        code = compile(generator.stream.getvalue(), _FILE, "exec")  # type: ignore[attr-defined]
+        tree = _ENVIRONMENT.parse(text)
+        check(tree, _ENVIRONMENT)
+        names = frozenset(find_undeclared_variables(tree))
+        paths = frozenset(".".join(path) for path in _paths(tree) if path[0] in names)
+        uses = Uses(names, paths, frozenset(_fragments(tree)))
+        counted(tree)
+        tree.set_environment(_ENVIRONMENT)
+        code = _ENVIRONMENT.compile(tree)
     except TemplateSyntaxError as error:
         raise RenderError(f"line {error.lineno}: {error.message}") from error
-    except (TemplateError, SyntaxError, RecursionError, MemoryError) as error:
-        raise RenderError("the template cannot be compiled: it is nested too deeply") from error
-    template = Template.from_code(_ENVIRONMENT, code, {**_ENVIRONMENT.globals}, None)
-    names = frozenset(generator.names) - GLOBALS
-    uses = Uses(names, frozenset(".".join(path) for path in paths if path[0] in names), fragments)
-    return Compiled(template, uses)
+    except (TemplateError, SyntaxError, RecursionError, MemoryError, ValueError) as error:
+        raise RenderError("the template cannot be read: it is nested too deeply, or a number is too long") from error
+    return Compiled(Template.from_code(_ENVIRONMENT, code, _ENVIRONMENT.globals), uses)
 
 
 class Templates:
@@ -145,17 +120,16 @@ class Templates:
         if prompt.is_literal:
             return prompt.text
         template = (self._compiled.get(prompt.text) or compiled(prompt.text)).template
-        work = Work(self.fragments)
         try:
-            rendered = template.new_context({**variables, **context, WORK: work})
-            return _joined(template, rendered)
-        except RenderError as error:
-            raise RenderError(in_file(f"{_line(template, error.__traceback__)}{error}", prompt)) from error
-        except _FAILURES as error:
-            # A message of Python's own may quote a value.
-            why = error.message if isinstance(error, TemplateError) else None
-            line = _line(template, error.__traceback__)
-            raise RenderError(in_file(f"{line}{why or type(error).__name__}", prompt)) from error
+            rendering = template.new_context({**variables, **context, WORK: Work(self.fragments)})
+            text = "".join(template.root_render_func(rendering))
+            bounded(len(text))
+        except (RenderError, *_FAILURES) as error:
+            # A message of Python's own, or of the sandbox, may quote a value.
+            is_told = isinstance(error, RenderError | UndefinedError)
+            why = str(error) if is_told else type(error).__name__
+            raise RenderError(in_file(f"{_line(template, error.__traceback__)}{why}", prompt)) from error
+        return text
 
 
 def in_file(error: object, prompt: Prompt) -> str:
@@ -179,22 +153,7 @@ def _where(name: str, prompt: Prompt) -> str:
     return f"line {prompt.text.count(chr(10), 0, found.end()) + 1}: " if found is not None else ""
 
 
-def _joined(template: Template, context: object) -> str:
-    parts: list[str] = []
-    chars = 0
-    for part in template.root_render_func(context):  # type: ignore[arg-type]
-        chars += len(part)
-        if chars > MOST_CHARS:
-            raise RenderError(f"the template makes a text of more than {MOST_CHARS} characters")
-        parts.append(part)
-    return "".join(parts)
-
-
 def _line(template: Template, trace: TracebackType | None) -> str:
     """The line of the template in which an error was raised, as the beginning of a message."""
-    line = 0
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == _FILE:
-            line = template.get_corresponding_lineno(trace.tb_lineno)
-        trace = trace.tb_next
-    return f"line {line}: " if line else ""
+    lines = [number for frame, number in walk_tb(trace) if frame.f_code.co_filename == _FILE]
+    return f"line {template.get_corresponding_lineno(lines[-1])}: " if lines else ""

@@ -29,7 +29,11 @@ _TEXT = "tag:yaml.org,2002:str"
 
 def read_yaml(path: Path) -> object:
     """The value that a file holds; None for an empty one. Raises ConfigError."""
-    text = _text(path)
+    return value_of(_text(path), path)
+
+
+def value_of(text: str, path: Path) -> object:
+    """The value that the text of a file holds; None for an empty one. Raises ConfigError."""
     # PyYAML's safe loader builds plain values only.
     loader = yaml.SafeLoader(text)
     try:

@@ -15,7 +15,7 @@ from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import ROOTS, Json, Prompt
 from proxy.prompting.language import PromptEnvironment
 from proxy.prompting.templates import Templates
-from proxy.prompting.work import MOST_CHARS, MOST_STEPS, Work
+from proxy.prompting.work import MOST_CHARS
 from tests.examples import for_every, sampled
 
 EMPTY = Templates([])
@@ -278,11 +278,3 @@ def test_nothing_of_a_context_is_held_once_a_text_is_rendered() -> None:
     del values
     gc.collect()
     assert watched() is None
-
-
-@pytest.mark.parametrize("steps", [0, 1, 10])
-def test_work_ends_exactly_where_it_is_used_up(steps: int) -> None:
-    work = Work({}, steps)
-    work.spend(steps)
-    with pytest.raises(RenderError, match=f"more than {MOST_STEPS} steps"):
-        work.spend(1)

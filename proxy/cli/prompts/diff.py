@@ -12,11 +12,10 @@ from rich.text import Text
 
 from proxy.app import factories
 from proxy.cli.output import Output, plain_table, print_json, visible
-from proxy.cli.prompts.bill import BillChange, estimated
-from proxy.cli.prompts.contexts import GivenContext, add_contexts, read_context
+from proxy.cli.prompts.bill import DAYS, BillChange, estimated, read_traffic
 from proxy.cli.prompts.difference import Difference, difference, differences
 from proxy.cli.prompts.places import HELP, opened
-from proxy.cli.prompts.traffic import DAYS, read_traffic
+from proxy.cli.prompts.setup import GivenContext, add_contexts, read_context
 from proxy.cli.prompts.variants import Variant, signature
 from proxy.cli.prompts.version import PromptVersion
 from proxy.core.money.prices import Price

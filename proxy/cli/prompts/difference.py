@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from difflib import unified_diff
 from os.path import commonprefix
 
-from proxy.cli.prompts.contexts import GivenContext
+from proxy.cli.prompts.setup import GivenContext
 from proxy.cli.prompts.variants import Variant, variants
 from proxy.cli.prompts.version import WHY, PromptVersion, Sizes, mistakes
 from proxy.core.prompts.composition import Composition

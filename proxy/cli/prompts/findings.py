@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from proxy.app.prompting import named_prompts
-from proxy.cli.prompts.contexts import GivenContext
 from proxy.cli.prompts.listing import condition_text
-from proxy.cli.prompts.reach import Reach, reach
-from proxy.cli.prompts.setup import PromptSetup, Readable
+from proxy.cli.prompts.setup import GivenContext, PromptSetup, Readable
+from proxy.cli.prompts.variants import Reach, reach
 from proxy.core.model_patterns import matches
 from proxy.core.prompts.conditions import holds
 from proxy.core.prompts.context import merged, value_at

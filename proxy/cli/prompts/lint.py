@@ -8,9 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from proxy.cli.output import Output, print_json
-from proxy.cli.prompts.contexts import add_contexts, read_context
 from proxy.cli.prompts.findings import Finding, findings
-from proxy.cli.prompts.setup import add_setup, setup_of
+from proxy.cli.prompts.setup import add_contexts, add_setup, read_context, setup_of
 
 _STYLES = {"error": "red", "warning": "yellow"}
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from proxy.cli.output import Output, plain_table, print_json
-from proxy.cli.prompts.reach import Reach, reach
 from proxy.cli.prompts.setup import add_setup, setup_of
+from proxy.cli.prompts.variants import Reach, reach
 from proxy.core.prompts.prompt import Condition, Prompt
 from proxy.core.prompts.selection import in_order
 from proxy.core.request.tokens import Encode

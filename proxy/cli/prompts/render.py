@@ -8,8 +8,7 @@ from dataclasses import asdict
 from rich.text import Text
 
 from proxy.cli.output import Output, fail, plain_table, print_json, visible
-from proxy.cli.prompts.contexts import add_contexts, read_context
-from proxy.cli.prompts.setup import ANY, add_setup, setup_of
+from proxy.cli.prompts.setup import ANY, add_contexts, add_setup, read_context, setup_of
 from proxy.cli.prompts.variants import Variant, terms_of
 from proxy.cli.prompts.version import WHY, PromptVersion, Sizes, mistakes
 from proxy.core.prompts.composition import Composition

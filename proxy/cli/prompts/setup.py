@@ -1,4 +1,5 @@
-"""What the commands of prompts work on: a configuration with its folders, or folders alone."""
+"""What the commands of prompts work on: a configuration with its folders or folders alone, and files with the contexts
+that requests bring."""
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
@@ -7,10 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import orjson
+
 from proxy.access.directory import DEFAULT_TEAM
 from proxy.app import declared, factories, prompting
 from proxy.cli.admin_client import DEFAULT_CONFIG
-from proxy.core.prompts.prompt import ROOTS, Prompt
+from proxy.cli.output import fail
+from proxy.core.prompts.prompt import ROOTS, Json, Prompt
 from proxy.core.prompts.rules import PromptRules
 from proxy.core.prompts.terms import Allowed, PromptTerms
 from proxy.plugins import build_plugin_manager
@@ -22,6 +26,9 @@ from proxy.prompting.sources import Sources
 from proxy.settings import ConfigError, Settings, load
 
 T = TypeVar("T")
+
+GivenContext = Mapping[str, Mapping[str, Json]]
+"""A context as a file gives it: for some roots an object."""
 
 ANY = "*"
 """The name of a model that no rule is about."""
@@ -142,3 +149,27 @@ def setup_at(config: Path | None, folders: Sequence[Path] = ()) -> PromptSetup:
         keys={key.id: key.team for key in declared.declared(settings).keys},
         settings=settings,
     )
+
+
+def add_contexts(parser: argparse.ArgumentParser, several: str) -> None:
+    """Add the option that names files with contexts. ``several`` says what becomes of more than one."""
+    parser.add_argument(
+        "--context", type=Path, action="append", default=[], metavar="FILE",
+        help=f"a JSON object with what a request brings, by root ({', '.join(ROOTS)}); may be repeated: {several}",
+    )  # fmt: skip
+
+
+def read_context(file: Path) -> GivenContext:
+    """The context of a file. Ends the command where it is none."""
+    try:
+        content = orjson.loads(file.read_bytes())
+    except OSError as error:
+        fail(f"{file}: cannot be read: {error.strerror}")
+    except orjson.JSONDecodeError as error:
+        fail(f"{file}: is no JSON: {error}")
+    if not isinstance(content, dict) or not all(isinstance(values, dict) for values in content.values()):
+        fail(f"{file}: must be an object that has an object for each root")
+    for root in content:
+        if root not in ROOTS:
+            fail(f"{file}: '{root}' is no root of the context; there are {', '.join(ROOTS)}")
+    return content

@@ -1,14 +1,16 @@
-"""The different requests that a configuration tells apart: by model, team, key, persona and profile."""
+"""The different requests that a configuration tells apart: by model, team, key, persona and profile; and
+which prompts some of them can get."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from proxy.cli.prompts.setup import ANY, PromptSetup
-from proxy.core.model_patterns import fitting, matches_any
+from proxy.core.model_patterns import fitting, matches, matches_any
+from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import Prompt
 from proxy.core.prompts.rules import PromptRules
-from proxy.core.prompts.selection import PERSONA_PREFIX
+from proxy.core.prompts.selection import PERSONA_PREFIX, chosen
 from proxy.core.prompts.terms import ClientWish, PromptTerms
 from proxy.core.window.rules import WindowRules
 from proxy.prompting.rules import Whose
@@ -16,6 +18,7 @@ from proxy.settings import ConfigError
 
 MOST_VARIANTS = 5_000
 """A configuration that tells more kinds of requests apart is not looked through."""
+_FLAGS = (Position.TOOLS, Position.PLUGINS, Position.AGENTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +128,42 @@ def _clients(setups: Sequence[PromptSetup]) -> list[tuple[str, str]]:
             teams.update(dict.fromkeys(rules.teams))
             keys.update(dict.fromkeys((setup.team_of(key_id), key_id) for key_id in rules.keys))
     return [*((team, "") for team in teams), *keys]
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """``used`` are the ids of prompts that some request can get, by each of its terms in ``all_terms``; ``unused`` says
+    of the others why."""
+
+    all_terms: tuple[tuple[Variant, PromptTerms], ...]
+    used: frozenset[str]
+    unused: dict[str, str] = field(default_factory=dict)
+
+
+def reach(prompts: Sequence[Prompt], setup: PromptSetup) -> Reach:
+    """What requests can get by the rules of a setup, whatever their context is. Raises ConfigError."""
+    all_terms = tuple((variant, terms_of(setup, variant)) for variant in variants(prompts, setup))
+    used = {prompt.id for _, terms in all_terms for one in _with_flags(terms) for prompt in chosen(prompts, one)}
+    unused = {prompt.id: _why(prompt, [terms for _, terms in all_terms]) for prompt in prompts if prompt.id not in used}
+    return Reach(all_terms, frozenset(used), unused)
+
+
+def _with_flags(terms: PromptTerms) -> Iterator[PromptTerms]:
+    """The terms with the flags as they are, and as a client may set them."""
+    yield terms
+    if terms.allowed.flags:
+        yield replace(terms, tools=True, plugins=True, agents=True)
+
+
+def _why(prompt: Prompt, all_terms: Sequence[PromptTerms]) -> str:
+    """Why no request gets the prompt."""
+    if prompt.id.startswith(PERSONA_PREFIX):
+        name = prompt.id.removeprefix(PERSONA_PREFIX)
+        return f"the persona '{name}' is never chosen: no configuration names it, and no client may choose it"
+    if not any(matches(pattern, prompt.id) for terms in all_terms for pattern in terms.use):
+        return "no configuration uses it"
+    if prompt.profile and all(terms.profile != prompt.profile for terms in all_terms):
+        return f"the profile '{prompt.profile}' is never chosen"
+    if prompt.position in _FLAGS and not any(getattr(terms, prompt.position.value) for terms in all_terms):
+        return f"the flag '{prompt.position.value}' is never set"
+    return "an override takes the place of the system text, or another setting rules it out, wherever it is used"

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from proxy.cli.prompts.contexts import GivenContext
-from proxy.cli.prompts.setup import PromptSetup
+from proxy.cli.prompts.setup import GivenContext, PromptSetup
 from proxy.cli.prompts.variants import Variant, terms_of
 from proxy.core.prompts.assembler import assemble
 from proxy.core.prompts.composition import Composition

@@ -4,7 +4,7 @@ The bodies are taken as parsed JSON of any shape: what is not understood is one 
 of a piece. Each part of a message is a piece, as a provider's cache counts it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -34,10 +34,26 @@ _BESIDE: Final = frozenset({"content", "role", *MARK_KEYS})
 _TEXTS: Final = frozenset({"text", "input_text", "output_text"})
 
 
-def wire_record(body: Mapping[str, object], count: Encode, *, at: float, route: str = "") -> PromptRecord:
-    """The record of a request body. ``count`` counts tokens, ``at`` is in seconds. Where the provider keeps the
-    conversation (``is_continuation``), it holds only what is sent."""
-    found = [*_tools(body.get("tools"), count), *_system(body, count), *_turns(body, count)]
+Told = tuple[PromptPiece, str]
+"""A piece, and the text that it is; empty where it is none."""
+
+
+def wire_record(
+    body: Mapping[str, object],
+    count: Encode,
+    *,
+    at: float,
+    route: str = "",
+    on_text: Callable[[PromptPiece, str], None] | None = None,
+) -> PromptRecord:
+    """The record of a request body. ``count`` counts tokens, ``at`` is in seconds. ``on_text`` sees each piece that is
+    a text, and the text. Where the provider keeps the conversation (``is_continuation``), it holds only what is sent
+    (``PromptRecord.continuing``)."""
+    found: list[PromptPiece] = []
+    for piece, text in (*_tools(body.get("tools"), count), *_system(body, count), *_turns(body, count)):
+        found.append(piece)
+        if text and on_text is not None:
+            on_text(piece, text)
     if body.get("cache_control") and found:
         # Anthropic's automatic marker stands for one on the last block.
         found[-1] = replace(found[-1], mark=_mark(body))
@@ -57,7 +73,7 @@ def _parameters(body: Mapping[str, object]) -> Iterator[tuple[str, bytes]]:
             yield name, digest(_bytes(value))
 
 
-def _tools(tools: object, count: Encode) -> Iterator[PromptPiece]:
+def _tools(tools: object, count: Encode) -> Iterator[Told]:
     for place, tool in enumerate(tools if isinstance(tools, list) else ()):
         function = tool.get("function") if isinstance(tool, Mapping) else None
         named = function if isinstance(function, Mapping) else tool
@@ -65,7 +81,7 @@ def _tools(tools: object, count: Encode) -> Iterator[PromptPiece]:
         yield _piece(tool, str(name or "tool"), TOOL, place, count)
 
 
-def _system(body: Mapping[str, object], count: Encode) -> Iterator[PromptPiece]:
+def _system(body: Mapping[str, object], count: Encode) -> Iterator[Told]:
     """Instructions that stand beside the messages."""
     for name in ("system", "instructions"):
         content = body.get(name)
@@ -73,7 +89,7 @@ def _system(body: Mapping[str, object], count: Encode) -> Iterator[PromptPiece]:
             yield _piece(part, SYSTEM, SYSTEM, place, count)
 
 
-def _turns(body: Mapping[str, object], count: Encode) -> Iterator[PromptPiece]:
+def _turns(body: Mapping[str, object], count: Encode) -> Iterator[Told]:
     messages = body.get("messages") if "messages" in body else body.get("input")
     is_lead = True
     for place, message in enumerate(messages if isinstance(messages, list) else _parts(messages)):
@@ -89,9 +105,9 @@ def _turns(body: Mapping[str, object], count: Encode) -> Iterator[PromptPiece]:
         mark = _mark(message)
         for number, part in enumerate(parts, 1):
             key = SYSTEM if kind == SYSTEM else _role(part, role)
-            piece = _piece(part, key, kind, place, count, role)
+            piece, text = _piece(part, key, kind, place, count, role)
             mine = mark if number == len(parts) else None
-            yield replace(piece, tokens=piece.tokens + extra, mark=piece.mark or mine)
+            yield replace(piece, tokens=piece.tokens + extra, mark=piece.mark or mine), text
             extra = 0
 
 
@@ -114,7 +130,7 @@ def _mark(value: Mapping[str, object]) -> Life | None:
     return None
 
 
-def _piece(part: object, key: str, kind: str, place: int, count: Encode, role: str = "") -> PromptPiece:
+def _piece(part: object, key: str, kind: str, place: int, count: Encode, role: str = "") -> Told:
     bare, text, mark = part, None, None
     if isinstance(part, Mapping):
         mark = _mark(part)
@@ -124,7 +140,7 @@ def _piece(part: object, key: str, kind: str, place: int, count: Encode, role: s
     content = _bytes(bare)
     tokens = count(content.decode("utf-8", "replace") if text is None else text)
     lines = lines_of(text) if text is not None and kind == SYSTEM else ()
-    return PromptPiece(key, kind, digest(role.encode(), content), tokens, place, lines, mark)
+    return PromptPiece(key, kind, digest(role.encode(), content), tokens, place, lines, mark), text or ""
 
 
 def _bytes(value: object) -> bytes:

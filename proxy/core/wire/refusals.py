@@ -20,6 +20,7 @@ _PLACE_CHARS = 300
 _UNKNOWN = "Object contains unknown field `"
 _REQUIRED = re.compile(r"Object missing required field `([a-z_]{1,40})`\Z")
 _EXPECTED = re.compile(r"Expected `([a-z |]{1,80})`(?:, got `([a-z]{1,20})`| of length <= (\d{1,9})| of length >= 1)\Z")
+_BOUND = re.compile(r"Expected `int` (<=|>=) (-?\d{1,19})\Z")
 _MOST_NAME_CHARS = 64
 _SEARCHED_BYTES = 8 << 20
 _HALF = re.compile("[\ud800-\udfff]")
@@ -55,6 +56,9 @@ def refused(error: msgspec.ValidationError, param: str, choices: Mapping[str, tu
     if text.startswith("Invalid enum value"):
         allowed = ", ".join(choices.get(_STEP.split(param.rstrip("[].0123456789"))[-1], ()))
         return InvalidRequest(f"'{param}' must be one of {allowed}", param=param, code="invalid_value")
+    if bound := _BOUND.match(text):
+        why = f"'{param}' must be a whole number of at {'most' if bound[1] == '<=' else 'least'} {bound[2]}"
+        return InvalidRequest(why, param=param, code="invalid_value")
     if expected := _EXPECTED.match(text):
         return _unexpected(expected, param)
     return InvalidRequest(f"'{param}' cannot be read", param=param, code="invalid_value")
@@ -115,6 +119,7 @@ def _unexpected(expected: re.Match[str], param: str) -> InvalidRequest:
         return InvalidRequest(f"'{param}' may have at most {most} {unit}", param=param, code=code)
     if got is None:
         return InvalidRequest(f"'{param}' must not be empty", param=param, code="invalid_value")
-    wanted = " or ".join(dict.fromkeys(_WORDS[each] for each in types if each in _WORDS)) or "a value of another type"
+    words = _WORDS if "float" in types else _WORDS | {"int": "a whole number"}
+    wanted = " or ".join(dict.fromkeys(words[each] for each in types if each in words)) or "a value of another type"
     other = f", not {_WORDS[got]}" if got in _WORDS else ""
     return InvalidRequest(f"'{param}' must be {wanted}{other}", param=param, code="invalid_type")

@@ -1,16 +1,16 @@
 """The request within a logged value, and the usage within a logged answer, however deep a product has put them."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Raw
 
 from proxy.core.response.miss_diagnostics import UNTOLD, cause_of
-from proxy.core.response.usage import Counts, Usage, counts_of
+from proxy.core.response.usage import Usage, counts_of
 from proxy.core.wire.json_body import Members, small_value
-from proxy.doctor.readers.call import Gap, Wire
-from proxy.doctor.readers.fields import content, first_byte, members_in
+from proxy.doctor.readers.call import Gap
+from proxy.doctor.readers.values import content, members_in
 
 # A value may be wrapped: {"method": ..., "body": "{...}"}, {"content": {"text": "..."}}.
 _WRAPPERS = (
@@ -18,125 +18,46 @@ _WRAPPERS = (
     "message", "result",
 )  # fmt: skip
 _DEEPEST = 4
-_USAGE_BYTES = 64 << 10
-_DIAGNOSTICS = ("diagnostics", "prompt_cache_diagnostics")
-_USAGE_NAMES = ("usage", "usageMetadata", "usage_metadata", "x_groq", "amazon-bedrock-invocationMetrics")
+_SMALL_BYTES, _FEW_BYTES = 64 << 10, 32
+_REPORTS = frozenset({
+    "usage", "usageMetadata", "usage_metadata", "x_groq", "amazon-bedrock-invocationMetrics", "diagnostics",
+    "prompt_cache_diagnostics",
+})  # fmt: skip
 # A text of nothing else; a prompt that merely speaks of it holds more words.
 _REDACTED = re.compile(rb'"(?:redacted-by-litellm|REDACTED_BY_LITELM|[\[<(]?redacted[\])>]?|\*{3,8})"', re.IGNORECASE)
 _CUT = re.compile(rb"\(litellm_truncated skipped \d+ chars|<truncated due to size exceeding limit")
+MODEL_PATHS = ("/completions", "/messages", "/responses")
 # What only Anthropic's messages have, where no path tells.
 _MESSAGES_ONLY = frozenset({"system", "anthropic_version", "anthropic_beta", "stop_sequences", "thread"})
-_ITEMS = re.compile(rb"\[\s*\{")
 _MESSAGES_TOOL = re.compile(rb'"input_schema"\s*:')
 _MESSAGES_BLOCK = re.compile(rb'"type"\s*:\s*"(?:tool_use|tool_result|thinking)"')
+_ASKED = re.compile(rb'"|\[\s*\{')
 
 
-def request_in(raw: Raw | bytes | None, depth: int = 0) -> bytes | None:
-    """The body of the request that a value is, holds, or is the list of messages of; None where there is none."""
+def _layers(raw: Raw | bytes | None, depth: int = 0) -> Iterator[tuple[bytes, Members]]:
+    """A value and what it wraps, the outermost first: the text of each, and its members where it is an object."""
     text = content(raw)
-    if text[:1] == b"[":
-        return b'{"messages":' + text + b"}" if _is_list_of_messages(text) else None
     members = members_in(text)
-    if _is_list(members, "messages") or _is_responses(members):
-        return text
-    if depth < _DEEPEST:
-        for name in _WRAPPERS:
-            if name in members and (found := request_in(members[name], depth + 1)) is not None:
-                return found
-    return None
-
-
-def wire_of(members: Members, path: str) -> Wire:
-    """The form of a request body; ``path`` is that of its URL, where it is known."""
-    path = path.partition("?")[0].rstrip("/")
-    for ending, wire in (("/messages", Wire.MESSAGES), ("/responses", Wire.RESPONSES), ("/completions", Wire.CHAT)):
-        if path.endswith(ending):
-            return wire
-    if "messages" not in members:
-        return Wire.RESPONSES
-    is_anthropic = not _MESSAGES_ONLY.isdisjoint(members) or (
-        _MESSAGES_TOOL.search(bytes(members.get("tools", b""))) is not None
-        or _MESSAGES_BLOCK.search(bytes(members["messages"])) is not None
-    )
-    return Wire.MESSAGES if is_anthropic else Wire.CHAT
-
-
-def gaps_of(body: bytes, members: Members) -> set[Gap]:
-    """What a logging product has taken out of a body, and what the provider keeps instead of it."""
-    gaps = set()
-    if _REDACTED.search(body):
-        gaps.add(Gap.REDACTED)
-    if _CUT.search(body):
-        gaps.add(Gap.CUT)
-    if _says_something(members.get("previous_response_id")) or _says_something(members.get("conversation")):
-        gaps.add(Gap.NO_PROMPT_START)
-    if _says_something(members_in(members.get("thread")).get("previous_message_id")):
-        gaps.add(Gap.NO_PROMPT_START)
-    return gaps
-
-
-def usage_in(raw: Raw | bytes | None) -> Usage | None:
-    """The usage in an answer: an object, the text of one, or the text of a stream of events."""
-    counts = _counts(content(raw), 0)
-    return None if counts is None else counts.usage()
-
-
-def _counts(text: bytes, depth: int) -> Counts | None:
-    if text[:1] != b"{":
-        return _streamed(text)
-    members = members_in(text)
-    found = counts_of(_reports(members))
+    yield text, members
     for name in _WRAPPERS if depth < _DEEPEST else ():
-        if found is None and name in members:
-            found = _counts(content(members[name]), depth + 1)
-    return found
+        if name in members:
+            yield from _layers(members[name], depth + 1)
 
 
-def cause_in(raw: Raw | bytes | None) -> str:
-    """What the provider itself says of a miss, in an answer or in the text of a stream."""
-    text = content(raw)
-    if b"diagnostics" not in text:
-        return UNTOLD
-    payloads = [text] if text[:1] == b"{" else [line[5:] for line in text.splitlines() if line.startswith(b"data:")]
-    for payload in payloads:
-        members = members_in(payload)
-        for part in (members, *(members_in(members.get(name)) for name in _WRAPPERS if name in members)):
-            small = {name: small_value(part[name], _USAGE_BYTES) for name in _DIAGNOSTICS if name in part}
-            if (cause := cause_of(small)) != UNTOLD:
-                return cause
-    return UNTOLD
-
-
-def _streamed(text: bytes) -> Counts | None:
-    """The counters of all events that have some."""
-    counts = None
-    for line in text.splitlines() if b"data:" in text else ():
-        if b"sage" in line and line.startswith(b"data:"):
-            event = small_value(line[5:].strip(), _USAGE_BYTES)
-            if isinstance(event, dict):
-                counts = counts_of(event, counts)
-    return counts
-
-
-def _reports(members: Members) -> Mapping[str, object]:
-    """The members that may hold counters, and the counters of an object that is a usage itself."""
-    return {
-        name: value
-        for name, raw in members.items()
-        if (name in _USAGE_NAMES or len(raw) < 32 or name.endswith(("_details", "cache_creation")))
-        and (value := small_value(raw, _USAGE_BYTES)) is not None
-    }
+def request_in(raw: Raw | bytes | None) -> bytes | None:
+    """The body of the request that a value is, holds, or is the list of messages of; None where there is none."""
+    for text, members in _layers(raw):
+        if text[:1] == b"[" and _is_list_of_messages(text):
+            return b'{"messages":' + text + b"}"
+        if bytes(members.get("messages", b""))[:1] == b"[" or _is_responses(members):
+            return text
+    return None
 
 
 def _is_responses(members: Members) -> bool:
     """Whether these are the members of a Responses request, and not of one for embeddings."""
-    asked = bytes(members.get("input", b""))
-    is_asked = asked[:1] == b'"' or bool(_ITEMS.match(asked))
+    is_asked = _ASKED.match(bytes(members.get("input", b""))) is not None
     return is_asked and "model" in members and b"embed" not in bytes(members["model"])
-
-
-def _is_list(members: Members, name: str) -> bool:
-    return name in members and first_byte(members[name]) == b"["
 
 
 def _is_list_of_messages(text: bytes) -> bool:
@@ -147,10 +68,56 @@ def _is_list_of_messages(text: bytes) -> bool:
     return bool(found) and all("role" in message for message in found)
 
 
-def _says_something(raw: Raw | None) -> bool:
-    return raw is not None and bytes(raw) not in (b"null", b'""', b"{}")
+def is_chat(members: Members, path: str) -> bool:
+    """Whether a body asks for a chat completion, not for one of Anthropic's messages or of OpenAI's Responses; ``path``
+    is that of its URL, where it is known."""
+    if path.endswith(MODEL_PATHS):
+        return path.endswith("/completions")
+    is_messages = not _MESSAGES_ONLY.isdisjoint(members) or (
+        _MESSAGES_TOOL.search(bytes(members.get("tools", b""))) is not None
+        or _MESSAGES_BLOCK.search(bytes(members.get("messages", b""))) is not None
+    )
+    return "messages" in members and not is_messages
 
 
-def first_usage(raws: Iterable[Raw | None]) -> Usage | None:
-    """The first usage that one of the answers holds."""
-    return next((found for raw in raws if raw is not None and (found := usage_in(raw)) is not None), None)
+def gaps_of(body: bytes, members: Members) -> set[Gap]:
+    """What a logging product has taken out of a body, and what the provider keeps instead of it."""
+    parents = (
+        members.get("previous_response_id"),
+        members.get("conversation"),
+        members_in(members.get("thread")).get("previous_message_id"),
+    )
+    found = {
+        Gap.REDACTED: _REDACTED.search(body),
+        Gap.CUT: _CUT.search(body),
+        Gap.NO_PROMPT_START: any(raw and bytes(raw) not in (b"null", b'""', b"{}") for raw in parents),
+    }
+    return {gap for gap, is_there in found.items() if is_there}
+
+
+def answer_in(raws: Iterable[Raw | None]) -> tuple[Usage | None, str]:
+    """The first usage that one of the answers holds (an object, the text of one, or that of a stream of events), and
+    what the provider itself says of a miss."""
+    usage, cause = None, UNTOLD
+    for events in (events for raw in raws for events in _reports(raw)):
+        counts = None
+        for event in events:
+            counts = counts_of(event, counts)
+            cause = cause_of(event) if cause == UNTOLD else cause
+        usage = counts.usage() if usage is None and counts is not None else usage
+    return usage, cause
+
+
+def _reports(raw: Raw | None) -> Iterator[Sequence[Mapping[str, object]]]:
+    """What may hold counters in an answer, and in each layer of it; the events of a stream belong together."""
+    for text, members in _layers(raw):
+        small = {
+            name: small_value(value, _SMALL_BYTES)
+            for name, value in members.items()
+            if name in _REPORTS or len(value) < _FEW_BYTES or name.endswith(("_details", "cache_creation"))
+        }
+        yield [{name: value for name, value in small.items() if value is not None}]
+        if text[:1] != b"{" and b"data:" in text:
+            told = (line for line in text.splitlines() if b"sage" in line or b"diagnostics" in line)
+            events = (small_value(line[5:].strip(), _SMALL_BYTES) for line in told if line.startswith(b"data:"))
+            yield [event for event in events if isinstance(event, dict)]

@@ -1,7 +1,7 @@
 """A log's records, one at a time: lines of JSON, elements of an array in a JSON document, or rows of CSV.
 
-A record is the raw members of one object. Whatever is none is a ``Problem`` with its line, and the next one is read.
-At most one record is held, and none that is longer than ``LONGEST_BYTES``.
+A record is the raw members of one object, with its line. Whatever is none is a ``Problem`` with its line, and the next
+one is read. At most one record is held, and none that is longer than ``LONGEST_BYTES``.
 """
 
 import codecs
@@ -9,109 +9,70 @@ import csv
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
 from io import BufferedReader
 
 import msgspec
 from msgspec import Raw
 
 from proxy.core.wire.json_body import Members, Unreadable, decoded_array, parse_members
-from proxy.doctor.readers.fields import first_byte
-from proxy.doctor.readers.source import Source
+from proxy.doctor.readers.call import Problem
 from proxy.errors import InvalidRequest
 
 LONGEST_BYTES = 64 << 20
+_HEAD_BYTES = 64 << 10
 _CHUNK_BYTES = 1 << 20
 
-_NAMES = rb"log|entries|data|observations|traces|logs|rows|items|results|spend_logs"
-_ENVELOPES = frozenset(_NAMES.decode().split("|"))
+_NAMES = "log|entries|data|observations|traces|logs|rows|items|results|spend_logs"
+_ENVELOPES = frozenset(_NAMES.split("|"))
 # A document that holds an array of records, perhaps within one more object: {"log": {"entries": [...]}}.
-_ENVELOPE = re.compile(rb'\s*\{\s*"(?:' + _NAMES + rb')"\s*:\s*[\[{]')
-_LIST = re.compile(r'^\s*\[|"(?:' + _NAMES.decode() + r')"\s*:\s*\[')
+_ENVELOPE = re.compile(rb'\{\s*"(?:' + _NAMES.encode() + rb')"\s*:\s*[\[{]')
+_LIST = re.compile(r'(?:^\s*|"(?:' + _NAMES + r')"\s*:\s*)\[\s*')
 _BETWEEN = re.compile(r"[\s,]*+")
 _HEADER = re.compile(rb'"?[A-Za-z_][\w. ]{0,100}+"?\s{0,4}+[,;\t]')
+_ARRAY_OF_OBJECTS = re.compile(rb"\[\s*\{")
 
 TOO_LONG = f"is longer than {LONGEST_BYTES >> 20} MB"
 NOT_JSON = "is no JSON object; perhaps it is torn"
 NOT_UTF8 = "holds text that is not valid UTF-8"
 BROKEN = "begins an entry that is cut, damaged or too long: nothing behind it can be read"
+_NO_ROW = "is no row of CSV"
+_OTHER_COLUMNS = "has another number of columns than the first line"
+
+Record = tuple[int, Members]
+_Piece = tuple[int, bytes | str]
+"""A line, and the JSON of the record that begins there, or a sentence that says why there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """The raw members of one record, and the line at which it begins, counted from 1."""
-
-    line: int
-    members: Members
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Why something is left out: a sentence whose subject is the line."""
-
-    line: int
-    text: str
-
-
-Found = Record | Problem
-
-
-def records(source: Source) -> Iterator[Found]:
+def records(file: BufferedReader) -> Iterator[Record | Problem]:
     """The records of a file in its own order. Raises one of ``source.UNREADABLE``."""
-    head = source.head.lstrip()
+    head = file.peek(_HEAD_BYTES)[:_HEAD_BYTES].lstrip()
     if not head:
-        yield Problem(0, "is empty")
-    elif _is_document(head):
-        yield from _elements(source.file)
-    elif head[:1] != b"{" and _HEADER.match(head):
-        yield from _rows(source.file)
-    else:
-        yield from _lines(source.file)
+        yield Problem(line=0, text="is empty")
+    is_table = head[:1] not in b"{[" and _HEADER.match(head)
+    first, end, _ = head.partition(b"\n")
+    # Or one JSON value over several lines.
+    is_spread = head[:1] == b"{" and end and first.rstrip().endswith((b"{", b"[", b",", b":"))
+    is_document = head[:1] == b"[" or _ENVELOPE.match(head) or is_spread
+    container = _elements if is_document else _rows if is_table else _lines
+    for line, piece in container(file):
+        if isinstance(piece, str):
+            yield Problem(line=line, text=piece)
+        else:
+            yield from _parsed(piece, line)
 
 
-def inner(members: Members) -> list[Raw]:
-    """The records within a record that is an envelope of several; empty where it is none."""
-    for name in members.keys() & _ENVELOPES:
-        raw = members[name]
-        try:
-            if first_byte(raw) == b"[":
-                return decoded_array(raw)
-            if first_byte(raw) == b"{" and (found := inner(parse_members(bytes(raw)))):
-                return found
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Unreadable, InvalidRequest):
-            continue
-    return []
-
-
-def _is_document(head: bytes) -> bool:
-    """Whether the file is one JSON value over several lines, or an envelope, and no lines of JSON."""
-    if head[:1] == b"[" or _ENVELOPE.match(head):
-        return True
-    first = head.partition(b"\n")[0].rstrip()
-    return head[:1] == b"{" and b"\n" in head and first.endswith((b"{", b"[", b",", b":"))
-
-
-def _lines(file: BufferedReader) -> Iterator[Found]:
-    number = 0
-    while line := file.readline(LONGEST_BYTES):
-        number += 1
-        if len(line) == LONGEST_BYTES and line[-1:] != b"\n":
-            while line and line[-1:] != b"\n":
-                line = file.readline(_CHUNK_BYTES)
-            yield Problem(number, TOO_LONG)
-        elif not line.isspace():
-            yield from _parsed(line, number)
-
-
-def _parsed(raw: bytes, line: int) -> Iterator[Found]:
+def _parsed(raw: bytes, line: int) -> Iterator[Record | Problem]:
+    """The record; of an envelope of several records, those within."""
     try:
         members = parse_members(raw)
-    except (InvalidRequest, Unreadable):
-        yield Problem(line, NOT_JSON if is_utf8(raw) else NOT_UTF8)
+        arrays = [members[name] for name in members.keys() & _ENVELOPES if _ARRAY_OF_OBJECTS.match(members[name])]
+        parts = [part for array in arrays for part in decoded_array(array)]
+    except (InvalidRequest, Unreadable, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        yield Problem(line=line, text=NOT_JSON if is_utf8(raw) else NOT_UTF8)
         return
-    parts = inner(members)
     if not parts:
-        yield Record(line, members)
+        yield line, members
     for part in parts:
         yield from _parsed(bytes(part), line)
 
@@ -125,101 +86,76 @@ def is_utf8(raw: Raw | bytes) -> bool:
     return True
 
 
-class _Window:
-    """The part of a document that is looked at: its text, how far it has been read, and the line of that place."""
-
-    def __init__(self, file: BufferedReader) -> None:
-        self.text, self.at, self.line = "", 0, 1
-        self._file = file
-        self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-
-    def grow(self) -> bool:
-        """Read on, ever more at once, because what has begun is parsed anew each time. False at the end, and where it
-        is too long."""
-        rest = self.text[self.at :]
-        chunk = self._file.read(max(_CHUNK_BYTES, len(rest))) if len(rest) <= LONGEST_BYTES else b""
-        self.text, self.at = rest + self._decoder.decode(chunk), 0
-        return bool(chunk)
-
-    def go_on(self, end: int) -> None:
-        """Go on to a place of the text."""
-        self.line += self.text.count("\n", self.at, end)
-        self.at = end
+def _lines(file: BufferedReader) -> Iterator[_Piece]:
+    for number, line in enumerate(iter(lambda: file.readline(LONGEST_BYTES), b""), 1):
+        if len(line) < LONGEST_BYTES or line[-1:] == b"\n":
+            if not line.isspace():
+                yield number, line
+            continue
+        while (rest := file.readline(_CHUNK_BYTES)) and rest[-1:] != b"\n":
+            pass
+        yield number, TOO_LONG
 
 
-def _elements(file: BufferedReader) -> Iterator[Found]:
+def _elements(file: BufferedReader) -> Iterator[_Piece]:
     """The elements of a document's list. Where one is damaged, nobody can tell where the next one begins."""
-    window, decoder = _Window(file), json.JSONDecoder()
-    while (begin := _LIST.search(window.text)) is None:
-        if not window.grow():
-            yield Problem(window.line, NOT_JSON)
-            return
-    window.go_on(begin.end())
+    decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
+    decoder, text, at, line, is_inside = json.JSONDecoder(), "", 0, 1, False
     while True:
-        between = _BETWEEN.match(window.text, window.at)
-        window.go_on(between.end() if between is not None else window.at)
-        if window.text.startswith("]", window.at):
-            return
-        try:
-            end = decoder.raw_decode(window.text, window.at)[1]
-        except (ValueError, RecursionError):
-            if not window.grow():
-                yield Problem(window.line, BROKEN)
+        begin = _BETWEEN.match(text, at) if is_inside else _LIST.search(text)
+        end = at
+        if begin is not None:
+            is_inside, end = True, begin.end()
+            line, at = line + text.count("\n", at, end), end
+            if text.startswith("]", at):
                 return
+            with suppress(ValueError, RecursionError):
+                end = decoder.raw_decode(text, at)[1]
+        if end > at:
+            yield line, text[at:end].encode("utf-8", "surrogateescape")
+            line, at = line + text.count("\n", at, end), end
             continue
-        yield from _parsed(window.text[window.at : end].encode("utf-8", "surrogateescape"), window.line)
-        window.go_on(end)
-
-
-def _rows(file: BufferedReader) -> Iterator[Found]:
-    """The rows of CSV as records. A cell that holds JSON stands for the value that it holds."""
-    csv.field_size_limit(LONGEST_BYTES)
-    lines = _Text(file)
-    first = lines.file.peek(_CHUNK_BYTES).partition(b"\n")[0]
-    comma = max(",;\t", key=lambda mark: first.count(mark.encode()))
-    reader = csv.reader(lines, delimiter=comma)
-    names: list[str] | None = None
-    while True:
-        line = lines.number + 1
-        try:
-            row = next(reader)
-        except StopIteration:
+        # Ever more is read at once, because what has begun is parsed anew each time.
+        rest = text[at:]
+        chunk = file.read(max(_CHUNK_BYTES, len(rest))) if len(rest) <= LONGEST_BYTES else b""
+        if not chunk:
+            yield line, BROKEN if is_inside else NOT_JSON
             return
+        text, at = rest + decode(chunk), 0
+
+
+def _rows(file: BufferedReader) -> Iterator[_Piece]:
+    """The rows of CSV as objects. A cell that holds JSON stands for the value that it holds."""
+    csv.field_size_limit(LONGEST_BYTES)
+    first = file.peek(_CHUNK_BYTES).partition(b"\n")[0]
+    comma = max(",;\t", key=lambda mark: first.count(mark.encode()))
+    lines = (line.decode("utf-8", "surrogateescape") for line in iter(lambda: file.readline(LONGEST_BYTES), b""))
+    reader, names = csv.reader(lines, delimiter=comma), list[str]()
+    while True:
+        line = reader.line_num + 1
+        try:
+            row = next(reader, None)
         except csv.Error:
-            yield Problem(line, "is no row of CSV")
+            yield line, _NO_ROW
             continue
-        if names is None:
+        if row is None:
+            return
+        if not names:
             names = row
         elif row and len(row) != len(names):
-            yield Problem(line, "has another number of columns than the first line")
+            yield line, _OTHER_COLUMNS
         elif row:
-            yield _row(names, row, line)
+            cells = (_text(name) + b":" + _cell(text) for name, text in zip(names, row, strict=True) if text)
+            yield line, b"{" + b",".join(cells) + b"}"
 
 
-class _Text:
-    """The lines of a file as text; bytes that are not UTF-8 are kept as lone surrogates."""
-
-    def __init__(self, file: BufferedReader) -> None:
-        self.file, self.number = file, 0
-
-    def __iter__(self) -> Iterator[str]:
-        while line := self.file.readline(LONGEST_BYTES):
-            self.number += 1
-            yield line.decode("utf-8", "surrogateescape")
+def _cell(text: str) -> bytes:
+    if text[0] in '{["' or text[0].isdigit():
+        with suppress(msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            return bytes(msgspec.json.decode(text.encode(), type=Raw))
+    return _text(text)
 
 
-def _row(names: list[str], row: list[str], line: int) -> Found:
-    try:
-        return Record(line, {name: _cell(text) for name, text in zip(names, row, strict=True) if text})
-    except UnicodeEncodeError:
-        return Problem(line, NOT_UTF8)
-
-
-def _cell(text: str) -> Raw:
-    raw = text.encode()
-    if raw[:1] in (b"{", b"[", b'"') or raw[:1].isdigit():
-        try:
-            return msgspec.json.decode(raw, type=Raw)
-        except (msgspec.DecodeError, RecursionError):
-            pass
-    return Raw(msgspec.json.encode(text))
+def _text(text: str) -> bytes:
+    """A string of JSON; bytes that were not UTF-8 are the same again."""
+    return json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogateescape")

@@ -7,51 +7,40 @@ counts. Sources: design of our own recordings (``proxy/replay/trace.py``); LiteL
 (http://www.softwareishard.com/blog/har-12-spec/); Claude Code 2.1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from proxy.core.wire.json_body import Members
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """Where one product puts what is asked for here."""
-
-    name: str
-    needs: frozenset[str]
-    at: Sequence[str]
-    client: Sequence[str]
-    session: Sequence[str]
-    request: Sequence[str]
-    answer: Sequence[str] = ()
-    model: Sequence[str] = ("model",)
-    url: Sequence[str] = ()
-
 
 CLAUDE_CODE = "Claude Code"
 LITELLM = "LiteLLM"
 LANGFUSE = "Langfuse"
 HAR = "HAR"
 FINGERPRINTS = "fingerprints"
-RECORDING = "Stratiform"
-EXCHANGES = "requests and answers"
-
-_LANGFUSE_TIME = ("startTime", "start_time")
-_LANGFUSE_CLIENT = ("traceName", "trace_name", "userId", "user_id", "name")
 _SESSION_HEADERS = ("x-session-id", "x-session-affinity", "x-claude-code-session-id", "session-id", "thread-id")
 
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Where one product puts what is asked for here. ``needs`` are sets of names; a record has one of them whole."""
+
+    name: str
+    needs: Sequence[frozenset[str]]
+    at: Sequence[str] = ()
+    client: Sequence[str] = ()
+    session: Sequence[str] = ()
+    request: Sequence[str] = ()
+    answer: Sequence[str] = ()
+    model: Sequence[str] = ("model",)
+    url: Sequence[str] = ()
+
+
 SHAPES = (
+    Shape(name=FINGERPRINTS, needs=[frozenset({"v", "session", "record"})]),
     Shape(
-        name=FINGERPRINTS,
-        needs=frozenset({"v", "session", "record"}),
-        at=(),
-        client=(),
-        session=(),
-        request=(),
-    ),
-    Shape(
-        name=RECORDING,
-        needs=frozenset({"t", "request"}),
+        name="Stratiform",
+        needs=[frozenset({"t", "request"})],
         at=("t",),
         client=("client",),
         session=("session",),
@@ -61,7 +50,7 @@ SHAPES = (
     ),
     Shape(
         name=LITELLM,
-        needs=frozenset({"request_id", "startTime", "api_key"}),
+        needs=[frozenset({"request_id", "startTime", "api_key"})],
         at=("startTime",),
         client=(
             "metadata.user_api_key_alias", "metadata.user_api_key_team_alias", "team_id", "end_user", "user", "api_key",
@@ -71,46 +60,39 @@ SHAPES = (
         answer=("metadata.usage_object", "response"),
         model=("model", "model_group"),
     ),
-    *(
-        Shape(
-            name=LANGFUSE,
-            needs=frozenset({"id", trace, time, "input"}),
-            at=(time,),
-            client=_LANGFUSE_CLIENT,
-            session=("sessionId", "session_id", trace),
-            request=("input",),
-            model=("model", "providedModelName", "provided_model_name"),
-        )
-        for trace in ("traceId", "trace_id")
-        for time in _LANGFUSE_TIME
+    Shape(
+        name=LANGFUSE,
+        needs=[
+            frozenset({"id", trace, time, "input"})
+            for trace in ("traceId", "trace_id")
+            for time in ("startTime", "start_time")
+        ],
+        at=("startTime", "start_time"),
+        client=("traceName", "trace_name", "userId", "user_id", "name"),
+        session=("sessionId", "session_id", "traceId", "trace_id"),
+        request=("input",),
+        model=("model", "providedModelName", "provided_model_name"),
     ),
     Shape(
         name=HAR,
-        needs=frozenset({"startedDateTime", "request", "response"}),
+        needs=[frozenset({"startedDateTime", "request", "response"})],
         at=("startedDateTime",),
-        client=(),
-        session=(),
         request=("request.postData.text",),
         answer=("response.content",),
         url=("request.url",),
     ),
-    *(
-        Shape(
-            name=CLAUDE_CODE,
-            needs=needs,
-            at=("timestamp",),
-            client=(),
-            session=("sessionId",),
-            request=(),
-        )
+    Shape(
+        name=CLAUDE_CODE,
         # Snapshots and summaries belong to no session by name.
-        for needs in (
-            frozenset({"sessionId", "type"}), frozenset({"snapshot", "type"}), frozenset({"leafUuid", "type"}),
-        )
+        needs=[frozenset({name, "type"}) for name in ("sessionId", "snapshot", "leafUuid")],
+        at=("timestamp",),
+        session=("sessionId",),
+        answer=("message",),
+        model=("message.model",),
     ),
     Shape(
-        name=EXCHANGES,
-        needs=frozenset(),
+        name="requests and answers",
+        needs=[frozenset()],
         at=("t", "time", "timestamp", "ts", "at", "created_at", "created", "start_time", "startTime", "datetime"),
         client=("client", "app", "application", "service", "user", "team", "key_alias", "request.user", "body.user"),
         session=(
@@ -125,8 +107,32 @@ SHAPES = (
 )  # fmt: skip
 """By how much they ask for; the last one takes every record."""
 
+_INPUT, _OUTPUT = ("prompt_tokens", "promptTokens", "inputUsage"), ("completion_tokens", "completionTokens")
+_DETAILS = ("usageDetails", "usage_details", "usage", "metadata.additional_usage_values")
+COUNTERS: Mapping[str, Sequence[str]] = MappingProxyType(
+    {
+        name: (*(f"{details}.{each}" for details in _DETAILS for each in (*nested, *tops)), *tops)
+        for name, nested, tops in (
+            ("prompt_tokens", ("input", "input_tokens"), _INPUT),
+            ("completion_tokens", ("output", "output_tokens"), (*_OUTPUT, "outputUsage")),
+            (
+                "cache_read_input_tokens",
+                ("input_cached_tokens", "input_cache_read", "cached_tokens", "input_cached"),
+                ("cache_read_input_tokens",),
+            ),
+            (
+                "cache_creation_input_tokens",
+                ("input_cache_creation", "input_cache_write", "input_cache_creation_5m"),
+                ("cache_creation_input_tokens",),
+            ),
+            ("total_tokens", ("total",), ("total_tokens", "totalUsage")),
+        )
+    }
+)
+"""Where the products with counters of their own, LiteLLM and Langfuse, put each of them."""
+
 
 def shape_of(members: Members) -> Shape:
     """The shape of a record."""
     names = members.keys()
-    return next(shape for shape in SHAPES if shape.needs <= names)
+    return next(shape for shape in SHAPES if any(needs <= names for needs in shape.needs))

@@ -13,7 +13,10 @@ import orjson
 import pytest
 
 from proxy.cli import main
-from proxy.doctor.report import ClientReport, CulpritReport, FileProblem, ModeReport, Report
+from proxy.doctor.clients import Client
+from proxy.doctor.readers.call import Problem
+from proxy.doctor.remote import count_entry, name_pieces
+from proxy.doctor.report import ClientReport, CulpritReport, ModeReport, Report
 from proxy.storage.port import LedgerEntry, Settle
 from proxy.storage.sqlite import SqliteStore
 from tests import doctor_logs as logs
@@ -63,7 +66,7 @@ def test_json_has_the_form_that_the_schema_says(log: Path, capsys: pytest.Captur
         (ClientReport, schema["$defs"]["client"]),
         (CulpritReport, schema["$defs"]["culprit"]),
         (ModeReport, schema["$defs"]["mode"]),
-        (FileProblem, schema["$defs"]["problem"]),
+        (Problem, schema["$defs"]["problem"]),
     ):
         assert list(told["properties"]) == told["required"] == [field.name for field in fields(form)]
 
@@ -162,3 +165,19 @@ def test_a_running_proxy_tells_its_ledger(
     assert client["hours"] == pytest.approx(1.5)
     assert "stratiform spend" in client["modes_untold"]
     assert len(client["gaps"]) == 1
+
+
+def test_the_sessions_of_a_proxy_name_pieces_of_breaks_that_its_ledger_knows() -> None:
+    clients: dict[str, Client] = {}
+    for at in range(3):
+        count_entry(clients, {"key_id": "k", "at": at, "plain_tokens": 9, "break_kind": "changed", "break_usd": 2.0})
+    told = {"kind": "changed", "culprit": "system:system", "is_waste": True, "line": 3, "lost": 70, "usd": 2.5}
+    for diagnosis in ([told, {**told, "kind": "expired"}, {"kind": ""}, 7], "none", [{**told, "usd": "much"}]):
+        name_pieces(clients, {"key": "k", "diagnosis": diagnosis})
+    name_pieces(clients, {"key": "another", "diagnosis": [told]})
+    found = {(culprit.piece, culprit.line): loss for culprit, loss in clients["k"].losses.items()}
+    assert {place: (loss.breaks, loss.usd) for place, loss in found.items()} == {
+        ("", 0): (1, 3.5),
+        ("system", 3): (2, 2.5),
+    }
+    assert sum(loss.usd for loss in found.values()) == 6.0

@@ -206,4 +206,4 @@ def test_what_is_not_there_is_told_in_one_line(run: Command, folder: Path) -> No
 def test_a_broken_file_is_told_with_its_field(run: Command, folder: Path) -> None:
     write_prompts(folder / "ours", {"base": prompt("x", position="nowhere")})
     run.text("list", status=1)
-    assert "base.md: position: must be one of" in run.err
+    assert "base.md: 'front matter.position' must be one of" in run.err

@@ -23,7 +23,7 @@ general_settings: {master_key: sk-master}
 stratiform:
   store: sqlite:spend.sqlite
   teams:
-    - {name: red, keys: [sk-red], budget: {usd: 0.0008}}
+    - {name: red, keys: [sk-red], budget: {usd: 0.00085}}
     - {name: blue, keys: [sk-blue]}
 """
 

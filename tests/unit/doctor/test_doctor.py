@@ -18,15 +18,17 @@ from proxy.core.money.prices import PriceMap
 from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
-from proxy.doctor.doctor import Doctor
+from proxy.doctor.clients import Culprit
+from proxy.doctor.doctor import examine
 from proxy.doctor.entries import Entries
-from proxy.doctor.findings import findings
+from proxy.doctor.findings import diagnose_all
 from proxy.doctor.intake import Intake
 from proxy.doctor.page import page
-from proxy.doctor.readers.call import RecordedCall, Wire
+from proxy.doctor.readers.call import Call
 from proxy.doctor.readers.reader import read_calls
 from proxy.doctor.report import MONTH_HOURS, ClientReport, Report
 from proxy.doctor.rules import Rules
+from proxy.doctor.sentences import advice
 from tests import doctor_logs as logs
 from tests.unit.core.diagnosis.test_wire_traces import TRACES, WHERE, judged
 from tests.unit.replay.sessions import setting
@@ -41,7 +43,7 @@ PRICES = PriceMap({logs.MODEL: _PRICE, "gpt-5.5": {**_PRICE, "cache_creation_inp
 
 
 def _examined(*paths: Path, given: CacheProfile | None = None, prices: PriceMap = PRICES) -> Report:
-    return Doctor(Rules(prices, given), setting()).examine(paths, lambda path, read, size: None)
+    return examine(paths, Rules(prices, given), setting(), lambda path, read, size: None)
 
 
 def _written(folder: Path, content: bytes, name: str = "log.jsonl") -> Path:
@@ -248,14 +250,15 @@ def test_the_pieces_that_differ_on_the_wire_are_those_that_are_named(path: Path)
         if number not in expected.beside
     )
     named: Counter[tuple[str, int]] = Counter()
-    calls = [call for call in read_calls(path, lambda read, size: None) if isinstance(call, RecordedCall)]
-    profile = ANTHROPIC if calls[0].wire is Wire.MESSAGES else OPENAI
+    calls = [call for call in read_calls(path, lambda read, size: None) if isinstance(call, Call)]
+    is_messages = not calls[0].is_chat and b'"messages"' in (calls[0].body or b"")
+    profile = ANTHROPIC if is_messages else OPENAI
     with closing(Entries()) as entries:
         intake = Intake(entries, bytes_over_four)
         for call in calls:
             intake.take(call)
-        found = findings(entries, Rules(PRICES, profile))
-    for client in found.values():
+        diagnose_all(entries, intake.clients, Rules(PRICES, profile))
+    for client in intake.clients.values():
         for culprit, loss in client.losses.items():
             if culprit.piece_kind not in ("", PARAMETER, MODEL, ROUTE):
                 named[WHERE.get(culprit.piece_kind, "talk"), culprit.line] += loss.breaks
@@ -281,3 +284,12 @@ def test_fingerprints_name_the_same_culprit_without_text(tmp_path: Path) -> None
     assert worst.advice.startswith("line 3 of your system text changes: $")
     assert client.lost_usd == pytest.approx(_client(tmp_path, logs.recording(told)).lost_usd, rel=0.01)
     assert [problem.text for problem in report.problems] == ["holds a fingerprint of another version, or a damaged one"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [({"prompt_cache_key"}, "with the same prompt_cache_key"), ({""}, "at one account"), (set(), "at one account")],
+)
+def test_the_remedy_fits_the_provider(keys: set[str], told: str) -> None:
+    culprit = Culprit("partitioned", "", "", 0, "", is_waste=False)
+    assert told in advice(culprit, "$1", "", keys)

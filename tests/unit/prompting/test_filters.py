@@ -50,7 +50,7 @@ PRINTED = {
     "hasPrefix": ("{{ 'abc' | hasPrefix('ab') }} {{ 'abc' | hasPrefix('b') }}", "true false"),
     "hasSuffix": ("{{ 'abc' | hasSuffix('bc') }} {{ 'abc' | hasSuffix('b') }}", "true false"),
     "indent": ("{{ mission.lines | indent(2) }}|{{ mission.lines | indent(2, false) }}", "  one\n\n  two|one\n\n  two"),
-    "int": ("{{ '12' | int + 1 }} {{ 'x' | int }} {{ 2.9 | int }}", "13 0 2"),
+    "int": ("{{ '12' | int + 1 }} {{ 'x' | int }} {{ 2.9 | int }} {{ '2.9' | int }}", "13 0 2 2"),
     "items": ("{% for k, v in mission.tree | items %}{{ k }}{% endfor %}", "za"),
     "join": ("{{ mission.list | join(', ') }} {{ mission.rows | join('-', attribute='n') }}", "b, a, b 2-1-"),
     "last": ("{{ [1, 2] | last }}[{{ mission.empty | last }}]", "2[]"),
@@ -161,7 +161,7 @@ def test_a_test_tells_two_values_apart(name: str) -> None:
     [
         ("{{ mission.blank | required }}", "a value that is required is empty"),
         ("{{ mission.nope | required }}", "a value that is required is empty"),
-        ("{{ 3 | join }}", "a filter takes a list"),
+        ("{{ 3 | join }}", "a loop or a filter takes a list or an object"),
         ("{{ mission.nope | join }}", "'nope' is undefined"),
         ("{{ mission.nope | tojson }}", "'nope' is undefined"),
         ("{{ mission.tree | upper }}", "a list or an object is printed"),

@@ -64,7 +64,7 @@ def test_an_id_of_a_prompt_that_comes_along_is_refused_with_both_files(tmp_path:
 def test_a_file_of_the_operators_may_not_stand_in_an_unknown_position(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "mine")
     (folder / "a.md").write_text("---\nposition: sytem\n---\ntext\n")
-    with pytest.raises(PromptFileError, match=r"a\.md: position: must be one of"):
+    with pytest.raises(PromptFileError, match=r"a\.md: 'front matter.position' must be one of"):
         Sources.of([folder], manager=manager_of()).snapshot()
 
 

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.cli.prompts.bill import estimated
+from proxy.cli.prompts.bill import LedgerTraffic, Traffic, estimated
 from proxy.cli.prompts.difference import Difference, Side
-from proxy.cli.prompts.traffic import LedgerTraffic, Traffic
 from proxy.cli.prompts.version import Sizes
 from proxy.core.money.prices import Price
 from proxy.prompting.rules import Whose

@@ -21,6 +21,14 @@ from tests.examples import for_every
             "invalid_type",
         ),
         ("Expected `int | float`, got `ext`", "'form' must be a number", "form", "invalid_type"),
+        (
+            "Expected `int`, got `float` - at `$.a`",
+            "'form.a' must be a whole number, not a number",
+            "form.a",
+            "invalid_type",
+        ),
+        ("Expected `int` <= 9", "'form' must be a whole number of at most 9", "form", "invalid_value"),
+        ("Expected `int` >= -9", "'form' must be a whole number of at least -9", "form", "invalid_value"),
         ("Expected `ext`, got `str`", "'form' must be a value of another type, not a string", "form", "invalid_type"),
         ("Expected `str` of length <= 12", "'form' may have at most 12 characters", "form", "too_long"),
         (

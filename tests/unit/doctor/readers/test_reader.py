@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 
 from proxy.core.response.usage import Usage
 from proxy.doctor.readers import records
-from proxy.doctor.readers.call import Gap, RecordedCall, Wire
+from proxy.doctor.readers.call import Call, Gap, Problem
 from proxy.doctor.readers.reader import NO_CALL, NO_CONTENT, read_calls
-from proxy.doctor.readers.records import BROKEN, NOT_JSON, NOT_UTF8, TOO_LONG, Problem
+from proxy.doctor.readers.records import BROKEN, NOT_JSON, NOT_UTF8, TOO_LONG
 from tests import doctor_logs as logs
 from tests.growth import assert_linear
 
-Found = RecordedCall | Problem
-_WIRES = {"exchanges_messages": Wire.MESSAGES, "exchanges_responses": Wire.RESPONSES}
+Found = Call | Problem
 
 
 def _read(folder: Path, content: bytes) -> list[Found]:
@@ -31,8 +30,8 @@ def _read(folder: Path, content: bytes) -> list[Found]:
     return list(read_calls(path, lambda read, size: None))
 
 
-def _calls(found: Sequence[Found]) -> list[RecordedCall]:
-    return [each for each in found if isinstance(each, RecordedCall)]
+def _calls(found: Sequence[Found]) -> list[Call]:
+    return [each for each in found if isinstance(each, Call)]
 
 
 def _problems(found: Sequence[Found]) -> list[tuple[int, str]]:
@@ -47,7 +46,7 @@ def test_every_log_tells_the_same_calls(name: str, tmp_path: Path) -> None:
     calls = sorted(_calls(found), key=lambda call: call.at or 0)
     assert [call.at for call in calls] == pytest.approx([s.at for s in spoken])
     for call, s in zip(calls, spoken, strict=True):
-        assert call.wire is _WIRES.get(name, Wire.CHAT)
+        assert call.is_chat is (name not in ("exchanges_messages", "exchanges_responses"))
         assert call.client == "helper"
         assert call.body is not None
         assert logs.SECRET.encode() in call.body

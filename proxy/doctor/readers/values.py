@@ -1,6 +1,7 @@
 """Looks values up in raw members, also where a value is a string that holds JSON."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import msgspec
 from msgspec import Raw
@@ -9,6 +10,8 @@ from proxy.core.wire.json_body import Members, Unreadable, parse_members, small_
 from proxy.errors import InvalidRequest
 
 _SMALL_BYTES = 64 << 10
+# A number counts seconds, milliseconds or microseconds: what would be thousands of years away is of the next unit.
+_UNITS, _MOST_SECONDS = (1, 1e3, 1e6), 1e11
 
 
 def members_in(raw: Raw | bytes | None) -> Members:
@@ -33,11 +36,6 @@ def content(raw: Raw | bytes | None) -> bytes:
         return b""
 
 
-def first_byte(raw: Raw) -> bytes:
-    """The first byte of a value."""
-    return bytes(memoryview(raw)[:1])
-
-
 def at_path(members: Members, path: str) -> Raw | None:
     """The value at a path of names with dots between them."""
     *outer, last = path.split(".")
@@ -46,20 +44,32 @@ def at_path(members: Members, path: str) -> Raw | None:
     return members.get(last)
 
 
-def first_value(members: Members, paths: Sequence[str]) -> object:
-    """The first small value at one of the paths that says something."""
+def first_value(members: Members, paths: Sequence[str], kinds: type | tuple[type, ...] = object) -> object:
+    """The first small value at one of the paths that says something, and is of one of the kinds."""
     for path in paths:
         raw = at_path(members, path)
         found = None if raw is None else small_value(raw, _SMALL_BYTES)
-        if found not in (None, "", {}, []):
+        if found not in (None, "", {}, []) and isinstance(found, kinds):
             return found
     return None
 
 
 def first_text(members: Members, paths: Sequence[str]) -> str:
     """The first text at one of the paths; a number counts as one."""
-    for path in paths:
-        found = first_value(members, (path,))
-        if isinstance(found, str | int | float) and not isinstance(found, bool):
-            return str(found)
-    return ""
+    found = first_value(members, paths, (str, int, float))
+    return "" if found is None or isinstance(found, bool) else str(found)
+
+
+def unix_seconds(value: object) -> float | None:
+    """Unix seconds of a number or of an ISO 8601 text, whose zone is UTC where it names none; None for anything
+    else."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        if isinstance(value, str) and not value.replace(".", "", 1).isdigit():
+            moment = datetime.fromisoformat(value.strip().removesuffix(" UTC"))
+            return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return next((number / unit for unit in _UNITS if abs(number) / unit < _MOST_SECONDS), None)
