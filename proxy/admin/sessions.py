@@ -1,14 +1,12 @@
 """Live sessions: who they belong to, what they used, which tiers they consist of, and how long their cache lives."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Protocol
 
 import orjson
 
 from proxy.admin.forms import check_query, checked
 from proxy.admin.resource import Query, View
-from proxy.core.diagnosis.history import History
 from proxy.core.layout.tiers import Change, Tier
 from proxy.core.reasons import Edit
 from proxy.core.response.usage import Usage
@@ -22,6 +20,7 @@ _PARAMETERS = frozenset({"behind", "limit", "q", "team"})
 _MOST = 1000
 _DEFAULT = "100"
 _MOST_WORDS = 200
+_MOST_DIAGNOSES = 100
 _MOST_MESSAGES, _MOST_TEXT = 50, 20_000
 _TIERS = {tier.label: tier for tier in Tier}
 
@@ -74,8 +73,9 @@ async def sessions_answer(
         return {"object": "session.text", "id": name, "data": _texts(body)}
     if contents is None:
         raise NotFound("Of this session only the figures are kept, and not what it consists of.")
-    diagnosis = [asdict(entry) for entry in History(contents.diagnoses, contents.culprits).entries()]
-    return view | shown(contents.inventory, _about(page.records[0], contents)) | {"diagnosis": diagnosis}
+    own = [one for one in (await sessions.requests(name)).requests() if not one.is_refresh]
+    diagnosis = {"diagnosis": list(map(_diagnosis, own[-_MOST_DIAGNOSES:]))}
+    return view | shown(contents.inventory, _about(page.records[0], contents)) | diagnosis
 
 
 async def _list(sessions: Sessions, query: Query, now: float) -> View:
@@ -128,6 +128,13 @@ def _view(record: SessionRecord, now: float) -> View:
     }
 
 
+def _diagnosis(one: SessionRequest) -> View:
+    """What broke the cache in one request; ``kind`` is empty where nothing did."""
+    names = ("at", "prompt", "read", "written", "kind", "culprit", "is_waste", "line", "before", "tokens", "lost")
+    behind = max(0, one.prompt - one.before - one.tokens) if one.kind else 0
+    return {name: getattr(one, name) for name in names} | {"behind": behind, "usd": _usd(one.lost_usd)}
+
+
 def _request_view(one: SessionRequest) -> View:
     """One request, in the client's own layout and as it was planned. Of these, one was sent, and the provider has
     reported its figures; those of the other are estimated by the shadow cache."""
@@ -138,7 +145,7 @@ def _request_view(one: SessionRequest) -> View:
         "is_waste": one.is_waste,
         "before_tokens": one.before,
         "lost_tokens": one.lost,
-        "usd": round(one.lost_usd, 9),
+        "usd": _usd(one.lost_usd),
     }
     other_usd = one.cost_usd + (-one.saved_usd if one.is_observed else one.saved_usd)
     sent = _layout_view(one.prompt, one.read, one.written, one.cost_usd, "provider")
@@ -162,9 +169,14 @@ def _layout_view(prompt: int, read: int, written: int, usd: float, source: str) 
         "read_tokens": read,
         "write_tokens": written,
         "uncached_tokens": uncached,
-        "cost_usd": round(usd, 9),
+        "cost_usd": _usd(usd),
         "by": source,
     }
+
+
+def _usd(amount: float) -> float:
+    """An amount with the seven digits that are kept of it."""
+    return float(f"{amount:.7g}")
 
 
 def _texts(body: bytes) -> list[View]:

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from proxy.core.caches.prompt import BillSum
-from proxy.core.diagnosis.breaks import Break, Loss
+from proxy.core.diagnosis.breaks import Break
 from proxy.core.response.miss_diagnostics import UNTOLD
 from proxy.core.response.usage import Usage
 from proxy.doctor.readers.call import Call, Gap
@@ -25,6 +25,15 @@ class Culprit:
     line: int
     sign: str
     is_waste: bool
+
+
+@dataclass(slots=True)
+class Loss:
+    """What one culprit has cost so far, in requests, tokens and USD."""
+
+    breaks: int = 0
+    lost: int = 0
+    usd: float = 0.0
 
 
 @dataclass(slots=True)
@@ -77,8 +86,8 @@ class Client:
             self.usage.add(usage)
             self.usd += usd or 0.0
 
-    def lose(self, broken: Break, sign: str = "") -> None:
-        """Count a break."""
+    def lose(self, broken: Break, sign: str = "", cause: str = UNTOLD) -> None:
+        """Count a break. ``cause`` is what the provider calls it."""
         culprit = Culprit(
             str(broken.kind), broken.culprit, broken.culprit_kind, broken.line, sign, is_waste=broken.is_waste
         )
@@ -88,6 +97,6 @@ class Client:
         loss.breaks += 1
         loss.lost += broken.lost
         loss.usd += broken.usd
-        if broken.provider_cause != UNTOLD and broken.expected_cause:
+        if cause != UNTOLD and broken.expected_cause:
             self.compared += 1
-            self.agreed += broken.provider_cause == broken.expected_cause
+            self.agreed += cause == broken.expected_cause

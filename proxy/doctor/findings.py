@@ -3,16 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from msgspec import structs
-
 from proxy.core.diagnosis.breaks import Break, BreakKind
-from proxy.core.diagnosis.diagnose import Answer, diagnose
+from proxy.core.diagnosis.diagnose import diagnose
 from proxy.core.diagnosis.record import SYSTEM, TURN, PromptPiece, PromptRecord
-from proxy.core.diagnosis.wire import continued
 from proxy.core.digest import digest
 from proxy.core.lru import Bounded
 from proxy.core.money.prices import input_cost
-from proxy.core.providers import Family
 from proxy.core.response.usage import Usage
 from proxy.core.shadow.deviations import Deviation
 from proxy.doctor.clients import Client
@@ -23,7 +19,7 @@ UNTOLD_CULPRIT = "prompt"
 """The culprit of a break that the log does not explain; its kind is ``BreakKind.CHANGED``."""
 
 # What is remembered: of a session more than the lines of its sub-agents that take turns, and of all sessions as much as
-# fits into 100 MB, at 26 bytes a piece and the sizes of lines besides.
+# fits into 100 MB, at 28 bytes a piece and the sizes of lines besides.
 _RECORDS = 64
 _PIECES = 2_000_000
 # A conversation that loses this share at once was cut, summarised, or begun anew.
@@ -55,8 +51,8 @@ def diagnose_all(calls: Iterable[Call], clients: Mapping[str, Client], rules: Ru
         client.largest += grown
         session.largest += grown
         broken = _break(session, call, held)
-        if broken is not None and (broken.lost or broken.is_difference):
-            client.lose(broken, _sign(broken, call))
+        if broken is not None and (broken.lost or broken.culprit):
+            client.lose(broken, _sign(broken, call), call.cause)
         sessions.put(key, session)
 
 
@@ -67,40 +63,33 @@ def _break(session: _Session, call: Call, held: ModelRules) -> Break | None:
     if record is None:
         if usage is None:
             return None
-        record = _untold(session, call, usage, profile.long_life_s)
+        record = _untold(session, call, usage)
     elif call.continues and session.records:
-        record = continued(record, session.records[-1])
-    broken = diagnose(session.records, record, Answer(usage, provider_cause=call.cause), profile, held.price)
+        record = record.continuing(session.records[-1])
+    broken = diagnose(session.records, record, usage, profile, held.price)
     if call.record is None and broken is not None and broken.kind in tuple(Deviation):
         # Whatever it was, it is no difference that anybody has seen.
         is_over = broken.kind == Deviation.EXPIRED
         broken = broken if is_over else replace(broken, kind=BreakKind.CHANGED, culprit=UNTOLD_CULPRIT, is_waste=True)
-    if call.record is not None and usage is not None and usage.prompt and profile.family is Family.MARKER:
-        record = structs.replace(record, stored=round((usage.read + usage.write) * record.total / usage.prompt))
-    session.records.append(record)
+    session.records.append(record if call.record is None else record.answered(usage, profile))
     del session.records[: -1 if call.record is None else -_RECORDS]
     return broken
 
 
-def _untold(session: _Session, call: Call, usage: Usage, long_life_s: float) -> PromptRecord:
+def _untold(session: _Session, call: Call, usage: Usage) -> PromptRecord:
     """A prompt that the log does not hold, as the one before it and by what it is longer: if nothing was read of that,
     something differs. An entry that was written for an hour keeps that life while it is read."""
     before = session.records[-1] if session.records else PromptRecord()
     if call.is_compacted or usage.prompt < _SHRUNK * before.total:
         # What a summary has taken the place of could not have been read again.
         session.records.clear()
-        before = structs.replace(PromptRecord(), life_s=before.life_s)
+        before = PromptRecord(is_long=before.is_long)
     grown = usage.prompt - before.total
     piece = PromptPiece("", TURN, digest(before.count.to_bytes(8)), grown)
-    is_long = usage.write_1h > 0 or (before.life_s > 0 and not usage.write_5m)
-    return before.extended(
-        before.count,
-        [piece] if grown > 0 else [],
-        at=call.at or 0.0,
-        model=call.model,
-        stored=usage.read + usage.write if usage.writes_told else usage.prompt,
-        life_s=long_life_s if is_long else 0.0,
-    )
+    is_long = usage.write_1h > 0 or (before.is_long and not usage.write_5m)
+    stored = usage.read + usage.write if usage.writes_told else usage.prompt
+    head = PromptRecord(call.at or 0.0, call.model, stored=stored, is_long=is_long)
+    return head.holding([piece] if grown > 0 else [], before, before.count)
 
 
 def _sign(broken: Break, call: Call) -> str:

@@ -43,8 +43,7 @@ class Intake:
         self._entries.add(taken if call.body is None else self._digested(client, call.body, taken))
 
     def _digested(self, client: Client, raw: bytes, call: Call) -> Call:
-        """The call with its prompt by digests; without it where the body has more names, or is nested more deeply,
-        than any prompt."""
+        """The call with its prompt by digests; without it where the body is nested more deeply than any prompt."""
         signs: dict[bytes, LineSigns] = {}
 
         def look(piece: PromptPiece, text: str) -> None:
@@ -60,7 +59,7 @@ class Intake:
         try:
             body = orjson.loads(raw)
             record = wire_record(body, self._count, at=call.at or 0.0, route=call.provider, on_text=look)
-        except (ValueError, OverflowError, RecursionError):
+        except (ValueError, RecursionError):
             return call
         self._keep(client, structs.replace(call, body=raw))
         return structs.replace(call, record=record, signs=signs, continues=is_continuation(body))

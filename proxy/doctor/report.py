@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from proxy.core.diagnosis.breaks import Loss
 from proxy.core.modes import Mode
-from proxy.doctor.clients import Client, Culprit
+from proxy.doctor.clients import Client, Culprit, Loss
 from proxy.doctor.modes import Runs
 from proxy.doctor.readers.call import Gap, Problem
 from proxy.doctor.sentences import advice, usd

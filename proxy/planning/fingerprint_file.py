@@ -5,12 +5,14 @@ the proxy alone. Lines are written beside the event loop. A disk that is full or
 """
 
 import asyncio
+import errno
 import logging
 import os
 import secrets
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from proxy.core.diagnosis.fingerprints import VERSION, Fingerprint, line_of
@@ -74,11 +76,11 @@ class FingerprintFile:
             self._key = self._key or _key_of(self._path)
             self._make_room()
             lines = b"".join(line_of(fingerprint, self._key) for fingerprint in batch)
-            file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            try:
-                os.write(file, lines)
-            finally:
-                os.close(file)
+            with open(self._path, "ab", buffering=0, opener=partial(os.open, mode=0o600)) as file:
+                # A line that the disk took in part ends here, so that the next one can be read.
+                whole = b"\n" * self._has_failed + lines
+                if file.write(whole) < len(whole):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._has_failed = False
         except OSError as error:
             if not self._has_failed:

@@ -21,7 +21,6 @@ from msgspec import msgpack
 from msgspec.structs import replace
 
 from proxy.aside import Aside
-from proxy.core.diagnosis.history import ENTRY_BYTES
 from proxy.core.layout.inventory import Inventory
 from proxy.core.lru import Bounded
 from proxy.core.modes import Mode
@@ -64,8 +63,6 @@ _MOST_KNOWN = 20_000
 _MOST_SEARCHED = 1_000
 _MOST_MOVES = 50
 _MOST_CULPRITS = 3
-_MOST_DIAGNOSES = 100
-_NAME_CHARS = 200
 _CLOSE_S = 5.0
 _MEMORY_BYTES = 8 << 20
 packed: Final = msgpack.Encoder().encode
@@ -319,10 +316,6 @@ def _seen(exchange: Exchange, plan: Plan, limits: Limits) -> _Seen:
     usage, edits = exchange.answer.outcome.usage, {edit.value: count for edit, count in plan.edits.items()}
     last = (usage.prompt, usage.output, usage.read, usage.write_5m, usage.write_1h) if usage is not None else None
     contents = SessionContents(moves=moves, last=last, limits=limits, edits=edits)
-    if plan.in_flight is not None:
-        session = plan.in_flight.analysis.session
-        diagnoses = session.diagnoses[-_MOST_DIAGNOSES * ENTRY_BYTES :]
-        contents = replace(contents, diagnoses=diagnoses, culprits=tuple(one[:_NAME_CHARS] for one in session.culprits))
     return _Seen(contents, *measure_of(plan))
 
 

@@ -40,13 +40,15 @@ def request_of(exchange: Exchange, plan: Plan, number: int, *, is_refresh: bool)
     )
     if broke is None:
         return found
+    ratio = usage.prompt / max(1, broke.before + broke.tokens + broke.behind)
     name = f"{TURN}:{broke.culprit}" if broke.culprit_kind == TURN else broke.culprit
     return replace(
         found,
         kind=broke.kind,
         culprit=shown(name, exchange.arrival.keys),
         line=broke.line,
-        before=broke.before,
+        before=round(broke.before * ratio),
+        tokens=round(broke.tokens * ratio),
         lost=broke.lost,
         lost_usd=broke.usd,
         is_waste=broke.is_waste,

@@ -61,8 +61,7 @@ class Estimates:
             prompt = probable_prompt
             if bound is not None and demand.kind is not Kind.TRANSCRIPTION:
                 prompt = bound.tokens(self._factor(one, estimates=estimates), _known_name(one)) + further_tokens
-                if bound.beyond:
-                    wanted = replace(wanted, wants=replace(wanted.wants, is_beyond=True))
+                wanted = _with_beyond(wanted, bound)
             longest = demand.answers * self._longest(one, rules, demand, price)
             output = max(output, min(longest, usual))
             most_tokens = max(most_tokens, most_prompt(price, wanted, prompt) + longest)
@@ -85,11 +84,8 @@ class Estimates:
     def booked_prompt(self, exchange: Exchange, deployment: Deployment, bound: InputBound) -> int:
         """The tokens that are booked for a prompt of which the provider says nothing: as they were counted whole, with
         what the provider was seen to count beyond that, and never more than the ``bound``."""
-        factor = 1.0 if self.bounds.is_exact(deployment.model) else self.output_estimates.factor(deployment)
-        demand = exchange.requested.demand
-        if bound.beyond:
-            demand = replace(demand, wants=replace(demand.wants, is_beyond=True))
-        return most_prompt(self._price_of(deployment), demand, bound.tokens(factor, _known_name(deployment)))
+        tokens = bound.tokens(self._factor(deployment, estimates=True), _known_name(deployment))
+        return most_prompt(self._price_of(deployment), _with_beyond(exchange.requested.demand, bound), tokens)
 
     def _factor(self, deployment: Deployment, *, estimates: bool) -> float | None:
         if self.bounds.is_exact(deployment.model):
@@ -125,6 +121,10 @@ class Estimates:
             f"it. Add it to `stratiform.prices` in the proxy's configuration, {how}",
             code="model_price_unknown",
         )
+
+
+def _with_beyond(demand: Demand, bound: InputBound) -> Demand:
+    return replace(demand, wants=replace(demand.wants, is_beyond=True)) if bound.beyond else demand
 
 
 def longest_output(given: int | None, price: Price | None) -> int:

@@ -62,6 +62,13 @@ def test_either_proxy_lists_what_both_have_served(tmp_path: Path, redis: RedisSe
         assert shown[0]["blocks"] == shown[1]["blocks"]
         keys = [item["key"] for block in shown[0]["blocks"] for c in block["contents"] for item in c["items"]]
         assert any(key.endswith("stable.py") for key in keys)
+        for one in shown:
+            assert sum(each["prompt"] for each in one["diagnosis"]) <= sum(prompts)
+            assert [each["at"] for each in one["diagnosis"]] == sorted(each["at"] for each in one["diagnosis"])
+            assert len(one["diagnosis"]) == TURNS
+            for each in one["diagnosis"]:
+                parts = each["before"] + each["tokens"] + each["behind"]
+                assert parts == (each["prompt"] if each["kind"] else 0)
         text = json.dumps(shown)
         assert "Rule 7" not in text
         assert KEY not in text

@@ -27,6 +27,7 @@ _SILENT = frozenset(
 _NAMES = frozenset(
     {"role", "type", "content", "text", "messages", "system", "input", "parts", "contents", "id", "index"}
 )
+_OF_MEDIA = frozenset({"type", "url", "file_data", "data", "media_type", "mimeType", "format"})
 _FRAME_TOKENS = 4
 _PDF_PAGE_TOKENS = 3000
 
@@ -87,32 +88,34 @@ def _tokens(value: Any, count: Count) -> int:
         return sum(_tokens(one, count) for one in value)
     if not isinstance(value, dict):
         return 0 if value is None else count(json.dumps(value))
-    medium = _medium(value, count)
+    name, medium = _medium(value, count)
     if medium is not None:
-        return medium
+        held = value[name] if isinstance(value[name], dict) else {}
+        rest = [*((one, more) for one, more in value.items() if one != name), *held.items()]
+        return medium + sum(_name(one, count) + _tokens(more, count) for one, more in rest if one not in _OF_MEDIA)
     frame = _FRAME_TOKENS if "role" in value else 0
     return frame + sum(_name(name, count) + _tokens(one, count) for name, one in value.items() if name != "type")
 
 
-def _medium(value: Mapping[str, Any], count: Count) -> int | None:
+def _medium(value: Mapping[str, Any], count: Count) -> tuple[str, int | None]:
     for name in ("image_url", "source", "file", "inlineData", "input_audio"):
         held = value.get(name)
         held = {"url": held} if isinstance(held, str) else held
         if not isinstance(held, dict):
             continue
         if held.get("type") == "text":
-            return count(held["data"])
+            return name, count(held["data"])
         data = str(held.get("url") or held.get("file_data") or held.get("data") or "")
         raw = _bytes(data.rpartition(",")[2])
         if raw.startswith(b"\x89PNG"):
             width, height = struct.unpack(">II", raw[16:24])
-            return 85 + 170 * min(8, math.ceil(width / 512) * math.ceil(height / 512))
+            return name, 85 + 170 * min(8, math.ceil(width / 512) * math.ceil(height / 512))
         if b"%PDF" in raw[:1024]:
-            return _PDF_PAGE_TOKENS * raw.count(b"/Type/Page/")
+            return name, _PDF_PAGE_TOKENS * raw.count(b"/Type/Page/")
         if raw:
-            return count(raw.decode("utf-8", "replace"))
-        return 1445
-    return None
+            return name, count(raw.decode("utf-8", "replace"))
+        return name, 1445
+    return "", None
 
 
 def _bytes(data: str) -> bytes:

@@ -5,6 +5,7 @@ import base64
 import json
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -52,6 +53,8 @@ VALUES = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(NAMES, inner, max_size=4)),
     max_leaves=12,
 )
+TEXT = "seven " * 9_000
+PNG = f"data:image/png;base64,{picture(9, 9)}"
 PICTURES = st.builds(picture, st.integers(1, 8000), st.integers(1, 8000))
 PARTS = st.one_of(
     st.builds(lambda text: {"type": "text", "text": text}, TEXTS),
@@ -65,12 +68,22 @@ PARTS = st.one_of(
         lambda text: {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": text}]}, TEXTS
     ),
 )
+
+
+def laden(part: dict[str, Any], beside: dict[str, Any], within: dict[str, Any]) -> dict[str, Any]:
+    """A part with members that no provider knows, beside its own and within them."""
+    inner = {name: {**within, **one} if isinstance(one, dict) else one for name, one in part.items()}
+    return {**beside, **inner}
+
+
+STRANGE = st.dictionaries(NAMES, VALUES, max_size=2)
+LADEN = st.builds(laden, PARTS, STRANGE, STRANGE)
 MESSAGES_OF = st.lists(
     st.one_of(
         st.builds(
             lambda role, said, more: {**more, "role": role, "content": said},
             st.one_of(st.just("user"), TEXTS),
-            st.one_of(TEXTS, st.lists(PARTS, max_size=4)),
+            st.one_of(TEXTS, st.lists(st.one_of(PARTS, LADEN), max_size=4)),
             st.dictionaries(NAMES, VALUES, max_size=2),
         ),
         st.builds(
@@ -143,7 +156,21 @@ def test_a_picture_that_is_not_understood_costs_the_most_that_a_picture_can(part
     assert bounds(body)[0] >= picture_tokens("gpt-4o", None) == 1445
 
 
+@pytest.mark.parametrize("said", [
+    {"content": [{"type": "image_url", "image_url": {"url": PNG}, "zap": TEXT}]},
+    {"content": [{"type": "image_url", "image_url": {"url": PNG, "zap": TEXT}}]},
+    {"content": [{"type": "image", "source": {"data": picture(9, 9), "media_type": "image/png"}, TEXT: {"a": [[]]}}]},
+    {"content": [{"inlineData": {"data": picture(9, 9), "mimeType": "image/png", "media_type": TEXT}}]},
+    {"content": "x", "cache_control": {"type": "ephemeral", "zap": TEXT}},
+])  # fmt: skip
+def test_what_stands_beside_something_that_is_understood_counts_its_bytes(said: dict[str, Any]) -> None:
+    body = json.dumps({"model": "m", "messages": [{"role": "user", **said}]}).encode()
+    assert bounds(body)[0] > len(TEXT)
+
+
 @pytest.mark.parametrize("part", [
+    {"type": "image_url", "image_url": {"url": PNG}, "source": {"data": picture(1, 1), "media_type": "image/png"}},
+    {"functionResponse": {"name": "f", "parts": [{"inlineData": {"mimeType": "application/pdf", "data": "AAAA"}}]}},
     {"type": "file", "file": {"file_data": f"data:application/pdf;base64,{pdf(3)}"}},
     {"type": "file", "file": {"file_data": f"data:text/plain;base64,{pdf(3)}"}},
     {"type": "file", "file": {"file_id": "f"}},

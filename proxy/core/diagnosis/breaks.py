@@ -1,11 +1,10 @@
 """What broke the cache: the kinds of causes, and a break with its culprit and its price."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from proxy.core.diagnosis.record import SYSTEM, TOOL
-from proxy.core.response.miss_diagnostics import UNTOLD
 from proxy.core.shadow.deviations import LOST, Deviation
 
 
@@ -42,9 +41,8 @@ class Break:
     differs. ``place`` is its index on the wire (-1: none), and ``line`` the number of the first line that differs, from
     1 (0: not told). ``before``, ``tokens`` and ``behind`` are the tokens of this request in front of the culprit, of
     it, and behind it. ``lost`` are the tokens that would have been read in addition if nothing had differed, and
-    ``usd`` what that cost: a request's whole loss is its first culprit's. ``alone_usd`` is the part that freezing this
-    culprit alone gives back. ``is_waste``: the client could have sent the same without the loss. ``provider_cause`` is
-    what the provider itself says (``proxy.core.response.miss_diagnostics``).
+    ``usd`` what that cost: a request's whole loss is its first culprit's. ``is_waste``: the client could have sent the
+    same without the loss.
     """
 
     kind: BreakKind | Deviation
@@ -57,14 +55,7 @@ class Break:
     behind: int = 0
     lost: int = 0
     usd: float = 0.0
-    alone_usd: float = 0.0
     is_waste: bool = False
-    provider_cause: str = UNTOLD
-
-    @property
-    def is_difference(self) -> bool:
-        """Whether something that the client has sent differs, rather than what the provider did with it."""
-        return bool(self.culprit)
 
     @property
     def expected_cause(self) -> str:
@@ -74,38 +65,3 @@ class Break:
         if not self.culprit_kind:
             return ""
         return _CAUSES.get(self.culprit_kind, "messages-changed")
-
-
-@dataclass(frozen=True, slots=True)
-class Culprit:
-    """What breaks are added up by."""
-
-    kind: str
-    culprit: str
-    culprit_kind: str
-    line: int
-    is_waste: bool
-
-
-@dataclass(slots=True)
-class Loss:
-    """What one culprit has cost so far, in requests, tokens and USD."""
-
-    breaks: int = 0
-    lost: int = 0
-    usd: float = 0.0
-    alone_usd: float = 0.0
-
-
-def losses(breaks: Iterable[Break]) -> dict[Culprit, Loss]:
-    """The losses by culprit, the dearest first. Each break counts for its first culprit only, so that all of them add
-    up to the whole."""
-    found: dict[Culprit, Loss] = {}
-    for one in breaks:
-        culprit = Culprit(one.kind, one.culprit, one.culprit_kind, one.line, one.is_waste)
-        loss = found.setdefault(culprit, Loss())
-        loss.breaks += 1
-        loss.lost += one.lost
-        loss.usd += one.usd
-        loss.alone_usd += one.alone_usd
-    return dict(sorted(found.items(), key=lambda item: (-item[1].usd, -item[1].lost)))

@@ -23,11 +23,10 @@ _Pairs = Sequence[tuple[int, int]]
 @dataclass(frozen=True, slots=True)
 class Gap:
     """What stands between two pieces that both prompts have: ``old`` in the earlier one, ``new`` in the later one.
-    ``start`` are the tokens in front of it in the earlier one, and ``following`` is the piece behind it."""
+    ``following`` is the piece behind it."""
 
     old: tuple[PromptPiece, ...]
     new: tuple[PromptPiece, ...]
-    start: int
     following: PromptPiece
 
     def versions(self) -> Iterator[tuple[PromptPiece, PromptPiece]]:
@@ -42,10 +41,6 @@ class Gap:
             if found is not None:
                 yield piece, found
 
-    def is_move(self, moved: frozenset[bytes]) -> bool:
-        """Whether it is nothing but that pieces have moved."""
-        return all(piece.digest in moved for piece in (*self.old, *self.new))
-
     @property
     def is_shorter(self) -> bool:
         """Whether turns were replaced by something much shorter: a summary, or a note that they were cleared."""
@@ -58,23 +53,17 @@ class Difference:
     """A later prompt beside an earlier one. ``gaps`` are the places where they differ and behind which they have
     something in common, from the front; each line of the first text that differs counts as a piece. ``line`` is the
     first line that differs (0: it is no text of several lines). ``common`` are the tokens that are the same in front,
-    ``kept`` those that are the same behind, and ``end`` is where the last of these ends in the earlier prompt.
-    ``moved`` are the digests of pieces that both have, in another order."""
+    and ``end`` is where the last ones that are the same behind end in the earlier prompt. ``grown`` is by how many
+    tokens pieces are longer now, and ``gone`` are the tokens of those that the later prompt has nothing of. ``moved``
+    are the digests of pieces that both have, in another order."""
 
     gaps: tuple[Gap, ...]
     line: int
     common: int
-    kept: int
     end: int
+    grown: int
+    gone: int
     moved: frozenset[bytes]
-
-    @property
-    def next_gap(self) -> Gap | None:
-        """The next place where they differ, once the first one is no more; where that is a piece that has moved, the
-        others are where it came from."""
-        has_moved = any(piece.digest in self.moved for piece in (*self.gaps[0].old, *self.gaps[0].new))
-        later = (gap for gap in self.gaps[1:] if not (has_moved and gap.is_move(self.moved)))
-        return next(later, None)
 
 
 def tokens_of(pieces: Sequence[PromptPiece]) -> int:
@@ -84,8 +73,8 @@ def tokens_of(pieces: Sequence[PromptPiece]) -> int:
 
 def likeness(old: PromptRecord, new: PromptRecord) -> int:
     """How many tokens of pieces of the later prompt stand in the earlier one, too, wherever."""
-    known = {old.digest(index) for index in range(old.count)}
-    return sum(new.end(i + 1) - new.end(i) for i in range(new.count) if new.digest(i) in known)
+    known, ends = {old.digest(index) for index in range(old.count)}, [0, *new.ends]
+    return sum(ends[i + 1] - ends[i] for i in range(new.count) if new.digest(i) in known)
 
 
 def difference(old: PromptRecord, new: PromptRecord, first: int) -> Difference | None:
@@ -98,17 +87,24 @@ def difference(old: PromptRecord, new: PromptRecord, first: int) -> Difference |
     pairs = _pairs(before, after)
     front = next((i for i, pair in enumerate(pairs) if pair != (i, i)), len(pairs))
     behind = pairs[front:]
-    if not _is_continued(before, after, behind, has_answer=_has_answer(new, first)):
+    if not _is_continued(before, after, behind, has_answer=(TURN, _ANSWER) in islice(new.named(), first)):
         return None
-    start = new.end(first)
-    gaps = tuple(_gaps(before, after, pairs, start))
+    start, (old_end, new_end) = new.end(first), behind[-1]
+    gaps = tuple(_gaps(before, after, pairs))
+    versions = [pair for gap in gaps for pair in gap.versions()]
+    replaced = {id(old) for old, _ in versions}
+    earlier = {piece.digest for some in (*(gap.old for gap in gaps), before[old_end + 1 :]) for piece in some}
+    later = {piece.digest for some in (*(gap.new for gap in gaps), after[new_end + 1 :]) for piece in some}
+    moved = frozenset(earlier & later)
+    missing = [piece for gap in gaps for piece in gap.old if id(piece) not in replaced and piece.digest not in moved]
     return Difference(
         gaps=gaps,
         line=front + 1 if is_opened else 0,
         common=start + tokens_of(after[:front]),
-        kept=sum(after[j].tokens for _, j in behind),
-        end=start + tokens_of(before[: behind[-1][0] + 1]),
-        moved=_moved(gaps, before[behind[-1][0] + 1 :], after[behind[-1][1] + 1 :]),
+        end=start + tokens_of(before[: old_end + 1]),
+        grown=sum(new.tokens - old.tokens for old, new in versions),
+        gone=tokens_of(missing),
+        moved=moved,
     )
 
 
@@ -122,10 +118,6 @@ def _by_line(piece: PromptPiece) -> list[PromptPiece]:
         found.append(PromptPiece(piece.key, piece.kind, number.to_bytes(4), end - before, piece.place))
         before = end
     return found
-
-
-def _has_answer(prompt: PromptRecord, count: int) -> bool:
-    return (TURN, _ANSWER) in islice(prompt.named(), count)
 
 
 def _pairs(before: Sequence[PromptPiece], after: Sequence[PromptPiece]) -> list[tuple[int, int]]:
@@ -175,18 +167,9 @@ def _is_continued(
     return shared[-1].kind not in (TOOL, SYSTEM) and heads[2] >= _SAME_HEAD_SHARE * min(heads[:2])
 
 
-def _gaps(before: Sequence[PromptPiece], after: Sequence[PromptPiece], pairs: _Pairs, start: int) -> Iterator[Gap]:
+def _gaps(before: Sequence[PromptPiece], after: Sequence[PromptPiece], pairs: _Pairs) -> Iterator[Gap]:
     old = new = 0
     for one, other in pairs:
         if one > old or other > new:
-            yield Gap(tuple(before[old:one]), tuple(after[new:other]), start, after[other])
-        start += tokens_of(before[old : one + 1])
+            yield Gap(tuple(before[old:one]), tuple(after[new:other]), after[other])
         old, new = one + 1, other + 1
-
-
-def _moved(gaps: Sequence[Gap], old: Sequence[PromptPiece], new: Sequence[PromptPiece]) -> frozenset[bytes]:
-    """What stands in a gap, or behind all (``old``, ``new``), of both."""
-    before = {piece.digest for some in (*(gap.old for gap in gaps), old) for piece in some}
-    return frozenset(
-        piece.digest for some in (*(gap.new for gap in gaps), new) for piece in some if piece.digest in before
-    )

@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 
 from proxy.core.caches.prompt import Bill
 from proxy.core.diagnosis.breaks import Break, BreakKind
-from proxy.core.diagnosis.comparison import Difference, difference, likeness, tokens_of
+from proxy.core.diagnosis.comparison import Difference, difference, likeness
 from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, PromptPiece, PromptRecord, shared_front
 from proxy.core.money.prices import Price, input_cost
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.recognition.pieces import PieceKind
-from proxy.core.response.miss_diagnostics import UNTOLD
 from proxy.core.response.usage import Usage
 from proxy.core.shadow.deviations import LOST, Deviation, Observation, lost_kind, tolerance
 
@@ -29,16 +28,6 @@ _NO_WASTE = frozenset({BreakKind.COMPACTED, BreakKind.MODEL_SWITCHED, BreakKind.
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What is known of the answer to a request: its usage (None: not told), how that departs from what was expected
-    (empty: nobody has compared it), and the provider's own cause (``proxy.core.response.miss_diagnostics``)."""
-
-    usage: Usage | None = None
-    deviation: str = ""
-    provider_cause: str = UNTOLD
-
-
-@dataclass(frozen=True, slots=True)
 class Comparison:
     """A request beside the one of its session that it goes on (``old``). ``first`` pieces are the same in front, and
     ``found`` is how they differ behind (None: the request repeats all of the earlier one)."""
@@ -49,53 +38,47 @@ class Comparison:
     first: int
     found: Difference | None
 
-    def differs(self, profile: CacheProfile) -> bool:
-        """Whether the client has sent something else than before, as far as this provider's cache goes by it."""
-        return self.found is not None or _outside(self, profile) is not None
-
-    def diagnosed(self, answer: Answer, profile: CacheProfile, price: Price | None = None) -> Break | None:
-        """Why the request was read less than it could have been; None where it was not. ``price`` is the model's, in
-        USD a token; None: nobody knows it, and no USD are told."""
-        accounts = _Accounts(self, answer, profile)
+    def diagnosed(
+        self, usage: Usage | None, profile: CacheProfile, price: Price | None = None, deviation: str = ""
+    ) -> Break | None:
+        """Why the request was read less than it could have been; None where it was not. ``usage`` is the provider's
+        report (None: not told), and ``deviation`` how that departs from what was expected (empty: nobody has compared
+        it). ``price`` is the model's, in USD a token; None: nobody knows it, and no USD are told."""
+        accounts = _Accounts(self, usage, profile)
         culprit = _outside(self, profile) or _culprit(self)
         if culprit is None:
-            culprit = accounts.unexplained()
+            culprit = accounts.unexplained(deviation)
         elif not accounts.is_alive(self.old):
             culprit = replace(culprit, kind=Deviation.EXPIRED, is_waste=False)
-        return (
-            None if culprit is None else replace(accounts.priced(culprit, price), provider_cause=answer.provider_cause)
-        )
+        return None if culprit is None else accounts.priced(culprit, price)
 
 
 def compared(before: Sequence[PromptRecord], now: PromptRecord) -> Comparison | None:
     """A request beside the earlier ones of its session, the newest last; None where it goes on from none of them."""
     if not before or not now.digests:
         return None
-    old, first = _predecessor(before, now)
-    if first == old.count:
-        return Comparison(before, now, old, first, None)
-    found = difference(old, now, first)
-    return None if found is None else Comparison(before, now, old, first, found)
+    old = before[-1]
+    first = shared_front(old, now)
+    if first < old.count or old.total < max(record.total for record in before):
+        # The one that is most alike, the newest of equal ones.
+        old = max(reversed(before), key=lambda record: likeness(record, now))
+        first = shared_front(old, now)
+    found = difference(old, now, first) if first < old.count else None
+    return Comparison(before, now, old, first, found) if found is not None or first == old.count else None
 
 
 def diagnose(
-    before: Sequence[PromptRecord], now: PromptRecord, answer: Answer, profile: CacheProfile, price: Price | None = None
+    before: Sequence[PromptRecord],
+    now: PromptRecord,
+    usage: Usage | None,
+    profile: CacheProfile,
+    price: Price | None = None,
+    deviation: str = "",
 ) -> Break | None:
     """Why the request was read less than it could have been; None where it was not. ``before`` are the records of the
-    session, the newest last; ``price`` as in ``Comparison.diagnosed``."""
+    session, the newest last; all else as in ``Comparison.diagnosed``."""
     comparison = compared(before, now)
-    return None if comparison is None else comparison.diagnosed(answer, profile, price)
-
-
-def _predecessor(before: Sequence[PromptRecord], now: PromptRecord) -> tuple[PromptRecord, int]:
-    """The request that this one goes on, and how many pieces both begin with: the one that is most alike, the newest of
-    equal ones."""
-    newest = before[-1]
-    first = shared_front(newest, now)
-    if first == newest.count and newest.total == max(record.total for record in before):
-        return newest, first
-    old = max(reversed(before), key=lambda record: likeness(record, now))
-    return old, shared_front(old, now)
+    return None if comparison is None else comparison.diagnosed(usage, profile, price, deviation)
 
 
 def _outside(comparison: Comparison, profile: CacheProfile) -> Break | None:
@@ -105,25 +88,18 @@ def _outside(comparison: Comparison, profile: CacheProfile) -> Break | None:
         return None
     if old.model != now.model:
         return Break(BreakKind.MODEL_SWITCHED, now.model or MODEL, MODEL, behind=now.total)
-    common = found.common if found is not None else now.total
-    starts = {kind: _start(now, kind) for kind in (TOOL, SYSTEM, TURN)}
-    breaking = profile.breaking
-    groups = ((TOOL, breaking.before_tools), (SYSTEM, breaking.before_system), (TURN, breaking.before_messages))
-    for kind, names in groups:
-        for name in names:
-            if old.parameters.get(name) != now.parameters.get(name) and starts[kind] <= common:
-                rest = now.total - starts[kind]
-                return Break(BreakKind.PARAMETERS, name, PARAMETER, before=starts[kind], behind=rest, is_waste=True)
+    common, breaking = found.common if found is not None else now.total, profile.breaking
+    places = ((), breaking.before_tools), ((TOOL,), breaking.before_system), ((TOOL, SYSTEM), breaking.before_messages)
+    for fronts, names in places:
+        before = now.end(next((i for i, (kind, _) in enumerate(now.named()) if kind not in fronts), now.count))
+        changed = next((name for name in names if old.parameters.get(name) != now.parameters.get(name)), None)
+        if changed is not None and before <= common:
+            return Break(
+                BreakKind.PARAMETERS, changed, PARAMETER, before=before, behind=now.total - before, is_waste=True
+            )
     if found is None and old.route != now.route:
         return Break(BreakKind.ROUTE_SWITCHED, now.route or ROUTE, ROUTE, behind=now.total, is_waste=True)
     return None
-
-
-def _start(record: PromptRecord, kind: str) -> int:
-    """Where the pieces of a kind begin, in tokens: tools, system texts, and all else."""
-    fronts = {TOOL: (), SYSTEM: (TOOL,), TURN: (TOOL, SYSTEM)}[kind]
-    count = next((i for i, (each, _) in enumerate(record.named()) if each not in fronts), record.count)
-    return record.end(count)
 
 
 def _culprit(comparison: Comparison) -> Break | None:
@@ -182,17 +158,15 @@ def _name(piece: PromptPiece) -> tuple[str, str]:
 class _Accounts:
     """What was read of a request, and what could have been."""
 
-    def __init__(self, comparison: Comparison, answer: Answer, profile: CacheProfile) -> None:
-        self._before, self._now = comparison.before, comparison.now
-        self._old, self._found = comparison.old, comparison.found
-        self._answer, self._profile = answer, profile
-        usage = answer.usage
+    def __init__(self, comparison: Comparison, usage: Usage | None, profile: CacheProfile) -> None:
+        self._compared, self._now, self._old = comparison, comparison.now, comparison.old
+        self._profile = profile
         self._usage = None if usage is None or usage.estimated or usage.prompt <= 0 else usage
         self._ratio = self._usage.prompt / self._now.total if self._usage is not None and self._now.total else 1.0
 
-    def unexplained(self) -> Break | None:
+    def unexplained(self, deviation: str) -> Break | None:
         """What the provider's side is where no piece differs; None where all was read that could be."""
-        now, profile, deviation = self._now, self._profile, self._answer.deviation
+        now, profile = self._now, self._profile
         if deviation and self._usage is not None:
             return Break(Deviation(deviation), before=now.total) if deviation in LOST else None
         expected, whole = self._held(self._old), Break(Deviation.EXPIRED, before=now.total)
@@ -215,35 +189,22 @@ class _Accounts:
         return replace(whole, kind=lost_kind(seen, profile))
 
     def priced(self, culprit: Break, price: Price | None) -> Break:
-        """The break with what it cost."""
-        actual, found = self._actual(), self._found
-        whole = alone = self._held(self._old)
-        grown = first_grown = 0
+        """The break with what it cost: the bill, less the bill if so much more had been read, and if that had not
+        grown."""
+        actual, found, readable, grown = self._actual(), self._compared.found, self._held(self._old), 0
         if found is not None:
-            changes = [sum(new.tokens - old.tokens for old, new in gap.versions()) for gap in found.gaps]
-            gone = [self._gone(index) for index in range(len(found.gaps))]
-            grown, first_grown = sum(changes), changes[0]
-            whole = alone = min(whole, found.end)
-            if (following := found.next_gap) is not None:
-                alone = self._floor(min(whole, following.start)) - gone[0]
-            whole -= sum(gone)
-        frozen, single = self._frozen(actual, whole, grown), self._frozen(actual, alone, first_grown)
-        lost = max(0, frozen.read - actual.read)
-        if price is None:
-            return replace(culprit, lost=lost)
-        cost = input_cost(actual, price)
-        usd, alone_usd = cost - input_cost(frozen, price), cost - input_cost(single, price)
-        return replace(culprit, lost=lost, usd=max(0.0, usd), alone_usd=min(max(0.0, alone_usd), max(0.0, usd)))
-
-    def _gone(self, index: int) -> int:
-        """Tokens of a gap that the later prompt has no version of."""
-        assert self._found is not None
-        gap = self._found.gaps[index]
-        versions = {id(old) for old, _ in gap.versions()}
-        return tokens_of([p for p in gap.old if id(p) not in versions and p.digest not in self._found.moved])
+            readable, grown = min(readable, found.end) - found.gone, found.grown
+        total = max(actual.read, actual.total - round(grown * self._ratio))
+        read = max(actual.read, min(total, self._steps(readable * self._ratio)))
+        plain = min(actual.plain, total - read)
+        short = min(actual.write_5m, total - read - plain)
+        frozen = Bill(read, short, min(actual.write_1h, total - read - plain - short), plain)
+        usd = input_cost(actual, price) - input_cost(frozen, price) if price is not None else 0.0
+        return replace(culprit, lost=max(0, read - actual.read), usd=max(0.0, usd))
 
     def _life(self, record: PromptRecord) -> float:
-        return (record.life_s or self._profile.life_s) + self._profile.slack_s
+        profile = self._profile
+        return (record.is_long and profile.long_life_s or profile.life_s) + profile.slack_s
 
     def is_alive(self, record: PromptRecord) -> bool:
         """Whether what an earlier request has left is still there, by its age."""
@@ -261,7 +222,13 @@ class _Accounts:
     def _floor(self, tokens: int) -> int:
         """How much of so many tokens can be read: up to an entry."""
         if self._profile.family is Family.MARKER:
-            found = {end for record in self._before if self.is_alive(record) for end in record.stops if end <= tokens}
+            found = {
+                end
+                for record in self._compared.before
+                if self.is_alive(record)
+                for end in record.stops
+                if end <= tokens
+            }
             return next((end for end in sorted(found, reverse=True) if self._is_in_reach(end)), 0)
         return tokens if tokens >= self._profile.min_tokens else 0
 
@@ -282,22 +249,13 @@ class _Accounts:
         if usage is not None:
             return Bill(usage.read, usage.write_5m, usage.write_1h, usage.plain)
         read = 0
-        for record in self._before:
+        for record in self._compared.before:
             if self.is_alive(record) and (record.model, record.route) == (now.model, now.route):
                 count = shared_front(record, now)
                 shared = record.end(count)
-                if record is self._old and self._found is not None:
-                    shared = self._found.common
+                if record is self._old and self._compared.found is not None:
+                    shared = self._compared.found.common
                 read = max(read, self._steps(self._floor(min(shared, self._held(record)))))
         end = max(now.stops, default=0) if self._profile.family is Family.MARKER else 0
         write = max(0, end - read) if end >= self._profile.min_tokens else 0
         return Bill(read, write, 0, now.total - read - write)
-
-    def _frozen(self, actual: Bill, readable: int, grown: int) -> Bill:
-        """The bill if so much had been read; ``grown`` tokens less would then have been sent."""
-        total = actual.total - round(grown * self._ratio)
-        read = max(actual.read, min(total, self._steps(readable * self._ratio)))
-        left = total - read
-        plain = min(actual.plain, left)
-        short = min(actual.write_5m, left - plain)
-        return Bill(read, short, min(actual.write_1h, left - plain - short), plain)

@@ -5,15 +5,18 @@ layout (``proxy.core.planner.diagnosed``), or read from a file of fingerprints.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from proxy.core.caches.prompt import Life
 from proxy.core.digest import DIGEST_BYTES
+from proxy.core.providers import CacheProfile, Family
+from proxy.core.response.usage import Usage
 
 TOOL: Final = "tool"
 SYSTEM: Final = "system"
@@ -23,12 +26,14 @@ TURN: Final = "turn"
 LineSizes = tuple[tuple[int, int], ...]
 """A text by its lines, each as a hash and a length in characters."""
 
-# Numbers as ``array`` writes them, in the machine's order.
-_NUMBER: Final = "I"
-_PLACE: Final = "i"
-_NAME: Final = "H"
+# As ``array`` writes numbers of 32 bits, in the machine's order.
+_NUMBER: Final = "i"
+_ROW: Final = 3
 _MOST_LINES = 2_000
 """A text of more lines is compared as a whole."""
+_KEY_CHARS = 200
+"""A client may give a tool a name of any length."""
+_HEADS = (TOOL, SYSTEM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +41,8 @@ class PromptPiece:
     """One piece of a prompt. ``key`` names it over time ("read_file", "system", "user", "file:src/app.py").
 
     ``place`` is its index in the list where it stands on the wire (tools, system blocks, messages; -1: not known).
-    ``lines`` are those of a system text; empty where its lines are not compared. ``is_marked``: a cache marker of the
-    client's stands on it.
+    ``lines`` are those of a system text; empty where its lines are not compared. ``mark`` is the life of the client's
+    cache marker that stands on it.
     """
 
     key: str
@@ -46,34 +51,31 @@ class PromptPiece:
     tokens: int
     place: int = -1
     lines: LineSizes = ()
-    is_marked: bool = False
+    mark: Life | None = None
 
 
 class PromptRecord(Struct, frozen=True, array_like=True):
     """One request's prompt by columns, packed: a long conversation is copied, compared and shared in no time.
 
-    ``digests`` are those of the pieces, 16 bytes each; ``packed_ends`` are their ends in tokens from the beginning,
-    ``packed_places`` their places on the wire, and ``packed_names`` the indexes of their kinds and keys in ``names``
-    (numbers of 32, 32 and 16 bits). ``at`` is in seconds. ``parameters`` are digests of the request's other members by
-    their names. ``lines`` are those of system texts by the index of the piece. ``stops`` are the ends, in tokens and
-    ascending, up to which the provider keeps the prompt where it keeps it at markers only. ``stored`` is how much of it
-    the provider holds, in tokens (-1: nobody knows; then the cache's rules say it), and ``life_s`` for how long (0: as
-    the rules say).
+    ``digests`` are those of the pieces, 16 bytes each; ``rows`` are three numbers of 32 bits a piece: its end in tokens
+    from the beginning, its place on the wire, and the index of its kind and key in ``names``. ``at`` is in seconds.
+    ``parameters`` are digests of the request's other members by their names. ``lines`` are those of system texts by the
+    index of the piece. ``stops`` are the ends, in tokens and ascending, up to which the provider keeps the prompt where
+    it keeps it at markers only; ``is_long``: for its longer life. ``stored`` is how much of it the provider holds, in
+    tokens (-1: nobody knows; then the cache's rules say it).
     """
 
     at: float = 0.0
     model: str = ""
     route: str = ""
     digests: bytes = b""
-    packed_ends: bytes = b""
-    packed_places: bytes = b""
-    packed_names: bytes = b""
+    rows: bytes = b""
     names: tuple[tuple[str, str], ...] = ()
     parameters: Mapping[str, bytes] = {}
     lines: Mapping[int, LineSizes] = {}
     stops: Sequence[int] = ()
+    is_long: bool = False
     stored: int = -1
-    life_s: float = 0.0
 
     @property
     def count(self) -> int:
@@ -83,12 +85,12 @@ class PromptRecord(Struct, frozen=True, array_like=True):
     @property
     def ends(self) -> Sequence[int]:
         """The ends of the pieces, in tokens."""
-        return memoryview(self.packed_ends).cast(_NUMBER)
+        return self._column(0)
 
     @property
     def places(self) -> Sequence[int]:
         """The places of the pieces on the wire."""
-        return memoryview(self.packed_places).cast(_PLACE)
+        return self._column(1)
 
     @property
     def total(self) -> int:
@@ -98,10 +100,11 @@ class PromptRecord(Struct, frozen=True, array_like=True):
     @property
     def is_sound(self) -> bool:
         """Whether the columns fit together: a record may come from another process."""
-        sizes = (len(self.digests), 4 * len(self.packed_ends), 4 * len(self.packed_places), 8 * len(self.packed_names))
-        if any(size != DIGEST_BYTES * self.count for size in sizes):
-            return False
-        return max(memoryview(self.packed_names).cast(_NAME), default=-1) < len(self.names)
+        fits = len(self.digests) == DIGEST_BYTES * self.count and len(self.rows) == 4 * _ROW * self.count
+        return fits and set(self._column(2)) <= set(range(len(self.names)))
+
+    def _column(self, number: int) -> Sequence[int]:
+        return memoryview(self.rows).cast(_NUMBER)[number::_ROW]
 
     def end(self, count: int) -> int:
         """How many tokens the first ``count`` pieces have."""
@@ -113,65 +116,59 @@ class PromptRecord(Struct, frozen=True, array_like=True):
 
     def named(self, first: int = 0) -> Iterator[tuple[str, str]]:
         """Kind and key of the pieces from an index on."""
-        names = self.names
-        return (names[index] for index in memoryview(self.packed_names).cast(_NAME)[first:])
+        return (self.names[index] for index in self._column(2)[first:])
 
     def pieces(self, first: int = 0) -> list[PromptPiece]:
         """The pieces from an index on."""
         found, before, stops = [], self.end(first), set(self.stops)
+        life: Life = "1h" if self.is_long else "5m"
         rest = zip(self.named(first), self.ends[first:], self.places[first:], strict=True)
         for index, ((kind, key), end, place) in enumerate(rest, first):
-            lines = self.lines.get(index, ())
-            found.append(PromptPiece(key, kind, self.digest(index), end - before, place, lines, end in stops))
+            lines, mark = self.lines.get(index, ()), life if end in stops else None
+            found.append(PromptPiece(key, kind, self.digest(index), end - before, place, lines, mark))
             before = end
         return found
 
-    def extended(self, count: int, pieces: Sequence[PromptPiece], **others: Any) -> "PromptRecord":
-        """The record of the first ``count`` pieces and of these behind them; ``others`` are its other fields."""
-        numbers = {name: number for number, name in enumerate(self.names)}
-        named = [numbers.setdefault((piece.kind, piece.key), len(numbers)) for piece in pieces]
-        ends = list(accumulate([piece.tokens for piece in pieces], initial=self.end(count)))[1:]
-        lines = {index: text for index, text in self.lines.items() if index < count}
-        lines |= {index: piece.lines for index, piece in enumerate(pieces, count) if piece.lines}
-        return PromptRecord(
-            digests=self.digests[: count * DIGEST_BYTES] + b"".join([piece.digest for piece in pieces]),
-            packed_ends=self.packed_ends[: 4 * count] + array(_NUMBER, ends).tobytes(),
-            packed_places=self.packed_places[: 4 * count] + array(_PLACE, [piece.place for piece in pieces]).tobytes(),
-            packed_names=self.packed_names[: 2 * count] + array(_NAME, named).tobytes(),
+    def holding(
+        self, pieces: Sequence[PromptPiece], front: "PromptRecord | None" = None, shared: int = 0
+    ) -> "PromptRecord":
+        """This request with these pieces, in the order in which the provider renders them, behind the first ``shared``
+        ones of the record ``front``. Digests have 16 bytes."""
+        front = self if front is None else front
+        used = max(front._column(2)[:shared], default=-1) + 1
+        numbers = {name: number for number, name in enumerate(front.names[:used])}
+        rows, end = array(_NUMBER, front.rows[: 4 * _ROW * shared]), front.end(shared)
+        lines, stops = {index: text for index, text in front.lines.items() if index < shared}, [*self.stops]
+        for index, piece in enumerate(pieces, shared):
+            end += piece.tokens
+            name = piece.kind, piece.key[:_KEY_CHARS]
+            rows.extend((end, piece.place, numbers.setdefault(name, len(numbers))))
+            stops += [end] if piece.mark else []
+            lines |= {index: piece.lines} if piece.lines else {}
+        return replace(
+            self,
+            digests=front.digests[: shared * DIGEST_BYTES] + b"".join([piece.digest for piece in pieces]),
+            rows=rows.tobytes(),
             names=tuple(numbers),
             lines=lines,
-            **others,
+            stops=stops,
+            is_long=self.is_long or any(piece.mark == "1h" for piece in pieces),
         )
 
+    def continuing(self, front: "PromptRecord") -> "PromptRecord":
+        """The whole prompt of a request where the provider keeps the conversation ``front`` that it goes on from. Tools
+        and instructions need not be sent again."""
+        known, sent = front.pieces(), self.pieces()
+        kinds = {piece.kind for piece in sent}
+        heads = [piece for kind in _HEADS for piece in (sent if kind in kinds else known) if piece.kind == kind]
+        turns = [piece for piece in (*known, *sent) if piece.kind not in _HEADS]
+        return replace(self, stops=()).holding([*heads, *turns])
 
-_NOTHING = PromptRecord()
-
-
-def record_of(
-    pieces: Iterable[PromptPiece],
-    *,
-    at: float,
-    model: str = "",
-    route: str = "",
-    parameters: Mapping[str, bytes] | None = None,
-    stored: int = -1,
-    life_s: float = 0.0,
-) -> PromptRecord:
-    """The record of a prompt that consists of these pieces, in the order in which the provider renders them. Digests
-    have 16 bytes, and there are at most 65,536 different keys."""
-    found = list(pieces)
-    ends = accumulate(piece.tokens for piece in found)
-    return _NOTHING.extended(
-        0,
-        found,
-        at=at,
-        model=model,
-        route=route,
-        parameters=parameters or {},
-        stops=[end for piece, end in zip(found, ends, strict=True) if piece.is_marked],
-        stored=stored,
-        life_s=life_s,
-    )
+    def answered(self, usage: Usage | None, profile: CacheProfile) -> "PromptRecord":
+        """With what the provider holds of it, where its report says that."""
+        if usage is None or usage.estimated or not usage.prompt or profile.family is not Family.MARKER:
+            return self
+        return replace(self, stored=round((usage.read + usage.write) * self.total / usage.prompt))
 
 
 def shared_front(old: PromptRecord, new: PromptRecord) -> int:

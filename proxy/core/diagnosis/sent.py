@@ -2,10 +2,9 @@
 request that appends costs by what is new in it."""
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from proxy.core.caches.prompt import Life
 from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, LineSizes, PromptPiece, PromptRecord, lines_of
 from proxy.core.layout.layout import Layout
 from proxy.core.recognition.pieces import MessageKind, PieceKind
@@ -13,62 +12,32 @@ from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import SYSTEM_ROLES, Message
 from proxy.core.request.texts import texts_of
 
-_LINES = "sized lines"
 _CONTEXT = (MessageKind.CONTEXT, MessageKind.CANDIDATE)
 
 
 @dataclass(frozen=True, slots=True)
 class SentPrompt:
-    """A record, and the layout that it was made from: the digests of its elements, how many pieces there are up to the
-    end of each, and the chained digest of all of them at the last ``position``."""
+    """A record, and the layout that it was made from: the digests of its elements, and how many pieces there are up to
+    the end of each."""
 
     record: PromptRecord = field(default_factory=PromptRecord)
-    digests: Sequence[bytes] = ()
+    digests: list[bytes] = field(default_factory=list)
     counts: "array[int]" = field(default_factory=lambda: array("I"))
-    position: int = -1
-    chained: bytes = b""
-
-    def shared(self, layout: Layout) -> int:
-        """How many elements a layout begins with that are the same. What is chained alike is the same: a layout that
-        appends is not compared piece by piece."""
-        count = len(self.digests)
-        if 0 <= self.position < len(layout.hashes) and layout.hashes[self.position] == self.chained:
-            return count if layout.last_position(count - 1) == self.position else 0
-        pairs = zip(self.digests, layout.digests, strict=False)
-        return next((i for i, (mine, other) in enumerate(pairs) if mine != other), min(count, len(layout.digests)))
 
 
-@dataclass(frozen=True, slots=True)
-class Sending:
-    """When a layout is sent, where to (``model`` at ``route``), with which ``marks``, and with which other members that
-    the provider renders (digests by their names)."""
-
-    at: float
-    model: str
-    route: str
-    marks: Mapping[int, Life]
-    parameters: Mapping[str, bytes]
-
-
-def sent_prompt(layout: Layout, messages: Sequence[Message], sending: Sending, before: SentPrompt) -> SentPrompt:
-    """The record of a layout of these messages. ``before`` is the session's last one."""
-    shared = before.shared(layout)
+def sent_prompt(layout: Layout, messages: Sequence[Message], head: PromptRecord, before: SentPrompt) -> SentPrompt:
+    """The record of a layout of these messages. ``head`` says all but its pieces, and ``before`` is the session's last
+    one."""
+    shared = len(before.digests)
+    if layout.digests[:shared] != before.digests:
+        pairs = enumerate(zip(before.digests, layout.digests, strict=False))
+        shared = next((i for i, (mine, other) in pairs if mine != other), len(layout.digests))
     counts, pieces = before.counts[:shared], list[PromptPiece]()
     count = counts[-1] if counts else 0
     for element in layout.elements[shared:]:
         pieces += _pieces(element, messages)
         counts.append(count + len(pieces))
-    record = before.record.extended(
-        count,
-        pieces,
-        at=sending.at,
-        model=sending.model,
-        route=sending.route,
-        parameters=sending.parameters,
-        stops=sorted(layout.ends[position] for position in sending.marks),
-    )
-    last = len(layout.hashes) - 1
-    return SentPrompt(record, layout.digests, counts, last, layout.hashes[last] if last >= 0 else b"")
+    return SentPrompt(head.holding(pieces, before.record, count), layout.digests, counts)
 
 
 def _pieces(element: Element, messages: Sequence[Message]) -> Iterator[PromptPiece]:
@@ -78,23 +47,19 @@ def _pieces(element: Element, messages: Sequence[Message]) -> Iterator[PromptPie
         for part, name in zip(element.parts, names, strict=True):
             yield PromptPiece(name, TOOL, part.digest, part.tokens, part.index)
         return
+    place, item, message = element.message, element.item, messages[element.message]
+    key, kind, lines = element.role, TURN, LineSizes()
     if element.kind is ElementKind.TAG:
-        yield PromptPiece(element.key, PieceKind.VOLATILE, element.digest, element.tokens, element.message)
-        return
-    if element.item is not None:
-        item = element.item
-        yield PromptPiece(item.key, item.kind, element.digest, element.tokens, element.message)
-        return
-    message = messages[element.message]
-    if element.role in SYSTEM_ROLES:
-        is_whole = element.kind is ElementKind.MESSAGE
-        lines = _lines(message) if is_whole else ()
-        kind = SYSTEM if element.key == SYSTEM else TURN
-        yield PromptPiece(SYSTEM, kind, element.digest, element.tokens, element.message, lines)
+        key, kind = element.key, PieceKind.VOLATILE
+    elif item is not None:
+        key, kind = item.key, item.kind
+    elif element.role in SYSTEM_ROLES:
+        key, kind = SYSTEM, SYSTEM if element.key == SYSTEM else TURN
+        lines = lines_of("\n".join(texts_of(message) or ())) if element.kind is ElementKind.MESSAGE else ()
     elif message.recognition is not None and message.recognition.form in _CONTEXT and message.cut_digests:
         yield from _cuts(element, message, messages[element.ack])
-    else:
-        yield PromptPiece(element.role, TURN, element.digest, element.tokens, element.message)
+        return
+    yield PromptPiece(key, kind, element.digest, element.tokens, place, lines)
 
 
 def _cuts(element: Element, message: Message, ack: Message) -> Iterator[PromptPiece]:
@@ -109,11 +74,3 @@ def _cuts(element: Element, message: Message, ack: Message) -> Iterator[PromptPi
         before = end
     if element.kind is ElementKind.WHOLE:
         yield PromptPiece(ack.role, TURN, ack.digest, ack.tokens, element.ack)
-
-
-def _lines(message: Message) -> LineSizes:
-    """The lines of a system text, found out once."""
-    known = message.memo.get(_LINES)
-    if not isinstance(known, tuple):
-        known = message.memo[_LINES] = lines_of("\n".join(texts_of(message) or ()))
-    return known

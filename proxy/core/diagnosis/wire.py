@@ -10,7 +10,8 @@ from typing import Final
 
 import orjson
 
-from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, PromptPiece, PromptRecord, lines_of, record_of
+from proxy.core.caches.prompt import Life
+from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, PromptPiece, PromptRecord, lines_of
 from proxy.core.digest import digest
 from proxy.core.providers import DEFAULTS
 from proxy.core.request.message import MARK_KEYS, SYSTEM_ROLES
@@ -43,11 +44,11 @@ def wire_record(
     *,
     at: float,
     route: str = "",
-    stored: int = -1,
     on_text: Callable[[PromptPiece, str], None] | None = None,
 ) -> PromptRecord:
-    """The record of a request body. ``count`` counts tokens, ``at`` is in seconds. ``on_text`` sees each piece
-    that is a text, and the text."""
+    """The record of a request body. ``count`` counts tokens, ``at`` is in seconds. ``on_text`` sees each piece that is
+    a text, and the text. Where the provider keeps the conversation (``is_continuation``), it holds only what is sent
+    (``PromptRecord.continuing``)."""
     found: list[PromptPiece] = []
     for piece, text in (*_tools(body.get("tools"), count), *_system(body, count), *_turns(body, count)):
         found.append(piece)
@@ -55,33 +56,9 @@ def wire_record(
             on_text(piece, text)
     if body.get("cache_control") and found:
         # Anthropic's automatic marker stands for one on the last block.
-        found[-1] = replace(found[-1], is_marked=True)
-    return record_of(
-        found,
-        at=at,
-        model=str(body.get("model") or ""),
-        route=route,
-        parameters=dict(_parameters(body)),
-        stored=stored,
-    )
-
-
-def continued(record: PromptRecord, parent: PromptRecord) -> PromptRecord:
-    """The whole prompt of a request that continues another one where the provider keeps the conversation
-    (``previous_response_id``, ``thread``): the turns of the other one stand in front of those that are sent."""
-    known, sent = parent.pieces(), record.pieces()
-    heads = {piece.kind for piece in sent}
-    # A thread's tools and instructions need not be sent again.
-    fronts = [piece for kind in (TOOL, SYSTEM) for piece in (sent if kind in heads else known) if piece.kind == kind]
-    turns = [piece for part in (known, sent) for piece in part if piece.kind not in (TOOL, SYSTEM)]
-    return record_of(
-        [*fronts, *turns],
-        at=record.at,
-        model=record.model,
-        route=record.route,
-        parameters=record.parameters,
-        stored=record.stored,
-    )
+        found[-1] = replace(found[-1], mark=_mark(body))
+    parameters = dict(_parameters(body))
+    return PromptRecord(at, str(body.get("model") or ""), route, parameters=parameters).holding(found)
 
 
 def is_continuation(body: Mapping[str, object]) -> bool:
@@ -125,12 +102,12 @@ def _turns(body: Mapping[str, object], count: Encode) -> Iterator[Told]:
         kind, extra = (SYSTEM if is_lead else TURN), MESSAGE_OVERHEAD_TOKENS
         others = {name: value for name, value in message.items() if name not in _BESIDE and value}
         parts = [*_parts(message.get("content")), *([others] if others else [])]
-        is_marked = any(name in message for name in MARK_KEYS)
+        mark = _mark(message)
         for number, part in enumerate(parts, 1):
             key = SYSTEM if kind == SYSTEM else _role(part, role)
             piece, text = _piece(part, key, kind, place, count, role)
-            is_last = is_marked and number == len(parts)
-            yield replace(piece, tokens=piece.tokens + extra, is_marked=piece.is_marked or is_last), text
+            mine = mark if number == len(parts) else None
+            yield replace(piece, tokens=piece.tokens + extra, mark=piece.mark or mine), text
             extra = 0
 
 
@@ -146,17 +123,24 @@ def _role(part: object, role: str) -> str:
     return _ROLES.get(found, role) if isinstance(found, str) else role
 
 
+def _mark(value: Mapping[str, object]) -> Life | None:
+    """The life of the cache marker that stands on something."""
+    for mark in filter(None, map(value.get, MARK_KEYS)):
+        return "1h" if isinstance(mark, Mapping) and mark.get("ttl") == "1h" else "5m"
+    return None
+
+
 def _piece(part: object, key: str, kind: str, place: int, count: Encode, role: str = "") -> Told:
-    bare, text, is_marked = part, None, False
+    bare, text, mark = part, None, None
     if isinstance(part, Mapping):
-        is_marked = any(part.get(name) for name in MARK_KEYS)
+        mark = _mark(part)
         bare = {name: value for name, value in part.items() if name not in MARK_KEYS}
         found = part.get("text")
         text = found if part.get("type") in _TEXTS and isinstance(found, str) else None
     content = _bytes(bare)
     tokens = count(content.decode("utf-8", "replace") if text is None else text)
     lines = lines_of(text) if text is not None and kind == SYSTEM else ()
-    return PromptPiece(key, kind, digest(role.encode(), content), tokens, place, lines, is_marked), text or ""
+    return PromptPiece(key, kind, digest(role.encode(), content), tokens, place, lines, mark), text or ""
 
 
 def _bytes(value: object) -> bytes:

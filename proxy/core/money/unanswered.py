@@ -61,32 +61,23 @@ class Heard:
     runs_on: bool = False
 
 
-@dataclass(slots=True)
-class _Speed:
-    fastest: float = 0.0
-    seen: int = 0
-
-
 class Speeds:
     """How fast models answer at the most, by deployment: what was seen, and before that what is published."""
 
     def __init__(self) -> None:
-        self._known: LastUsed[str, _Speed] = LastUsed(_MOST_DEPLOYMENTS)
+        self._known: LastUsed[str, tuple[float, int]] = LastUsed(_MOST_DEPLOYMENTS)
 
     def tokens_per_s(self, deployment: str, server: str) -> float:
         """The fastest rate that is known of a model."""
-        speed = self._known.get(deployment) or _Speed()
-        seen = max(speed.fastest * _MARGIN, _LEAST_TOKENS_PER_S)
-        return seen if speed.seen >= _SEEN else max(seen, _TOKENS_PER_S.get(server, _USUAL_TOKENS_PER_S))
+        fastest, answers = self._known.get(deployment, (0.0, 0))
+        seen = max(fastest * _MARGIN, _LEAST_TOKENS_PER_S)
+        return seen if answers >= _SEEN else max(seen, _TOKENS_PER_S.get(server, _USUAL_TOKENS_PER_S))
 
     def learn(self, deployment: str, output_tokens: float, seconds: float) -> None:
         """One answer of so many tokens took so long."""
-        if output_tokens < _LEAST_OUTPUT_TOKENS or seconds <= 0:
-            return
-        speed = self._known.get(deployment) or _Speed()
-        speed.seen += 1
-        speed.fastest = max(speed.fastest, output_tokens / seconds)
-        self._known.put(deployment, speed)
+        if output_tokens >= _LEAST_OUTPUT_TOKENS and seconds > 0:
+            fastest, answers = self._known.get(deployment, (0.0, 0))
+            self._known.put(deployment, (max(fastest, output_tokens / seconds), answers + 1))
 
 
 def unanswered(

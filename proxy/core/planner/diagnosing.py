@@ -2,20 +2,16 @@
 
 from dataclasses import replace
 
-from msgspec import structs
-
 from proxy.core.diagnosis.breaks import Break, BreakKind
-from proxy.core.diagnosis.diagnose import Answer, compared
-from proxy.core.diagnosis.history import History
+from proxy.core.diagnosis.diagnose import compared
 from proxy.core.diagnosis.record import PromptRecord
-from proxy.core.diagnosis.sent import Sending, SentPrompt, sent_prompt
+from proxy.core.diagnosis.sent import SentPrompt, sent_prompt
 from proxy.core.digest import digest
 from proxy.core.layout.prefix_seed import given_members
 from proxy.core.lru import LastUsed
 from proxy.core.money.prices import Price
 from proxy.core.planner.analysis import PlanAnalysis
 from proxy.core.planner.in_flight import InFlight
-from proxy.core.providers import Family
 from proxy.core.response.usage import Usage
 from proxy.core.sessions.session import MAX_PROMPTS, SessionTable
 
@@ -42,19 +38,20 @@ class Diagnosing:
         analysis = in_flight.analysis
         session, route, breaking = analysis.session, analysis.route, analysis.profile.breaking
         names = (*breaking.before_tools, *breaking.before_system, *breaking.before_messages)
-        sending = Sending(
+        members = given_members(analysis.recognised.request.members, names)
+        layout = analysis.own.arrived if is_own else analysis.choice.layout
+        marks = analysis.own.prompt.marks if is_own else analysis.choice.marks
+        head = PromptRecord(
             at=analysis.at,
             model=route.model,
             route=route.upstream,
-            marks=analysis.own.prompt.marks if is_own else analysis.choice.marks,
-            parameters={
-                name: digest(raw) for name, raw in given_members(analysis.recognised.request.members, names).items()
-            },
+            parameters={name: digest(raw) for name, raw in members.items()},
+            stops=sorted(layout.ends[position] for position in marks),
+            is_long="1h" in marks.values(),
         )
         in_flight.shows_own = is_own
-        layout = analysis.own.arrived if is_own else analysis.choice.layout
         last = self._last.find(session.id) or _NOTHING
-        in_flight.sent = sent_prompt(layout, analysis.recognised.messages, sending, last)
+        in_flight.sent = sent_prompt(layout, analysis.recognised.messages, head, last)
         in_flight.comparison = compared(self._before(analysis), in_flight.sent.record)
 
     def complete(self, in_flight: InFlight, usage: Usage | None, deviation: str, price: Price | None) -> Break | None:
@@ -64,17 +61,14 @@ class Diagnosing:
         analysis, sent, comparison = in_flight.analysis, in_flight.sent, in_flight.comparison
         if sent is None:
             return None
-        session, profile, record = analysis.session, analysis.profile, sent.record
-        found = comparison.diagnosed(Answer(usage, deviation), profile, price) if comparison is not None else None
+        session, profile = analysis.session, analysis.profile
+        record = sent.record.answered(usage, profile)
+        found = comparison.diagnosed(usage, profile, price, deviation) if comparison is not None else None
         if found is not None and not found.lost:
             found = None
         elif found is not None and found.kind is BreakKind.REORDERED and not in_flight.shows_own:
             found = replace(found, is_waste=False)  # the planner has weighed what it costs
-        if usage is not None and not usage.estimated and usage.prompt and profile.family is Family.MARKER:
-            record = structs.replace(record, stored=round((usage.read + usage.write) * record.total / usage.prompt))
         session.prompts = [*session.prompts, record][-MAX_PROMPTS:]
-        history = History(session.diagnoses, session.culprits).added(record, usage, found)
-        session.diagnoses, session.culprits = history.packed, list(history.culprits)
         self._last.put(session.id, replace(sent, record=record))
         return found
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from proxy.core.caches import Cache
 from proxy.core.caches.prompt import Bill, Prompt
 from proxy.core.diagnosis.breaks import Break
-from proxy.core.diagnosis.diagnose import Answer, Comparison
+from proxy.core.diagnosis.diagnose import Comparison
 from proxy.core.diagnosis.sent import SentPrompt
 from proxy.core.layout.layout import Layout
 from proxy.core.layout.notices import elsewhere
@@ -75,11 +75,12 @@ class InFlight:
         """How the request breaks the cache, as far as that can be told before the answer; None where nothing differs.
         ``bill`` is what the shadow cache expects; its cost is in tokens at the plain price."""
         comparison, profile = self.comparison, self.analysis.profile
-        if comparison is None or not comparison.differs(profile):
+        if comparison is None:
             return None
         usage = Usage(bill.total, 0, bill.read, bill.write_5m, bill.write_1h) if bill is not None else None
         price = Price.relative(profile.read, profile.write, profile.write_long)
-        return comparison.diagnosed(Answer(usage), profile, price)
+        found = comparison.diagnosed(usage, profile, price)
+        return found if found is not None and found.culprit else None
 
     def stored(self, now: float, *, is_planned: bool) -> StoredPrompt:
         """What the provider stores of the prompt that it has accepted: of the client's own, unless ``is_planned``."""

@@ -7,9 +7,10 @@ to no tier, because a marker may stand within the conversation: they are said be
 from itertools import chain
 from operator import attrgetter
 
+from msgspec.structs import replace
+
 from proxy.core.layout.inventory import Inventory, ListedItem, ListedSection
 from proxy.core.layout.tiers import CACHED, Tier
-from proxy.core.planner.analysis import PlanAnalysis
 from proxy.core.planner.in_flight import InFlight
 from proxy.core.providers import Family
 from proxy.core.recognition.pieces import PieceKind
@@ -17,12 +18,24 @@ from proxy.core.recognition.pieces import PieceKind
 
 def inventory_of(in_flight: InFlight) -> Inventory:
     """The items of a request, with the N that they have by now. Words around the context count for the files."""
-    analysis = in_flight.analysis
+    analysis, recognised = in_flight.analysis, in_flight.analysis.recognised
     elements, tracker = analysis.elements, analysis.session.tracker
-    sizes = {**elements.sizes, **_documents(analysis)}
-    sections = [ListedSection(Tier.L0, "system", 0, _head(analysis))]
+    # A document has the tokens of its share of the message's characters.
+    documents = {
+        one.key: message.tokens * len(one.text) // max(1, len(message.text or ""))
+        for system in recognised.system
+        for message in (recognised.messages[system.message],)
+        for one in system.documents
+    }
+    sizes = {**elements.sizes, **documents}
+    head = [ListedItem("system:tools", sum(one.tokens for one in elements.tools))] if elements.tools else []
+    head += [ListedItem(f"system:{place}", one.tokens) for place, one in enumerate(elements.preamble)]
+    if documents:
+        # They stand in the last one, and are items of their own.
+        head[-1] = replace(head[-1], tokens=head[-1].tokens - sum(documents.values()))
+    sections = [ListedSection(Tier.L0, "system", 0, tuple(head))]
     pieces: dict[tuple[Tier, str], list[ListedItem]] = {}
-    for piece in analysis.recognised.items():
+    for piece in recognised.items():
         place = (tracker.tier(piece.key), "symbols" if piece.kind is PieceKind.SYMBOL else "files")
         pieces.setdefault(place, []).append(ListedItem(piece.key, sizes.get(piece.key, 0), tracker.n(piece.key)))
     sections += [ListedSection(*place, 0, tuple(items)) for place, items in sorted(pieces.items())]
@@ -53,25 +66,3 @@ def breakpoints(in_flight: InFlight, *, is_planned: bool) -> list[tuple[int, flo
     if profile.family is Family.MARKER and not prompt.endings:
         return []
     return [(prompt.ends[prompt.endings[-1]] if prompt.endings else prompt.total, profile.life_s)]
-
-
-def _head(analysis: PlanAnalysis) -> tuple[ListedItem, ...]:
-    """Tools and system texts, these without the documents in them, which are items of their own."""
-    elements, found = analysis.elements, []
-    if elements.tools:
-        found.append(ListedItem("system:tools", sum(element.tokens for element in elements.tools)))
-    documents = sum(_documents(analysis).values())
-    for place, element in enumerate(elements.preamble):
-        own = element.tokens - (documents if place == len(elements.preamble) - 1 else 0)
-        found.append(ListedItem(f"system:{place}", own))
-    return tuple(found)
-
-
-def _documents(analysis: PlanAnalysis) -> dict[str, int]:
-    """The tokens of the documents that stand in the last system message: their share of its characters."""
-    recognised, found = analysis.recognised, dict[str, int]()
-    for system in recognised.system:
-        message = recognised.messages[system.message]
-        length = max(1, len(message.text or ""))
-        found |= {one.key: message.tokens * len(one.text) // length for one in system.documents}
-    return found

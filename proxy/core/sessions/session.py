@@ -7,7 +7,6 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from proxy.core.diagnosis.history import ENTRY_BYTES, MOST_CULPRITS, MOST_REQUESTS
 from proxy.core.diagnosis.record import PromptRecord
 from proxy.core.digest import digest
 from proxy.core.layout.tiers import Classic
@@ -48,7 +47,7 @@ class SessionMemory(Struct, array_like=True):
     later requests with system messages within the conversation, and ``notices_new`` counts those of them that had a new
     one. ``documents`` are the last request's retrieved documents, by their digests in the client's order, and ``lines``
     are its system messages as hashes of their lines. ``prompts`` are the records of its last requests as they were
-    sent, ``diagnoses`` and ``culprits`` what broke the cache in the last ones (``proxy.core.diagnosis.history``).
+    sent.
     """
 
     preamble: tuple[bytes, ...] = ()
@@ -74,8 +73,6 @@ class SessionMemory(Struct, array_like=True):
     notices_new: float = 0.0
     lines: list[LineHashes] = []
     prompts: Annotated[list[PromptRecord], Meta(max_length=MAX_PROMPTS)] = []
-    diagnoses: Annotated[bytes, Meta(max_length=MOST_REQUESTS * ENTRY_BYTES)] = b""
-    culprits: Annotated[list[str], Meta(max_length=MOST_CULPRITS + 1)] = []
 
 
 class Session(SessionMemory, kw_only=True):
@@ -347,13 +344,13 @@ def _session_bytes(session: Session) -> int:
     records = 2 * len(session.items) + len(session.candidates) + len(session.rendered_anew)
     numbers = sum(map(len, session.lines)) + len(session.sketch)
     places = len(session.own_head.places) + len(session.own_fixed.places)
-    told = len(session.diagnoses) + 100 * len(session.culprits) + sum(map(_record_bytes, session.prompts))
+    told = sum(map(_record_bytes, session.prompts))
     return 4_000 + 80 * digests + 400 * records + 60 * numbers + _PLACE_BYTES * places + told
 
 
 def _record_bytes(record: PromptRecord) -> int:
     lines = sum(map(len, record.lines.values()))
-    return 1_000 + 2 * len(record.digests) + 150 * len(record.names) + 100 * len(record.parameters) + 120 * lines
+    return 1_000 + 2 * len(record.digests) + 450 * len(record.names) + 100 * len(record.parameters) + 120 * lines
 
 
 def _cohort_bytes(cohort: SessionCohort) -> int:

@@ -119,16 +119,13 @@ class SessionRecord(Struct, frozen=True, array_like=True, gc=False):
 class SessionContents(Struct, frozen=True, array_like=True, gc=False):
     """What the last request of a session consisted of. ``moves`` are the keys of the pieces that changed their tier
     with it, and both tiers (the second is empty where the piece is gone); ``last`` are the tokens that the provider
-    reported: the prompt, the output, those that were read, and written at either life. ``diagnoses`` and ``culprits``
-    say what broke the cache in its last requests (``proxy.core.diagnosis.history``)."""
+    reported: the prompt, the output, those that were read, and written at either life."""
 
     inventory: Inventory = Inventory()
     moves: tuple[tuple[str, str, str], ...] = ()
     last: tuple[int, int, int, int, int] | None = None
     limits: tuple[int | None, int | None] = (None, None)
     edits: Mapping[str, int] = {}
-    diagnoses: bytes = b""
-    culprits: tuple[str, ...] = ()
     version: int = VERSION
 
 

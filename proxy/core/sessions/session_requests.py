@@ -19,10 +19,10 @@ from proxy.core.sessions.snapshot import VERSION
 MOST_REQUESTS: Final = 500
 MOST_NAMES: Final = 100
 # Time; number; kind of the break (0: none); flags; line; prompt, read, written, read and written of the layout
-# that was not sent; culprit; tokens before it, tokens lost; USD lost, cost, saved.
-_ROW: Final = Packing("<dHBBHIIIIIIIIfdf")
+# that was not sent; culprit; tokens before it, of it, and lost; USD lost, cost, saved.
+_ROW: Final = Packing("<dHBBHIIIIIIIIIfff")
 ROW_BYTES: Final = _ROW.size
-_NAME, _LOST_USD = 10, 13
+_NAME, _LOST_USD = 10, 14
 """Places in a row."""
 _OTHER = "other"
 _MOST = 2**32 - 1
@@ -35,9 +35,10 @@ class SessionRequest:
     """One request: when it came, in unix seconds, and its tokens as the provider reported them. Beside them stand those
     of the layout that was not sent, by the shadow cache and scaled to the same prompt (``other_read`` and so on): the
     client's own, or the planned one where the request was only observed (``is_observed``). ``saved_usd`` is what the
-    planned one saves, or would save. ``kind`` is empty where nothing broke the cache; else
-    ``culprit`` is what differs, ``before`` are the tokens in front of it, and ``lost`` and ``lost_usd`` what that cost.
-    ``is_refresh``: the proxy sent it to keep a prefix alive. ``number`` tells requests of one moment apart."""
+    planned one saves, or would save. ``kind`` is empty where nothing broke the cache; else ``culprit`` is what differs,
+    ``before`` and ``tokens`` are the tokens in front of it and of it, by the provider's count, and ``lost`` and
+    ``lost_usd`` what that cost. ``is_refresh``: the proxy sent it to keep a prefix alive. ``number`` tells requests of
+    one moment apart."""
 
     at: float
     number: int = 0
@@ -52,6 +53,7 @@ class SessionRequest:
     culprit: str = ""
     line: int = 0
     before: int = 0
+    tokens: int = 0
     lost: int = 0
     lost_usd: float = 0.0
     is_waste: bool = False
@@ -80,7 +82,7 @@ class SessionRequests(Struct, frozen=True, array_like=True, gc=False):
             min(one.line, 0xFFFF),
             *map(_fits, (one.prompt, one.read, one.written, one.other_read, one.other_written)),
             name,
-            *map(_fits, (one.before, one.lost)),
+            *map(_fits, (one.before, one.tokens, one.lost)),
             *map(_finite, (one.lost_usd, one.cost_usd, one.saved_usd)),
         )
         return replace(self, packed=(self.packed + packed)[-MOST_REQUESTS * ROW_BYTES :], names=names)
@@ -99,12 +101,13 @@ class SessionRequests(Struct, frozen=True, array_like=True, gc=False):
         """The requests, the oldest first. What is no whole row is passed over."""
         for row in sorted(self._rows(), key=_ROW.unpack):
             at, number, kind, flags, line, prompt, read, written, *rest = _ROW.unpack(row)
-            other_read, other_written, name, before, lost, lost_usd, cost_usd, saved_usd = rest
+            other_read, other_written, name, before, tokens, lost, lost_usd, cost_usd, saved_usd = rest
             yield SessionRequest(
                 at, number, prompt, read, written, other_read, other_written, cost_usd, saved_usd,
                 KINDS[kind - 1] if 0 < kind <= len(KINDS) else "",
                 self.names.get(name, _OTHER) if name else "",
-                line, before, lost, lost_usd, bool(flags & _WASTE), bool(flags & _REFRESH), bool(flags & _OBSERVED),
+                line, before, tokens, lost, lost_usd,
+                bool(flags & _WASTE), bool(flags & _REFRESH), bool(flags & _OBSERVED),
             )  # fmt: skip
 
     def _goes_on_from(self, packed: bytes) -> bool:

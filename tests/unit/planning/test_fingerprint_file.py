@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import resource
 import stat
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from proxy.core.providers import OPENAI
 from proxy.core.request.route import Route
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
+from proxy.core.wire.json_body import Unreadable
 from proxy.planning import fingerprint_file
 from proxy.planning.fingerprint_file import FingerprintFile
 
@@ -62,3 +64,35 @@ def test_a_disk_that_takes_nothing_costs_no_request(tmp_path: Path, caplog: pyte
     (tmp_path / "file").write_text("")
     written(tmp_path / "file" / "prints.jsonl", 2)
     assert caplog.text.count("fingerprints cannot be written") == 1
+
+
+def test_a_line_that_the_disk_takes_in_part_costs_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The limit on the size of files stands for a full disk."""
+    path = tmp_path / "prints.jsonl"
+    written(path)
+    size = path.stat().st_size
+
+    async def run() -> None:
+        file = FingerprintFile(path)
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + size // 2, limits[1]))
+        try:
+            file.add(planned(), None)
+            await file.aclose()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        file.add(planned(), None)
+        await file.aclose()
+
+    asyncio.run(run())
+    assert "File too large" in caplog.text or "No space left" in caplog.text
+    lines = path.read_bytes().splitlines()
+    assert [is_whole(line) for line in lines] == [True, False, True]
+
+
+def is_whole(line: bytes) -> bool:
+    try:
+        read_line(line)
+    except Unreadable:
+        return False
+    return True

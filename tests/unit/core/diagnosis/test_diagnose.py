@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.core.diagnosis.breaks import KINDS, BreakKind
-from proxy.core.diagnosis.diagnose import Answer, diagnose
-from proxy.core.diagnosis.record import TURN, PromptPiece, PromptRecord, record_of
-from proxy.core.diagnosis.wire import continued, is_continuation, wire_record
+from proxy.core.diagnosis.diagnose import diagnose
+from proxy.core.diagnosis.record import TURN, PromptPiece, PromptRecord
+from proxy.core.diagnosis.wire import is_continuation, wire_record
 from proxy.core.digest import digest
+from proxy.core.money.prices import Price
 from proxy.core.providers import ANTHROPIC, NONE, OPENAI
 from proxy.core.recognition.pieces import PieceKind
 from proxy.core.request.tokens import bytes_over_four
@@ -28,7 +29,7 @@ def piece(name: str, kind: str = TURN, version: int = 0, tokens: int = 100) -> P
 
 
 def record(*pieces: PromptPiece, at: float = 0.0, **others: Any) -> PromptRecord:
-    return record_of(pieces, at=at, **others)
+    return PromptRecord(at=at, **others).holding(pieces)
 
 
 SYSTEM = piece("system", "system")
@@ -72,7 +73,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_kind_the_culprit_and_whether_it_is_waste(name: str) -> None:
     pieces, kind, culprit, is_waste = CASES[name]
-    found = diagnose([record(*BEFORE)], record(*pieces, at=10.0), Answer(), GRID)
+    found = diagnose([record(*BEFORE)], record(*pieces, at=10.0), None, GRID)
     assert found is not None
     assert (found.kind, found.culprit, found.is_waste) == (kind, culprit, is_waste)
     assert found.before + found.tokens + found.behind == record(*pieces).total
@@ -81,7 +82,7 @@ def test_the_kind_the_culprit_and_whether_it_is_waste(name: str) -> None:
 
 def test_context_that_stays_behind_the_talk_is_pushed_further_by_each_turn() -> None:
     old = record(SYSTEM, *TALK, *FILES)
-    found = diagnose([old], record(SYSTEM, *TALK, *MORE, *FILES, at=5.0), Answer(), GRID)
+    found = diagnose([old], record(SYSTEM, *TALK, *MORE, *FILES, at=5.0), None, GRID)
     assert found is not None
     assert (found.kind, found.culprit, found.lost) == (BreakKind.REORDERED, "file:0", 300)
 
@@ -93,7 +94,7 @@ def test_what_stands_beside_the_pieces() -> None:
 
     def kind(**others: Any) -> tuple[str, str]:
         same = {"model": "m1", "route": "r1", "parameters": {"tool_choice": b"a"}}
-        found = diagnose([old], record(*more, at=5.0, **{**same, **others}), Answer(), profile)
+        found = diagnose([old], record(*more, at=5.0, **{**same, **others}), None, profile)
         return ("", "") if found is None else (found.kind, found.culprit)
 
     assert kind() == ("", "")
@@ -108,7 +109,7 @@ def test_what_no_difference_explains_is_the_providers_side() -> None:
     now = (*now, *[piece(f"u{n}") for n in range(20)], *MORE)
 
     def kind(at: float, usage: Usage | None, deviation: str = "", profile: Any = GRID) -> str:
-        found = diagnose([old], record(*now, at=at), Answer(usage, deviation), profile)
+        found = diagnose([old], record(*now, at=at), usage, profile, deviation=deviation)
         return "" if found is None else found.kind
 
     missed, read = Usage(3500, 1), Usage(3500, 1, read=3300)
@@ -123,7 +124,7 @@ def test_what_no_difference_explains_is_the_providers_side() -> None:
 
 
 def test_a_change_behind_a_pause_is_the_pauses_loss() -> None:
-    found = diagnose([record(*BEFORE)], record(*changed(3), at=1e6), Answer(), GRID)
+    found = diagnose([record(*BEFORE)], record(*changed(3), at=1e6), None, GRID)
     assert found is not None
     assert (found.kind, found.culprit, found.is_waste) == (Deviation.EXPIRED, "system", False)
 
@@ -136,9 +137,10 @@ def test_a_conversation_that_the_provider_keeps_goes_on_from_the_one_before() ->
     first = {"model": "m", "instructions": "Be brief.", "input": [{"role": "user", "content": "One."}], "tools": []}
     then = {**first, "input": [{"role": "user", "content": "Two."}], "previous_response_id": "r1"}
     old = wire_record(first, bytes_over_four, at=0.0)
-    new = continued(wire_record(then, bytes_over_four, at=1.0), old)
+    assert is_continuation(then)
+    new = wire_record(then, bytes_over_four, at=1.0).continuing(old)
     assert new.digests.startswith(old.digests)
-    assert diagnose([old], new, Answer(), GRID) is None
+    assert diagnose([old], new, None, GRID) is None
 
 
 @given(
@@ -149,10 +151,10 @@ def test_a_conversation_that_the_provider_keeps_goes_on_from_the_one_before() ->
 def test_a_changed_turn_is_found_at_its_place_and_an_appended_one_breaks_nothing(texts: list[str], where: int) -> None:
     talk = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)]
     old = wire_record({"messages": talk[:-1]}, bytes_over_four, at=0.0)
-    assert diagnose([old], wire_record({"messages": talk}, bytes_over_four, at=1.0), Answer(), GRID) is None
+    assert diagnose([old], wire_record({"messages": talk}, bytes_over_four, at=1.0), None, GRID) is None
     where %= len(talk) - 1
     edited = [{**one, "content": one["content"] + "\0new"} if n == where else one for n, one in enumerate(talk)]
-    found = diagnose([old], wire_record({"messages": edited}, bytes_over_four, at=1.0), Answer(), GRID)
+    found = diagnose([old], wire_record({"messages": edited}, bytes_over_four, at=1.0), None, GRID)
     if found is not None:
         assert (found.place, found.kind) in ((where, BreakKind.CHANGED), (where, BreakKind.COMPACTED))
     else:
@@ -173,6 +175,22 @@ def test_a_body_of_any_shape_has_a_record(body: Any) -> None:
     first = wire_record(body, bytes_over_four, at=0.0)
     again = wire_record(body, bytes_over_four, at=1.0)
     if is_continuation(body):
-        again = continued(again, first)
+        again = again.continuing(first)
     assert first.is_sound
-    assert diagnose([first], again, Answer(), GRID) is None
+    assert diagnose([first], again, None, GRID) is None
+
+
+def test_an_entry_that_was_marked_for_an_hour_is_alive_for_an_hour() -> None:
+    profile = replace(ANTHROPIC, min_tokens=1)
+    for is_long, kind in ((False, Deviation.EXPIRED), (True, BreakKind.CHANGED)):
+        old = record(*BEFORE, stops=[1200], is_long=is_long)
+        found = diagnose([old], record(*changed(3), at=1800.0), None, profile)
+        assert found is not None
+        assert found.kind == kind
+
+
+def test_a_piece_that_has_grown_makes_no_request_cheaper_than_what_was_read_of_it() -> None:
+    now = record(*changed(3, tokens=5000), at=10.0)
+    found = diagnose([record(*BEFORE)], now, Usage(now.total, 1, read=now.total), GRID, Price.relative(0.1, 1.25, 2.0))
+    assert found is not None
+    assert (found.lost, found.usd) == (0, 0.0)

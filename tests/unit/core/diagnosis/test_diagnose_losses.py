@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from proxy.core.diagnosis.breaks import Break, losses
-from proxy.core.diagnosis.diagnose import Answer, diagnose
+from proxy.core.diagnosis.breaks import Break
+from proxy.core.diagnosis.diagnose import diagnose
 from proxy.core.diagnosis.record import PromptRecord
 from proxy.core.diagnosis.wire import wire_record
 from proxy.core.money.prices import Price
@@ -72,16 +72,10 @@ def billed(bodies: Sequence[Body], profile: CacheProfile, *, gap_s: float = 20.0
     for number, body in enumerate(bodies):
         usage = provider.send(json.dumps(body).encode(), number * gap_s)
         record = wire_record(body, tokens, at=number * gap_s)
-        ratio = record.total / usage.prompt
-        record = wire_record(body, tokens, at=number * gap_s, stored=_stored(usage, profile, ratio))
-        found = diagnose(records, record, Answer(usage), profile, price)
-        records.append(record)
+        found = diagnose(records, record, usage, profile, price)
+        records.append(record.answered(usage, profile))
         breaks += [found] if found is not None else []
     return provider.cost, breaks
-
-
-def _stored(usage: Any, profile: CacheProfile, ratio: float) -> int:
-    return round((usage.read + usage.write) * ratio) if profile is MARKED else -1
 
 
 @pytest.mark.parametrize("profile", PROFILES, ids=["grid", "markers"])
@@ -95,19 +89,15 @@ def test_the_losses_of_a_culprit_are_what_freezing_it_saves(profile: CacheProfil
     ideal, none = billed(frozen, profile)
     assert not none[1:]
     assert sum(one.usd for one in breaks) == pytest.approx(cost - ideal, rel=0.01)
-    assert sum(one.alone_usd for one in breaks) == pytest.approx(cost - ideal, rel=0.02)
-    assert sum(loss.usd for loss in losses(breaks).values()) == pytest.approx(sum(one.usd for one in breaks))
 
 
 @pytest.mark.parametrize("profile", PROFILES, ids=["grid", "markers"])
 def test_a_request_with_two_culprits_is_the_loss_of_the_first(profile: CacheProfile) -> None:
-    """All of it is what freezing both saves; what freezing the first one alone saves is told, too."""
-    both, second, none = (session(14, profile) for _ in range(3))
+    """All of it is what freezing both saves."""
+    both, none = session(14, profile), session(14, profile)
     for number in range(14):
         clock(both[number], number), rewritten(both[number], number)
-        clock(second[number], 0), rewritten(second[number], number)
         clock(none[number], 0), rewritten(none[number], min(number, 1))
     cost, breaks = billed(both, profile)
     assert {(one.culprit_kind, one.line) for one in breaks} == {("system", 3)}
     assert sum(one.usd for one in breaks) == pytest.approx(cost - billed(none, profile)[0], rel=0.01)
-    assert sum(one.alone_usd for one in breaks) == pytest.approx(cost - billed(second, profile)[0], rel=0.02)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.core.diagnosis.diagnose import Answer, diagnose
+from proxy.core.diagnosis.diagnose import diagnose
 from proxy.core.diagnosis.fingerprints import VERSION, Fingerprint, line_of, read_line
 from proxy.core.diagnosis.wire import wire_record
 from proxy.core.providers import OPENAI
@@ -23,7 +23,7 @@ def fingerprint(day: str, at: float) -> Fingerprint:
 def test_lines_of_one_key_can_be_compared_and_hold_no_text() -> None:
     lines = [line_of(fingerprint(day, at), KEY) for day, at in (("Monday", 0.0), ("Tuesday", 9.0))]
     first, second = map(read_line, lines)
-    found = diagnose([first.record], second.record, Answer(second.usage), OPENAI)
+    found = diagnose([first.record], second.record, second.usage, OPENAI)
     assert found is not None
     assert (found.culprit, found.line, second.cost_usd) == ("system", 2, 0.25)
     for line in lines:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from proxy.core.diagnosis.breaks import Break
-from proxy.core.diagnosis.diagnose import PARAMETER, Answer, diagnose
+from proxy.core.diagnosis.diagnose import PARAMETER, diagnose
 from proxy.core.diagnosis.record import SYSTEM, TOOL, PromptRecord
-from proxy.core.diagnosis.wire import continued, is_continuation, wire_record
+from proxy.core.diagnosis.wire import is_continuation, wire_record
 from proxy.core.providers import ANTHROPIC, OPENAI
 from proxy.core.request.tokens import bytes_over_four
 from tests.wire_breaks import Block, WireBreak, rendered, wire_break
@@ -46,11 +46,11 @@ def judged(path: Path) -> Found:
         profile = ANTHROPIC if "messages" in row.get("path", "") else OPENAI
         record = wire_record(body, bytes_over_four, at=row["t"])
         if before and is_continuation(body):
-            record = continued(record, before[-1])
-        cause = diagnose(before, record, Answer(), profile)
+            record = record.continuing(before[-1])
+        cause = diagnose(before, record, None, profile)
         if cause is not None and cause.culprit_kind in BESIDE:
             found.beside.add(number)
-        elif cause is not None and cause.is_difference:
+        elif cause is not None and cause.culprit:
             found.named[number] = cause
         prompt = rendered(body, seen)
         if (broken := wire_break(seen, prompt)) is not None:

@@ -26,9 +26,9 @@ REQUEST = st.builds(
     at=st.floats(0, 2e9),
     number=st.integers(0, 2**16 - 1),
     prompt=COUNTS, read=COUNTS, written=COUNTS, other_read=COUNTS, other_written=COUNTS,
-    cost_usd=st.floats(0, 1e6), saved_usd=USD,
+    cost_usd=st.floats(0, 1e6, width=32), saved_usd=USD,
     kind=st.sampled_from(["", *KINDS]), culprit=st.sampled_from(["", "a", "b", "ü/\ud800"]),
-    line=st.integers(0, 2**16 - 1), before=COUNTS, lost=COUNTS, lost_usd=USD,
+    line=st.integers(0, 2**16 - 1), before=COUNTS, tokens=COUNTS, lost=COUNTS, lost_usd=USD,
     is_waste=st.booleans(), is_refresh=st.booleans(), is_observed=st.booleans(),
 )  # fmt: skip
 REQUESTS_OF = st.lists(REQUEST, max_size=8)
