@@ -26,7 +26,7 @@ _CHUNK_BYTES = 1 << 20
 _NAMES = "log|entries|data|observations|traces|logs|rows|items|results|spend_logs"
 _ENVELOPES = frozenset(_NAMES.split("|"))
 # A document that holds an array of records, perhaps within one more object: {"log": {"entries": [...]}}.
-_ENVELOPE = re.compile(rb'\{\s*"(?:' + _NAMES.encode() + rb')"\s*:\s*[\[{]')
+_ENVELOPE = re.compile(rb'\{\s*+"(?:' + _NAMES.encode() + rb')"\s*+:\s*+[\[{]')
 _LIST = re.compile(r'(?:^\s*|"(?:' + _NAMES + r')"\s*:\s*)\[\s*')
 _BETWEEN = re.compile(r"[\s,]*+")
 _HEADER = re.compile(rb'"?[A-Za-z_][\w. ]{0,100}+"?\s{0,4}+[,;\t]')
