@@ -8,15 +8,16 @@ from proxy.core.diagnosis.record import PromptRecord
 from proxy.core.diagnosis.sent import SentPrompt, sent_prompt
 from proxy.core.digest import digest
 from proxy.core.layout.prefix_seed import given_members
-from proxy.core.lru import LastUsed
+from proxy.core.lru import Bounded, LastUsed
 from proxy.core.money.prices import Price
 from proxy.core.planner.analysis import PlanAnalysis
 from proxy.core.planner.in_flight import InFlight
 from proxy.core.response.usage import Usage
-from proxy.core.sessions.session import MAX_PROMPTS, SessionTable
+from proxy.core.sessions.session import MAX_PROMPTS, SessionTable, record_bytes
 
 _MOST_LAST = 256
 _MOST_TALKS = 8192
+_TALK_BYTES = 400
 _NOTHING = SentPrompt()
 
 
@@ -24,13 +25,14 @@ class Diagnosing:
     """Says of each request why it was not read from the cache.
 
     The records of a session are its own, and are shared with it. What is kept here besides spares work (the last layout
-    of a session), or finds a conversation that goes on with another model; it is in memory only.
+    of a session), or finds a conversation that goes on with another model; it is in memory only, each of the two in
+    about ``capacity_bytes``.
     """
 
-    def __init__(self, sessions: SessionTable) -> None:
+    def __init__(self, sessions: SessionTable, capacity_bytes: int) -> None:
         self._sessions = sessions
-        self._last: LastUsed[str, SentPrompt] = LastUsed(_MOST_LAST)
-        self._talks: LastUsed[bytes, str] = LastUsed(_MOST_TALKS)
+        self._last: Bounded[str, SentPrompt] = Bounded(capacity_bytes, _sent_bytes, _MOST_LAST)
+        self._talks: LastUsed[bytes, str] = LastUsed(min(_MOST_TALKS, capacity_bytes // _TALK_BYTES))
 
     def compare(self, in_flight: InFlight, *, is_own: bool) -> None:
         """Compare what is sent with what the conversation has sent before. ``is_own``: the client's own layout
@@ -50,7 +52,7 @@ class Diagnosing:
             is_long="1h" in marks.values(),
         )
         in_flight.shows_own = is_own
-        last = self._last.find(session.id) or _NOTHING
+        last = self._last.get(session.id, _NOTHING)
         in_flight.sent = sent_prompt(layout, analysis.recognised.messages, head, last)
         in_flight.comparison = compared(self._before(analysis), in_flight.sent.record)
 
@@ -84,3 +86,7 @@ class Diagnosing:
         if pairs:
             self._talks.put(digest(scope, pairs[-1][1]), session.id)
         return before
+
+
+def _sent_bytes(sent: SentPrompt) -> int:
+    return record_bytes(sent.record) + 80 * len(sent.digests)

@@ -85,7 +85,7 @@ class TierPlanner:
         self._options = options or PlannerOptions()
         self.prefix = prefix
         self._sessions = SessionTable(capacity_bytes=memory_bytes // 4, prefix=prefix)
-        self._diagnosing = Diagnosing(self._sessions)
+        self._diagnosing = Diagnosing(self._sessions, capacity_bytes=memory_bytes // 64)
         self._caches: Bounded[bytes, ShadowCaches] = Bounded(
             memory_bytes // 8, lambda caches: caches.bytes, _MAX_CACHES
         )
