@@ -72,7 +72,7 @@ class InFlight:
         return self.analysis if self.accepted is not None and not self.sends_own else None
 
     def expected_break(self, bill: Bill | None) -> Break | None:
-        """How the request breaks the cache, as far as that can be told before the answer; None where nothing differs.
+        """How the request breaks the cache, as far as that can be told before the answer; None where nothing is lost.
         ``bill`` is what the shadow cache expects; its cost is in tokens at the plain price."""
         comparison, profile = self.comparison, self.analysis.profile
         if comparison is None:
@@ -80,7 +80,8 @@ class InFlight:
         usage = Usage(bill.total, 0, bill.read, bill.write_5m, bill.write_1h) if bill is not None else None
         price = Price.relative(profile.read, profile.write, profile.write_long)
         found = comparison.diagnosed(usage, profile, price)
-        return found if found is not None and found.culprit else None
+        is_break = found is not None and found.culprit and (found.lost or bill is None)
+        return found if is_break else None
 
     def stored(self, now: float, *, is_planned: bool) -> StoredPrompt:
         """What the provider stores of the prompt that it has accepted: of the client's own, unless ``is_planned``."""

@@ -415,7 +415,7 @@ def _decision(exchange: Exchange) -> str:
 
 
 def _break(exchange: Exchange) -> str:
-    """Why the request breaks the cache, as far as that is known before the answer: ``none`` where nothing differs."""
+    """Why the request breaks the cache, as far as that is known before the answer: ``none`` where nothing is lost."""
     plan = exchange.planned.plan
     if plan is None or plan.in_flight is None:
         return ""

@@ -81,6 +81,18 @@ def test_what_is_expected_is_told_before_the_answer() -> None:
     assert plan.in_flight.expected_break(plan.predicted) is None
 
 
+def test_a_clock_that_the_layout_puts_last_breaks_nothing_before_nor_behind_the_answer() -> None:
+    client = Client(ANTHROPIC, Mode.TIER)
+    told = []
+    for number, body in enumerate(session(9, ANTHROPIC)):
+        clock(body, number)
+        plan, broke = client.send(body)
+        assert plan.in_flight is not None
+        told.append((plan.in_flight.expected_break(plan.predicted), broke))
+    assert plan.rewritten
+    assert told[-4:] == [(None, None)] * 4
+
+
 def test_an_edited_file_is_named_and_is_no_waste() -> None:
     client = Client()
     files = [File(f"src/{n}.py", f"{n} = 1\n" * 200) for n in range(4)]
