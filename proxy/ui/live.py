@@ -73,7 +73,9 @@ class Live:
             if not streams:
                 del self._open[address]
             if not self._open:
-                await cancel(self._tasks)
+                # A page that is opened while the task ends gets a task of its own.
+                tasks, self._tasks = self._tasks, set()
+                await cancel(tasks)
 
     async def aclose(self) -> None:
         """End the task and all streams."""

@@ -117,3 +117,19 @@ def test_streams_end_when_the_server_does() -> None:
         await asyncio.wait_for(task, 5)
 
     run(scene)
+
+
+def test_a_page_that_is_opened_while_the_last_one_closes_is_kept_up_to_date() -> None:
+    async def scene(source: Source) -> None:
+        found: list[str] = []
+        last = asyncio.ensure_future(watch(source, "a", []))
+        await asyncio.sleep(0)
+        await source.rounds(1)
+        last.cancel()
+        task = asyncio.ensure_future(watch(source, "b", found))
+        await asyncio.gather(last, return_exceptions=True)
+        await source.rounds(2)
+        assert found == ["one"]
+        task.cancel()
+
+    run(scene)
