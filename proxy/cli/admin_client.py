@@ -177,7 +177,7 @@ async def ledger_entries(ask: Ask, query: Mapping[str, str]) -> AsyncIterator[di
 async def _asking(arguments: argparse.Namespace) -> AsyncIterator[Ask]:
     """A way to ask the admin service: that of the store itself, or that of a running proxy. Raises ConfigError."""
     environment = Environment.of_process()
-    if arguments.url:
+    if arguments.url is not None:
         headers = {"authorization": f"Bearer {_master_key(environment)}"}
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
         async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
@@ -242,16 +242,22 @@ async def _ask_proxy(
 ) -> Any:
     """Ask a running proxy. A redirect is not followed, because the key belongs to this address alone. Raises
     NotFound, Unanswered."""
-    address = f"{url}/admin/{quote(path)}"
+    # An argument that is no UTF-8 is asked for as it was given.
+    address = f"{url}/admin/{quote(path, errors='surrogateescape')}"
+    if query:
+        address += f"?{urlencode(query, errors='surrogateescape')}"
     try:
-        async with session.request(
-            method, f"{address}?{urlencode(query)}" if query else address, json=body, allow_redirects=False
-        ) as answer:
+        async with session.request(method, address, json=body, allow_redirects=False) as answer:
             if answer.status == 404:
                 raise NotFound(await _message(answer))
             if answer.status >= 300:
                 raise Unanswered(await _message(answer))
-            return await (answer.text() if answer.content_type == "text/csv" else answer.json())
+            if answer.content_type == "text/csv":
+                return await answer.text()
+            content = await answer.json()
+            if not isinstance(content, dict) or "object" not in content:
+                raise ValueError("no answer of the admin API")
+            return content
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         raise Unanswered(f"{url} does not answer as a proxy does ({type(error).__name__})") from error
 

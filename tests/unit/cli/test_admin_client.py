@@ -8,6 +8,7 @@ import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +234,47 @@ def test_a_command_waits_for_a_proxy_that_is_busy_with_the_file(
     assert main(["keys", "create", "--team", "red", *where]) == 0
     done.set()
     busy.join()
+
+
+@pytest.fixture
+def stranger() -> Iterator[Callable[[bytes], str]]:
+    """Serves the same JSON at each address, as some other server may; its address."""
+    servers = []
+
+    def serve(body: bytes) -> str:
+        class Same(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.send_header("content-type", "application/json")
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Nobody reads it."""
+
+        servers.append(HTTPServer(("127.0.0.1", 0), Same))
+        threading.Thread(target=servers[-1].serve_forever).start()
+        return f"http://127.0.0.1:{servers[-1].server_port}"
+
+    yield serve
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("body", [b"{}", b"null", b"[]", b'{"data": [{}], "has_more": false}', b'"object"'])
+@pytest.mark.parametrize(
+    "words", [["teams", "list"], ["spend"], ["top", "--once"], ["top", "--session", "a"], ["doctor"]]
+)
+def test_a_server_that_is_no_proxy_is_told_in_one_line(
+    words: list[str],
+    body: bytes,
+    stranger: Callable[[bytes], str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("STRATIFORM_MASTER_KEY", "sk-master")
+    assert "does not answer as a proxy does" in fails(capsys, *words, "--url", stranger(body))
 
 
 def test_names_have_commas_between_them() -> None:

@@ -128,7 +128,9 @@ def test_what_an_answer_says_is_what_the_list_says(url: str, used: dict[str, lis
     [
         (["--session", "nobody"], "There is no such session"),
         (["--session", "a/b"], "a session's id has no slash"),
+        (["--session", "\udcff"], "There is no such session"),
         (["--url", "http://127.0.0.1:9"], "does not answer as a proxy does"),
+        (["--url", ""], "does not answer as a proxy does"),
     ],
 )
 def test_what_cannot_be_shown_is_said_in_one_line(
