@@ -5,6 +5,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+from proxy.core.wire.surrogates import printable
 from proxy.doctor.entries import Entries
 from proxy.doctor.findings import diagnose_all
 from proxy.doctor.intake import Intake
@@ -39,11 +40,12 @@ def examine(paths: Sequence[Path], rules: Rules, setting: Setting, on_progress: 
                 intake.take(found)
                 continue
             # Many records of a file that are left out for the same reason are one problem.
-            known = problems.get((str(path), found.text))
+            file = printable(str(path))
+            known = problems.get((file, found.text))
             if known is not None:
-                problems[known.file, known.text] = replace(known, count=known.count + 1)
+                problems[file, known.text] = replace(known, count=known.count + 1)
             elif len(problems) < _MOST_PROBLEMS:
-                problems[str(path), found.text] = replace(found, file=str(path))
+                problems[file, found.text] = replace(found, file=file)
         diagnose_all(entries, intake.clients, rules)
     clients = intake.clients
     runs = {name: mode_runs(each.bodies, rules, setting) for name, each in clients.items() if each.bodies}

@@ -1,6 +1,7 @@
 """``stratiform doctor``: what a person sees, what a program reads, and with which status the command ends."""
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
@@ -106,6 +107,14 @@ def test_what_cannot_be_read_is_told_in_one_sentence_each(tmp_path: Path, capsys
     assert f"{log}:6: the line holds text that is not valid UTF-8\n" in printed
     assert f"{empty}: is empty\n" in printed
     assert f"{missing}: cannot be read: No such file or directory\n" in printed
+
+
+def test_a_file_whose_name_is_no_text_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, page = tmp_path / os.fsdecode(b"odd\xff.jsonl"), tmp_path / "page.html"
+    log.write_bytes(b'{"a": 1}\n')
+    assert main(["doctor", "--json", "--html", str(page), str(log)]) == 1
+    assert orjson.loads(capsys.readouterr().out)["problems"][0]["file"] == f"{tmp_path}/odd\\udcff.jsonl"
+    assert "odd\\udcff.jsonl" in page.read_text()
 
 
 def test_without_any_call_the_command_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
