@@ -29,6 +29,7 @@ LineSizes = tuple[tuple[int, int], ...]
 # As ``array`` writes numbers of 32 bits, in the machine's order.
 _NUMBER: Final = "i"
 _ROW: Final = 3
+_HASHES: Final = 1 << 32
 _MOST_LINES = 2_000
 """A text of more lines is compared as a whole."""
 _KEY_CHARS = 200
@@ -101,7 +102,9 @@ class PromptRecord(Struct, frozen=True, array_like=True):
     def is_sound(self) -> bool:
         """Whether the columns fit together: a record may come from another process."""
         fits = len(self.digests) == DIGEST_BYTES * self.count and len(self.rows) == 4 * _ROW * self.count
-        return fits and set(self._column(2)) <= set(range(len(self.names)))
+        lines = [line for text in self.lines.values() for line in text]
+        are_lines = all(0 <= number < _HASHES and length >= 0 for number, length in lines)
+        return fits and are_lines and set(self._column(2)) <= set(range(len(self.names)))
 
     def _column(self, number: int) -> Sequence[int]:
         return memoryview(self.rows).cast(_NUMBER)[number::_ROW]

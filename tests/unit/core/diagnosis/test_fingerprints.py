@@ -1,6 +1,7 @@
 """Requests as lines of a file, without their texts."""
 
 import pytest
+from msgspec import json, structs
 
 from proxy.core.diagnosis.diagnose import diagnose
 from proxy.core.diagnosis.fingerprints import VERSION, Fingerprint, line_of, read_line
@@ -48,3 +49,11 @@ def test_what_is_no_line_is_refused(change: bytes) -> None:
         read_line(whole[: len(whole) // 2])
     with pytest.raises(Unreadable):
         read_line(whole.replace(b'"v":1', b'"v":9'))
+
+
+@pytest.mark.parametrize("line", [(-1, 5), (2**32, 5), (1, -1)])
+def test_a_record_whose_lines_nobody_could_have_made_is_refused(line: tuple[int, int]) -> None:
+    whole = fingerprint("Monday", 0.0)
+    damaged = structs.replace(whole, record=structs.replace(whole.record, lines={0: (line, (7, 5))}))
+    with pytest.raises(Unreadable):
+        read_line(json.encode(damaged))
