@@ -1,6 +1,7 @@
 """Live sessions: who they belong to, what they used, which tiers they consist of, and how long their cache lives."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 import orjson
@@ -13,7 +14,7 @@ from proxy.core.response.usage import Usage
 from proxy.core.sessions.session_record import SessionContents, SessionPage, SessionRecord
 from proxy.core.sessions.session_requests import SessionRequest, SessionRequests
 from proxy.core.structured.blocks.breakdown import Circumstances, hit_rate, shown
-from proxy.core.wire.surrogates import printable
+from proxy.core.wire.surrogates import dumps, printable, read_or_mended
 from proxy.errors import InvalidRequest, MethodNotAllowed, NotFound
 
 _PARAMETERS = frozenset({"behind", "limit", "q", "team"})
@@ -180,14 +181,24 @@ def _usd(amount: float) -> float:
 
 
 def _texts(body: bytes) -> list[View]:
-    """The messages of a request: their roles, and their texts as JSON where they are more than a text."""
-    messages = orjson.loads(body).get("messages") or []
-    found = []
-    for message in messages[-_MOST_MESSAGES:]:
-        content = message.get("content")
-        text = content if isinstance(content, str) else orjson.dumps(content).decode()
-        found.append({"role": str(message.get("role")), "text": printable(text[:_MOST_TEXT])})
-    return found
+    """The messages of a request: their roles, and their texts as JSON where they are more than a text. What has another
+    form than messages have is left out."""
+    request = read_or_mended(orjson.loads, body)
+    messages = request.get("messages") if isinstance(request, dict) else None
+    last = messages[-_MOST_MESSAGES:] if isinstance(messages, list) else []
+    return [
+        {"role": printable(str(message.get("role"))), "text": _text(message.get("content"))[:_MOST_TEXT]}
+        for message in last
+        if isinstance(message, dict)
+    ]
+
+
+def _text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    with suppress(RecursionError):
+        return dumps(content).decode()
+    return ""
 
 
 def _about(record: SessionRecord, contents: SessionContents) -> Circumstances:
