@@ -11,6 +11,8 @@ from proxy.engine.exchange import Exchange
 from proxy.engine.target import decoded
 
 _UNSAFE = re.compile(r"[^\w.:/@+*-]", re.ASCII)
+# A retrieved document is known by the attributes of its tag.
+_ATTRIBUTE = re.compile(r"""\s?([\w.:-]{1,64})=["']([^"']*)["']""")
 _MAX_CHARS = 120
 # A key that begins within what is shown, and ends behind it, must still be known for one.
 _READ_CHARS = 1024
@@ -77,7 +79,7 @@ def exchange_values(exchange: Exchange) -> dict[str, Value]:
     if (broke := planned.result.broke) is not None:
         found |= {
             "break": broke.kind,
-            "culprit": safe(f"{broke.culprit_kind}:{broke.culprit}") if broke.culprit else "",
+            "culprit": shown_piece(f"{broke.culprit_kind}:{broke.culprit}", arrival.keys) if broke.culprit else "",
             "line": broke.line or "",
             "lost": broke.lost,
             "break_usd": Decimal(f"{broke.usd:.6f}"),
@@ -92,6 +94,11 @@ def shown(text: str, keys: Sequence[str] = ()) -> str:
     plain = decoded(read)
     safe = without_keys(plain, keys)
     return _UNSAFE.sub("?", (read if safe == plain else safe)[:_MAX_CHARS])
+
+
+def shown_piece(key: str, keys: Sequence[str] = ()) -> str:
+    """The key of a piece in the same way, with its attributes as ``name:value/name:value``."""
+    return shown(_ATTRIBUTE.sub(r"\1:\2/", key[:_READ_CHARS]).replace("/:", ":"), keys)
 
 
 def _ms(seconds: float) -> Decimal:

@@ -9,7 +9,7 @@ from proxy.core.money.prices import saved_on_shadow, scaled
 from proxy.core.planner.plan import CONTROL, Plan
 from proxy.core.response.usage import Usage
 from proxy.core.sessions.session_requests import SessionRequest
-from proxy.engine.access_log import shown
+from proxy.engine.access_log import shown_piece
 from proxy.engine.exchange import Exchange, Settlement
 
 
@@ -45,7 +45,7 @@ def request_of(exchange: Exchange, plan: Plan, number: int, *, is_refresh: bool)
     return replace(
         found,
         kind=broke.kind,
-        culprit=shown(name, exchange.arrival.keys),
+        culprit=shown_piece(name, exchange.arrival.keys),
         line=broke.line,
         before=round(broke.before * ratio),
         tokens=round(broke.tokens * ratio),

@@ -1,7 +1,7 @@
 """The log line."""
 
 from proxy.core.response.usage import Usage
-from proxy.engine.access_log import exchange_line
+from proxy.engine.access_log import exchange_line, shown_piece
 from proxy.engine.exchange import ExchangeOutcome, Settlement
 from proxy.ports import Principal
 from proxy.testing import make_deployment
@@ -40,3 +40,11 @@ def test_what_clients_choose_cannot_forge_a_line_or_a_field() -> None:
     assert line.count("id=") == 1
     assert line.count(" status=") == 1
     assert len(line) < 700
+
+
+def test_a_document_is_named_by_the_attributes_of_its_tag() -> None:
+    key = "system/document: section=\"1\" source='invoices.md':3f2a"
+    assert shown_piece(key) == "system/document:section:1/source:invoices.md:3f2a"
+    assert shown_piece("file:src/a.py") == "file:src/a.py"
+    assert "sk-abcdefghijklmnop" not in shown_piece('document: api_key="sk-abcdefghijklmnop" source="a":00')
+    assert shown_piece('x="<b>\n"') == "x:?b??/"
