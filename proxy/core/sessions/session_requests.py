@@ -71,10 +71,7 @@ class SessionRequests(Struct, frozen=True, array_like=True, gc=False):
     def added(self, one: SessionRequest) -> "SessionRequests":
         """With one more request; the oldest makes room for it."""
         name = _number_of(one.culprit)
-        names = self.names
-        if name and name not in names and len(names) < MOST_NAMES:
-            names = {**names, name: one.culprit}
-        packed = _ROW.pack(
+        row = _ROW.pack(
             one.at,
             one.number & 0xFFFF,
             KINDS.index(one.kind) + 1 if one.kind else 0,
@@ -85,17 +82,19 @@ class SessionRequests(Struct, frozen=True, array_like=True, gc=False):
             *map(_fits, (one.before, one.tokens, one.lost)),
             *map(_finite, (one.lost_usd, one.cost_usd, one.saved_usd)),
         )
-        return replace(self, packed=(self.packed + packed)[-MOST_REQUESTS * ROW_BYTES :], names=names)
+        packed = (self.packed + row)[-MOST_REQUESTS * ROW_BYTES :]
+        is_new = name and name not in self.names
+        names = _bounded({**self.names, name: one.culprit}, packed) if is_new else self.names
+        return replace(self, packed=packed, names=names)
 
     def merged(self, other: "SessionRequests") -> "SessionRequests":
         """The rows of both, each once."""
         if not other.packed or self._goes_on_from(other.packed):
-            return (
-                replace(self, names={**other.names, **self.names}) if other.names.keys() - self.names.keys() else self
-            )
+            has_more = other.names.keys() - self.names.keys()
+            return replace(self, names=_bounded({**other.names, **self.names}, self.packed)) if has_more else self
         rows = sorted({*self._rows(), *other._rows()}, key=_ROW.unpack)
-        names = dict(list({**other.names, **self.names}.items())[:MOST_NAMES])
-        return replace(self, packed=b"".join(rows[-MOST_REQUESTS:]), names=names)
+        packed = b"".join(rows[-MOST_REQUESTS:])
+        return replace(self, packed=packed, names=_bounded({**other.names, **self.names}, packed))
 
     def requests(self) -> Iterator[SessionRequest]:
         """The requests, the oldest first. What is no whole row is passed over."""
@@ -135,6 +134,14 @@ def dearest(found: SessionRequests, most: int) -> tuple[tuple[str, int, float], 
             sums[name] = breaks + 1, before + usd
     dear = sorted(sums, key=lambda name: -sums[name][1])[:most]
     return tuple((found.names.get(name, _OTHER), *sums[name]) for name in dear)
+
+
+def _bounded(names: Mapping[int, str], packed: bytes) -> Mapping[int, str]:
+    """The names, as far as there is room for them: then those of no row go first, and those that came first."""
+    if len(names) <= MOST_NAMES:
+        return names
+    used = {row[_NAME] for row in _ROW.iter_unpack(packed[: len(packed) // ROW_BYTES * ROW_BYTES])}
+    return dict([(number, name) for number, name in names.items() if number in used][-MOST_NAMES:])
 
 
 def _number_of(name: str) -> int:

@@ -67,12 +67,21 @@ def test_the_list_is_bounded_and_forgets_the_oldest() -> None:
     kept = list(found.requests())
     assert (len(kept), kept[0].at) == (MOST_REQUESTS, 50.0)
     assert len(found.names) == MOST_NAMES
-    assert kept[-1].culprit == "other"
+    assert [kept[-1].culprit, kept[0].culprit] == ["piece 549", "other"]
     longer = found.added(SessionRequest(at=1e5))
     assert longer.merged(found) == longer
     later = found.merged(of([SessionRequest(at=1e6)]))
     assert (len(list(later.requests())), len(later.names)) == (MOST_REQUESTS, MOST_NAMES)
     assert unpacked(REQUESTS, packed(replace_names(found))) == replace_names(found)
+
+
+def test_names_of_requests_that_are_gone_make_room_for_new_ones() -> None:
+    old = [SessionRequest(at=float(number), culprit=f"old {number}") for number in range(MOST_NAMES)]
+    new = [SessionRequest(at=1e3 + number, culprit=f"new {number % 9}") for number in range(MOST_REQUESTS)]
+    found = of([*old, *new])
+    assert {one.culprit for one in found.requests()} == {f"new {number}" for number in range(9)}
+    both = of(new).merged(of(old))
+    assert {one.culprit for one in both.requests()} == {f"new {number}" for number in range(9)}
 
 
 def replace_names(found: SessionRequests) -> SessionRequests:
