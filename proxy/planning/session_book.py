@@ -244,7 +244,8 @@ class SessionBook:
             except StoreError:
                 self._failed("sessions")
                 self._is_away, written = True, ()
-                self._waiting |= names
+                # What is not known any more cannot be written, and does not wait.
+                self._waiting = {name: None for name in (*self._waiting, *names) if name in self._known}
                 if self._closing.is_set():
                     return
 

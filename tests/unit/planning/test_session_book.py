@@ -356,6 +356,54 @@ def test_while_the_store_is_away_the_page_says_since_when_its_figures_stand_and_
     run(scene)
 
 
+def test_what_is_forgotten_while_the_store_is_away_does_not_wait() -> None:
+    async def scene(store: Store) -> None:
+        worker = Worker(store)
+        store.fails = True
+        for talk in ("first", "second"):
+            await worker.ask(0, talk=talk)
+        first, second = worker.book._known
+        worker.forget(first)
+        worker.book._closing.set()
+        await asyncio.sleep(0.1)
+        assert worker.failures
+        assert list(worker.book._waiting) == [second]
+        store.fails = False
+
+    run(scene)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (rb'"half \ud800 a pair"', "half"),
+        (rb'[{"type": "text", "text": "\ud800 parts"}]', "parts"),
+        (b"[" * 300 + b"]" * 300, "[["),
+        (b"[" * 900 + b"]" * 900, ""),
+        (b"7.5", "7.5"),
+    ],
+)
+def test_the_text_of_a_request_is_shown_whatever_its_form_is(content: bytes, text: str) -> None:
+    async def scene(store: Store) -> None:
+        worker = Worker(store)
+        await worker.ask(0)
+        await worker.written()
+        (one,) = (await worker.get())["data"]
+        body = b'{"messages": [7, {"role": "user", "content": %b}]}' % content
+        found = await sessions_answer(
+            worker.book, "GET", f"{one['id']}/text", {}, worker.clock.now(), lambda session: body
+        )
+        orjson.dumps(found)
+        assert [text in message["text"] for message in found["data"]] == [True]
+        for odd in (b"[]", b'{"messages": {}}', b"\xff"):
+            found = await sessions_answer(
+                worker.book, "GET", f"{one['id']}/text", {}, worker.clock.now(), lambda session, odd=odd: odd
+            )
+            assert found["data"] == []
+
+    run(scene)
+
+
 def test_what_is_in_the_store_and_cannot_be_read_is_passed_over() -> None:
     async def scene(store: Store) -> None:
         worker = Worker(store)
