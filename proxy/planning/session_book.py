@@ -21,7 +21,7 @@ from msgspec import msgpack
 from msgspec.structs import replace
 
 from proxy.aside import Aside
-from proxy.core.layout.inventory import Inventory
+from proxy.core.layout.inventory import Inventory, short_key
 from proxy.core.lru import Bounded
 from proxy.core.modes import Mode
 from proxy.core.planner.plan import Plan
@@ -311,7 +311,7 @@ def _read(blob: bytes | None) -> SessionRecord | None:
 
 def _seen(exchange: Exchange, plan: Plan, limits: Limits) -> _Seen:
     moves = tuple(
-        (move.key, move.source.label, "" if move.target is None else move.target.label)
+        (short_key(move.key), move.source.label, "" if move.target is None else move.target.label)
         for move in exchange.planned.result.moves[:_MOST_MOVES]
     )
     usage, edits = exchange.answer.outcome.usage, {edit.value: count for edit, count in plan.edits.items()}

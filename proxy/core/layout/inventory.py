@@ -12,9 +12,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.core.layout.tier_values import Tier
+from proxy.core.secrets.redaction import without_keys
 
 MOST_ITEMS: Final = 256
 _KEY_CHARS = 200
+# A secret that begins within what is shown, and ends behind it, must still be known for one.
+_READ_CHARS = 1_000
 _MOST_PANELS = 50
 _UNNAMED = frozenset({"urls", "images"})
 
@@ -75,10 +78,16 @@ class Inventory(Struct, frozen=True, array_like=True):
         return replace(self, sections=sections, panels=panels[:_MOST_PANELS])
 
 
+def short_key(key: str) -> str:
+    """A piece's key as it may be kept: cut, and without what looks like a secret. A client chooses names of files and
+    attributes of documents."""
+    return without_keys(key[:_READ_CHARS])[:_KEY_CHARS]
+
+
 def _joined(tier: Tier, kind: str, sections: Sequence[ListedSection], kept: Collection[int]) -> ListedSection:
     items = [item for section in sections for item in section.items]
     own = [item for item in items if id(item) in kept]
-    names = [f"{kind}:{number}" if kind in _UNNAMED else item.key[:_KEY_CHARS] for number, item in enumerate(own)]
+    names = [f"{kind}:{number}" if kind in _UNNAMED else short_key(item.key) for number, item in enumerate(own)]
     shown = [replace(item, key=name) for item, name in zip(own, names, strict=True)]
     others = [item.tokens for item in items if id(item) not in kept]
     if others:

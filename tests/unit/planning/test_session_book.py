@@ -435,3 +435,29 @@ def test_a_refresh_of_the_proxys_own_costs_and_is_no_request_and_the_cache_lives
         await worker.aclose()
 
     run(scene)
+
+
+def test_a_secret_in_the_name_of_a_file_is_not_kept() -> None:
+    secret = "sk-ant-REDACTME0123456789abcdef"
+
+    async def scene(store: Store) -> None:
+        worker = Worker(store)
+        for turn in range(3):
+            shown = EDITABLE_OPENING + _file(f"{secret}.py", turn) + _file("plain.py", 0)
+            messages = [{"role": "system", "content": lines(200, SECRET)}]
+            for number in range(turn):
+                messages += [{"role": "user", "content": f"asks {number}"}, {"role": "assistant", "content": "Yes."}]
+            messages += [{"role": "user", "content": shown}, {"role": "assistant", "content": EDITABLE_ACK}]
+            messages.append({"role": "user", "content": f"asks {turn}"})
+            await worker.engine.chat(MemoryClient(orjson.dumps({"model": "m", "messages": messages})))
+            await settle()
+        await worker.written()
+        (one,) = (await worker.get())["data"]
+        told = str(await worker.get(f"{one['id']}/breakdown"))
+        assert "plain.py" in told
+        assert "[redacted].py" in told
+        assert store.blobs
+        assert not any(secret.encode() in blob for blob in store.blobs)
+        assert secret not in told
+
+    run(scene)
