@@ -95,10 +95,10 @@ class FingerprintFile:
 
 def _key_of(path: Path) -> bytes:
     """The key beside the file, which is made where there is none. Of two processes that make one at once the first
-    wins. Raises OSError."""
+    wins. Raises OSError, also for a key that is too short to keep anything secret."""
     file = path.with_name(f"{path.name}.key")
     with suppress(FileNotFoundError):
-        return file.read_bytes()[:_KEY_BYTES]
+        return _read(file)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     mine = file.with_name(f"{file.name}.{os.getpid()}")
     make_private(mine)
@@ -106,4 +106,11 @@ def _key_of(path: Path) -> bytes:
     with suppress(FileExistsError):
         os.link(mine, file)
     mine.unlink()
-    return file.read_bytes()[:_KEY_BYTES]
+    return _read(file)
+
+
+def _read(file: Path) -> bytes:
+    key = file.read_bytes()[:_KEY_BYTES]
+    if len(key) < _KEY_BYTES:
+        raise OSError(errno.EINVAL, f"{file} is no key: remove it, and a new one is made")
+    return key

@@ -96,3 +96,14 @@ def is_whole(line: bytes) -> bool:
     except Unreadable:
         return False
     return True
+
+
+@pytest.mark.parametrize("key", [b"", b"short"])
+def test_nothing_is_written_with_a_key_that_is_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, key: bytes
+) -> None:
+    path = tmp_path / "prints.jsonl"
+    (tmp_path / "prints.jsonl.key").write_bytes(key)
+    written(path)
+    assert not path.exists()
+    assert "is no key: remove it" in caplog.text
