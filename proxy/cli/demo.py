@@ -51,7 +51,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     words = f"{demo_structured.WORDS}; {demo_panels.WORDS}"
     parser.add_argument("sessions", nargs="?", choices=[demo_structured.NAME, demo_panels.NAME], help=words)
     demo_structured.configure(parser)
-    parser.add_argument("--port", type=int, default=0, help="the port to listen on; 0 means any free port (default: 0)")
+    parser.add_argument(
+        "--port", type=_port, default=0, help="the port to listen on; 0 means any free port (default: 0)"
+    )
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--json", action="store_true", help="print JSON")
     shown.add_argument("--ui", action="store_true", help="then serve the pages of these sessions, until interrupted")
@@ -87,6 +89,13 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.ui:
                 show_pages(proxy)
     return 1 if total.violations else 0
+
+
+def _port(text: str) -> int:
+    number = int(text)
+    if not 0 <= number < 1 << 16:
+        raise argparse.ArgumentTypeError("must be between 0 and 65535")
+    return number
 
 
 def demo_settings(port: int) -> Settings:
