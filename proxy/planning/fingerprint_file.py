@@ -6,6 +6,7 @@ the proxy alone. Lines are written beside the event loop. A disk that is full or
 
 import asyncio
 import errno
+import fcntl
 import logging
 import os
 import secrets
@@ -89,14 +90,19 @@ class FingerprintFile:
 
     def _make_room(self) -> None:
         with suppress(FileNotFoundError):
-            if self._path.stat().st_size > MOST_BYTES:
-                self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+            if self._path.stat().st_size <= MOST_BYTES:
+                return
+            with open(_key_file(self._path), "rb") as held:
+                fcntl.flock(held, fcntl.LOCK_EX)
+                # Another worker may have made room meanwhile: the new file is not to take the place of the full one.
+                if self._path.stat().st_size > MOST_BYTES:
+                    self._path.replace(self._path.with_name(f"{self._path.name}.1"))
 
 
 def _key_of(path: Path) -> bytes:
     """The key beside the file, which is made where there is none. Of two processes that make one at once the first
     wins. Raises OSError, also for a key that is too short to keep anything secret."""
-    file = path.with_name(f"{path.name}.key")
+    file = _key_file(path)
     with suppress(FileNotFoundError):
         return _read(file)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -107,6 +113,10 @@ def _key_of(path: Path) -> bytes:
         os.link(mine, file)
     mine.unlink()
     return _read(file)
+
+
+def _key_file(path: Path) -> Path:
+    return path.with_name(f"{path.name}.key")
 
 
 def _read(file: Path) -> bytes:

@@ -1,9 +1,11 @@
 """The file of fingerprints: private, bounded, and never in the way of a request."""
 
 import asyncio
+import fcntl
 import json
 import resource
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,24 @@ def test_a_large_file_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     written(path)
     assert path.with_name("prints.jsonl.1").exists()
     assert len(path.read_bytes().splitlines()) == 1
+
+
+def test_two_workers_that_make_room_at_once_keep_the_full_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "prints.jsonl"
+    written(path)
+    full = path.read_bytes()
+    monkeypatch.setattr(fingerprint_file, "MOST_BYTES", len(full) - 1)
+    with open(tmp_path / "prints.jsonl.key", "rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        late = threading.Thread(target=FingerprintFile(path)._make_room)
+        late.start()
+        late.join(0.2)
+        assert late.is_alive()
+        path.replace(tmp_path / "prints.jsonl.1")
+        path.write_bytes(b"new")
+    late.join(10)
+    assert (tmp_path / "prints.jsonl.1").read_bytes() == full
+    assert path.read_bytes() == b"new"
 
 
 def test_a_disk_that_takes_nothing_costs_no_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
