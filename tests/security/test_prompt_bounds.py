@@ -4,7 +4,9 @@ import asyncio
 import base64
 import json
 import struct
+import unicodedata
 from collections.abc import Iterator
+from time import process_time
 from typing import Any
 
 import pytest
@@ -12,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.aside import Aside
+from proxy.core.money.bound import weigh
 from proxy.core.money.media import picture_tokens
 from proxy.core.request.parsed_body import parse_body
 from proxy.planning.tokenizers import is_counted_by, local_encode
-from proxy.spend.prompt_bounds import PromptBounds
+from proxy.spend.prompt_bounds import PromptBounds, _size_of
 from proxy.testing import serving
 from tests.examples import sampled
 from tests.exchanges import make_exchange
@@ -410,3 +413,32 @@ def test_a_hard_budget_holds_for_all_that_is_sent(priced_world: World, provider:
     assert provider.usd <= BUDGET_USD + one_usd, (provider.usd, provider.calls)
     assert not any(status >= 500 for status in statuses), statuses
     assert not row.passes or 200 in statuses, statuses
+
+
+MARKS = st.sampled_from("\u0300\u0315\u0323\u0344\u05b0\u3099")
+
+
+@given(st.lists(st.one_of(st.text(max_size=3), st.text(MARKS, min_size=100, max_size=150)), max_size=4).map("".join))
+def test_long_runs_of_marks_have_no_fewer_bytes_than_their_normal_form(text: str) -> None:
+    text = text.encode("utf-8", "replace").decode()
+    found = weigh("messages", json.dumps({"role": "user", "content": text}).encode(), _size_of, None)
+    assert found.text >= len(unicodedata.normalize("NFKC", text).encode())
+
+
+def test_marks_are_bounded_in_time_that_grows_with_their_number() -> None:
+    raw = json.dumps({"role": "user", "content": "a" + "\u0315" * 45_000 + "\u0300" * 45_000}).encode()
+    before_s = process_time()
+    weigh("messages", raw, _size_of, None)
+    assert process_time() - before_s < 1.0
+
+
+@given(st.integers(0, 40), st.binary(max_size=4))
+def test_a_picture_may_end_anywhere(length: int, end: bytes) -> None:
+    for file in (_jpeg((9, 9)), base64.b64decode(picture(9, 9))):
+        tokens_of_picture(file[:length] + end)
+
+
+@pytest.mark.parametrize("said", ['{"a": "\\ud800"}', '{"\\ud800": 1}', "[" * 600 + "]" * 600])
+def test_a_definition_that_cannot_be_written_is_of_unknown_length(said: str) -> None:
+    tools = '[{"type": "function", "function": {"name": "x", "$ref": "#/$defs/a", "$defs": {"a": %s}}}]' % said
+    assert weigh("tools", tools.encode(), _size_of, None).beyond == "tools"

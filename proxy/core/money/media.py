@@ -164,7 +164,7 @@ def tells_size(header: bytes) -> bool:
         return header[8:15] == b"WEBPVP8"
     at, sizes = 2, 0
     while header[:2] == b"\xff\xd8" and header[at : at + 1] == b"\xff":
-        mark = header[at + 1]
+        mark = int.from_bytes(header[at + 1 : at + 2])
         if mark == _SCAN:
             return sizes == 1
         sizes += mark in _SIZES

@@ -10,7 +10,7 @@ _MOST_WORK = 1 << 24
 
 
 class _Endless(Exception):
-    """Nobody can tell the length: definitions name each other in turn, or nest too deeply."""
+    """Nobody can tell the length: definitions name each other in turn, nest too deeply, or cannot be written."""
 
 
 def unfolded_bytes(value: object) -> int | None:
@@ -49,7 +49,10 @@ class _Unfolding:
         return self._known[name]
 
     def _one(self, value: object, name: str, within: tuple[str, ...]) -> int:
-        size = len(orjson.dumps(value)) if not isinstance(value, str) else 0
+        try:
+            size = len(orjson.dumps(value)) if not isinstance(value, str) else 0
+        except orjson.JSONEncodeError as error:  # too deep, or halves of surrogate pairs
+            raise _Endless from error
         self._work += size
         if self._work > _MOST_WORK:
             raise _Endless
