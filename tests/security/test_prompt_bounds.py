@@ -442,3 +442,13 @@ def test_a_picture_may_end_anywhere(length: int, end: bytes) -> None:
 def test_a_definition_that_cannot_be_written_is_of_unknown_length(said: str) -> None:
     tools = '[{"type": "function", "function": {"name": "x", "$ref": "#/$defs/a", "$defs": {"a": %s}}}]' % said
     assert weigh("tools", tools.encode(), _size_of, None).beyond == "tools"
+
+
+@pytest.mark.parametrize("times", [40, 1_100])
+def test_a_schema_that_doubles_without_end_is_of_unknown_length(times: int) -> None:
+    definitions = {f"x{number}": [{"$ref": f"#/x{number + 1}"}] * 2 for number in range(times)}
+    named = [{"$ref": f"#/x{number}"} for number in range(times + 1)]
+    schema = {"$defs": {**definitions, f"x{times}": {"a": 1}}, "anyOf": named}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+    found = weigh("tools", json.dumps(tools).encode(), _size_of, None)
+    assert (found.beyond, found.bare < 1 << 40) == ("tools", True)
