@@ -10,7 +10,7 @@ from time import process_time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.aside import Aside
@@ -452,3 +452,14 @@ def test_a_schema_that_doubles_without_end_is_of_unknown_length(times: int) -> N
     tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
     found = weigh("tools", json.dumps(tools).encode(), _size_of, None)
     assert (found.beyond, found.bare < 1 << 40) == ("tools", True)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["type", "source", "image_url", "file_id", "data", "url", "media_type", "text"]),
+        st.sampled_from([None, "", "image", "text", "a", {}, {"data": "a"}, {"url": None}, ["a"], 1]),
+    )
+)
+@example({"file_id": None, "data": "a"})
+def test_a_part_may_leave_out_or_have_null_what_it_will(part: dict[str, object]) -> None:
+    weigh("messages", json.dumps({"role": "user", "content": [part]}).encode(), _size_of, None)

@@ -117,7 +117,9 @@ def medium_of(part: Mapping[str, object], size_of: SizeOf) -> Medium:
     if kind == "text" and carrier == "data":
         return Medium(text=value, rest=rest)
     is_slot = not held or held[0] in _PICTURE_HOLDERS or held[0] == "file_id"
-    is_slot = is_slot and (_PICTURE_TYPE.search(named.lower()) is not None if named else held[0] in _PICTURE_HOLDERS)
+    # A part without a type is what its holder says; a holder that is null says nothing.
+    is_named = _PICTURE_TYPE.search(named.lower()) is not None if named else not _PICTURE_HOLDERS.isdisjoint(held)
+    is_slot = is_slot and is_named
     return _file(holder, carrier, is_slot, size_of)._replace(rest=rest)
 
 
