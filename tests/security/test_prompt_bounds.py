@@ -440,7 +440,8 @@ def test_a_picture_may_end_anywhere(length: int, end: bytes) -> None:
 
 @pytest.mark.parametrize("said", ['{"a": "\\ud800"}', '{"\\ud800": 1}', "[" * 600 + "]" * 600])
 def test_a_definition_that_cannot_be_written_is_of_unknown_length(said: str) -> None:
-    tools = '[{"type": "function", "function": {"name": "x", "$ref": "#/$defs/a", "$defs": {"a": %s}}}]' % said
+    schema = f'{{"$ref": "#/$defs/a", "$defs": {{"a": {said}}}}}'
+    tools = f'[{{"type": "function", "function": {{"name": "x", "parameters": {schema}}}}}]'
     assert weigh("tools", tools.encode(), _size_of, None).beyond == "tools"
 
 
