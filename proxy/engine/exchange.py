@@ -152,7 +152,8 @@ class AnswerRecord:
     """How often the upstream refused the request as too large for the context window, by what became of it."""
 
     def asked(self, now_s: float, *, runs_on: bool) -> None:
-        """A call goes out."""
+        """A call goes out. Whatever an upstream said before was about another call."""
+        self.status = 0
         self.asked_s, self.heard_s, self.silent_s, self.runs_on = now_s, None, 0.0, runs_on
 
     def heard(self, now_s: float) -> None:

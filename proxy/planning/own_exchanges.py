@@ -132,7 +132,8 @@ class OwnExchanges:
         except ProxyError as error:
             is_rejected = isinstance(error, UpstreamRejected)
             exchange.answer.runs_on &= isinstance(error, UpstreamTimeout)
-            if exchange.answer.is_accepted or (isinstance(error, UpstreamError) and error.may_bill):
+            may_bill = isinstance(error, UpstreamError) and error.may_bill
+            if exchange.answer.is_accepted or (may_bill and exchange.answer.status < 300):
                 await self._conclusion.lose(exchange)
             _note_error(exchange, ExchangeOutcome.REJECTED if is_rejected else ExchangeOutcome.BROKEN, error)
             return OwnEnding.REFUSED, b""

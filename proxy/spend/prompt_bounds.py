@@ -60,7 +60,7 @@ class PromptBounds:
         size = sum([len(places[at][3]) for at in new])
 
         def work() -> Sequence[InputBound]:
-            return [weigh(*places[at][2:], _size_of, encode) for at in new]
+            return [weigh(*places[at][2:], size_of, encode) for at in new]
 
         is_large = size >= (LARGE_BYTES if encode is None else _LARGE_COUNT_BYTES)
         for at, one in zip(new, await self._aside.run(size, work) if is_large else work(), strict=True):
@@ -84,7 +84,7 @@ class PromptBounds:
         return places
 
 
-def _size_of(header: bytes) -> Pixels | None:
+def size_of(header: bytes) -> Pixels | None:
     """The pixels of a picture by its header, which is not decoded."""
     width, height = imagesize.get(BytesIO(header), exif_rotation=False) if tells_size(header) else (-1, -1)
     return (width, height) if width > 0 and height > 0 else None

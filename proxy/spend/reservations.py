@@ -12,6 +12,7 @@ then, because what was reserved stays reserved until it is settled.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Literal
 
 from proxy.core.money.bound import InputBound
@@ -57,7 +58,8 @@ class BudgetReservations:
         self._epochs = epochs
         self._denies = on_store_error == "deny"
         self._estimates = estimates
-        self._estimated: set[str] = set()
+        self._estimated: dict[str, float] = {}
+        """The counters of limits that a call draws on by an estimate, and until when: infinite while the call lasts."""
 
     async def start(self) -> None:
         """Begin to look after reservations, and to deliver notices."""
@@ -173,9 +175,9 @@ class BudgetReservations:
             exchange.counted_tokens = 0 if bound.beyond or bound.pictures else bound.counted
             is_exact = all(self._estimates.bounds.is_exact(one.model) for one in deployments)
             accounts = {booked(rule, NOTHING, now).charge.account for rule in rules if _bounds_prompt(rule)}
-            estimates = not is_exact and accounts.isdisjoint(self._estimated)
+            estimates = not is_exact and all(self._estimated.get(one, 0.0) <= now for one in accounts)
             reservation.estimated = accounts if estimates else set()
-            self._estimated |= reservation.estimated
+            self._estimated |= dict.fromkeys(reservation.estimated, inf)
         amounts = self._estimates.amounts(exchange, deployments, rules, bound, estimates=estimates)
         reservation.bookings = [booked(rule, amounts, now) for rule in rules]
         entry = reservation.entry = lost_entry(exchange, deployments[0], amounts)
@@ -198,6 +200,9 @@ class BudgetReservations:
         reservation, deployment = exchange.reservation, exchange.deployment
         if not isinstance(reservation, BudgetReservation) or deployment is None:
             return
+        # What is estimated stays so until it is billed; what nobody asks for any more goes.
+        now, until = exchange.arrival.now, dict.fromkeys(reservation.estimated, exchange.arrival.now + DEFERRED_S)
+        self._estimated = {one: last for one, last in {**self._estimated, **until}.items() if last > now}
         entry = reservation.entry
         if entry is None:
             entry = lost_entry(exchange, deployment, self._estimates.amounts(exchange, (deployment,), ()))
@@ -215,6 +220,9 @@ class BudgetReservations:
         assert exchange.deployment is not None
         rules = self._rules.rules(exchange.admitted, exchange.deployment)
         bookings = [booked(rule, NOTHING, exchange.arrival.now) for rule in rules]
+        for account in {one.charge.account for one in bookings}:
+            if self._estimated.get(account, inf) < inf:
+                del self._estimated[account]
         await self._write(exchange, BudgetReservation(exchange.arrival.id, exchange.admitted.team, bookings=bookings))
 
     async def settle(self, exchange: Exchange) -> None:
@@ -223,7 +231,8 @@ class BudgetReservations:
         reservation = exchange.reservation
         if not isinstance(reservation, BudgetReservation):
             return
-        self._estimated -= reservation.estimated
+        for account in reservation.estimated:
+            self._estimated.pop(account, None)
         if exchange.attempts == 0:
             await self._give_back(reservation)
         else:

@@ -4,18 +4,20 @@ import asyncio
 import base64
 import json
 import struct
+import unicodedata
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.aside import Aside
+from proxy.core.money.bound import weigh
 from proxy.core.money.media import picture_tokens
 from proxy.core.request.parsed_body import parse_body
 from proxy.planning.tokenizers import is_counted_by, local_encode
-from proxy.spend.prompt_bounds import PromptBounds
+from proxy.spend.prompt_bounds import PromptBounds, size_of
 from proxy.testing import serving
 from tests.examples import sampled
 from tests.exchanges import make_exchange
@@ -410,3 +412,65 @@ def test_a_hard_budget_holds_for_all_that_is_sent(priced_world: World, provider:
     assert provider.usd <= BUDGET_USD + one_usd, (provider.usd, provider.calls)
     assert not any(status >= 500 for status in statuses), statuses
     assert not row.passes or 200 in statuses, statuses
+
+
+MARKS = st.sampled_from("\u0300\u0315\u0323\u0344\u05b0\u3099")
+
+
+@given(st.lists(st.one_of(st.text(max_size=3), st.text(MARKS, min_size=100, max_size=150)), max_size=4).map("".join))
+def test_long_runs_of_marks_have_no_fewer_bytes_than_their_normal_form(text: str) -> None:
+    text = text.encode("utf-8", "replace").decode()
+    found = weigh("messages", json.dumps({"role": "user", "content": text}).encode(), size_of, None)
+    assert found.text >= len(unicodedata.normalize("NFKC", text).encode())
+
+
+def test_no_long_run_of_marks_is_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw, sorted_chars = json.dumps({"role": "user", "content": "a" + "\u0315" * 45_000 + "\u0300" * 45_000}), [0]
+    normalize, is_normalized = unicodedata.normalize, unicodedata.is_normalized
+
+    def sorts(form: Literal["NFKC"], text: str) -> str:
+        sorted_chars.append(len(text))
+        return normalize(form, text)
+
+    def looks(form: Literal["NFKC"], text: str) -> bool:
+        sorted_chars.append(len(text))
+        return is_normalized(form, text)
+
+    monkeypatch.setattr(unicodedata, "normalize", sorts)
+    monkeypatch.setattr(unicodedata, "is_normalized", looks)
+    assert weigh("messages", raw.encode(), size_of, None).text >= 2 * 90_000
+    assert max(sorted_chars) < 1_000, "the sort takes the square of a run's length"
+
+
+@given(st.integers(0, 40), st.binary(max_size=4))
+def test_a_picture_may_end_anywhere(length: int, end: bytes) -> None:
+    for file in (_jpeg((9, 9)), base64.b64decode(picture(9, 9))):
+        tokens_of_picture(file[:length] + end)
+
+
+@pytest.mark.parametrize("said", ['{"a": "\\ud800"}', '{"\\ud800": 1}', "[" * 600 + "]" * 600])
+def test_a_definition_that_cannot_be_written_is_of_unknown_length(said: str) -> None:
+    schema = f'{{"$ref": "#/$defs/a", "$defs": {{"a": {said}}}}}'
+    tools = f'[{{"type": "function", "function": {{"name": "x", "parameters": {schema}}}}}]'
+    assert weigh("tools", tools.encode(), size_of, None).beyond == "tools"
+
+
+@pytest.mark.parametrize("times", [40, 1_100])
+def test_a_schema_that_doubles_without_end_is_of_unknown_length(times: int) -> None:
+    definitions = {f"x{number}": [{"$ref": f"#/x{number + 1}"}] * 2 for number in range(times)}
+    named = [{"$ref": f"#/x{number}"} for number in range(times + 1)]
+    schema = {"$defs": {**definitions, f"x{times}": {"a": 1}}, "anyOf": named}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+    found = weigh("tools", json.dumps(tools).encode(), size_of, None)
+    assert (found.beyond, found.bare < 1 << 40) == ("tools", True)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["type", "source", "image_url", "file_id", "data", "url", "media_type", "text"]),
+        st.sampled_from([None, "", "image", "text", "a", {}, {"data": "a"}, {"url": None}, ["a"], 1]),
+    )
+)
+@example({"file_id": None, "data": "a"})
+def test_a_part_may_leave_out_or_have_null_what_it_will(part: dict[str, object]) -> None:
+    weigh("messages", json.dumps({"role": "user", "content": [part]}).encode(), size_of, None)

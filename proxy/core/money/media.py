@@ -117,7 +117,9 @@ def medium_of(part: Mapping[str, object], size_of: SizeOf) -> Medium:
     if kind == "text" and carrier == "data":
         return Medium(text=value, rest=rest)
     is_slot = not held or held[0] in _PICTURE_HOLDERS or held[0] == "file_id"
-    is_slot = is_slot and (_PICTURE_TYPE.search(named.lower()) is not None if named else held[0] in _PICTURE_HOLDERS)
+    # A part without a type is what its holder says; a holder that is null says nothing.
+    is_named = _PICTURE_TYPE.search(named.lower()) is not None if named else not _PICTURE_HOLDERS.isdisjoint(held)
+    is_slot = is_slot and is_named
     return _file(holder, carrier, is_slot, size_of)._replace(rest=rest)
 
 
@@ -164,7 +166,7 @@ def tells_size(header: bytes) -> bool:
         return header[8:15] == b"WEBPVP8"
     at, sizes = 2, 0
     while header[:2] == b"\xff\xd8" and header[at : at + 1] == b"\xff":
-        mark = header[at + 1]
+        mark = int.from_bytes(header[at + 1 : at + 2])
         if mark == _SCAN:
             return sizes == 1
         sizes += mark in _SIZES

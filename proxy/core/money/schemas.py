@@ -7,10 +7,13 @@ import orjson
 _MOST_DEPTH = 64
 _MOST_WORK = 1 << 24
 """Bytes of all that is named."""
+_MOST_UNFOLDED = 1 << 30
+"""Bytes of one definition. A few kilobytes that double a thousand times have a length that is no machine number."""
 
 
 class _Endless(Exception):
-    """Nobody can tell the length: definitions name each other in turn, or nest too deeply."""
+    """Nobody can tell the length: definitions name each other in turn, nest too deeply, become too long, or cannot be
+    written."""
 
 
 def unfolded_bytes(value: object) -> int | None:
@@ -46,10 +49,15 @@ class _Unfolding:
             raise _Endless
         if name not in self._known:
             self._known[name] = max([self._one(one, name, within) for one in self._named.get(name, ())], default=0)
+            if self._known[name] > _MOST_UNFOLDED:
+                raise _Endless
         return self._known[name]
 
     def _one(self, value: object, name: str, within: tuple[str, ...]) -> int:
-        size = len(orjson.dumps(value)) if not isinstance(value, str) else 0
+        try:
+            size = len(orjson.dumps(value)) if not isinstance(value, str) else 0
+        except orjson.JSONEncodeError as error:  # too deep, or halves of surrogate pairs
+            raise _Endless from error
         self._work += size
         if self._work > _MOST_WORK:
             raise _Endless

@@ -221,7 +221,7 @@ def _count(raw: Raw | bytes) -> int | None:
         return 1 if _is_null(raw) else None
     if isinstance(found, bool):
         return 1
-    if isinstance(found, int | float) and math.isfinite(found):
+    if isinstance(found, int) or (isinstance(found, float) and math.isfinite(found)):
         return max(1, min(math.ceil(found), _LARGEST))
     return None
 

@@ -191,7 +191,9 @@ class AnswerRelay:
         failure = failure_of(error) if self._client.failure is None else None
         said, suspected = NO_WORDS, OurEdit.NONE
         self._given_up(error)
-        is_billed = self._exchange.answer.is_accepted or (isinstance(error, UpstreamError) and error.may_bill)
+        # A refusal that breaks off stays a refusal.
+        answer, may_bill = self._exchange.answer, isinstance(error, UpstreamError) and error.may_bill
+        is_billed = answer.is_accepted or (may_bill and answer.status < 300)
         if is_billed and self._client.failure is None and not self._client.is_started:
             await self._lose_answer()
         if isinstance(error, UpstreamRejected):

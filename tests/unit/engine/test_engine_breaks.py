@@ -5,9 +5,10 @@ import asyncio
 import orjson
 import pytest
 
-from proxy.engine.exchange import ExchangeOutcome
+from proxy.core.resilience.retry import RetryPolicy
+from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
-from proxy.ports import Plan, PlanResult
+from proxy.ports import Answer, Call, Plan, PlanResult
 from proxy.testing import RewritingPlanner
 from tests.unit.engine.parts import (
     BODY,
@@ -17,6 +18,7 @@ from tests.unit.engine.parts import (
     Bench,
     BrokenPlanner,
     MemoryClient,
+    Script,
     answers,
     chat_body,
     code,
@@ -55,6 +57,54 @@ def test_a_json_body_that_breaks_off_is_cut_off() -> None:
     client = bench.chat(MemoryClient(chat_body()))
     assert (client.answer, client.has_ended) == (BODY[:9], False)
     assert ended(bench).ending is ExchangeOutcome.BROKEN
+
+
+CUT = UpstreamUnavailable("cut")
+
+
+@pytest.mark.parametrize(
+    ("scripts", "lost"),
+    [
+        ([answers(CUT, status=400, headers=JSON)], []),
+        ([answers(CUT, status=404, headers=JSON)], []),
+        ([answers(CUT, status=429, headers=JSON)], []),
+        ([answers(CUT, status=503, headers=JSON)], []),
+        ([answers(CUT, status=504, headers=JSON)], [1]),
+        ([answers(CUT, status=504, headers=JSON), answers(CUT, status=504, headers=JSON)], [1, 2]),
+        ([answers(CUT, headers=JSON)], [1]),
+        ([CUT], [1]),
+        ([UpstreamUnavailable("refused").unreached()], []),
+    ],
+)
+def test_a_call_that_breaks_off_is_lost_once_and_a_refusal_never(
+    scripts: list[Script | UpstreamUnavailable], lost: list[int]
+) -> None:
+    bench = Bench(*scripts, answers(BODY, headers=JSON), retries=RetryPolicy(retries=1, first_wait_s=0.0))
+    found: list[int] = []
+
+    def lose(exchange: Exchange) -> Settlement:
+        found.append(exchange.attempts)
+        return Settlement()
+
+    bench.ledger.lose = lose  # type: ignore[method-assign]
+    bench.chat(MemoryClient(chat_body()))
+    assert found == lost
+
+
+def test_a_call_behind_a_refusal_is_billed_where_its_client_leaves() -> None:
+    bench = Bench(answers(BODY, status=400, headers=JSON), answers(None), planner=RewritingPlanner())
+    client, is_sent = MemoryClient(chat_body()), asyncio.Event()
+    opened = bench.upstream.open
+
+    async def open_(call: Call) -> Answer:
+        if len(bench.upstream.calls) == 1:
+            is_sent.set()
+            await asyncio.sleep(60)
+        return await opened(call)
+
+    bench.upstream.open = open_  # type: ignore[method-assign]
+    cancelled(bench, client, is_sent)
+    assert (ended(bench).ending, ended(bench).is_billed) == (ExchangeOutcome.HUNG_UP, True)
 
 
 def test_an_error_event_of_the_upstream_passes_and_is_counted() -> None:

@@ -1,6 +1,7 @@
 """Calls that the proxy makes itself are exchanges like any other."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from proxy.core.request.demand import Demand
 from proxy.core.request.wants import Tool, Wants
 from proxy.core.response.body_fold import MAX_BODY_BYTES
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
-from proxy.errors import UpstreamTimeout
+from proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.planning.caps import DailyTerms
 from proxy.planning.own_exchanges import OwnEnding
 from proxy.ports import Call, Principal, Transport
@@ -123,5 +124,27 @@ def test_a_call_that_is_not_answered_in_time_is_billed_to_its_limit(*, is_reache
         assert exchange.settlement is not None
         usage = exchange.settlement.usage
         assert (usage is not None and usage.output == 10) is is_billed
+
+    run(main)
+
+
+@pytest.mark.parametrize(("status", "is_billed"), [(200, True), (400, False), (503, False)])
+def test_an_answer_that_breaks_off_is_billed_unless_it_refuses(status: int, *, is_billed: bool) -> None:
+    class Broken(Said):
+        async def chunks(self) -> AsyncIterator[bytes]:
+            raise UpstreamUnavailable("cut")
+            yield b""
+
+    async def main() -> None:
+        scene = Scene(DailyTerms(usd_per_day=1.0))
+
+        async def answer() -> Said:
+            return Broken("", status)
+
+        scene.upstream.answer = answer
+        exchange = exchange_of(scene)
+        await scene.own.run(exchange, call_of(scene), prompt_tokens=10, output_tokens=10)
+        assert exchange.settlement is not None
+        assert (exchange.settlement.usage is not None) is is_billed
 
     run(main)

@@ -17,6 +17,7 @@ from proxy.core.response.usage import Usage
 from proxy.engine.exchange import ExchangeOutcome, Settlement
 from proxy.errors import BudgetExceeded, Forbidden, RateLimited
 from proxy.ports import Deployment, Transport
+from proxy.spend.reservations import DEFERRED_S
 from proxy.spend.webhooks import WebhookSender
 from proxy.storage.port import Charge, LedgerEntry
 from proxy.telemetry.metrics import Metrics
@@ -572,5 +573,28 @@ def test_what_was_reserved_for_nobody_is_not_deferred() -> None:
         async with budgeting(TOTAL) as one:
             await one.reservations.defer(exchange(SIZE))
             assert await spent(one) == (0, 0)
+
+    run(main)
+
+
+def test_a_deferred_estimate_is_the_only_one_of_its_limit_until_it_is_billed() -> None:
+    body = b'{"model":"m","messages":[{"role":"user","content":"%b"}]}' % (b"word " * 800)
+
+    async def main() -> None:
+        for is_known in (True, False):
+            async with budgeting(replace(TOTAL, hard=7000 * DOLLAR)) as one:
+                first, second = (exchange(len(body), sent=((body, 0),)) for _ in range(2))
+                await one.reserve(first)
+                assert first.reservation.estimated
+                await one.reservations.defer(first)
+                with pytest.raises(BudgetExceeded):
+                    await one.reserve(second)
+                await one.settle(second)
+                if is_known:
+                    first.attempts, first.ending, first.settlement = 1, ExchangeOutcome.COMPLETED, Settlement()
+                    await one.reservations.settle_later(first)
+                else:
+                    await one.store.expire(NOW + DEFERRED_S + 1)
+                await one.reserve(exchange(len(body), NOW + (0 if is_known else DEFERRED_S + 1), sent=((body, 0),)))
 
     run(main)

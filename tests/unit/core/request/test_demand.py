@@ -81,6 +81,7 @@ def test_what_some_server_takes_for_a_limit_is_the_least_that_is_reserved() -> N
         ("0", 1, True),
         ("-4", 1, True),
         ("1e6", 1_000_000, True),
+        ("1" + "0" * 400, 1 << 53, True),
         ('"many"', 1, False),
         ("[3]", 1, False),
         ('{"n": 3}', 1, False),
