@@ -206,6 +206,8 @@ class Metrics:
             "prediction_error_tokens", "Predicted minus reported cache reads, as a distance; over or under.",
             _TOKENS, "side",
         )  # fmt: skip
+        for side in ("over", "under"):
+            self._prediction.child(side)
         self.deviation = self._counter(
             "cache_deviations_total", "Reported cache use beside what was expected, by kind; and the provider's cause.",
             "model", "kind", "cause",

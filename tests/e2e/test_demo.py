@@ -23,6 +23,7 @@ from proxy.core.request.tokens import bytes_over_four
 from proxy.replay.runner import counted_once, replay
 from proxy.replay.trace import Step
 from proxy.upstream.embedded import account_name
+from tests.e2e.fleet import until
 
 COMMAND = [sys.executable, "-c", "import sys; from proxy.cli import main; sys.exit(main())", "demo"]
 
@@ -142,14 +143,21 @@ def test_the_pages_of_the_sessions_are_served_until_somebody_interrupts_them(ses
             line = process.stdout.readline()
             assert line, printed
             printed += line
-        with urllib.request.urlopen(found[1], timeout=60) as page:
-            text = page.read().decode()
+        text = ""
+
+        def is_listed() -> bool:
+            # Sessions are listed within two seconds of their last request.
+            nonlocal text
+            with urllib.request.urlopen(found[1], timeout=60) as page:
+                text = page.read().decode()
+            return "<svg" in text
+
+        until(is_listed)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
     requests = re.search(r"^(\d+) requests over HTTP", printed, re.MULTILINE)
     assert requests is not None
     assert re.search(rf"<dt>Requests</dt><dd>{requests[1]}</dd>", text)
-    assert "<svg" in text
 
 
 @pytest.mark.slow

@@ -238,7 +238,7 @@ ROWS = [
     Row("a tool with a model within", chat(tools=[{"type": "openrouter:advisor", "parameters": {"model": "dear"}}]),
         budget=None),
     Row("a tool that says its type twice", raw(
-        '"tools":[{"type":"openrouter:advisor","parameters":{"model":"dear"},"type":"function"}]'), budget=True),
+        '"tools":[{"type":"openrouter:advisor","parameters":{"model":"dear"},"type":"function"}]'), budget=False),
     Row("a tool with a model of the provider's choice", chat(tools=[{"type": "image_generation"}]), "/v1/responses",
         budget=None),
     Row("an image tool's own model", chat(tools=[{"type": "image_generation", "model": "dear"}]), "/v1/responses",

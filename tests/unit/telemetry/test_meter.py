@@ -207,7 +207,7 @@ def test_a_client_that_left_still_pays(metrics, settle):
     assert value(metrics, "tokens_total", model="m", kind="estimated", client="unrecognised") == 1000
     assert value(metrics, "saved_usd_total", **MONEY, basis="shadow") == pytest.approx(670)
     assert value(metrics, "saved_usd_total", **MONEY, basis="reported") is None
-    assert value(metrics, "prediction_error_tokens_count", side="over") is None
+    assert value(metrics, "prediction_error_tokens_count", side="over") == 0
 
 
 def test_a_client_that_left_before_the_upstream_answered(metrics, settle):
@@ -280,7 +280,7 @@ def test_a_retry_with_the_original_is_judged_by_what_the_provider_says(metrics, 
     assert value(metrics, "plan_reasons_total", mode="tier", reason="barred") == 1
     assert value(metrics, "lost_usd_total", **MONEY, basis="reported") == pytest.approx(250)
     assert value(metrics, "saved_usd_total", **MONEY, basis="shadow") is None
-    assert value(metrics, "prediction_error_tokens_count", side="over") is None
+    assert value(metrics, "prediction_error_tokens_count", side="over") == 0
 
 
 def test_standing_down_may_cost_what_the_provider_holds_of_ours():

@@ -31,7 +31,8 @@ REQUEST = st.builds(
     line=st.integers(0, 2**16 - 1), before=COUNTS, tokens=COUNTS, lost=COUNTS, lost_usd=USD,
     is_waste=st.booleans(), is_refresh=st.booleans(), is_observed=st.booleans(),
 )  # fmt: skip
-REQUESTS_OF = st.lists(REQUEST, max_size=8)
+# A worker counts its requests: no two rows have one time and one number.
+REQUESTS_OF = st.lists(REQUEST, max_size=8, unique_by=lambda one: (one.at, one.number))
 
 
 def of(requests: list[SessionRequest]) -> SessionRequests:
