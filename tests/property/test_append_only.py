@@ -27,6 +27,9 @@ from tests.marker_costs import MarkerProvider, Rules
 # How many requests without a cache learning a session may cost.
 ALLOWANCE = most_regret("economic")
 TOLERANCE = 1.01
+# An upstream that takes system messages to the front says so by what it reports. Until then both places are priced, and
+# what that may cost comes on top: 1 of some 250 random sessions needs 0.15 of it (seed 176).
+UNTOLD = 0.25
 
 seeds = st.integers(0, 10**9)
 # A smaller seed is no simpler session: nothing is gained by looking for one.
@@ -89,7 +92,8 @@ def excess(sent: list[Sent], profile: CacheProfile = ANTHROPIC, *, hoists: bool 
 def hold(seed: int) -> None:
     """Both readings of system messages within a conversation."""
     for hoists in (False, True):
-        assert excess(append_only(seed), hoists=hoists) <= ALLOWANCE, f"hoists: {hoists}"
+        allowed = ALLOWANCE + (UNTOLD if hoists else 0.0)
+        assert excess(append_only(seed), hoists=hoists) <= allowed, f"hoists: {hoists}"
 
 
 def hold_by_itself(seed: int) -> None:
