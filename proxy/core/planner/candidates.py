@@ -75,13 +75,16 @@ class Pricing:
         layout, slots = candidate.layout, max(0, self.slots - taken)
         placed = place(layout, candidate.survival, candidate.held, self.profile, slots)
         marks: dict[int, Life] = {p: self._life(layout, p) for p in placed.positions}
-        if marks and not kept and self.long_until and self.profile.long_life_s and "1h" not in marks.values():
+        if not kept and self._lacks_hour(marks):
             if len(marks) == slots:
                 placed = place(layout, candidate.survival, candidate.held, self.profile, slots - 1)
             marks = {**dict.fromkeys(placed.positions, "5m"), self._anchor(layout): "1h"}
         marks |= kept or {}
         if not are_ordered(layout, marks):
-            return self.given_marks(candidate, kept or off_notices(layout, marks), reason)
+            marks = kept or off_notices(layout, marks)
+            if not kept and self._lacks_hour(marks):
+                marks[self._anchor(layout)] = "1h"  # the client's hour stood on a notice
+            return self.given_marks(candidate, marks, reason)
         choice = self._choice(candidate, marks, placed, reason)
         if self.outlook is None or kept or self.long_until:
             return choice
@@ -106,9 +109,15 @@ class Pricing:
         """The client's one-hour life is kept for as much of the prompt as it covered."""
         return "1h" if self.profile.long_life_s and layout.ends[position] <= self.long_until else "5m"
 
+    def _lacks_hour(self, marks: dict[int, Life]) -> bool:
+        """Whether the client marked for an hour, and none of these markers does."""
+        return bool(marks and self.long_until and self.profile.long_life_s and "1h" not in marks.values())
+
     def _anchor(self, layout: Layout) -> int:
-        """Where the client's one-hour life ends: the last place for a marker that it covered, else the first of all."""
-        markable = [p for p, can in enumerate(layout.markable) if can]
+        """Where the client's one-hour life ends: the last place for a marker that it covered, else the first of all. On
+        a notice it may stand behind markers for five minutes."""
+        every: dict[int, Life] = {p: "1h" for p, can in enumerate(layout.markable) if can}
+        markable = [*(off_notices(layout, every) or every)]
         return max((p for p in markable if layout.ends[p] <= self.long_until), default=markable[0])
 
     def _choice(self, candidate: Candidate, marks: dict[int, Life], placed: Placement, reason: Reason) -> Choice:
