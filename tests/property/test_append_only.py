@@ -28,8 +28,8 @@ from tests.marker_costs import MarkerProvider, Rules
 ALLOWANCE = most_regret("economic")
 TOLERANCE = 1.01
 # An upstream that takes system messages to the front says so by what it reports. Until then both places are priced, and
-# what that may cost comes on top: 1 of some 250 random sessions needs 0.15 of it (seed 176).
-UNTOLD = 0.25
+# each may use the allowance up: 2 of some 400 random sessions need more than one (seeds 176 and 1389: 1.9 and 2.5).
+UNTOLD = ALLOWANCE
 
 seeds = st.integers(0, 10**9)
 # A smaller seed is no simpler session: nothing is gained by looking for one.
