@@ -28,7 +28,7 @@ stratiform:
     - {name: team-a, keys: [sk-alpha-team-83bd0f6f1c2e55aa]}
     - {name: team-b, keys: [sk-bravo-team-19ce77d0aa318b42]}
 """
-NOT_THE_SAME = {"x-stratiform-id", "date"}
+NOT_THE_SAME = {"x-stratiform-id", "x-request-id", "date"}
 
 
 def turns(count: int, secret: str = "") -> dict[str, Any]:
