@@ -45,6 +45,10 @@ class ModelTerms:
     """A deployment's share of the sessions among equal deployments of one name."""
     max_input_tokens: int | None = None
     """The most tokens that the model reads, where the configuration says so."""
+    session_header: str = ""
+    """The header by which a router in front of the model's engines tells conversations apart."""
+    salts_cache: bool = False
+    """Requests of different teams never share an entry of the model's cache."""
 
 
 @dataclass(frozen=True, slots=True)

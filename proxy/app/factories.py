@@ -50,6 +50,7 @@ _HOMES = {
     "deepseek": "https://api.deepseek.com/v1",
     "openrouter": "https://openrouter.ai/api/v1",
 }
+_SALTED = ("vllm", "sglang")
 _PROMPT_ID = re.compile(r"[a-z0-9_]{1,64}")
 _PRICE_SUFFIXES = ("_cost_per_token", "_token_cost", "_token_cost_above_1hr")
 
@@ -307,6 +308,11 @@ def _entry(entry: ModelEntry, path: str, settings: Settings, problems: list[str]
         base_url = _HOMES.get(provider, "")
         if not base_url:
             problems.append(f"{path}.litellm_params.api_base: is required for the http transport")
+    is_http = transport is Transport.HTTP or (transport is None and provider == "openai" and bool(base_url))
+    if info.session_header and not is_http:
+        problems.append(f"{path}.model_info.session_header: is sent on the http transport alone: use openai/NAME there")
+    if info.cache_salt and info.cache_profile not in _SALTED:
+        problems.append(f"{path}.model_info.cache_salt: needs cache_profile: {' or '.join(_SALTED)}")
     # An entry's mode lowers the mode of the whole, never raises it.
     modes = [Mode.parse(name) for name in (settings.stratiform.mode, info.mode) if name]
     return ListedModel(
@@ -325,6 +331,8 @@ def _entry(entry: ModelEntry, path: str, settings: Settings, problems: list[str]
         timeout_s=given.timeout or settings.timeout_s,
         order=given.order or 0,
         max_input_tokens=info.max_input_tokens,
+        session_header=info.session_header or "",
+        salts_cache=info.cache_salt is not None,
     )
 
 

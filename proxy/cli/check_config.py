@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,11 +19,15 @@ from proxy.cli.unhonoured import IGNORE_HELP, expired_keys, not_honoured, refuse
 from proxy.clock import SystemClock
 from proxy.core.model_patterns import matches
 from proxy.core.money.prices import PriceMap
+from proxy.core.providers import PRICES, sources_of
 from proxy.deployments import ListedModel, deployment_of
 from proxy.engine.headers import uses_operators_key
 from proxy.ports import Deployment, Transport
 from proxy.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Settings, load
 from proxy.spend.estimates import PriceOf
+
+_OLD_DAYS = 90
+"""Facts about a provider that were read earlier are worth another look."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -87,7 +92,7 @@ def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, Any]:
         "not_used": [str(one) for one in settings.unused if one.effect is Effect.HARMLESS],
         "warnings": [
             *shadowing(settings.folder),
-            *_warnings(settings, prices),
+            *_warnings(settings, prices, date.fromtimestamp(SystemClock().now())),
             *prompt_warnings(settings, table, prompts),
             *tight_budgets(settings, table, price_of),
         ],
@@ -139,7 +144,7 @@ def _row_behind(entry: ListedModel, price_of: PriceOf) -> dict[str, object]:
     return {**row, "profile": entry.profile.name if entry.profile else None, "min_tokens": None, "price_known": None}
 
 
-def _warnings(settings: Settings, prices: PriceMap) -> Iterator[str]:
+def _warnings(settings: Settings, prices: PriceMap, today: date) -> Iterator[str]:
     ours, price_of = settings.stratiform, factories.price_source(prices)
     has_keys = settings.master_key is not None or any(team.keys for team in ours.teams)
     has_budgets = any(budget.usd is not None for team in ours.teams for budget in team.all_budgets)
@@ -160,8 +165,20 @@ def _warnings(settings: Settings, prices: PriceMap) -> Iterator[str]:
             yield f"{path}: has no weight, rpm or tpm, and others have: it serves `{entry.name}` only when those failed"
         if deployment.transport is Transport.HTTP:
             yield from _about_http(deployment, path, has_keys=has_keys, is_named=entry.profile is not None)
-        if has_budgets and "*" not in entry.model and price_of(deployment) is None:
-            yield f"{path}: its price is not known: teams with a budget cannot use it (see stratiform.prices)"
+        if "*" not in entry.model and price_of(deployment) is None:
+            if has_budgets:
+                yield f"{path}: its price is not known: teams with a budget cannot use it (see stratiform.prices)"
+            elif deployment.profile.read > 0:
+                yield f"{path}: its price is not known: its tokens are counted, its cost is not (see stratiform.prices)"
+        yield from _old_facts(deployment, path, today)
+
+
+def _old_facts(deployment: Deployment, path: str, today: date) -> Iterator[str]:
+    """Pages about the deployment's model whose copies are old: minimums and prices change."""
+    rows = [*sources_of(deployment.profile, deployment.model)]
+    rows += [source for name, (_, source) in PRICES.items() if name == deployment.model]
+    for page, read_on in sorted({row for row in rows if (today - date.fromisoformat(row.read_on)).days > _OLD_DAYS}):
+        yield f"{path}: what is known of `{deployment.model}` was read on {read_on}; compare it with {page}"
 
 
 def _about_teams(settings: Settings) -> Iterator[str]:

@@ -94,6 +94,8 @@ _RULES = (
     _Rule("fireworks", _anything, ("fireworks_ai",)),
     _Rule("together", _anything, ("together_ai",)),
     _Rule("vllm", _anything, ("hosted_vllm", "vllm")),
+    _Rule("llamacpp", _anything, ("llamafile",)),
+    _Rule("ollama", _anything, ("ollama", "ollama_chat")),
     # What the embedded provider plays.
     _Rule("openai-explicit", _is_explicit, (), _EMBEDDED),
     _Rule("openai", _is_gpt, (), _EMBEDDED),

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from proxy.core.money.prices import Entry, Price, PriceMap, needed, price_of
+from proxy.core.providers import PRICES
 from proxy.core.providers.hosts import provider_at
 from proxy.ports import Deployment
 
@@ -31,19 +32,19 @@ def bundled_price_file() -> Path | None:
 
 
 def load_price_map(path: Path | None = None, overrides: Mapping[str, Entry] | None = None) -> PriceMap:
-    """The price map of the installed litellm, or of a file in the same form. Without either, only overrides have
-    prices.
+    """The price map of the installed litellm, or of a file in the same form, and the models that we know besides.
 
     Raises OSError or ValueError for a given file that cannot be read.
     """
     source = path or bundled_price_file()
+    ours = {name: dict[str, object](row) for name, (row, _) in PRICES.items()}
     if source is None:
-        return PriceMap({}, overrides)
+        return PriceMap(ours, overrides)
     loaded = orjson.loads(source.read_bytes())
     if not isinstance(loaded, dict):
         raise ValueError(f"{source.name} is no price map: an object of models is expected")
     entries = {name: kept for name, entry in loaded.items() if isinstance(entry, dict) and (kept := needed(entry))}
-    return PriceMap(entries, overrides)
+    return PriceMap({**ours, **entries}, overrides)
 
 
 def price_for(prices: PriceMap, deployment: Deployment) -> Price | None:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from proxy.core.lru import LastUsed
 from proxy.core.model_patterns import captured
 from proxy.core.money.prices import Price
-from proxy.core.providers import CacheProfile, Family, fitted
+from proxy.core.providers import CacheProfile, Family, Routing, fitted
 from proxy.deployments.choice import choose_profile, provider_of, server_of
 from proxy.errors import UnknownModel
 from proxy.ports import Deployment, ModelTerms, Transport
@@ -48,13 +48,16 @@ def deployment_of(entry: ListedModel, price_of: PriceOf, name: str = "", model: 
     provider, bare = provider_of(written, entry.provider)
     transport = entry.transport or _default_transport(provider, entry.base_url)
     profile = entry.profile or choose_profile(transport, provider, bare, _host(entry.base_url))
+    server = server_of(transport, provider, _host(entry.base_url))
+    if entry.session_header:
+        profile = replace(profile, routing=Routing("header", entry.session_header.lower(), servers=(server,)))
     deployment = Deployment(
         name=name or entry.name,
         model=written if transport is Transport.LITELLM else bare,
         transport=transport,
         profile=profile,
         base_url=entry.base_url,
-        server=server_of(transport, provider, _host(entry.base_url)),
+        server=server,
         api_key=entry.api_key,
         headers=entry.headers,
         params=entry.params,
@@ -66,6 +69,8 @@ def deployment_of(entry: ListedModel, price_of: PriceOf, name: str = "", model: 
         id=name or entry.name,
         weight=entry.weight,
         max_input_tokens=entry.max_input_tokens,
+        session_header=entry.session_header,
+        salts_cache=entry.salts_cache,
     )
     return replace(deployment, profile=_fitted(deployment.profile, bare, price_of(deployment)))
 

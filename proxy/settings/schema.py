@@ -123,13 +123,17 @@ class LiteLLMParams(_Loose):
 
 
 class ModelInfo(_Loose):
-    """What is known about a model. The first four keys are Stratiform's, the rest is LiteLLM's.
-    ``max_input_tokens`` is the most that it reads; None: what the price map says."""
+    """What is known about a model. The first six keys are Stratiform's, the rest is LiteLLM's. ``session_header`` is
+    the header by which a router in front of self-hosted engines keeps a conversation on one of them; ``cache_salt``
+    keeps the teams apart in the engine's cache. ``max_input_tokens`` is the most that it reads; None: what the price
+    map says."""
 
     transport: TransportName | None = None
     cache_profile: CacheProfileName | None = None
     system_reminder: bool | str = False
     mode: str | None = None
+    session_header: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,63}$")
+    cache_salt: Literal["team"] | None = None
     base_model: str | None = None
     max_input_tokens: int | None = Field(default=None, gt=0)
 

@@ -23,7 +23,7 @@ from proxy.settings.messages import nearest
 from proxy.settings.schema import ConfigFile, ModelEntry
 
 IGNORE_FLAG = "--ignore-unsupported"
-_OUR_INFO = ("transport", "cache_profile", "system_reminder", "mode")
+_OUR_INFO = ("transport", "cache_profile", "system_reminder", "mode", "session_header", "cache_salt")
 _NO_GUARDRAIL = "no guardrail or handler of LiteLLM's runs here: keep it in front of this proxy, or behind it"
 _LIMITING_CHECKS = frozenset({"router_budget_limiting", "enforce_model_rate_limits"})
 

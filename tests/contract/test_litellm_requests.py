@@ -1,13 +1,14 @@
 """The litellm transport against providers on loopback: what arrives on the wire."""
 
+import contextlib
 import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from proxy.core.providers import NONE
-from proxy.errors import InvalidRequest
+from proxy.core.providers import NONE, PROFILES, fitted
+from proxy.errors import InvalidRequest, ProxyError
 from proxy.ports import Deployment, Transport
 from proxy.upstream.litellm_.library import Library
 from tests.contract.litellm_calls import CLAUDE, FAMILIES, GPT, HELLO, KEY, LITELLM, call, read, run, serving
@@ -44,6 +45,27 @@ def marked_request() -> dict[str, Any]:
 
 def text(value: str, mark: dict[str, str] | None = None) -> dict[str, Any]:
     return {"type": "text", "text": value, **({"cache_control": mark} if mark else {})}
+
+
+def test_system_text_of_a_bridged_call_goes_where_its_model_caches_it() -> None:
+    """litellm makes ``instructions`` of system messages for the Responses API, which GPT-6.2 does not cache."""
+
+    async def body() -> None:
+        async with serving() as (fake, upstream):
+            for name in ("gpt-6.2-sol", "gpt-6.1-sol"):
+                profile = fitted(PROFILES["openai-explicit"], name)
+                messages = [{"role": "system", "content": "rules"}, {"role": "user", "content": "hello"}]
+                asked = call(f"openai/responses/{name}", fake.base, {"messages": messages})
+                asked = replace(asked, deployment=replace(asked.deployment, profile=profile))
+                with contextlib.suppress(ProxyError):  # the fake answers with a chat completion
+                    await read(await upstream.open(asked))
+            new, old = (seen.body for seen in fake.seen)
+            assert "instructions" not in new
+            assert new["input"][0]["role"] == "system"
+            assert new["input"][0]["content"][0]["text"] == "rules"
+            assert old["instructions"] == "rules"
+
+    run(body)
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -34,7 +34,7 @@ from proxy.core.providers.hosted import (
     VERTEX_GEMINI,
     XAI,
 )
-from proxy.core.providers.models import fitted
+from proxy.core.providers.models import PRICES, fitted, sources_of
 from proxy.core.providers.openai import (
     AZURE,
     AZURE_EXPLICIT,
@@ -56,7 +56,7 @@ from proxy.core.providers.profile import (
     optimistic,
     pessimistic,
 )
-from proxy.core.providers.self_hosted import SGLANG, VLLM
+from proxy.core.providers.self_hosted import LLAMACPP, OLLAMA, SGLANG, VLLM
 
 __all__ = [
     "ANTHROPIC",
@@ -66,6 +66,7 @@ __all__ = [
     "NONE",
     "OPENAI",
     "OPENAI_EXPLICIT",
+    "PRICES",
     "PROFILES",
     "Breaking",
     "CacheProfile",
@@ -78,6 +79,7 @@ __all__ = [
     "fitted",
     "optimistic",
     "pessimistic",
+    "sources_of",
 ]
 
 # Where nothing is known, messages have the form that every server takes.
@@ -95,7 +97,7 @@ _OPENROUTER = (
     OPENROUTER_ANTHROPIC, OPENROUTER_OPENAI, OPENROUTER_OPENAI_EXPLICIT, OPENROUTER_GEMINI, OPENROUTER_DEEPSEEK,
     OPENROUTER_XAI,
 )  # fmt: skip
-_SELF_HOSTED = (VLLM, SGLANG)
+_SELF_HOSTED = (VLLM, SGLANG, LLAMACPP, OLLAMA)
 
 PROFILES: Mapping[str, CacheProfile] = MappingProxyType(
     {profile.name: profile for profile in (*_CLAUDE, *_OPENAI, *_HOSTED, *_OPENROUTER, *_SELF_HOSTED, NONE)}

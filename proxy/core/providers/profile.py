@@ -222,6 +222,8 @@ class CacheProfile:
     learnt from reports, or assumed of a provider for a test."""
     may_hoist: bool = True
     """No report has shown such a message to stay where it is. Where no page says so (``mid_system``), that is open."""
+    caches_instructions: bool = True
+    """``instructions`` of the Responses API are part of the cached prefix."""
     ttls: tuple[str, str] = ("5m", "1h")
     """How the wire names the two lives."""
 

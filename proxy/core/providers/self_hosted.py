@@ -1,4 +1,4 @@
-"""Servers that an operator runs: blocks of tokens in the memory of the GPU, no prices, no time to live.
+"""Servers that an operator runs: what they computed stays in memory as long as there is room, at no price.
 
 A cached token costs no money here but saves its computation: reads are free. Only full blocks are stored, the last
 token is always computed, so that at most floor((n - 1) / B) * B tokens are read; output is cached; the least recently
@@ -6,6 +6,8 @@ used blocks go, of one request the last ones first. What messages may look like 
 have the form that the strictest ones take, which are Mistral's (NousResearch/hermes-agent#20154, jundot/omlx#1997) and
 those that raise an error where roles do not alternate from the user's on.
 """
+
+from dataclasses import replace
 
 from proxy.core.providers.profile import Breaking, CacheProfile, Family, Unknown, UsageForm
 
@@ -52,4 +54,21 @@ SGLANG = CacheProfile(
     usage=UsageForm.OPENAI,
     unknowns=(_MEMORY, Unknown("step", 64, 1, "page_size is the operator's choice")),
     sources=("https://docs.sglang.ai/advanced_features/server_arguments.html (2026-09)", "sgl-project/sglang #34553"),
+)
+# Each slot keeps the tokens of its latest request; the next one that begins with them computes the rest alone. What a
+# slot gives up goes to host memory (--cache-ram). ``timings.cache_n`` is what it read.
+LLAMACPP = replace(
+    SGLANG,
+    name="llamacpp",
+    breaking=Breaking(before_tools=("cache_prompt", "id_slot", "chat_template_kwargs")),
+    unknowns=(_MEMORY, Unknown("hit_chance", 0.5, 1.0, "another request may have taken the slot")),
+    sources=("https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md (2026-09)",),
+)
+# llama.cpp's engine. Its OpenAI-compatible API reports what it read since September 2026 (stdapi #252); litellm's
+# adapter for its own API leaves that out (1.109.1, read).
+OLLAMA = replace(
+    LLAMACPP,
+    name="ollama",
+    breaking=Breaking(before_tools=("options", "think", "keep_alive")),
+    sources=("https://github.com/ollama/ollama/blob/main/docs/api.md (2026-09)",),
 )

@@ -17,9 +17,9 @@ MAX_BODY_BYTES = 1 << 20
 """Of a longer JSON body only the outline is kept."""
 _BYTES_PER_TOKEN = 4
 _READ = (
-    "usage", "usageMetadata", "choices", "candidates", "diagnostics", "prompt_cache_diagnostics", "service_tier",
-    "duration", "id", "status", "model", "store", "background", "conversation", "container", "file", "output_file_id",
-    "error_file_id",
+    "usage", "usageMetadata", "timings", "choices", "candidates", "diagnostics", "prompt_cache_diagnostics",
+    "service_tier", "duration", "id", "status", "model", "store", "background", "conversation", "container", "file",
+    "output_file_id", "error_file_id",
 )  # fmt: skip
 """The small members of an answer; the others are skipped without being built."""
 _ITEM_LISTS = ("output", "data")

@@ -23,12 +23,15 @@ _MESSAGES_KEYS = frozenset({"input_tokens", "output_tokens", "cache_read_input_t
 _EXCLUSIVE_KEYS = frozenset({"cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation"})
 _BEDROCK_KEYS = frozenset({"inputTokens", "inputTokenCount", "outputTokens", "outputTokenCount"})
 _GEMINI_KEYS = frozenset({"promptTokenCount", "candidatesTokenCount", "totalTokenCount"})
-_ANY_KEYS = _CHAT_KEYS | _MESSAGES_KEYS | _EXCLUSIVE_KEYS | _BEDROCK_KEYS | _GEMINI_KEYS | {"total_tokens"}
+_LLAMACPP_KEYS = frozenset({"cache_n", "prompt_n"})
+_ANY_KEYS = frozenset({"total_tokens"}).union(
+    _CHAT_KEYS, _MESSAGES_KEYS, _EXCLUSIVE_KEYS, _BEDROCK_KEYS, _GEMINI_KEYS, _LLAMACPP_KEYS
+)
 _WRITE_KEYS = ("cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens")
 _SHORT_LIFE_KEYS = ("ephemeral_5m_input_tokens", "ephemeral_30m_input_tokens", "ttl_30m_tokens")
 _LONG_LIFE_KEYS = ("ephemeral_1h_input_tokens", "ephemeral_12h_input_tokens", "ttl_12h_tokens")
 _HOLDERS = ("response", "message", "metadata", "x_groq")
-_NAMES = ("usage", "usageMetadata", "amazon-bedrock-invocationMetrics")
+_NAMES = ("usage", "usageMetadata", "amazon-bedrock-invocationMetrics", "timings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +187,8 @@ def _read(report: Mapping[str, object]) -> Counts | None:
         return _gemini(report)
     if not keys.isdisjoint(_BEDROCK_KEYS):
         return _bedrock(report)
+    if not keys.isdisjoint(_LLAMACPP_KEYS):
+        return _llamacpp(report)
     if not keys.isdisjoint(_CHAT_KEYS):
         return _inclusive(report, "prompt_tokens", "completion_tokens")
     if keys.isdisjoint(_MESSAGES_KEYS):
@@ -273,6 +278,13 @@ def _gemini(report: Mapping[str, object]) -> Counts:
         output=_count(report.get("candidatesTokenCount")) + _count(report.get("thoughtsTokenCount")),
         read=_count(report.get("cachedContentTokenCount")),
     )
+
+
+def _llamacpp(report: Mapping[str, object]) -> Counts:
+    """llama.cpp's ``timings``: tokens that it computed stand beside those that it had.
+    https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md"""
+    read = _count(report.get("cache_n"))
+    return Counts(base=read + _count(report.get("prompt_n")), output=_count(report.get("predicted_n")), read=read)
 
 
 def _written(report: Mapping[str, object]) -> int:

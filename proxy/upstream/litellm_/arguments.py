@@ -75,6 +75,8 @@ def call_arguments(
         if name == "model":
             continue
         _check_shape(name, value)
+        if name == "messages" and not deployment.profile.caches_instructions:
+            value = _as_items(value)
         if name in fields and _translated(name, route, arguments):
             arguments[name] = value
         elif route.extra_body:
@@ -91,6 +93,17 @@ def call_arguments(
         "extra_body": extra_body, "extra_headers": extra_headers,
     }  # fmt: skip
     return arguments | {name: value for name, value in optional.items() if value}
+
+
+def _as_items(messages: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The messages with the texts of system messages as parts. Where litellm calls the Responses API instead, it makes
+    ``instructions`` of a plain text, which not every model caches; parts stay an item of the input (1.109.1, run)."""
+    return [
+        {**one, "content": [{"type": "text", "text": one["content"]}]}
+        if one.get("role") == "system" and isinstance(one.get("content"), str)
+        else one
+        for one in messages
+    ]
 
 
 def _check_shape(name: str, value: object) -> None:

@@ -1,5 +1,6 @@
 """``stratiform check-config``: what it says, and what it never shows."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import orjson
@@ -87,6 +88,31 @@ def test_warnings_name_what_will_not_do_what_it_seems_to(file: Path, capsys: pyt
         "model_list[3]: Anthropic's OpenAI-compatible endpoint does not cache; use `model: anthropic/...`",
         "model_list[3]: its price is not known: teams with a budget cannot use it (see stratiform.prices)",
     ]
+
+
+def test_what_is_old_or_not_known_of_a_model_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class InSummer:
+        def now(self) -> float:
+            return datetime(2027, 6, 1, tzinfo=UTC).timestamp()
+
+    monkeypatch.setattr("proxy.cli.check_config.SystemClock", InSummer)
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "model_list:\n"
+        "  - {model_name: a, litellm_params: {model: anthropic/claude-fable-5-2, api_key: k}}\n"
+        "  - {model_name: b, litellm_params: {model: openai/nobody-knows, api_base: http://localhost/v1, api_key: k}}\n"
+        "  - {model_name: c, litellm_params: {model: openai/qwen, api_base: http://gpu/v1, api_key: k},\n"
+        "     model_info: {cache_profile: llamacpp}}\n"
+    )
+    main(["check-config", str(file), "--json"])
+    report = orjson.loads(capsys.readouterr().out)
+    warnings = [line for line in report["warnings"] if "was read on" in line or "price is" in line]
+    assert [line.partition(":")[0] for line in warnings] == ["model_list[0]"] * 3 + ["model_list[1]"]
+    assert all("was read on 2026-" in line and "https://platform.claude.com/" in line for line in warnings[:3])
+    assert warnings[3].endswith("its tokens are counted, its cost is not (see stratiform.prices)")
+    assert report["models"][0]["price_known"]
 
 
 def test_the_table_shows_the_same_to_people(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

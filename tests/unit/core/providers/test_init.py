@@ -26,6 +26,7 @@ def test_every_provider_of_the_reference_is_there() -> None:
         "vertex-gemini", "deepseek", "xai", "mistral", "groq", "kimi", "glm", "qwen", "qwen-implicit", "minimax",
         "minimax-passive", "fireworks", "together", "openrouter-anthropic", "openrouter-openai",
         "openrouter-openai-explicit", "openrouter-gemini", "openrouter-deepseek", "openrouter-xai", "vllm", "sglang",
+        "llamacpp", "ollama",
         "none",
     }  # fmt: skip
 
@@ -117,7 +118,7 @@ def test_claude_takes_tool_calls_only_beside_declared_tools() -> None:
 def test_what_is_not_known_gets_the_form_of_the_strictest() -> None:
     begins = {profile.name for profile in ALL if profile.begins_with_user}
     gemini = {"gemini", "vertex-gemini", "openrouter-gemini"}
-    careful = {"none", "vllm", "sglang"}
+    careful = {"none", "vllm", "sglang", "llamacpp", "ollama"}
     assert begins == {"bedrock", "openrouter-anthropic", *gemini, *careful}
     assert {profile.name for profile in ALL if profile.answers_results} == {"mistral", *careful}
     assert {profile.name for profile in ALL if profile.plain_call_ids} == {"mistral", *careful}

@@ -56,6 +56,7 @@ REPORTS = {
         {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12, "prompt_tokens_details": None},
         Usage(10, 2),
     ),
+    "llama.cpp: timings": ({"cache_n": 90, "prompt_n": 10, "predicted_n": 4, "prompt_ms": 1.5}, Usage(100, 4, read=90)),
     "xai: reasoning stands in the total alone": (
         {
             "prompt_tokens": 100,
