@@ -1,5 +1,6 @@
 """Turns settings into the parts that the app is made of: model table, prices, admission, spend store."""
 
+import asyncio
 import logging
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
+from proxy.app.earlier_store import take_over, warn_of_spool
 from proxy.app.fixed_texts import prompt_text
 from proxy.core.layout.tiers import ClassicPolicy
 from proxy.core.model_patterns import matches
@@ -223,16 +225,18 @@ async def open_store(settings: Settings, busy_timeout_s: float = SERVING_WAIT_S,
         # A third of the time that it takes to start, for those who have one.
         from proxy.storage.redis import RedisStore
 
+        warn_of_spool(settings)
         return RedisStore(settings.store_url.get_secret_value(), ca_file=settings.store_ca)
     path = settings.store_path
     if path is None:
         return MemoryStore()
     try:
+        await asyncio.to_thread(take_over, settings)
         opened = await SqliteStore.open(path, busy_timeout_s, is_patient=is_serving)
         if is_serving:
             await opened.check()
         return opened
-    except StoreError as error:
+    except (StoreError, OSError) as error:
         if settings.stratiform.store is None and not settings.stratiform.teams:
             # Nobody asked for a file: an existing LiteLLM configuration with a master key must start as it is.
             _log.warning("%s cannot be used (%s): keys, teams and spend end with this process", path, error)

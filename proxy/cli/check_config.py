@@ -230,9 +230,9 @@ def _print_table(report: Mapping[str, Any]) -> None:
         shown = (row[key] or "by name" for key in ("name", "model", "transport", "profile"))
         table.add_row(*shown, row["host"], row["mode"], price)
     console = Console(highlight=False, markup=False)
-    console.print(table)
     for key in ("listen", "mode", "keys", "store"):
-        console.print(f"{key}: {report[key]}")
+        console.print(f"{key}: {report[key]}", soft_wrap=True)
+    console.print(table)
     for line in _listed(report["teams"]):
         console.print(f"team: {line}")
     for line in (*_fallback_lines(report), *prompt_lines(report)):

@@ -183,7 +183,8 @@ async def serve(
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: spawn(reload(), background))
     settle_heap()
-    _log.info("stratiform %s: %s/v1, mode %s", __version__, address(listener), settings.stratiform.mode)
+    where, mode, store = address(listener), settings.stratiform.mode, settings.store_name
+    _log.info("stratiform %s: %s/v1, mode %s, store %s", __version__, where, mode, store)
     if settings.upstream:
         _log.info("%s: cache profile %s", settings.upstream, factories.upstream_profile(settings))
     if lifeline is not None:

@@ -1,6 +1,7 @@
 """An app on a socket: the socket itself, the event loop, and uvicorn with the bounds of the configuration."""
 
 import asyncio
+import errno
 import math
 import socket
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Coroutine
 import uvicorn
 from starlette.types import ASGIApp
 
+from proxy.cli.taken_port import taken
 from proxy.settings import ConfigError, Limits
 from proxy.web.guard import WireLimits, guarded_http
 
@@ -27,6 +29,8 @@ def listen(host: str, port: int) -> socket.socket:
         family, _, _, _, where = found[0]
         return socket.create_server(where[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigError([f"stratiform.port: {taken(host, port)}"]) from error
         raise ConfigError([f"stratiform.port: cannot listen on {host}:{port}: {error.strerror}"]) from error
 
 

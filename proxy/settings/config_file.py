@@ -20,7 +20,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from proxy.access.virtual_keys import digest_of
 from proxy.core.window.built_in import BUILT_IN
 from proxy.core.window.profile import CapabilityProfile
-from proxy.settings.environment import Environment, state_folder
+from proxy.settings.environment import Environment, own_folder, state_folder
 from proxy.settings.messages import ConfigError, explain, nearest
 from proxy.settings.profiles import profiles_of
 from proxy.settings.routing import Routing, routing_of
@@ -49,7 +49,8 @@ NO_SHARED_STORE = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A configuration that was read and is valid. Its relative paths are relative to ``folder``."""
+    """A configuration that was read and is valid. Its relative paths are relative to ``folder``. What it keeps is in
+    ``state_folder``, which no other configuration uses."""
 
     stratiform: Stratiform = field(default_factory=Stratiform)
     models: tuple[ModelEntry, ...] = ()
@@ -78,8 +79,8 @@ class Settings:
     def store_path(self) -> Path | None:
         """The file that spend is kept in; None for memory and Redis.
 
-        Where the configuration names no store, it is a file in the user's state folder if there is a team, or a master
-        key with which teams can be made. Otherwise spend is kept in memory.
+        Where the configuration names no store, it is a file in its own state folder if there is a team, or a master key
+        with which teams can be made. Otherwise spend is kept in memory.
         """
         store = self.stratiform.store
         if store is None:
@@ -91,8 +92,8 @@ class Settings:
 
     @property
     def spool_folder(self) -> Path:
-        """Where settlements wait while the store is away: by default beside the store's file, or in the user's state
-        folder."""
+        """Where settlements wait while the store is away: by default beside the store's file, else in the state folder
+        of the configuration."""
         if self.stratiform.spool is not None:
             return self.folder / Path(self.stratiform.spool).expanduser()
         path = self.store_path
@@ -156,7 +157,7 @@ def load(path: Path | None, upstream: str = "", environment: Environment | None 
         routing=routing_of(file.router_settings, file.litellm_settings),
         profiles=profiles_of(file.stratiform.window, environment, problems),
         folder=path.parent.absolute(),
-        state_folder=state_folder(environment),
+        state_folder=own_folder(state_folder(environment), path),
         exported=exported,
     )
     names_keys = settings.master_key is not None or bool(settings.stratiform.teams)

@@ -7,10 +7,13 @@ A reference is LiteLLM's: ``os.environ/NAME``. It may be a whole string or stand
 import os
 import re
 from collections.abc import Mapping
+from hashlib import blake2b
 from pathlib import Path
 
 _WHOLE = re.compile(r"os\.environ/([A-Za-z0-9_.-]+)")
 _API_KEY = "sk-"
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]+")
+_NAME_CHARS = 60
 _INSIDE = re.compile(r"os\.environ/([A-Za-z_][A-Za-z0-9_]*)")
 
 
@@ -88,6 +91,17 @@ def state_folder(environment: Environment) -> Path:
     if not base.is_absolute():
         base = Path(environment.get("HOME") or Path.home()) / ".local" / "state"
     return base / "stratiform"
+
+
+def own_folder(base: Path, config: Path) -> Path:
+    """The folder within ``base`` for the state of one configuration: named after its path, so that no two share one.
+
+    The file itself may be a link: Kubernetes lets ``config.yaml`` point to another file after each change.
+    """
+    place = config.parent.resolve() / config.name
+    digest = blake2b(os.fsencode(place), digest_size=6).hexdigest()
+    words = _NOT_IN_NAMES.sub("-", f"{place.parent.name}-{place.stem}").strip("-")
+    return base / f"{words[-_NAME_CHARS:]}-{digest}"
 
 
 def join(path: str, key: object) -> str:

@@ -9,6 +9,7 @@ import pytest
 from proxy.core.money.prices import price_of
 from proxy.core.providers import PROFILES
 from proxy.settings import ConfigError, Environment, Settings, load
+from proxy.settings.environment import own_folder
 from proxy.settings.schema import Price
 
 MODEL = """
@@ -278,7 +279,7 @@ def test_litellms_variable_for_the_master_key_counts(tmp_path: Path) -> None:
     ("section", "expected"),
     [
         ("{}", None),
-        ("{teams: [{name: a, keys: [k]}]}", "HOME/.local/state/stratiform/spend.sqlite"),
+        ("{teams: [{name: a, keys: [k]}]}", "OWN/spend.sqlite"),
         ("{teams: [{name: a, keys: [k]}], store: memory}", None),
         ("{store: 'sqlite:spend.db'}", "HOME/spend.db"),
         ("{store: 'sqlite:/var/lib/x.sqlite'}", "/var/lib/x.sqlite"),
@@ -286,12 +287,15 @@ def test_litellms_variable_for_the_master_key_counts(tmp_path: Path) -> None:
 )
 def test_where_spend_is_kept(tmp_path: Path, section: str, expected: str | None) -> None:
     path = read(tmp_path, ours(section)).store_path
-    assert (path and str(path)) == (expected and expected.replace("HOME", str(tmp_path)))
+    own = own_folder(tmp_path / ".local/state/stratiform", tmp_path / "config.yaml")
+    assert (path and str(path)) == (expected and expected.replace("OWN", str(own)).replace("HOME", str(tmp_path)))
 
 
 def test_with_a_master_key_teams_can_be_made_and_are_kept(tmp_path: Path) -> None:
     text = MODEL + "general_settings: {master_key: sk-m}\n"
-    assert read(tmp_path, text).store_path == tmp_path / ".local/state/stratiform/spend.sqlite"
+    path = read(tmp_path, text).store_path
+    assert path is not None
+    assert path.relative_to(tmp_path / ".local/state/stratiform").name == "spend.sqlite"
     assert read(tmp_path, text + "stratiform: {store: memory}\n").store_path is None
 
 
@@ -333,8 +337,8 @@ def test_a_budget_is_called_what_it_is(tmp_path: Path, budget: str, name: str) -
 
 def test_an_absolute_state_home_is_used_and_a_relative_one_is_not(tmp_path: Path) -> None:
     section = ours("{teams: [{name: a, keys: [k]}]}")
-    assert read(tmp_path, section, XDG_STATE_HOME="/s").store_path == Path("/s/stratiform/spend.sqlite")
-    assert read(tmp_path, section, XDG_STATE_HOME="s").store_path == tmp_path / ".local/state/stratiform/spend.sqlite"
+    assert read(tmp_path, section, XDG_STATE_HOME="/s").state_folder.parent == Path("/s/stratiform")
+    assert read(tmp_path, section, XDG_STATE_HOME="s").state_folder.parent == tmp_path / ".local/state/stratiform"
 
 
 @pytest.mark.parametrize(

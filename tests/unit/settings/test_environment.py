@@ -1,8 +1,10 @@
 """References to the environment."""
 
+from pathlib import Path
+
 import pytest
 
-from proxy.settings.environment import Environment, join, shown
+from proxy.settings.environment import Environment, join, own_folder, shown
 
 
 def test_references_are_replaced_wherever_a_string_stands() -> None:
@@ -46,3 +48,35 @@ def test_a_key_in_the_place_of_a_name_is_not_shown() -> None:
 
 def test_variables_are_listed_by_how_they_begin() -> None:
     assert Environment({"A_B": "1", "A": "2", "B_A": "3"}).names("A_") == {"A_B"}
+
+
+def test_no_two_configurations_share_a_folder_and_one_has_the_same_by_every_path(tmp_path: Path) -> None:
+    (tmp_path / "real" / "deep").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    base = tmp_path / "state"
+    one = own_folder(base, tmp_path / "real" / "config.yaml")
+    assert one.name.startswith("real-config-")
+    assert own_folder(base, tmp_path / "link" / "config.yaml") == one
+    assert own_folder(base, tmp_path / "real" / "deep" / ".." / "config.yaml") == one
+    others = [
+        "real/config.yml",
+        "real/a.yaml",
+        "real/config-.yaml",
+        "config.yaml",
+        f"real/{'x' * 200}.yaml",
+        "real/ü.yaml",
+    ]
+    folders = {one, *(own_folder(base, tmp_path / name) for name in others)}
+    assert len(folders) == 1 + len(others)
+    assert all(folder.parent == base and len(folder.name) < 80 for folder in folders)
+
+
+def test_a_configuration_that_is_exchanged_behind_a_link_keeps_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "..1").mkdir()
+    (tmp_path / "..1" / "config.yaml").touch()
+    path = tmp_path / "config.yaml"
+    path.symlink_to(tmp_path / "..1" / "config.yaml")
+    before = own_folder(tmp_path, path)
+    path.unlink()
+    path.touch()
+    assert own_folder(tmp_path, path) == before

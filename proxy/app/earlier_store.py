@@ -1,0 +1,57 @@
+"""Takes over the store of earlier versions, which all configurations of a user shared: the first configuration that
+starts has it as its own.
+
+The file is renamed while SQLite's exclusive lock is held, so that nobody reads or writes it at that moment. It is moved
+last: where the process dies in between, the next start completes the rest.
+"""
+
+import logging
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from proxy.settings import ConfigError, Settings
+
+_WAIT_S = 1.0
+
+_log = logging.getLogger("stratiform.store")
+
+
+def take_over(settings: Settings) -> None:
+    """Move the file of earlier versions, and the settlements that wait for it, to where this configuration has its own,
+    if it has none yet. Raises ConfigError where another process uses the file, and OSError."""
+    before = replace(settings, state_folder=settings.state_folder.parent)
+    old, new = before.store_path, settings.store_path
+    if new is None or old is None or old == new or new.exists() or not old.exists():
+        return
+    new.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    beside = [(before.spool_folder, settings.spool_folder), (before.spool_fallback, settings.spool_fallback)]
+    try:
+        with closing(sqlite3.connect(f"{old.as_uri()}?mode=rw", _WAIT_S, isolation_level=None, uri=True)) as connection:
+            # Nobody but us has the file open when this succeeds, and everything stands in the file itself.
+            connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+            connection.execute("BEGIN EXCLUSIVE")
+            _move([*beside, (old, new)])
+    except sqlite3.Error as error:
+        if old.exists():  # else another process has just taken it over
+            raise ConfigError(
+                [f"stratiform.store: {old}, the store of an earlier version, cannot be taken over ({error}): end what "
+                 f"uses it, or name a file of this configuration's own (sqlite:PATH)"]
+            ) from error  # fmt: skip
+        return
+    _log.warning("%s, which all configurations shared, is now this configuration's own: %s", old, new)
+
+
+def warn_of_spool(settings: Settings) -> None:
+    """Say where settlements wait that an earlier version could not write to a Redis. They are not taken over: each
+    configuration put them into one folder, whatever its Redis was."""
+    before = replace(settings, state_folder=settings.state_folder.parent).spool_folder
+    if before != settings.spool_folder and any(before.glob("*.spool")):
+        _log.warning("%s holds settlements of an earlier version: stratiform.spool with this folder books them", before)
+
+
+def _move(pairs: list[tuple[Path, Path]]) -> None:
+    for source, target in pairs:
+        if source != target and source.exists() and not target.exists():
+            source.rename(target)
