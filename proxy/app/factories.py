@@ -26,6 +26,7 @@ from proxy.core.structured.history.compaction_terms import CompactionTerms
 from proxy.core.structured.history.metas import DetachTerms
 from proxy.deployments import ListedModel, ModelTable, provider_of
 from proxy.deployments.price_map import load_price_map, price_for
+from proxy.deployments.provider_names import provider_names
 from proxy.engine import Limits, RequestRules
 from proxy.errors import UnknownModel
 from proxy.planning.assembly_options import AssemblyOptions
@@ -33,7 +34,7 @@ from proxy.planning.caps import DailyTerms
 from proxy.planning.keep_alive import RefreshTerms
 from proxy.ports import Deployment, StoreError, Transport
 from proxy.prompting.files import SHIPPED
-from proxy.settings import ConfigError, Freezing, LiteLLMParams, ModelEntry, Settings, weights_of
+from proxy.settings import ConfigError, Freezing, LiteLLMParams, ModelEntry, Settings, nearest, weights_of
 from proxy.spend.estimates import PriceOf
 from proxy.storage.database import SERVING_WAIT_S
 from proxy.storage.memory import MemoryStore
@@ -69,11 +70,21 @@ def price_overrides(settings: Settings) -> dict[str, dict[str, object]]:
 
 def model_table(settings: Settings, prices: PriceMap) -> ModelTable:
     """The model list and ``--upstream``. Raises ConfigError."""
+    table, problems = model_table_with(settings, prices)
+    if problems:
+        raise ConfigError(problems)
+    return table
+
+
+def model_table_with(settings: Settings, prices: PriceMap) -> tuple[ModelTable, list[str]]:
+    """The model table as far as the configuration is right, and what is wrong with it."""
     default = settings.stratiform.default_model or ""
+    lines, problems = entries_with(settings)
+    listed = {line.name for line in lines}
     table = ModelTable(
-        entries(settings),
+        lines,
         price_source(prices),
-        settings.aliases,
+        {alias: target for alias, target in settings.aliases.items() if _leads_somewhere(target, listed)},
         settings.routing.fallbacks,
         default,
         settings.routing.context_window_fallbacks,
@@ -81,35 +92,40 @@ def model_table(settings: Settings, prices: PriceMap) -> ModelTable:
     try:
         if default and table.resolve(default).transport is Transport.LITELLM:
             what = "is served through litellm, which has none of the paths that name no model"
-            raise ConfigError([f"stratiform.default_model: `{default}` {what}"])
-    except UnknownModel as error:
-        raise ConfigError([f"stratiform.default_model: `{default}` is not in model_list"]) from error
-    return table
+            problems.append(f"stratiform.default_model: `{default}` {what}")
+    except UnknownModel:
+        problems.append(f"stratiform.default_model: `{default}` is not in model_list")
+    return table, problems
 
 
 def entries(settings: Settings) -> list[ListedModel]:
     """The lines of the model table: those of the file in their order, then ``--upstream``. Raises ConfigError."""
+    lines, problems = entries_with(settings)
+    if problems:
+        raise ConfigError(problems)
+    return lines
+
+
+def entries_with(settings: Settings) -> tuple[list[ListedModel], list[str]]:
+    """The lines of the model table as far as the configuration is right, and what is wrong with it."""
     problems: list[str] = []
     lines = list(_entries(settings, problems))
     listed = {entry.name for entry in lines}
     problems += [
         f"router_settings.model_group_alias.{alias}: leads to `{target}`, which is not in model_list"
         for alias, target in settings.aliases.items()
-        if target not in listed and not any("*" in name for name in listed)
+        if not _leads_somewhere(target, listed)
     ]
     problems += [
-        f"router_settings.{key}.{name}: leads to `{target}`, which is not in model_list"
-        for key, named in (
-            ("fallbacks", settings.routing.fallbacks),
-            ("context_window_fallbacks", settings.routing.context_window_fallbacks),
-        )
-        for name, targets in named.items()
-        for target in targets
+        f"{path}: leads to `{target}`, which is not in model_list"
+        for path, target in settings.routing.targets
         if not _is_served(target, listed | settings.aliases.keys())
     ]
-    if problems:
-        raise ConfigError(problems)
-    return lines
+    return lines, problems
+
+
+def _leads_somewhere(target: str, listed: Collection[str]) -> bool:
+    return target in listed or any("*" in name for name in listed)
 
 
 def _is_served(name: str, listed: Collection[str]) -> bool:
@@ -287,9 +303,13 @@ def spool_of(settings: Settings) -> Spool:
 
 
 def _entries(settings: Settings, problems: list[str]) -> Iterator[ListedModel]:
-    weights = weights_of(settings.models)
+    weights, providers = weights_of(settings.models), provider_names()
     for index, (entry, weight) in enumerate(zip(settings.models, weights, strict=True)):
-        yield replace(_entry(entry, f"model_list[{index}]", settings, problems), weight=weight)
+        path = f"model_list[{index}]"
+        listed = replace(_entry(entry, path, settings, problems), weight=weight)
+        if not listed.base_url:  # by an address that it knows, litellm finds a provider that is not named
+            problems += unknown_provider(listed, path, providers)
+        yield listed
     if settings.upstream:
         # What the client calls the model is passed on unchanged, whatever prefix it has.
         yield ListedModel(
@@ -301,6 +321,17 @@ def _entries(settings: Settings, problems: list[str]) -> Iterator[ListedModel]:
             mode=Mode.parse(settings.stratiform.mode),
             timeout_s=settings.timeout_s,
         )
+
+
+def unknown_provider(entry: ListedModel, path: str, providers: Collection[str]) -> Iterator[str]:
+    """The problem of an entry whose provider litellm does not know; none where ``providers`` are not known here."""
+    provider, _ = provider_of(entry.model, entry.provider)
+    is_ours = entry.transport in (Transport.HTTP, Transport.EMBEDDED) or provider == Transport.EMBEDDED
+    if providers and provider and "*" not in provider and not is_ours and provider not in providers:
+        close = nearest(provider, providers)
+        advice = f"; did you mean `{close}`?" if close else ""
+        key = "custom_llm_provider" if entry.provider else "model"
+        yield f"{path}.litellm_params.{key}: names a provider that litellm does not know{advice}"
 
 
 def _entry(entry: ModelEntry, path: str, settings: Settings, problems: list[str]) -> ListedModel:

@@ -13,7 +13,7 @@ from types import ModuleType
 
 from proxy import __version__
 from proxy.cli.shadowed import refuse_shadowed
-from proxy.settings import ConfigError
+from proxy.settings import ConfigError, places
 
 COMMANDS = {
     "serve": "run the proxy",
@@ -59,4 +59,10 @@ def _run(words: Sequence[str]) -> int:
             command.configure(subparser)
     parsed = parser.parse_args(words)
     assert command is not None, "argparse accepts no command that is not in COMMANDS"
-    return int(command.run(parsed))
+    try:
+        return int(command.run(parsed))
+    except ConfigError as error:
+        config = getattr(parsed, "config", None)
+        if config is None:
+            raise
+        raise ConfigError(map(places(config).located, error.problems)) from error

@@ -1,6 +1,7 @@
 """``stratiform check-config``: whether a configuration is right, and what it means. It never shows a secret."""
 
 import argparse
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
@@ -15,15 +16,17 @@ from proxy.cli.exposure import provider_keys
 from proxy.cli.output import plain_table, print_json
 from proxy.cli.prompt_checks import prompt_lines, prompt_warnings, prompts_of, registered, window_of
 from proxy.cli.shadowed import shadowing
-from proxy.cli.unhonoured import IGNORE_HELP, expired_keys, not_honoured, refuse_unsupported
+from proxy.cli.unhonoured import IGNORE_HELP, expired_keys, not_honoured, unsupported
 from proxy.clock import SystemClock
 from proxy.core.model_patterns import matches
 from proxy.core.money.prices import PriceMap
 from proxy.core.providers import PRICES, sources_of
-from proxy.deployments import ListedModel, deployment_of
+from proxy.deployments import ListedModel, ModelTable, deployment_of
+from proxy.deployments.provider_names import provider_names
 from proxy.engine.headers import uses_operators_key
 from proxy.ports import Deployment, Transport
-from proxy.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Settings, load
+from proxy.prompting.snapshot import Snapshot
+from proxy.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Mistakes, Settings, places, read
 from proxy.spend.estimates import PriceOf
 
 _OLD_DAYS = 90
@@ -32,41 +35,67 @@ _OLD_DAYS = 90
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("file", type=Path, metavar="FILE", help="LiteLLM's config.yaml, with a stratiform section")
+    parser.add_argument("config", type=Path, metavar="FILE", help="LiteLLM's config.yaml, with a stratiform section")
     parser.add_argument(IGNORE_FLAG, action="store_true", help=IGNORE_HELP)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check the file; 0 where it can be used."""
+    """Check the file; 0 where it can be used. Raises ConfigError."""
     try:
-        report = check(arguments.file, ignores_unsupported=arguments.ignore_unsupported)
+        report = check(arguments.config, ignores_unsupported=arguments.ignore_unsupported)
     except ConfigError as error:
         if not arguments.json:
             raise
-        print_json({"ok": False, "errors": list(error.problems)})
-        return 1
+        report = {"errors": list(error.problems), "warnings": []}
+    mistakes, warnings = report.get("errors", ()), report["warnings"]
     if arguments.json:
-        print_json({"ok": True, **report})
-    else:
+        print_json({"ok": not mistakes, **report})
+    elif not mistakes:
         _print_table(report)
-    return 0
+    else:
+        for heading, lines in (("error", mistakes), ("warning", warnings)):
+            for line in lines:
+                print(f"{heading}: {line}", file=sys.stderr)
+    return 1 if mistakes else 0
 
 
 def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, Any]:
-    """What a configuration means, as JSON values. Raises ConfigError."""
-    settings = load(path)
+    """What a configuration means, as JSON values; where it is wrong, its mistakes and warnings only. Raises ConfigError
+    where nothing of the file can be read."""
+    mistakes = Mistakes()
+    settings = read(path, mistakes)
     if not ignores_unsupported:
-        refuse_unsupported(settings)
-    if expired := list(expired_keys(settings, SystemClock().now())):
-        raise ConfigError(expired)
-    factories.refuse_without_otel(settings)
+        mistakes.add(unsupported(settings))
+    now = SystemClock().now()
+    mistakes.add(expired_keys(settings, now))
+    with mistakes.collecting():
+        factories.refuse_without_otel(settings)
     prices = factories.price_map(settings)
-    table = factories.model_table(settings, prices)
+    table, problems = factories.model_table_with(settings, prices)
+    mistakes.add(problems)
+    prompts = None
+    with mistakes.collecting():
+        prompts = registered(settings)
+    warnings = [
+        *shadowing(settings.folder),
+        *_warnings(settings, prices, date.fromtimestamp(now)),
+        *prompt_warnings(settings, table, prompts),
+        *tight_budgets(settings, table, factories.price_source(prices)),
+    ]
+    located = places(path).located
+    if mistakes.lines:
+        told = [line for line in warnings if not mistakes.cover(line)]
+        return {"errors": list(map(located, mistakes.lines)), "warnings": list(map(located, told))}
+    return _meaning(settings, table, prices, prompts) | {"warnings": list(map(located, warnings))}
+
+
+def _meaning(settings: Settings, table: ModelTable, prices: PriceMap, prompts: Snapshot | None) -> dict[str, Any]:
+    """What a configuration without mistakes means."""
     price_of = factories.price_source(prices)
     rows = [_row(name, deployment, price_of) for name, deployment in table.listed()]
     rows += [_row_behind(entry, price_of) for entry in table.wildcards()]
-    ours, prompts = settings.stratiform, registered(settings)
+    ours = settings.stratiform
     return {
         "listen": f"{ours.host}:{ours.port}",
         "mode": ours.mode,
@@ -90,13 +119,7 @@ def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, Any]:
         "window": window_of(settings),
         "not_honoured": [str(one) for one in not_honoured(settings)],
         "not_used": [str(one) for one in settings.unused if one.effect is Effect.HARMLESS],
-        "warnings": [
-            *shadowing(settings.folder),
-            *_warnings(settings, prices, date.fromtimestamp(SystemClock().now())),
-            *prompt_warnings(settings, table, prompts),
-            *tight_budgets(settings, table, price_of),
-        ],
-    }  # fmt: skip
+    }
 
 
 def _keys(settings: Settings) -> str:
@@ -159,12 +182,14 @@ def _warnings(settings: Settings, prices: PriceMap, today: date) -> Iterator[str
     if ours.teams and ours.metrics.key is None:
         yield "stratiform.metrics.key: is not set: /metrics names teams and models to everyone who reaches it"
     yield from _about_teams(settings)
-    for index, entry in enumerate(factories.entries(settings)[: len(settings.models)]):
+    for index, entry in enumerate(factories.entries_with(settings)[0][: len(settings.models)]):
         path, deployment = f"model_list[{index}]", deployment_of(entry, price_of)
         if entry.weight <= 0:
             yield f"{path}: has no weight, rpm or tpm, and others have: it serves `{entry.name}` only when those failed"
         if deployment.transport is Transport.HTTP:
             yield from _about_http(deployment, path, has_keys=has_keys, is_named=entry.profile is not None)
+        if deployment.transport is Transport.LITELLM:
+            yield from _about_litellm(entry, path, is_priced=price_of(deployment) is not None)
         if "*" not in entry.model and price_of(deployment) is None:
             if has_budgets:
                 yield f"{path}: its price is not known: teams with a budget cannot use it (see stratiform.prices)"
@@ -199,6 +224,15 @@ def _about_teams(settings: Settings) -> Iterator[str]:
             for pattern in patterns:
                 if not any(matches(pattern, name) for name in served):
                     yield f"{path}: `{pattern}` is no model of model_list"
+
+
+def _about_litellm(entry: ListedModel, path: str, *, is_priced: bool) -> Iterator[str]:
+    """Warnings about a model for which litellm may find no provider."""
+    if entry.base_url:
+        problems = factories.unknown_provider(entry, path, provider_names())
+        yield from (f"{line}, unless it knows this api_base" for line in problems)
+    if not (is_priced or entry.base_url or entry.provider or "/" in entry.model or "*" in entry.model):
+        yield f"{path}.litellm_params.model: names no provider: litellm wants `PROVIDER/NAME`"
 
 
 def _about_http(deployment: Deployment, path: str, *, has_keys: bool, is_named: bool) -> Iterator[str]:

@@ -28,7 +28,7 @@ def refuse_exposed(settings: Settings, address: str, *, is_open: bool) -> None:
 def provider_keys(settings: Settings) -> Iterator[str]:
     """The names of the models that are served with a credential of the operator's. With litellm the credential may come
     from the environment, or from the role of the machine."""
-    for entry in factories.entries(settings):
+    for entry in factories.entries_with(settings)[0]:
         if _is_operators(deployment_of(entry, no_price)):
             yield entry.name
 

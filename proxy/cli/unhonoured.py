@@ -21,9 +21,15 @@ def not_honoured(settings: Settings) -> list[Unused]:
 
 def refuse_unsupported(settings: Settings) -> None:
     """Refuse a configuration that relies on a restriction which this proxy does not enforce. Raises ConfigError."""
-    restricting = [str(one) for one in settings.unused if one.effect is Effect.RESTRICTS]
-    if restricting:
-        raise ConfigError([f"{line} (to start without it: {IGNORE_FLAG})" for line in restricting])
+    if problems := list(unsupported(settings)):
+        raise ConfigError(problems)
+
+
+def unsupported(settings: Settings) -> Iterator[str]:
+    """The restrictions of the file that this proxy does not enforce."""
+    for one in settings.unused:
+        if one.effect is Effect.RESTRICTS:
+            yield f"{one} (to start without it: {IGNORE_FLAG})"
 
 
 def expired_keys(settings: Settings, now: float) -> Iterator[str]:
@@ -35,6 +41,6 @@ def expired_keys(settings: Settings, now: float) -> Iterator[str]:
 
 
 def _on_http(settings: Settings) -> Iterator[Unused]:
-    for index, (given, entry) in enumerate(zip(settings.models, factories.entries(settings), strict=False)):
+    for index, (given, entry) in enumerate(zip(settings.models, factories.entries_with(settings)[0], strict=False)):
         if deployment_of(entry, no_price).transport is Transport.HTTP:
             yield from unused_on_http(given, f"model_list[{index}]")

@@ -4,9 +4,10 @@ LiteLLM's config.yaml with its ``stratiform`` section and the environment come i
 reload. Checked, frozen settings go out, or ``ConfigError``. This package never starts anything.
 """
 
-from proxy.settings.config_file import NO_SHARED_STORE, Settings, key_digest, load
+from proxy.settings.config_file import NO_SHARED_STORE, Settings, key_digest, load, places, read
 from proxy.settings.environment import Environment, export
-from proxy.settings.messages import ConfigError
+from proxy.settings.messages import ConfigError, nearest
+from proxy.settings.mistakes import Mistakes
 from proxy.settings.prompts import AllowedPrompts, PromptLevel
 from proxy.settings.routing import Routing, weights_of
 from proxy.settings.schema import MOST_WORKERS, Freezing, Limits, LiteLLMParams, ModelEntry, ModelInfo, Stratiform
@@ -26,6 +27,7 @@ __all__ = [
     "Key",
     "Limits",
     "LiteLLMParams",
+    "Mistakes",
     "ModelEntry",
     "ModelInfo",
     "PromptLevel",
@@ -37,6 +39,9 @@ __all__ = [
     "export",
     "key_digest",
     "load",
+    "nearest",
+    "places",
+    "read",
     "unused_on_http",
     "weights_of",
 ]

@@ -8,6 +8,7 @@ import os
 import ssl
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -22,6 +23,8 @@ from proxy.core.window.built_in import BUILT_IN
 from proxy.core.window.profile import CapabilityProfile
 from proxy.settings.environment import Environment, own_folder, state_folder
 from proxy.settings.messages import ConfigError, explain, nearest
+from proxy.settings.mistakes import Mistakes, without
+from proxy.settings.places import Places
 from proxy.settings.profiles import profiles_of
 from proxy.settings.routing import Routing, routing_of
 from proxy.settings.schema import ConfigFile, ModelEntry, Stratiform, http_url
@@ -41,6 +44,7 @@ _EXPANDED = (
     "general_settings.master_key", "stratiform",
 )  # fmt: skip
 _MAX_INCLUDES = 100
+_MOST_LOOKS = 20
 NO_SHARED_STORE = (
     "more than one worker needs a store that they share, or each would count budgets for itself: "
     "set stratiform.store to redis://HOST:PORT/DB"
@@ -131,6 +135,16 @@ class Settings:
 
 def load(path: Path | None, upstream: str = "", environment: Environment | None = None) -> Settings:
     """The settings of a file, of ``--upstream`` alone, or of both. Raises ConfigError."""
+    mistakes = Mistakes()
+    settings = read(path, mistakes, upstream, environment)
+    if mistakes.lines:
+        raise ConfigError(mistakes.lines)
+    return settings
+
+
+def read(path: Path | None, mistakes: Mistakes, upstream: str = "", environment: Environment | None = None) -> Settings:
+    """The settings, as far as they can be read, and what is wrong with them. Raises ConfigError where nothing can be
+    read."""
     environment = environment or Environment.of_process()
     if path is None:
         if not upstream:
@@ -143,7 +157,10 @@ def load(path: Path | None, upstream: str = "", environment: Environment | None 
         environment = environment.with_section(section)
         exported = {name: value for name in section if (value := environment.get(name)) is not None}
     problems = list(_slips(raw))
-    file = _validated(_expanded(raw, environment, problems), problems)
+    raw = _expanded(raw, environment, problems)
+    mistakes.add(problems)
+    file = _validated(raw, mistakes)
+    problems = []
     settings = Settings(
         stratiform=file.stratiform,
         models=tuple(_with_credentials(file, problems)),
@@ -162,16 +179,24 @@ def load(path: Path | None, upstream: str = "", environment: Environment | None 
     )
     names_keys = settings.master_key is not None or bool(settings.stratiform.teams)
     settings = replace(settings, unused=tuple(unused(file, names_keys=names_keys)))
-    problems += _contradictions(settings)
-    if problems:
-        raise ConfigError(dict.fromkeys(problems))
+    mistakes.add([*problems, *_contradictions(settings)])
     return settings
 
 
-def _read_with_includes(path: Path) -> dict[str, Any]:
+def places(path: Path) -> Places:
+    """Where the values of a file stand, and of the files that it includes; nothing is known of one that cannot be
+    read."""
+    found = Places(path)
+    with suppress(ConfigError):
+        _read_with_includes(path, found)
+    return found
+
+
+def _read_with_includes(path: Path, places: Places | None = None) -> dict[str, Any]:
     """The file and the files that it includes, merged as LiteLLM does. Lists are joined; other values of an included
-    file replace those of the including file."""
-    merged = _read(path)
+    file replace those of the including file. ``places`` gets the lines."""
+    places = Places(path) if places is None else places
+    merged = _read(path, places, {})
     waiting = deque((entry, path) for entry in _includes(merged, path))
     seen = {path.absolute()}
     while waiting:
@@ -182,7 +207,7 @@ def _read_with_includes(path: Path) -> dict[str, Any]:
         seen.add(location)
         if len(seen) > _MAX_INCLUDES:
             raise ConfigError([f"include: leads to more than {_MAX_INCLUDES} files (in {declared_in})"])
-        included = _read(location)
+        included = _read(location, places, {key: len(mine) for key, mine in merged.items() if isinstance(mine, list)})
         waiting += [(further, location) for further in _includes(included, location)]
         for key, value in included.items():
             mine = merged.get(key)
@@ -207,8 +232,11 @@ def _includes(raw: dict[str, Any], path: Path) -> list[str]:
     return entries
 
 
-def _read(path: Path) -> dict[str, Any]:
-    loaded = read_yaml(path)
+def _read(path: Path, places: Places, joined: Mapping[str, int]) -> dict[str, Any]:
+    """The sections of one file. ``joined``: how many items there are already of a section that is a list."""
+    lines: dict[str, int] = {}
+    loaded = read_yaml(path, lines)
+    places.merge(path, lines, joined)
     if loaded is None:
         return {}
     if not isinstance(loaded, dict) or not all(isinstance(key, str) for key in loaded):
@@ -235,15 +263,15 @@ def _expanded(raw: dict[str, Any], environment: Environment, problems: list[str]
     return result
 
 
-def _validated(raw: dict[str, Any], problems: list[str]) -> ConfigFile:
-    missing = [problem.partition(":")[0] for problem in problems]
-    try:
-        return ConfigFile.model_validate(raw)
-    except ValidationError as error:
-        # A value whose variable is not set is empty here, and has been reported already.
-        found = [(line.partition(":")[0], line) for line in explain(error, ConfigFile)]
-        problems += [line for at, line in found if not any(path.startswith(at) for path in missing)]
-    raise ConfigError(dict.fromkeys(problems))
+def _validated(raw: dict[str, Any], mistakes: Mistakes) -> ConfigFile:
+    """The file without what is wrong in it. Pydantic finds some mistakes only where others are gone."""
+    for _ in range(_MOST_LOOKS):
+        try:
+            return ConfigFile.model_validate(raw)
+        except ValidationError as error:
+            mistakes.add(explain(error, ConfigFile))
+            raw = without(raw, [problem["loc"] for problem in error.errors(include_url=False)], mistakes)
+    raise ConfigError(mistakes.lines)
 
 
 def _with_credentials(file: ConfigFile, problems: list[str]) -> Iterator[ModelEntry]:
@@ -256,6 +284,7 @@ def _with_credentials(file: ConfigFile, problems: list[str]) -> Iterator[ModelEn
         elif name not in credentials:
             path = f"model_list[{index}].litellm_params.litellm_credential_name"
             problems.append(f"{path}: no such entry in credential_list")
+            yield entry
         else:
             yield _merged(entry, credentials[name], index, problems)
 

@@ -53,7 +53,8 @@ class Environment:
         return Environment({**self._variables, **added})
 
     def expand(self, value: object, path: str, problems: list[str]) -> object:
-        """The value with every reference in its strings replaced. What is not set is added to ``problems``."""
+        """The value with every reference in its strings replaced. What is not set is added to ``problems``, and None
+        stands for the string."""
         if isinstance(value, str):
             return self._expand_text(value, path, problems)
         if isinstance(value, Mapping):
@@ -62,19 +63,16 @@ class Environment:
             return [self.expand(item, join(path, index), problems) for index, item in enumerate(value)]
         return value
 
-    def _expand_text(self, text: str, path: str, problems: list[str]) -> str:
+    def _expand_text(self, text: str, path: str, problems: list[str]) -> str | None:
         if "os.environ/" not in text:
             return text
-
-        def replace(match: re.Match[str]) -> str:
-            value = self._variables.get(match[1])
-            if value is None:
-                problems.append(f"{path}: the environment variable {match[1]} is not set")
-                return ""
-            return value
-
         whole = _WHOLE.fullmatch(text)
-        return replace(whole) if whole else _INSIDE.sub(replace, text)
+        names = [whole[1]] if whole else _INSIDE.findall(text)
+        missing = [name for name in names if name not in self._variables]
+        problems += [f"{path}: the environment variable {name} is not set" for name in missing]
+        if missing:
+            return None
+        return self._variables[whole[1]] if whole else _INSIDE.sub(lambda match: self._variables[match[1]], text)
 
 
 def export(variables: Mapping[str, str]) -> None:

@@ -3,10 +3,11 @@
 LiteLLM reads most of them from ``router_settings`` and from ``litellm_settings``; ``router_settings`` wins.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from proxy.settings.environment import join
 from proxy.settings.schema import LiteLLMSettings, ModelEntry, RouterSettings
 
 # LiteLLM's own defaults: openai.DEFAULT_MAX_RETRIES, DEFAULT_ALLOWED_FAILS, DEFAULT_COOLDOWN_TIME_SECONDS.
@@ -29,6 +30,8 @@ class Routing:
     fallbacks: Mapping[str, Sequence[str]] = field(default_factory=dict)
     context_window_fallbacks: Mapping[str, Sequence[str]] = field(default_factory=dict)
     checks_windows: bool = False
+    targets: Sequence[tuple[str, str]] = ()
+    """Each name that stands in for another, with the path at which it stands."""
 
 
 def routing_of(router: RouterSettings, litellm: LiteLLMSettings) -> Routing:
@@ -40,8 +43,9 @@ def routing_of(router: RouterSettings, litellm: LiteLLMSettings) -> Routing:
         cooldown_s=_first(router.cooldown_time, litellm.cooldown_time, _COOLDOWN_S),
         has_breakers=not router.disable_cooldowns,
         fallbacks=_fallbacks(router, litellm),
-        context_window_fallbacks=_named(router.context_window_fallbacks or litellm.context_window_fallbacks),
+        context_window_fallbacks=_named(_first_given(router, litellm, "context_window_fallbacks")[1]),
         checks_windows=bool(router.enable_pre_call_checks),
+        targets=tuple(_targets(router, litellm)),
     )
 
 
@@ -61,11 +65,28 @@ def _weight(entry: ModelEntry, group: Sequence[ModelEntry]) -> float:
 
 def _fallbacks(router: RouterSettings, litellm: LiteLLMSettings) -> dict[str, tuple[str, ...]]:
     """Fallbacks by name. LiteLLM writes them as a list of mappings; ``*`` has those that stand in for every name."""
-    found = _named(router.fallbacks or litellm.fallbacks)
-    default = router.default_fallbacks or litellm.default_fallbacks
+    found = _named(_first_given(router, litellm, "fallbacks")[1])
+    default = _first_given(router, litellm, "default_fallbacks")[1]
     if default:
         found.setdefault("*", tuple(default))
     return found
+
+
+def _first_given(router: RouterSettings, litellm: LiteLLMSettings, key: str) -> tuple[str, Any]:
+    """The value that counts, and where it stands."""
+    mine = getattr(router, key)
+    return ("router_settings", mine) if mine else ("litellm_settings", getattr(litellm, key))
+
+
+def _targets(router: RouterSettings, litellm: LiteLLMSettings) -> Iterator[tuple[str, str]]:
+    for key in ("fallbacks", "context_window_fallbacks", "default_fallbacks"):
+        section, given = _first_given(router, litellm, key)
+        for index, item in enumerate(given or ()):
+            named = {"": [item]} if isinstance(item, str) else item
+            for name, targets in named.items():
+                for place, target in enumerate(targets):
+                    path = join(f"{section}.{key}", index)
+                    yield (join(join(path, name), place) if name else path), target
 
 
 def _named(sections: Sequence[Mapping[str, Sequence[str]]] | None) -> dict[str, tuple[str, ...]]:

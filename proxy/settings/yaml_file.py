@@ -27,12 +27,13 @@ _MOST_NUMBER_CHARS = 100
 _TEXT = "tag:yaml.org,2002:str"
 
 
-def read_yaml(path: Path) -> object:
-    """The value that a file holds; None for an empty one. Raises ConfigError."""
-    return value_of(_text(path), path)
+def read_yaml(path: Path, lines: dict[str, int] | None = None) -> object:
+    """The value that a file holds; None for an empty one. ``lines`` gets the line of each value by its path. Raises
+    ConfigError."""
+    return value_of(_text(path), path, lines)
 
 
-def value_of(text: str, path: Path) -> object:
+def value_of(text: str, path: Path, lines: dict[str, int] | None = None) -> object:
     """The value that the text of a file holds; None for an empty one. Raises ConfigError."""
     # PyYAML's safe loader builds plain values only.
     loader = yaml.SafeLoader(text)
@@ -40,7 +41,7 @@ def value_of(text: str, path: Path) -> object:
         root = loader.get_single_node()
         if root is None:
             return None
-        twice = _check(root, path)
+        twice = _check(root, path, {} if lines is None else lines)
         if twice:
             raise ConfigError(twice)
         return loader.construct_document(root)
@@ -69,9 +70,9 @@ def _text(path: Path) -> str:
         raise ConfigError([f"{path}: is not UTF-8 text"]) from error
 
 
-def _check(root: yaml.Node, path: Path) -> list[str]:
-    """Refuse what contains itself, is too deep, or expands to too much; returns a message for each repeated key. Raises
-    ConfigError. Each node is checked once, at the first place where it is used."""
+def _check(root: yaml.Node, path: Path, lines: dict[str, int]) -> list[str]:
+    """Refuse what contains itself, is too deep, or expands to too much; returns a message for each repeated key, and
+    notes the lines. Raises ConfigError. Each node is checked once, at the first place where it is used."""
     sizes: dict[int, int] = {}
     above: set[int] = set()
     waiting: list[tuple[yaml.Node, Iterator[tuple[yaml.Node, str]]]] = []
@@ -82,6 +83,7 @@ def _check(root: yaml.Node, path: Path) -> list[str]:
         twice.extend(_repeated_in(node, place, path))
         if len(waiting) >= _MOST_DEPTH:
             raise _refused(node, path, f"is nested more than {_MOST_DEPTH} levels deep")
+        lines.update((inside, one.start_mark.line + 1) for one, inside in _named(node, place))
         above.add(id(node))
         waiting.append((node, _inside(node, place)))
 
@@ -112,6 +114,14 @@ def _inside(node: yaml.Node, place: str) -> Iterator[tuple[yaml.Node, str]]:
         for key, value in node.value:
             yield key, place
             yield value, join(place, key.value) if isinstance(key, yaml.ScalarNode) else place
+
+
+def _named(node: yaml.Node, place: str) -> Iterator[tuple[yaml.Node, str]]:
+    """What has a path within a node: the keys of a mapping, and the items of a list."""
+    if isinstance(node, yaml.MappingNode):
+        yield from ((key, join(place, key.value)) for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+    elif isinstance(node, yaml.SequenceNode):
+        yield from ((item, join(place, index)) for index, item in enumerate(node.value))
 
 
 def _repeated_in(node: yaml.Node, place: str, path: Path) -> Iterator[str]:

@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from proxy.cli import main
+from tests.config_lines import bare
 
 SECRETS = ("sk-master-secret", "sk-team-secret", "sk-upstream-secret", "header-secret", "user:pass")
 CONFIG = """
@@ -74,7 +75,7 @@ def test_warnings_name_what_will_not_do_what_it_seems_to(file: Path, capsys: pyt
         "general_settings.database_url: is not honoured by Stratiform: keys, teams and budgets of LiteLLM's database "
         "are not known here",
     ]
-    assert report["warnings"] == [
+    assert bare(report["warnings"]) == [
         "stratiform.clock: clients set the time: use this for replays only",
         "stratiform.metrics.key: is not set: /metrics names teams and models to everyone who reaches it",
         "stratiform.store: is memory: keys, teams and budgets that are made while the proxy runs end with its process",
@@ -126,14 +127,17 @@ def test_the_table_shows_the_same_to_people(file: Path, capsys: pytest.CaptureFi
     assert [secret for secret in SECRETS if secret in shown] == []
 
 
+MODEL = "model_list: [{model_name: m, litellm_params: {model: embedded/claude-sonnet-4-5}}]\n"
+
+
 def test_a_wrong_file_is_told_and_counts_as_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config.yaml"
-    path.write_text("stratiform: {mode: x}")
-    message = "stratiform.mode: input should be 'passthrough', 'observe', 'mark' or 'tier'"
+    path.write_text(f"stratiform: {{mode: x}}\n{MODEL}")
+    message = "stratiform.mode: input should be 'passthrough', 'observe', 'mark' or 'tier' (line 1)"
     assert main(["check-config", str(path)]) == 1
     assert capsys.readouterr().err == f"error: {message}\n"
     assert main(["check-config", str(path), "--json"]) == 1
-    assert orjson.loads(capsys.readouterr().out) == {"ok": False, "errors": [message]}
+    assert orjson.loads(capsys.readouterr().out) == {"ok": False, "errors": [message], "warnings": []}
 
 
 TEAMS = """
@@ -164,7 +168,7 @@ def test_budgets_and_allow_lists_are_shown_as_they_are_meant(
         "month: 500 USD (soft 400)", "user-day-tokens: 1000000 tokens for each user",
         "model-total: soft 2.5 USD for model sonnet",
     ]  # fmt: skip
-    assert report["warnings"] == [
+    assert bare(report["warnings"]) == [
         "stratiform.metrics.key: is not set: /metrics names teams and models to everyone who reaches it",
         "stratiform.store: is memory: keys, teams and budgets that are made while the proxy runs end with its process",
         "stratiform.teams[0].models: `sonet` is no model of model_list",
@@ -216,7 +220,7 @@ def test_a_budget_that_is_smaller_than_one_request_is_named(
     path.write_text(TIGHT.replace("MODELS", models).replace("BUDGETS", budgets).replace("BUDGET", budget))
     main(["check-config", str(path), "--json"])
     report = orjson.loads(capsys.readouterr().out)
-    assert [line for line in report["warnings"] if "max_tokens" in line] == [
+    assert [line for line in bare(report["warnings"]) if "max_tokens" in line] == [
         f"stratiform.teams[0].{place}: one request without max_tokens sets aside up to {amount}, which is more than "
         f"all of it, and is refused ({whom}); set assumed_output_tokens"
         for place, amount, whom in expected
@@ -233,7 +237,7 @@ def test_a_server_of_whose_cache_nothing_is_known(
     given = "{model: openai/mine, api_base: 'http://localhost:8000/v1', api_key: k}"
     path.write_text(f"model_list: [{{model_name: mine, litellm_params: {given}, model_info: {info}}}]")
     main(["check-config", str(path), "--json"])
-    warnings = orjson.loads(capsys.readouterr().out)["warnings"]
+    warnings = bare(orjson.loads(capsys.readouterr().out)["warnings"])
     assert any("set model_info.cache_profile" in warning for warning in warnings) is is_told
 
 

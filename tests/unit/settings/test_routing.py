@@ -37,7 +37,9 @@ litellm_settings: {num_retries: os.environ/RETRIES, allowed_fails: 9, fallbacks:
         RETRIES="5",
     )
     expected = {"m": ("n", "w-1"), "n": ("m",)}
-    assert found.routing == Routing(0, 1.5, 9, 30.0, False, expected)
+    at = "litellm_settings.fallbacks"
+    targets = ((f"{at}[0].m[0]", "n"), (f"{at}[1].m[0]", "w-1"), (f"{at}[2].n[0]", "m"))
+    assert found.routing == Routing(0, 1.5, 9, 30.0, False, expected, targets=targets)
     assert [one.path for one in found.unused if not one.path.startswith("model_list")] == []
 
 
@@ -89,7 +91,7 @@ def test_a_context_window_fallback_must_exist(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         factories.entries(found)
     (problem,) = caught.value.problems
-    assert problem == "router_settings.context_window_fallbacks.m: leads to `gone`, which is not in model_list"
+    assert problem == "router_settings.context_window_fallbacks[0].m[0]: leads to `gone`, which is not in model_list"
 
 
 def test_a_models_window_is_the_configurations_or_the_price_maps(tmp_path: Path) -> None:
@@ -120,7 +122,7 @@ def test_a_fallback_must_exist(tmp_path: Path) -> None:
     found = settings("router_settings: {fallbacks: [{m: [gone]}]}", tmp_path)
     with pytest.raises(ConfigError) as caught:
         factories.entries(found)
-    assert caught.value.problems == ("router_settings.fallbacks.m: leads to `gone`, which is not in model_list",)
+    assert caught.value.problems == ("router_settings.fallbacks[0].m[0]: leads to `gone`, which is not in model_list",)
 
 
 def test_weights_are_a_groups_own(tmp_path: Path) -> None:
