@@ -220,5 +220,5 @@ def make_upstreams(encode: Encode) -> dict[Transport, Upstream]:
     return {
         Transport.HTTP: HttpUpstream(),
         Transport.LITELLM: LitellmUpstream(),
-        Transport.EMBEDDED: EmbeddedUpstream(encode),
+        Transport.EMBEDDED: EmbeddedUpstream(encode, tells=True),
     }

@@ -1,14 +1,16 @@
 """The ``stratiform`` command.
 
-A command is a module of this package with the command's name (``check-config``: ``check_config.py``) and one line in
-``COMMANDS``. The module has ``configure(parser)``, which adds its arguments, and ``run(arguments)``, which does the
-work and returns the exit status; it may raise ConfigError. Only the module of the command that is run gets imported.
+A command is a module of this package with the command's name (``check-config``: ``check_config.py``; ``try``, which is
+a word of Python's: ``try_.py``) and one line in ``COMMANDS``. The module has ``configure(parser)``, which adds its
+arguments, and ``run(arguments)``, which does the work and returns the exit status; it may raise ConfigError. Only the
+module of the command that is run gets imported.
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from keyword import iskeyword
 from types import ModuleType
 
 from proxy import __version__
@@ -17,6 +19,7 @@ from proxy.settings import ConfigError, places
 
 COMMANDS = {
     "serve": "run the proxy",
+    "try": "see on a short conversation what the cache saves",
     "check-config": "check a configuration, and show what it means",
     "replay": "replay recorded sessions, and compare what they cost",
     "prompts": "list, render, check and compare composed prompts",
@@ -44,6 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
+def module_of(name: str) -> ModuleType:
+    """The module of a command."""
+    return import_module(f"{__name__}.{name.replace('-', '_')}{'_' * iskeyword(name)}")
+
+
 def _run(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="stratiform", description="A transparent proxy that lays prompts out so that provider prompt caches hit."
@@ -55,7 +63,7 @@ def _run(words: Sequence[str]) -> int:
     for name, summary in COMMANDS.items():
         subparser = choices.add_parser(name, help=summary, description=f"{summary[:1].upper()}{summary[1:]}.")
         if name == chosen:
-            command = import_module(f"{__name__}.{name.replace('-', '_')}")
+            command = module_of(name)
             command.configure(subparser)
     parsed = parser.parse_args(words)
     assert command is not None, "argparse accepts no command that is not in COMMANDS"

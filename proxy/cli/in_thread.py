@@ -31,10 +31,11 @@ class Running:
 
 
 @contextmanager
-def running(settings: Settings, encode: Encode, now: float | None = None) -> Iterator[Running]:
+def running(settings: Settings, encode: Encode, now: float | None = None, *, tells: bool = False) -> Iterator[Running]:
     """Serve until the block ends, however it ends. ``now``: the proxy's clock begins there, in unix seconds; it is the
-    machine's otherwise. Raises ConfigError, and whatever keeps the app from starting."""
-    provider = EmbeddedUpstream(encode)
+    machine's otherwise. ``tells``: answers say what the cache did. Raises ConfigError, and whatever keeps the app from
+    starting."""
+    provider = EmbeddedUpstream(encode, tells=tells)
     built: Future[uvicorn.Server] = Future()
     with listen(settings.stratiform.host, settings.stratiform.port) as listener:
         proxy = Running(address(listener), provider, RequestRecorder(provider))

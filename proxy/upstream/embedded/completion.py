@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+from proxy.core.caches.prompt import Bill
+from proxy.core.providers import CacheProfile, Family
 from proxy.core.request.tokens import Encode
 from proxy.upstream.embedded.blocks import dumps
 from proxy.upstream.embedded.request import ChatRequest
@@ -61,8 +63,22 @@ class Completion:
         return {"role": "assistant", "content": None, "tool_calls": calls}
 
 
-def complete(request: ChatRequest, seed: bytes, output_tokens: int, encode: Encode) -> Completion:
-    """The answer to a request. Equal seeds give equal answers."""
+def told(bill: Bill, profile: CacheProfile) -> str:
+    """What the cache did for a prompt, as the opening of an answer that a person reads."""
+    if bill.read or bill.write:
+        did = (
+            f"{bill.read:,} of {bill.total:,} prompt tokens were read from the cache, and {bill.write:,} were written."
+        )
+    elif bill.total < profile.min_tokens and profile.family is not Family.NONE:
+        least = f"which begins at {profile.min_tokens:,}"
+        did = f"{bill.total:,} prompt tokens are too few for this provider's cache, {least}."
+    else:
+        did = f"none of the {bill.total:,} prompt tokens were read from the cache."
+    return f"(This is the offline model: {did})\n"
+
+
+def complete(request: ChatRequest, seed: bytes, output_tokens: int, encode: Encode, opening: str = "") -> Completion:
+    """The answer to a request. Equal seeds give equal answers. A text begins with the ``opening``."""
     limit = request.settings.get("max_completion_tokens") or request.settings.get("max_tokens")
     names = _called_tools(request)
     if names:
@@ -73,12 +89,12 @@ def complete(request: ChatRequest, seed: bytes, output_tokens: int, encode: Enco
     if structured is not None:
         pieces = tuple(structured[i : i + 16] for i in range(0, len(structured), 16))
         return _limited(pieces, limit, encode)
-    return write(seed, output_tokens, limit, encode)
+    return write(seed, output_tokens, limit, encode, opening)
 
 
-def write(seed: bytes, output_tokens: int, limit: int | None, encode: Encode) -> Completion:
+def write(seed: bytes, output_tokens: int, limit: int | None, encode: Encode, opening: str = "") -> Completion:
     """Plain text of about ``output_tokens``, of at most ``limit``."""
-    pieces: list[str] = []
+    pieces = opening.splitlines(keepends=True)
     tokens = 0
     for word in _words(seed):
         tokens += encode(word)

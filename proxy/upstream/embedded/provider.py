@@ -16,7 +16,7 @@ from proxy.core.providers import CacheProfile
 from proxy.core.request.tokens import Encode
 from proxy.core.wire.surrogates import printable
 from proxy.upstream.embedded.blocks import parsed_value, refuse
-from proxy.upstream.embedded.completion import Completion, complete, write
+from proxy.upstream.embedded.completion import Completion, complete, told, write
 from proxy.upstream.embedded.layout import extend
 from proxy.upstream.embedded.prompts import ENTRIES_A_TURN, PromptReader
 from proxy.upstream.embedded.request import ChatRequest, read_object
@@ -41,10 +41,14 @@ class ProviderReply:
 
 
 class Provider:
-    """A provider that answers by one cache profile."""
+    """A provider that answers by one cache profile. ``tells``: its texts begin with what the cache did, which depends
+    on what was asked before."""
 
-    def __init__(self, profile: CacheProfile, encode: Encode, *, remembered: int = KNOWN_TURNS) -> None:
+    def __init__(
+        self, profile: CacheProfile, encode: Encode, *, remembered: int = KNOWN_TURNS, tells: bool = False
+    ) -> None:
         self._profile = profile
+        self._tells = tells
         self._reader = PromptReader(profile, encode, remembered)
         self._count = self._reader.maker.count
         self._cache = make_cache(profile, capacity=ENTRIES_A_TURN * remembered)
@@ -56,7 +60,7 @@ class Provider:
         prompt = self._reader.laid_out(request, account)
         cached = self._cache.bill(prompt, now)
         bill = replace(cached, plain=cached.plain + TAIL_TOKENS)
-        choices = self._choices(request, output_tokens)
+        choices = self._choices(request, output_tokens, told(bill, self._profile) if self._tells else "")
         tokens = sum(choice.tokens for choice in choices)
         usage = usage_fields(bill, tokens, self._profile)
         envelope = self._envelope("chatcmpl", account, now, request.model)
@@ -118,14 +122,15 @@ class Provider:
             chunks=[orjson.dumps(answer)], is_stream=False, bill=Bill(0, 0, 0, plain=tokens), output_tokens=0
         )
 
-    def _choices(self, request: ChatRequest, output_tokens: int) -> tuple[Completion, ...]:
+    def _choices(self, request: ChatRequest, output_tokens: int, opening: str) -> tuple[Completion, ...]:
         """The answers. Their seed is the last message, so that another layout of the same conversation gets the same
         answer."""
         last = request.turns[-1].blocks
         seed = digest(*(block.digest for block in last))
         number = request.settings.get("n") or 1
         return tuple(
-            complete(request, digest(seed, b"%d" % i) if i else seed, output_tokens, self._count) for i in range(number)
+            complete(request, digest(seed, b"%d" % i) if i else seed, output_tokens, self._count, opening)
+            for i in range(number)
         )
 
     def _output(self, prompt: Prompt, choice: Completion) -> bytes | None:

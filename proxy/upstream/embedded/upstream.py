@@ -46,9 +46,11 @@ class EmbeddedUpstream:
     time from ``Call.now`` alone.
     """
 
-    def __init__(self, encode: Encode, *, remembered: int = KNOWN_TURNS) -> None:
-        """``remembered``: how many messages each provider keeps, and ten cache entries for each."""
+    def __init__(self, encode: Encode, *, remembered: int = KNOWN_TURNS, tells: bool = False) -> None:
+        """``remembered``: how many messages each provider keeps, and ten cache entries for each. ``tells``: answers say
+        what the cache did."""
         self._encode = encode
+        self._tells = tells
         self._remembered = remembered
         self._providers: dict[CacheProfile, Provider] = {}
         self.ledgers: dict[str, Ledger] = {}
@@ -105,7 +107,7 @@ class EmbeddedUpstream:
         deployment = call.deployment
         provider = self._providers.get(deployment.profile)
         if provider is None:
-            provider = Provider(deployment.profile, self._encode, remembered=self._remembered)
+            provider = Provider(deployment.profile, self._encode, remembered=self._remembered, tells=self._tells)
             self._providers[deployment.profile] = provider
         output_tokens = int(_number(deployment, "output_tokens", DEFAULT_OUTPUT_TOKENS))
         match call.path:

@@ -1,0 +1,186 @@
+"""``stratiform try``: a short conversation through a running proxy, and what its provider's cache made of it.
+
+The conversation has instructions that are long enough for every provider's cache, and a few short questions. What the
+provider reported comes back in the answers (``stratiform.return_usage``), so the command needs no more rights than any
+client has.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from proxy.app import factories
+from proxy.cli.admin_client import DEFAULT_CONFIG
+from proxy.cli.demo import demo_settings
+from proxy.cli.in_thread import running
+from proxy.cli.output import fail, plain_failures, print_json, visible
+from proxy.core.money.prices import Price
+from proxy.demo.support_chat import prompt
+from proxy.deployments.price_map import price_for
+from proxy.errors import UnknownModel
+from proxy.planning.tokenizers import local_encode
+from proxy.settings import Environment, Settings, load
+
+_KEY_VARIABLES = ("STRATIFORM_API_KEY", "STRATIFORM_MASTER_KEY", "LITELLM_MASTER_KEY", "OPENAI_API_KEY")
+_DOCUMENTS = range(12)
+_QUESTIONS = (
+    "How do I pause a subscription for two weeks? Answer in one sentence.",
+    "And is the customer told about it? One sentence.",
+    "Can a picker do that? One sentence.",
+    "Where do I see which stalls are open tomorrow? One sentence.",
+)
+_ANSWER_TOKENS = 60
+_TIMEOUT_S = 120.0
+_SUMS = ("prompt_tokens", "cache_read_tokens", "cache_write_tokens", "cost_usd", "saved_usd")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The proxy that is asked. ``settings`` are those of its configuration, where that is known."""
+
+    url: str
+    key: str
+    settings: Settings
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--config", type=Path, metavar="FILE",
+        help=f"the configuration of the proxy that runs (default: {DEFAULT_CONFIG}, where there is one)",
+    )  # fmt: skip
+    where.add_argument("--url", help=f"the proxy that runs; a key is read from {', '.join(_KEY_VARIABLES)}")
+    where.add_argument("--embedded", action="store_true", help="a proxy and a provider in this process: costs nothing")
+    parser.add_argument("--model", default="", help="the model that is asked (default: the first of the proxy's list)")
+    parser.add_argument("--yes", action="store_true", help="do not ask before money is spent")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Say what it costs, send the conversation, and say what the provider reported. Raises ConfigError."""
+    with plain_failures(), _place(arguments) as place:
+        try:
+            used = asyncio.run(_tried(place, arguments))
+        except aiohttp.ClientConnectorError:
+            fail(f"no proxy listens at {place.url}: start `stratiform serve`, or use --embedded")
+        except (aiohttp.ClientError, TimeoutError, LookupError, TypeError, ValueError) as error:
+            fail(f"{place.url} does not answer as a proxy does ({visible(str(error)) or type(error).__name__})")
+        if arguments.json:
+            print_json(used)
+        else:
+            print(*_report(used), sep="\n")
+    return 0
+
+
+@contextmanager
+def _place(arguments: argparse.Namespace) -> Iterator[_Place]:
+    if arguments.embedded:
+        settings = demo_settings(0)
+        with running(settings, local_encode(), tells=True) as proxy:
+            yield _Place(proxy.url, "try", settings)
+        return
+    config = arguments.config or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() and not arguments.url else None)
+    settings = load(config) if config is not None else Settings()
+    host, port = settings.stratiform.host, settings.stratiform.port
+    named = f"[{host}]" if ":" in host else {"0.0.0.0": "127.0.0.1"}.get(host, host)
+    url = (arguments.url or f"http://{named}:{port}").rstrip("/").removesuffix("/v1")
+    environment = Environment.of_process()
+    known = settings.master_key.get_secret_value() if settings.master_key is not None else ""
+    key = known or next((key for name in _KEY_VARIABLES if (key := environment.get(name))), "none")
+    yield _Place(url, key, settings)
+
+
+async def _tried(place: _Place, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Hold the conversation; the sums of what the proxy booked for it. Raises aiohttp.ClientError, TimeoutError and
+    ValueError."""
+    headers = {"authorization": f"Bearer {place.key}"}
+    timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
+    async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
+        model = arguments.model or await _first_model(session, place)
+        messages = [{"role": "system", "content": prompt(_DOCUMENTS)}]
+        if not arguments.json:
+            print(_announced(place, model, messages[0]["content"], is_free=arguments.embedded), flush=True)
+        is_asked = sys.stdin.isatty() and not (arguments.embedded or arguments.yes)
+        if is_asked and input("Go on? [Y/n] ").strip().lower() in ("n", "no"):
+            raise SystemExit(0)
+        reports = []
+        for question in _QUESTIONS:
+            messages.append({"role": "user", "content": question})
+            body = {"model": model, "messages": messages, "stratiform": {"return_usage": True}}
+            answer = await _asked(session, "POST", f"{place.url}/v1/chat/completions", body)
+            messages.append({"role": "assistant", "content": answer["choices"][0]["message"].get("content") or "-"})
+            reports.append(answer["stratiform"]["token_usage"])
+    sums = {name: sum(report["request"][name] for report in reports) for name in _SUMS}
+    return {
+        "model": model,
+        "requests": len(reports),
+        **sums,
+        "reason": reports[-1]["reason"],
+        "mode": reports[-1]["mode"],
+    }
+
+
+async def _first_model(session: aiohttp.ClientSession, place: _Place) -> str:
+    listed = (await _asked(session, "GET", f"{place.url}/v1/models"))["data"]
+    if not listed:
+        fail("the proxy lists no model: name one with --model")
+    return str(listed[0]["id"])
+
+
+async def _asked(session: aiohttp.ClientSession, method: str, url: str, body: object = None) -> Any:
+    """The content of an answer. A redirect is not followed, because the key belongs to this address alone."""
+    async with session.request(method, url, json=body, allow_redirects=False) as answer:
+        content = await answer.json()
+        if answer.status != 200:
+            fail(f"the answer has status {answer.status}: {visible(str(content['error']['message']))}")
+        return content
+
+
+def _announced(place: _Place, model: str, system: str, *, is_free: bool) -> str:
+    tokens, price = local_encode()(system) * len(_QUESTIONS), _price(place.settings, model)
+    if is_free:
+        costs = "It costs nothing: the provider is one in this process, with Anthropic's rules."
+    elif price is None:
+        costs = "What it costs is not known here: litellm's price map has no price for this model."
+    else:
+        usd = tokens * price.input + len(_QUESTIONS) * _ANSWER_TOKENS * price.output
+        costs = f"It costs about {usd:.2f} USD where nothing is cached, and less where something is."
+    sent = f"{len(_QUESTIONS)} requests of together {tokens:,} tokens go to `{visible(model)}` through {place.url}."
+    return f"{sent} {costs}"
+
+
+def _price(settings: Settings, model: str) -> Price | None:
+    prices = factories.price_map(settings)
+    try:
+        return price_for(prices, factories.model_table(settings, prices).resolve(model))
+    except UnknownModel:
+        return prices.price(model)
+
+
+def _report(used: Mapping[str, Any]) -> Sequence[str]:
+    """Three lines: what was read and written, what it cost, and what it would have cost."""
+    prompt_tokens, read, written, cost, saved = (used[name] for name in _SUMS)
+    other = cost + saved
+    lines = [
+        f"Read from the cache: {read:,} of {prompt_tokens:,} prompt tokens ({read / max(prompt_tokens, 1):.0%}); "
+        f"written: {written:,}.",
+        f"Cost: {cost:.4f} USD." if cost else "Cost: nothing was booked, because the price of this model is not known.",
+    ]
+    if cost and saved > 0:
+        lines.append(f"Without Stratiform it would have been {other:.4f} USD: {saved / other:.0%} are saved.")
+    elif cost:
+        lines.append(f"Without Stratiform it would have been {other:.4f} USD: for such a conversation it adds nothing.")
+    if not read:
+        lines.append(
+            f"Nothing was read (mode {used['mode']}, reason {used['reason']}): `stratiform check-config` shows which "
+            "cache profile the model has."
+        )
+    return lines
