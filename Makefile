@@ -1,15 +1,22 @@
-# The front door. Needs Python 3.11.5+, make and git; every target installs what it needs into .tools/ and .venv/.
+# The front door. Needs make, git and a python3; every target installs what it needs into .tools/ and .venv/. Stratiform
+# itself runs on Python 3.11.5 or newer: uv finds one on this machine, or fetches one.
 # ARGS="..." is handed to the command behind a target: make test ARGS="-k tiers -x", make bench ARGS=--quick
 
 PYTHON ?= python3
 ARGS ?=
 UV_VERSION := 0.13.9
+# What is fetched where no Python is new enough.
+FETCHED_PYTHON := 3.13
 HADOLINT_VERSION := 2.15.1
 SHELLCHECK_VERSION := 0.11.0.1
 
 # A uv of your own is used where it is new enough to read the lock file (0.9); else one is installed into .tools/.
 OWN_UV := $(shell uv --version 2>/dev/null | awk '$$1 == "uv" { split($$2, v, "."); if (v[1] > 0 || v[2] >= 9) print "uv" }')
 UV ?= $(or $(OWN_UV),.tools/bin/uv)
+# What uv fetches stays in this folder, unless uv was here before and has a place of its own.
+ifneq ($(findstring .tools,$(UV)),)
+export UV_PYTHON_INSTALL_DIR ?= $(CURDIR)/.tools/python
+endif
 
 export UV_PROJECT_ENVIRONMENT := .venv
 # Without caches of bytecode each process that a test starts compiles the package and its libraries again.
@@ -89,11 +96,12 @@ clean: ## remove what the targets installed and built
 
 # An existing .venv is kept and brought up to date; one whose Python is gone is made anew by uv.
 $(STAMP): pyproject.toml uv.lock $(if $(findstring .tools,$(UV)),.tools/bin/uv)
+	@$(UV) python find --quiet >/dev/null 2>&1 || $(UV) python install --quiet $(FETCHED_PYTHON) || { echo 'Stratiform needs Python 3.11.5 or newer; uv found none here and could not fetch one: install it (https://www.python.org/downloads/), or let this machine reach github.com.' >&2; exit 1; }
 	$(UV) sync --locked --all-extras $(if $(CI),--group browser)
 	@touch $@
 
 .tools/bin/uv: Makefile
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11, 5) else "Stratiform needs Python 3.11.5 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12")'
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 8) else "uv, which installs everything else, needs Python 3.8 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12")'
 	@$(PYTHON) -m venv .tools || { echo 'python3 cannot make virtual environments here; on Debian and Ubuntu: apt-get install python3-venv' >&2; exit 1; }
 	.tools/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 	@touch $@

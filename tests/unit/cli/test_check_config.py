@@ -109,7 +109,7 @@ def test_what_is_old_or_not_known_of_a_model_is_named(
     )
     main(["check-config", str(file), "--json"])
     report = orjson.loads(capsys.readouterr().out)
-    warnings = [line for line in report["warnings"] if "was read on" in line or "price is" in line]
+    warnings = [line for line in bare(report["warnings"]) if "was read on" in line or "price is" in line]
     assert [line.partition(":")[0] for line in warnings] == ["model_list[0]"] * 3 + ["model_list[1]"]
     assert all("was read on 2026-" in line and "https://platform.claude.com/" in line for line in warnings[:3])
     assert warnings[3].endswith("its tokens are counted, its cost is not (see stratiform.prices)")
