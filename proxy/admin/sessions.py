@@ -1,5 +1,6 @@
 """Live sessions: who they belong to, what they used, which tiers they consist of, and how long their cache lives."""
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
@@ -14,6 +15,7 @@ from proxy.core.response.usage import Usage
 from proxy.core.sessions.session_record import SessionContents, SessionPage, SessionRecord
 from proxy.core.sessions.session_requests import SessionRequest, SessionRequests
 from proxy.core.structured.blocks.breakdown import Circumstances, hit_rate, shown
+from proxy.core.wire.json_body import Unreadable, elements, members_of
 from proxy.core.wire.surrogates import dumps, printable, read_or_mended
 from proxy.errors import InvalidRequest, MethodNotAllowed, NotFound
 
@@ -71,7 +73,7 @@ async def sessions_answer(
         body = text_of(name)
         if body is None:
             raise NotFound("The text is not kept: stratiform.ui.show_text is off, or another worker has served it.")
-        return {"object": "session.text", "id": name, "data": _texts(body)}
+        return {"object": "session.text", "id": name, "data": await asyncio.to_thread(_texts, body)}
     if contents is None:
         raise NotFound("Of this session only the figures are kept, and not what it consists of.")
     own = [one for one in (await sessions.requests(name)).requests() if not one.is_refresh]
@@ -183,9 +185,11 @@ def _usd(amount: float) -> float:
 def _texts(body: bytes) -> list[View]:
     """The messages of a request: their roles, and their texts as JSON where they are more than a text. What has another
     form than messages have is left out."""
-    request = read_or_mended(orjson.loads, body)
-    messages = request.get("messages") if isinstance(request, dict) else None
-    last = messages[-_MOST_MESSAGES:] if isinstance(messages, list) else []
+    last: list[object] = []
+    with suppress(Unreadable):
+        # Of a long conversation only what is shown is read.
+        raws = elements(members_of(body).get("messages", b"[]"))[-_MOST_MESSAGES:]
+        last = [read_or_mended(orjson.loads, bytes(raw)) for raw in raws]
     return [
         {"role": printable(str(message.get("role"))), "text": _text(message.get("content"))[:_MOST_TEXT]}
         for message in last

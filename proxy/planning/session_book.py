@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from msgspec import msgpack
 from msgspec.structs import replace
 
-from proxy.aside import Aside
+from proxy.aside import OBJECT_BYTES, Aside
 from proxy.core.layout.inventory import Inventory, short_key
 from proxy.core.lru import Bounded
 from proxy.core.modes import Mode
@@ -321,10 +321,15 @@ def _seen(exchange: Exchange, plan: Plan, limits: Limits) -> _Seen:
 
 
 def measure_of(plan: Plan) -> tuple[Callable[[], Inventory], int]:
-    """What makes the inventory of a plan, and the plan's size in bytes where another thread may do that; else 0."""
+    """What makes the inventory of a plan, and how much there is to do for it, in bytes."""
     if plan.contents is not None:
         return plan.contents, len(plan.body)
-    return partial(inventory_of, plan.in_flight) if plan.in_flight is not None else Inventory, 0
+    if plan.in_flight is None:
+        return Inventory, 0
+    # Nothing is changed by that: of the planner's own state it only reads how stable each piece is.
+    analysis = plan.in_flight.analysis
+    pieces = len(analysis.recognised.transcript.messages) + len(analysis.elements.sizes)
+    return partial(inventory_of, plan.in_flight), OBJECT_BYTES * pieces
 
 
 def sums_of(exchange: Exchange, *, is_refresh: bool = False) -> SessionSums:
