@@ -92,7 +92,7 @@ class Pages:
         with suppress(NotFound):
             contents = await self._get(f"{_path('sessions', name)}/breakdown")
         drawn = await self._drawn(session)
-        data = {"session": session, "contents": contents, "modes": _modes(session, drawn["requests"]), **drawn}
+        data = {"session": session, "contents": contents, **drawn}
         data |= {"text": await self._text(name), "away": session["store_away"], "as_of": session["as_of"]}
         return Page(f"Session {words.cut(name, 24)}", "session.html", data, nav="sessions")
 
@@ -218,20 +218,3 @@ def _culprits(sessions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             line["usd"] += one["usd"]
             line["sessions"] += 1
     return sorted(found.values(), key=lambda one: -one["usd"])[:_MOST_CULPRITS]
-
-
-def _modes(session: Mapping[str, Any], requests: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What the session's last requests cost, or would have, in either layout."""
-    found = []
-    rows = list(requests)
-    for layout, mode in (("client_layout", "passthrough, observe"), ("planned_layout", session["mode"])):
-        lines = [row[layout] for row in rows]
-        sums = {
-            name: sum(line[name] for line in lines)
-            for name in ("read_tokens", "write_tokens", "uncached_tokens", "cost_usd")
-        }
-        if layout == "planned_layout" and session["mode"] in ("passthrough", "observe"):
-            mode = "tier"
-        is_estimate = any(line["by"] == "shadow" for line in lines)
-        found.append({"mode": mode, "hit_ratio": _ratio(sums), "is_estimate": is_estimate, **sums})
-    return found

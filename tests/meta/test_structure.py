@@ -55,7 +55,6 @@ NEIGHBOURS = {
     "planning/blobs.py": "unit/planning/test_layout_state.py",
     "planning/planner_port.py": "security/test_event_loop.py",
     "planning/session_rows.py": "unit/ui/test_endpoint.py",
-    "planning/session_texts.py": "unit/ui/test_endpoint.py",
     "planning/tokenizers.py": "unit/core/request/test_token_estimate.py",
     "prompting/language.py": "security/test_prompt_templates.py",
     "prompting/work.py": "security/test_prompt_templates.py",

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from struct import Struct as Packing
 from typing import Final
 
-from msgspec import Struct, msgpack
+from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.core.diagnosis.breaks import KINDS
 from proxy.core.digest import digest
-from proxy.core.sessions.snapshot import VERSION
 
 MOST_REQUESTS: Final = 500
 MOST_NAMES: Final = 100
@@ -66,7 +65,6 @@ class SessionRequests(Struct, frozen=True, array_like=True, gc=False):
 
     packed: bytes = b""
     names: Mapping[int, str] = {}
-    version: int = VERSION
 
     def added(self, one: SessionRequest) -> "SessionRequests":
         """With one more request; the oldest makes room for it."""
@@ -118,9 +116,6 @@ class SessionRequests(Struct, frozen=True, array_like=True, gc=False):
     def _rows(self) -> Iterator[bytes]:
         for start in range(0, len(self.packed) - ROW_BYTES + 1, ROW_BYTES):
             yield self.packed[start : start + ROW_BYTES]
-
-
-REQUESTS: Final = msgpack.Decoder(SessionRequests)
 
 
 def dearest(found: SessionRequests, most: int) -> tuple[tuple[str, int, float], ...]:
