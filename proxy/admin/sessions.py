@@ -7,7 +7,7 @@ from typing import Protocol
 
 import orjson
 
-from proxy.admin.forms import check_query, checked
+from proxy.admin.forms import check_query, checked, up_to
 from proxy.admin.resource import Query, View
 from proxy.core.layout.tiers import Change, Tier
 from proxy.core.reasons import Edit
@@ -81,7 +81,7 @@ async def sessions_answer(sessions: Sessions, method: str, path: str, query: Que
 
 async def _list(sessions: Sessions, query: Query, now: float) -> View:
     check_query(query, _PARAMETERS)
-    limit = checked("limit", _limit, query.get("limit", _DEFAULT))
+    limit = checked("limit", up_to(_MOST), query.get("limit", _DEFAULT))
     try:
         page = await sessions.page(
             query.get("behind", ""), limit, query.get("team", ""), query.get("q", "")[:_MOST_WORDS]
@@ -218,7 +218,7 @@ def _text(content: object) -> str:
 
 
 def _about(record: SessionRecord, contents: SessionContents) -> Circumstances:
-    total, inventory = record.total(), contents.inventory
+    total = record.total()
     most_input, most_output = contents.limits
     return Circumstances(
         model=record.facts.model,
@@ -228,13 +228,5 @@ def _about(record: SessionRecord, contents: SessionContents) -> Circumstances:
         empty_tiers_total=total.empty_tiers,
         last=Usage(*contents.last) if contents.last is not None else None,
         total=total.usage,
-        panels=inventory.panels,
         edits={Edit(name): count for name, count in contents.edits.items()},
-        freezing_cost=inventory.freezing_cost,
     )
-
-
-def _limit(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= _MOST:
-        raise ValueError(f"must be between 1 and {_MOST}")
-    return int(text)
