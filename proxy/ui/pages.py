@@ -1,14 +1,15 @@
 """What each page shows, from the answers of the admin API."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from markupsafe import Markup
 
 from proxy.admin import AdminService
+from proxy.admin.grouping import BILLED, grouped, with_ratio
 from proxy.errors import NotFound, NotReady
 from proxy.ui import picture, words
 from proxy.ui.templates import Page
@@ -57,10 +58,15 @@ class Pages:
         data = {
             "since": since,
             "periods": _PERIODS,
-            "total": spend["total"] | {"hit_ratio": _ratio(spend["total"])},
-            "groups": {"team": _with_ratio(spend["data"]), "model": _with_ratio(by_model["data"])},
-            "clients": _by_client(listed["data"]),
-            "culprits": _culprits(listed["data"]),
+            "total": with_ratio(spend["total"]),
+            "groups": {
+                "team": grouped(spend["data"], ("team",), BILLED),
+                "model": grouped(by_model["data"], ("model",), BILLED),
+                "client": grouped(listed["data"], ("client",), BILLED),
+            },
+            "culprits": grouped(_culprits(listed["data"]), ("culprit",), ("breaks", "sessions", "usd"))[
+                :_MOST_CULPRITS
+            ],
             "listed": len(listed["data"]),
             "away": away or listed["store_away"],
             "as_of": listed["as_of"],
@@ -153,8 +159,7 @@ class Pages:
         try:
             return await self._get("spend", query), False
         except NotReady:
-            sums = ("read_tokens", "write_tokens", "uncached_tokens", "cost_usd", "saved_usd", "requests")
-            return {"data": [], "total": dict.fromkeys(sums, 0)}, True
+            return {"data": [], "total": dict.fromkeys(BILLED, 0)}, True
 
     async def _sessions(self, query: Query) -> dict[str, Any]:
         try:
@@ -176,45 +181,13 @@ def _path(kind: str, name: str) -> str:
     return f"{kind}/{name}"
 
 
-def link(kind: str, name: str) -> str:
-    """The address of a page about something with a name."""
-    return f"/ui/{kind}/{quote(name, safe='')}"
-
-
 def _svg(text: str) -> Markup:
     """A picture that we drew; its texts are escaped."""
     return Markup(text)
 
 
-def _ratio(sums: Mapping[str, Any]) -> float:
-    """The share of the prompts' tokens that was read from the cache."""
-    prompt = sums["read_tokens"] + sums["write_tokens"] + sums["uncached_tokens"]
-    return float(sums["read_tokens"] / prompt) if prompt else 0.0
-
-
-def _with_ratio(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [{**line, "hit_ratio": _ratio(line)} for line in sorted(lines, key=lambda one: -one["cost_usd"])]
-
-
-def _by_client(sessions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Sums of the sessions by the kind of their client."""
-    sums = ("requests", "read_tokens", "write_tokens", "uncached_tokens", "cost_usd", "saved_usd")
-    found: dict[str, dict[str, Any]] = {}
-    for one in sessions:
-        name = one["client"] or "not recognised"
-        line = found.setdefault(name, {"client": name, **dict.fromkeys(sums, 0)})
-        for key in sums:
-            line[key] += one[key]
-    return _with_ratio(found.values())
-
-
-def _culprits(sessions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The worst culprits of the sessions, added up by their names."""
-    found: dict[str, dict[str, Any]] = {}
+def _culprits(sessions: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """What broke the cache in each session."""
     for session in sessions:
         for one in session["culprits"]:
-            line = found.setdefault(one["culprit"], {"culprit": one["culprit"], "breaks": 0, "usd": 0.0, "sessions": 0})
-            line["breaks"] += one["breaks"]
-            line["usd"] += one["usd"]
-            line["sessions"] += 1
-    return sorted(found.values(), key=lambda one: -one["usd"])[:_MOST_CULPRITS]
+            yield {**one, "sessions": 1}
