@@ -18,6 +18,7 @@ from proxy.core.structured.blocks.breakdown import Circumstances, hit_rate, show
 from proxy.core.wire.json_body import Unreadable, elements, members_of
 from proxy.core.wire.surrogates import dumps, printable, read_or_mended
 from proxy.errors import InvalidRequest, MethodNotAllowed, NotFound
+from proxy.tasks import in_turns
 
 _PARAMETERS = frozenset({"behind", "limit", "q", "team"})
 _MOST = 1000
@@ -65,7 +66,7 @@ async def sessions_answer(sessions: Sessions, method: str, path: str, query: Que
     if not rest:
         return view
     if rest == "requests":
-        return view | {"data": list(map(_request_view, details.requests.requests()))}
+        return view | {"data": await in_turns(map(_request_view, details.requests.requests()))}
     if rest == "text":
         body = sessions.text(name)
         if body is None:
@@ -74,8 +75,8 @@ async def sessions_answer(sessions: Sessions, method: str, path: str, query: Que
     contents = details.contents()
     if contents is None:
         raise NotFound("Of this session only the figures are kept, and not what it consists of.")
-    own = [one for one in details.requests.requests() if not one.is_refresh]
-    diagnosis = {"diagnosis": list(map(_diagnosis, own[-_MOST_DIAGNOSES:]))}
+    own = await in_turns(one for one in details.requests.requests() if not one.is_refresh)
+    diagnosis = {"diagnosis": await in_turns(map(_diagnosis, own[-_MOST_DIAGNOSES:]))}
     return view | shown(contents.inventory, _about(page.records[0], contents)) | diagnosis
 
 
@@ -88,7 +89,7 @@ async def _list(sessions: Sessions, query: Query, now: float) -> View:
         )
     except ValueError as error:
         raise InvalidRequest("'behind' must be what the page before says.", param="behind") from error
-    data = [_view(record, now) for record in page.records]
+    data = await in_turns(_view(record, now) for record in page.records)
     return {"object": "list", "data": data, "has_more": bool(page.behind), "behind": page.behind, **_standing(page)}
 
 

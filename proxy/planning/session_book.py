@@ -47,7 +47,7 @@ from proxy.planning.model_facts import Limits, ModelFacts
 from proxy.planning.session_rows import request_of, sums_of
 from proxy.ports import StoreError
 from proxy.storage.port import StateStore
-from proxy.tasks import Tasks, end_within, spawn
+from proxy.tasks import REST_S, Tasks, end_within, spawn
 
 SCOPE: Final = "sessions"
 DETAILS_SCOPE: Final = "session-details"
@@ -60,7 +60,7 @@ _MOST_AT_ONCE = 500
 _MOST_KNOWN = 20_000
 _MOST_SEARCHED = 20_000
 _MOST_OF_SEARCH = 1_000
-_LOOKED_AT = 100
+_LOOKED_AT = 50
 _MOST_MOVES = 50
 _MOST_CULPRITS = 3
 _CLOSE_S = 5.0
@@ -168,7 +168,7 @@ class SessionBook:
                     if len(found) == limit and (number < len(rows) or len(rows) == at_once):
                         return SessionPage(found, self._answered(), f"{until_s!r}/{name}")
                     if number % _LOOKED_AT == 0:
-                        await asyncio.sleep(0)  # requests have their turn
+                        await asyncio.sleep(REST_S)  # requests have their turn
                 looked_at += len(rows)
                 if len(rows) < at_once or looked_at >= _MOST_SEARCHED:
                     break

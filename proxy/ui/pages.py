@@ -1,7 +1,7 @@
 """What each page shows, from the answers of the admin API."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -15,6 +15,7 @@ from proxy.ui import picture, words
 from proxy.ui.templates import Page
 
 Query = Mapping[str, str]
+Rows = Sequence[Mapping[str, Any]]
 _PERIODS: Final = ("24h", "7d", "30d")
 _MOST_SESSIONS = 500
 _MOST_CULPRITS = 10
@@ -59,14 +60,7 @@ class Pages:
             "since": since,
             "periods": _PERIODS,
             "total": with_ratio(spend["total"]),
-            "groups": {
-                "team": grouped(spend["data"], ("team",), BILLED),
-                "model": grouped(by_model["data"], ("model",), BILLED),
-                "client": grouped(listed["data"], ("client",), BILLED),
-            },
-            "culprits": grouped(_culprits(listed["data"]), ("culprit",), ("breaks", "sessions", "usd"))[
-                :_MOST_CULPRITS
-            ],
+            **await asyncio.to_thread(_tables, spend["data"], by_model["data"], listed["data"]),
             "listed": len(listed["data"]),
             "away": away or listed["store_away"],
             "as_of": listed["as_of"],
@@ -139,14 +133,7 @@ class Pages:
         """The picture of a session, and the sentence above it."""
         requests = (await self._get(f"{_path('sessions', session['id'])}/requests"))["data"]
         # Drawing takes some milliseconds, in which requests of clients would wait.
-        client, planned = await asyncio.to_thread(picture.halves, requests)
-        return {
-            "requests": requests,
-            "sentence": words.sentence(session, requests),
-            "blamed": words.culprits(requests)[:_MOST_CULPRITS],
-            "halves": (_svg(client), _svg(planned)),
-            "legend": _svg(picture.legend()),
-        }
+        return await asyncio.to_thread(_drawing, session, requests)
 
     async def _text(self, name: str) -> Any:
         """The text of the last request; None where that is not shown, or not kept by this worker."""
@@ -181,13 +168,24 @@ def _path(kind: str, name: str) -> str:
     return f"{kind}/{name}"
 
 
-def _svg(text: str) -> Markup:
-    """A picture that we drew; its texts are escaped."""
-    return Markup(text)
+def _drawing(session: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    return {
+        "requests": requests,
+        "sentence": words.sentence(session, requests),
+        "blamed": words.culprits(requests)[:_MOST_CULPRITS],
+        "halves": tuple(map(Markup, picture.halves(requests))),  # their texts are escaped
+        "legend": Markup(picture.legend()),
+    }
 
 
-def _culprits(sessions: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """What broke the cache in each session."""
-    for session in sessions:
-        for one in session["culprits"]:
-            yield {**one, "sessions": 1}
+def _tables(spend: Rows, by_model: Rows, sessions: Rows) -> Mapping[str, Any]:
+    """The spend by what it belongs to, and what broke the cache."""
+    broken = ({**one, "sessions": 1} for session in sessions for one in session["culprits"])
+    return {
+        "groups": {
+            "team": grouped(spend, ("team",), BILLED),
+            "model": grouped(by_model, ("model",), BILLED),
+            "client": grouped(sessions, ("client",), BILLED),
+        },
+        "culprits": grouped(broken, ("culprit",), ("breaks", "sessions", "usd"))[:_MOST_CULPRITS],
+    }
