@@ -7,13 +7,16 @@ holds it, and can wait for that set when it closes.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Final, TypeVar
 
 _log = logging.getLogger("stratiform")
 
 Tasks = set[asyncio.Task[Any]]
+REST_S: Final = 0.001
+"""How long long work on the event loop rests between two of its parts, each of which is shorter than that."""
+T = TypeVar("T")
 
 
 def spawn(work: Coroutine[Any, Any, Any], held_in: Tasks) -> asyncio.Task[Any]:
@@ -49,6 +52,16 @@ async def repeat(every_s: float, work: Callable[[], Awaitable[None]]) -> None:
     while True:
         await asyncio.sleep(every_s)
         await work()
+
+
+async def in_turns(work: Iterable[T], at_once: int = 10) -> list[T]:
+    """What the work gives, all of it; behind every so many the event loop does other things, and most of the time."""
+    found: list[T] = []
+    for one in work:
+        found.append(one)
+        if len(found) % at_once == 0:
+            await asyncio.sleep(REST_S)
+    return found
 
 
 def _ended(held_in: Tasks, task: asyncio.Task[Any]) -> None:

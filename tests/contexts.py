@@ -1,6 +1,7 @@
 """Structured context for tests: short ways to say what a client has, and to read what was assembled."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -9,6 +10,7 @@ from proxy.app.fixed_texts import load_assembly_texts
 from proxy.core.layout.tiers import Tier
 from proxy.core.structured.assembly.untiered import front_of, untiered_assembly
 from proxy.core.structured.blocks.blocks import Assembly
+from proxy.core.structured.blocks.breakdown import Circumstances, Measure, inventory_of, shown
 from proxy.core.structured.context import ContextFile, StructuredContext
 from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.panels.inlay import NO_INLAY, Inlay
@@ -71,3 +73,10 @@ def flat_assembly(context: StructuredContext, conversation: Conversation, inlay:
 def texts_in(assembly: Assembly) -> Sequence[str]:
     """The texts of all messages."""
     return [text_in(message) for message in sent(assembly)]
+
+
+def breakdown(
+    assembly: Assembly, measure: Measure, about: Circumstances, counts: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, object]:
+    """What an assembled request consists of; ``counts`` is N by key."""
+    return shown(inventory_of(assembly, measure, counts), about)

@@ -15,15 +15,15 @@ from proxy.core.money.budget import Unit
 from proxy.errors import InvalidRequest
 from proxy.storage.port import BudgetRecord
 
-F = TypeVar("F", bound="_Form")
+F = TypeVar("F", bound="Form")
 T = TypeVar("T")
 
 
-class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Every field may be left out; unknown ones are an error."""
 
 
-class _PermissionsForm(_Form, frozen=True):
+class _PermissionsForm(Form, frozen=True):
     """What a team or a key may do."""
 
     mode: str | None | UnsetType = UNSET
@@ -50,7 +50,7 @@ class KeyForm(_PermissionsForm, frozen=True):
     note: str | None | UnsetType = UNSET
 
 
-class BudgetForm(_Form, frozen=True):
+class BudgetForm(Form, frozen=True):
     """A budget. ``expected`` is the limit that a change takes for granted (null: none); where it is another one by now,
     nothing changes."""
 
@@ -69,7 +69,7 @@ class BudgetForm(_Form, frozen=True):
     expected: float | None | UnsetType = UNSET
 
 
-class SpentForm(_Form, frozen=True):
+class SpentForm(Form, frozen=True):
     """A correction of what a budget has spent. ``subject`` names the key, user or model where each has its own
     counter."""
 
@@ -78,10 +78,10 @@ class SpentForm(_Form, frozen=True):
     dry_run: bool = False
 
 
-def read(body: Any, form: type[F]) -> F:
-    """A body as a form. Raises InvalidRequest."""
+def read(body: Any, form: type[F], *, is_strict: bool = True) -> F:
+    """A body as a form; numbers may be texts unless it ``is_strict``. Raises InvalidRequest."""
     try:
-        return msgspec.convert(body, form, strict=True)
+        return msgspec.convert(body, form, strict=is_strict)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"The body is not right: {error}.") from error
 
@@ -108,6 +108,15 @@ class _Field:
     name: str
     check: Callable[[Any], Any]
     cleared: Any
+
+
+def up_to(most: int) -> Callable[[str], int]:
+    """Reads a whole number of at least 1 from a query."""
+
+    def read_number(text: str) -> int:
+        return _between(1, most)(int(text[:9]) if text.isdecimal() else 0)
+
+    return read_number
 
 
 def _between(least: int, most: int) -> Callable[[int], int]:
@@ -196,7 +205,7 @@ def in_unit(unit: Unit, amount: int | None) -> float | int | None:
     return validation.usd(amount) if amount is not None and unit == "usd" else amount
 
 
-def _changes(form: _Form, fields: tuple[_Field, ...]) -> dict[str, Any]:
+def _changes(form: Form, fields: tuple[_Field, ...]) -> dict[str, Any]:
     changes = {}
     for field in fields:
         value = getattr(form, field.name)

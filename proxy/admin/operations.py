@@ -14,7 +14,7 @@ from proxy.admin import forms
 from proxy.admin.budgets import Budgets
 from proxy.admin.keys import Keys
 from proxy.admin.resource import Query, Resource
-from proxy.admin.sessions import Sessions, TextOf, sessions_answer
+from proxy.admin.sessions import Sessions, sessions_answer
 from proxy.admin.spend import entries_report, spend_report
 from proxy.admin.teams import Teams
 from proxy.errors import MethodNotAllowed, NotFound, NotReady
@@ -41,15 +41,12 @@ class AdminService:
         clock: Clock,
         epochs: Epochs | None = None,
         sessions: Sessions | None = None,
-        text_of: TextOf = lambda session: None,
     ) -> None:
-        """``sessions`` is what is kept of live sessions; None, where no proxy runs here. ``text_of`` gives the last
-        request of one as it came, where that is kept."""
+        """``sessions`` is what is kept of live sessions; None, where no proxy runs here."""
         self._directory = directory
         self._store = store
         self._clock = clock
         self._sessions = sessions
-        self._text_of = text_of
         self._epochs = epochs or Epochs(store, None)
         self._turn = asyncio.Lock()
         self._resources: Mapping[str, Resource[Any, Any]] = {
@@ -68,9 +65,7 @@ class AdminService:
                 return AdminResponse(await self._store_state(method, rest))
             if kind == "sessions" and self._sessions is not None:
                 now = self._clock.now()
-                return AdminResponse(
-                    await sessions_answer(self._sessions, method, rest, query or {}, now, self._text_of)
-                )
+                return AdminResponse(await sessions_answer(self._sessions, method, rest, query or {}, now))
             resource = self._resources.get(kind)
             if resource is None:
                 raise NotFound(

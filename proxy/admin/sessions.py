@@ -1,21 +1,24 @@
 """Live sessions: who they belong to, what they used, which tiers they consist of, and how long their cache lives."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Protocol
 
 import orjson
 
-from proxy.admin.forms import check_query, checked
+from proxy.admin.forms import check_query, checked, up_to
 from proxy.admin.resource import Query, View
 from proxy.core.layout.tiers import Change, Tier
 from proxy.core.reasons import Edit
 from proxy.core.response.usage import Usage
-from proxy.core.sessions.session_record import SessionContents, SessionPage, SessionRecord
-from proxy.core.sessions.session_requests import SessionRequest, SessionRequests
+from proxy.core.sessions.session_record import SessionContents, SessionDetails, SessionPage, SessionRecord, SessionSums
+from proxy.core.sessions.session_requests import SessionRequest
 from proxy.core.structured.blocks.breakdown import Circumstances, hit_rate, shown
+from proxy.core.wire.json_body import Unreadable, elements, members_of
 from proxy.core.wire.surrogates import dumps, printable, read_or_mended
 from proxy.errors import InvalidRequest, MethodNotAllowed, NotFound
+from proxy.tasks import in_turns
 
 _PARAMETERS = frozenset({"behind", "limit", "q", "team"})
 _MOST = 1000
@@ -25,8 +28,7 @@ _MOST_DIAGNOSES = 100
 _MOST_MESSAGES, _MOST_TEXT = 50, 20_000
 _TIERS = {tier.label: tier for tier in Tier}
 
-TextOf = Callable[[str], bytes | None]
-"""The last request of a session as it came; None where that is not kept."""
+_PLANNED, _MARKED = "tier", "mark"
 
 
 class Sessions(Protocol):
@@ -37,18 +39,16 @@ class Sessions(Protocol):
         apart. Raises ValueError where ``behind`` is none of a page's."""
         ...
 
-    async def one(self, session: str) -> tuple[SessionPage, SessionContents | None]:
-        """One session, and what its last request consisted of; None: that is not kept (any more)."""
+    async def one(self, session: str) -> tuple[SessionPage, SessionDetails]:
+        """One session, and its details."""
         ...
 
-    async def requests(self, session: str) -> SessionRequests:
-        """The last requests of a session."""
+    def text(self, session: str) -> bytes | None:
+        """The last request of a session as it came; None where that is not kept."""
         ...
 
 
-async def sessions_answer(
-    sessions: Sessions, method: str, path: str, query: Query, now: float, text_of: TextOf = lambda session: None
-) -> View:
+async def sessions_answer(sessions: Sessions, method: str, path: str, query: Query, now: float) -> View:
     """``sessions``, ``sessions/ID``, and of one its ``breakdown``, its ``requests`` and its ``text``. Raises
     InvalidRequest, NotFound, MethodNotAllowed."""
     if method != "GET":
@@ -59,36 +59,37 @@ async def sessions_answer(
     name, _, rest = path.partition("/")
     if rest not in ("", "breakdown", "requests", "text"):
         raise NotFound("Of a session there are its breakdown, its requests and its text, and nothing else.")
-    page, contents = await sessions.one(name)
+    page, details = await sessions.one(name)
     if not page.records:
         raise NotFound("There is no such session, or it was not used for a day.")
     view = _view(page.records[0], now) | _standing(page)
     if not rest:
         return view
     if rest == "requests":
-        return view | {"data": [_request_view(one) for one in (await sessions.requests(name)).requests()]}
+        return view | {"data": await in_turns(map(_request_view, details.requests.requests()))}
     if rest == "text":
-        body = text_of(name)
+        body = sessions.text(name)
         if body is None:
             raise NotFound("The text is not kept: stratiform.ui.show_text is off, or another worker has served it.")
-        return {"object": "session.text", "id": name, "data": _texts(body)}
+        return {"object": "session.text", "id": name, "data": await asyncio.to_thread(_texts, body)}
+    contents = details.contents()
     if contents is None:
         raise NotFound("Of this session only the figures are kept, and not what it consists of.")
-    own = [one for one in (await sessions.requests(name)).requests() if not one.is_refresh]
-    diagnosis = {"diagnosis": list(map(_diagnosis, own[-_MOST_DIAGNOSES:]))}
+    own = await in_turns(one for one in details.requests.requests() if not one.is_refresh)
+    diagnosis = {"diagnosis": await in_turns(map(_diagnosis, own[-_MOST_DIAGNOSES:]))}
     return view | shown(contents.inventory, _about(page.records[0], contents)) | diagnosis
 
 
 async def _list(sessions: Sessions, query: Query, now: float) -> View:
     check_query(query, _PARAMETERS)
-    limit = checked("limit", _limit, query.get("limit", _DEFAULT))
+    limit = checked("limit", up_to(_MOST), query.get("limit", _DEFAULT))
     try:
         page = await sessions.page(
             query.get("behind", ""), limit, query.get("team", ""), query.get("q", "")[:_MOST_WORDS]
         )
     except ValueError as error:
         raise InvalidRequest("'behind' must be what the page before says.", param="behind") from error
-    data = [_view(record, now) for record in page.records]
+    data = await in_turns(_view(record, now) for record in page.records)
     return {"object": "list", "data": data, "has_more": bool(page.behind), "behind": page.behind, **_standing(page)}
 
 
@@ -120,6 +121,7 @@ def _view(record: SessionRecord, now: float) -> View:
         "hit_ratio": hit_rate(None, usage),
         "cost_usd": round(total.cost_usd, 9),
         "saved_usd": round(total.saved_usd, 9),
+        "modes": list(_modes(facts.mode, total)),
         "tiers": {label: facts.tiers.get(label, 0) for label in _TIERS},
         "breakpoints": [
             {"tokens": tokens, "until": facts.read_at + life_s, "is_live": facts.read_at + life_s > now}
@@ -127,6 +129,19 @@ def _view(record: SessionRecord, now: float) -> View:
         ],
         "culprits": [{"culprit": name, "breaks": breaks, "usd": round(usd, 9)} for name, breaks, usd in facts.culprits],
     }
+
+
+def _modes(sent: str, total: SessionSums) -> Iterator[View]:
+    """What the session cost in its mode, by the provider, and what it would have cost in the others, by the shadow
+    cache. In mode mark nobody knows what another order would have cost."""
+    found = [("passthrough", total.client_read_tokens, total.client_usd)]
+    found.append((_MARKED, total.marked_read_tokens, total.marked_usd))
+    if sent != _MARKED:
+        found.append((_PLANNED, total.planned_read_tokens, total.planned_usd))
+    own = "passthrough" if sent == "observe" else sent
+    for mode, read, usd in found:
+        by = "provider" if mode == own else "shadow"
+        yield {"mode": mode, "read_tokens": read, "cost_usd": round(usd, 9), "by": by}
 
 
 def _diagnosis(one: SessionRequest) -> View:
@@ -183,9 +198,11 @@ def _usd(amount: float) -> float:
 def _texts(body: bytes) -> list[View]:
     """The messages of a request: their roles, and their texts as JSON where they are more than a text. What has another
     form than messages have is left out."""
-    request = read_or_mended(orjson.loads, body)
-    messages = request.get("messages") if isinstance(request, dict) else None
-    last = messages[-_MOST_MESSAGES:] if isinstance(messages, list) else []
+    last: list[object] = []
+    with suppress(Unreadable):
+        # Of a long conversation only what is shown is read.
+        raws = elements(members_of(body).get("messages", b"[]"))[-_MOST_MESSAGES:]
+        last = [read_or_mended(orjson.loads, bytes(raw)) for raw in raws]
     return [
         {"role": printable(str(message.get("role"))), "text": _text(message.get("content"))[:_MOST_TEXT]}
         for message in last
@@ -202,7 +219,7 @@ def _text(content: object) -> str:
 
 
 def _about(record: SessionRecord, contents: SessionContents) -> Circumstances:
-    total, inventory = record.total(), contents.inventory
+    total = record.total()
     most_input, most_output = contents.limits
     return Circumstances(
         model=record.facts.model,
@@ -212,13 +229,5 @@ def _about(record: SessionRecord, contents: SessionContents) -> Circumstances:
         empty_tiers_total=total.empty_tiers,
         last=Usage(*contents.last) if contents.last is not None else None,
         total=total.usage,
-        panels=inventory.panels,
         edits={Edit(name): count for name, count in contents.edits.items()},
-        freezing_cost=inventory.freezing_cost,
     )
-
-
-def _limit(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= _MOST:
-        raise ValueError(f"must be between 1 and {_MOST}")
-    return int(text)

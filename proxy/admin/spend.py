@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 from zoneinfo import ZoneInfo
 
 from proxy.access import validation
-from proxy.admin.forms import check_query, checked
+from proxy.admin.forms import check_query, checked, up_to
 from proxy.admin.resource import View
 from proxy.errors import InvalidRequest
 from proxy.storage.port import LedgerEntry, SpendGroup, SpendQuery, SpendRow, Store
@@ -65,7 +65,7 @@ async def entries_report(store: Store, query: Mapping[str, str], now: float) -> 
     its exchange id. Raises InvalidRequest."""
     _check(query, _ENTRY_PARAMETERS)
     since, until = _range(query, now)
-    limit = checked("limit", _limit, query.get("limit", "1000"))
+    limit = checked("limit", up_to(_MOST_ENTRIES), query.get("limit", "1000"))
     entries = await store.entries(since, until, query.get("after", ""), limit, query.get("team"))
     lines = [_entry_view(entry) for entry in entries]
     if _is_csv(query):
@@ -145,9 +145,3 @@ def _range(query: Mapping[str, str], now: float) -> tuple[float, float]:
 def _offset_s(zone: str, at: float) -> int:
     offset = datetime.fromtimestamp(at, UTC).astimezone(ZoneInfo(zone)).utcoffset()
     return int(offset.total_seconds()) if offset is not None else 0
-
-
-def _limit(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= _MOST_ENTRIES:
-        raise ValueError(f"must be between 1 and {_MOST_ENTRIES}")
-    return int(text)

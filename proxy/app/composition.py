@@ -14,7 +14,6 @@ from proxy.app.prompt_registry import LazyRegistry
 from proxy.app.reload import Reload
 from proxy.clock import Readings
 from proxy.core.request.tokens import Encode
-from proxy.core.sessions.session_record import SessionSums
 from proxy.engine import Bounds, Breakers, Conclusion, Custody, Engine, Ports
 from proxy.engine.ports import Follower
 from proxy.planning.compactor import Compactor
@@ -22,7 +21,6 @@ from proxy.planning.followers import Followers
 from proxy.planning.keep_alive import KeepAlive
 from proxy.planning.own_exchanges import OwnExchanges
 from proxy.planning.session_book import SessionBook
-from proxy.planning.session_texts import SessionTexts
 from proxy.planning.token_usage import TokenUsage, UsageFollower
 from proxy.planning.tokenizers import is_counted_by
 from proxy.ports import Transport, Upstream
@@ -38,7 +36,7 @@ from proxy.spend.store_client import StoreClient
 from proxy.spend.webhooks import WebhookSender
 from proxy.telemetry.meter import Meter
 from proxy.ui.endpoint import UiEndpoint
-from proxy.ui.gate import Gate, is_loopback
+from proxy.ui.gate import Gate
 from proxy.ui.live import Live
 from proxy.upstream.embedded import EmbeddedUpstream
 from proxy.upstream.http import HttpUpstream
@@ -80,10 +78,10 @@ async def build(
     used = {**make_upstreams(base.encode), **(upstreams or {})}
     composer, spans = Composer(rules, prompts.snapshot, metrics, aside), factories.spans_of(settings)
     meter = Meter(metrics, base.prices, spans.record if spans is not None else None)
-    custody, watch = _custody(settings, base), _watch(settings, base, identity)
-    reports = TokenUsage(base.facts, aside, watch.so_far)
+    custody, book = _custody(settings, base), _session_book(settings, base)
+    reports = TokenUsage(base.facts, aside, book.so_far if book is not None else None)
     ports = Ports(models, used, base.planner, admission, meter, state.clock, composer, base.windows(), reports)
-    follower = _followers(settings, base, ports, conclusion := Conclusion(ports, custody), wait, watch)
+    follower = _followers(settings, base, ports, conclusion := Conclusion(ports, custody), wait, book)
     engine = Engine(
         ports,
         factories.request_rules(settings, base.prices),
@@ -93,7 +91,7 @@ async def build(
         custody=custody,
         aside=aside,
     )
-    admin, ui = _admin(settings, state, identity, watch)
+    admin, ui = _admin(settings, state, identity, book)
     live = ui.live if ui is not None else None
     closing: list[Closing] = [prompts, admission, *base.closing, *(one for one in (live, spans) if one is not None)]
     parts = Parts(
@@ -117,44 +115,26 @@ def _custody(settings: Settings, base: Foundation) -> Custody:
     return Custody(state.store, base.models, state.clock, base.metrics.store_failed, bounds, base.aside)
 
 
-@dataclass(frozen=True, slots=True)
-class _Watch:
-    """What is kept of live sessions: their figures, None where nobody may look at them, and the texts of their last
-    requests, None where nobody may see those."""
-
-    book: SessionBook | None = None
-    texts: SessionTexts | None = None
-
-    @property
-    def so_far(self) -> Callable[[str], SessionSums] | None:
-        """What says what a session has used."""
-        return self.book.so_far if self.book is not None else None
-
-
-def _watch(settings: Settings, base: Foundation, identity: Identity) -> _Watch:
-    if not identity.has_master and not _has_ui(settings, identity):
-        return _Watch()
-    store, worker, now = base.state.store, base.planner.pure.prefix, base.state.clock.now
+def _session_book(settings: Settings, base: Foundation) -> SessionBook | None:
+    """What is kept of live sessions; None where nobody may look at it."""
+    if not factories.is_watched(settings):
+        return None
+    store, worker, now, ui = base.state.store, base.planner.pure.prefix, base.state.clock.now, settings.stratiform.ui
     failed, is_shared = base.metrics.store_failed, store.is_shared
     book = SessionBook(store, now, failed, base.aside, base.facts, worker=worker, is_shared=is_shared)
-    return _Watch(book, SessionTexts() if settings.stratiform.ui.enabled and settings.stratiform.ui.show_text else None)
-
-
-def _has_ui(settings: Settings, identity: Identity) -> bool:
-    """Whether somebody may look at the pages: with the master key, or on this machine."""
-    return settings.stratiform.ui.enabled and (identity.has_master or is_loopback(settings.stratiform.host))
+    book.keeps_texts = ui.enabled and ui.show_text
+    return book
 
 
 def _admin(
-    settings: Settings, state: State, identity: Identity, watch: _Watch
+    settings: Settings, state: State, identity: Identity, book: SessionBook | None
 ) -> tuple[AdminEndpoint | None, UiEndpoint | None]:
     """The administration, None where nobody has a master key; and its pages, None where nobody may look at them."""
-    kept = [watch.texts.text] if watch.texts is not None else []
-    service = AdminService(state.directory, state.store, state.clock, state.epochs, watch.book, *kept)
+    service = AdminService(state.directory, state.store, state.clock, state.epochs, book)
     admin, ui, ours = None, None, settings.stratiform.ui
     if identity.has_master:
         admin = AdminEndpoint(service, identity)
-    if _has_ui(settings, identity):
+    if ours.enabled and factories.is_watched(settings):
         gate = Gate(identity, state.clock.now, settings.stratiform.host, ours.hosts, ours.session_minutes * 60.0)
         ui = UiEndpoint(service, gate, shows_text=ours.show_text)
     return admin, ui
@@ -197,11 +177,10 @@ def _followers(
     ports: Ports,
     conclusion: Conclusion,
     wait: Callable[[float], Awaitable[None]],
-    watch: _Watch,
+    book: SessionBook | None,
 ) -> Followers:
     """What goes on behind the exchanges of clients."""
-    book = watch.book
-    found: list[Follower] = [one for one in (book, watch.texts) if one is not None]
+    found: list[Follower] = [book] if book is not None else []
     ended = book.ended if book is not None else lambda exchange: None
     planner, metrics = base.planner, base.metrics
     price_of, refreshes = factories.price_source(base.prices), factories.keep_alive_terms(settings)

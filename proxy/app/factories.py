@@ -41,6 +41,7 @@ from proxy.storage.memory import MemoryStore
 from proxy.storage.port import Store
 from proxy.storage.spool import Spool
 from proxy.storage.sqlite import SqliteStore
+from proxy.ui.gate import is_loopback
 
 if TYPE_CHECKING:
     from proxy.telemetry.spans import Spans
@@ -159,6 +160,12 @@ def compaction_terms(settings: Settings) -> CompactionTerms:
     """When and how far conversations are compacted."""
     given = settings.stratiform.structured.compaction
     return CompactionTerms(given.min_history_tokens, given.verbatim_tokens, given.summary_tokens, given.keep_exchanges)
+
+
+def is_watched(settings: Settings) -> bool:
+    """Whether somebody may look at sessions: with the master key, or where the pages are for this machine alone."""
+    ours = settings.stratiform
+    return settings.master_key is not None or (ours.ui.enabled and is_loopback(ours.host))
 
 
 def upstream_profile(settings: Settings) -> str:

@@ -158,7 +158,7 @@ def _planner(
         quick(encode),
         recognisers(manager, metrics),
         ours.policy,
-        PlannerOptions(ours.holdout, ours.routing_keys, ours.steady_tools),
+        PlannerOptions(ours.holdout, ours.routing_keys, ours.steady_tools, prices_mark=factories.is_watched(settings)),
         room,
         prefix=f"{secrets.token_hex(4)}-" if store.is_durable else "s",
     )

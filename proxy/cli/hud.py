@@ -11,6 +11,8 @@ from queue import Full, Queue
 from shutil import get_terminal_size
 from typing import Any, TextIO
 
+from rich.box import ASCII, ROUNDED
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
@@ -22,6 +24,7 @@ _MOST_WAITING = 50
 _BAR_CELLS = 24
 _MOST_CELLS = 120
 _PLURALS = {"history": "messages", "files": "files", "symbols": "symbols", "urls": "pages", "images": "images"}
+_PLAIN = {"█": "#", "·": "-", "…": "~"}
 _COLORS = {"L0": "blue", "L1": "cyan", "L2": "green", "L3": "yellow"}
 
 
@@ -42,17 +45,19 @@ class Hud:
             return
 
     def _write(self) -> None:
+        encoding = self._stream.encoding or "utf-8"
         try:
             while True:
                 width = min(_MOST_CELLS, get_terminal_size().columns)
-                self._stream.write(drawn(self._reports.get(), width))
+                self._stream.write(drawn(self._reports.get(), width, encoding))
                 self._stream.flush()
         except (OSError, ValueError):
             return  # The terminal is gone.
 
 
-def drawn(report: Mapping[str, Any], width: int, *, has_colors: bool = True) -> str:
-    """A report as the text for a terminal that is so many cells wide."""
+def drawn(report: Mapping[str, Any], width: int, encoding: str = "utf-8", *, has_colors: bool = True) -> str:
+    """A report as the text for a terminal that is so many cells wide. What its encoding has no character for is drawn
+    with others of the same width."""
     out = StringIO()
     console = Console(
         file=out,
@@ -62,9 +67,21 @@ def drawn(report: Mapping[str, Any], width: int, *, has_colors: bool = True) -> 
         highlight=False,
         markup=False,
     )
+    box = ROUNDED if _is_shown("█╭", encoding) else ASCII
     title = Text.assemble(("stratiform ", "bold"), visible(report["model"]), f" · {report['mode']}, {report['reason']}")
-    console.print(Panel(Group(*_lines(report)), title=title, title_align="left", border_style="dim"))
-    return out.getvalue()
+    console.print(Panel(Group(*_lines(report)), title=title, title_align="left", border_style="dim", box=box))
+    text = out.getvalue()
+    if _is_shown(text, encoding):
+        return text
+    return "".join(one if _is_shown(one, encoding) else _PLAIN.get(one, "?" * cell_len(one)) for one in text)
+
+
+def _is_shown(text: str, encoding: str) -> bool:
+    """Whether an encoding has characters for a text."""
+    try:
+        return bool(text.encode(encoding))
+    except UnicodeEncodeError:
+        return False
 
 
 def _lines(report: Mapping[str, Any]) -> Iterator[RenderableType]:

@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from proxy.admin.grouping import BILLED, grouped
 from proxy.cli.admin_client import Ask, Unanswered, run_with
 from proxy.cli.hud import diagram
 from proxy.cli.output import Output, fail, plain_table, print_json, visible
@@ -24,7 +25,7 @@ _MOST_LINES = 100
 _NAME_CHARS = 32
 _MOST_BREAKS = 5
 _GROUPS = ("team", "model", "client")
-_SUMS = ("requests", "read_tokens", "write_tokens", "uncached_tokens", "output_tokens", "cost_usd", "saved_usd")
+_SUMS = (*BILLED, "output_tokens", "last_seen")
 _NUMBERS = ("requests", "read", "written", "uncached", "hit", "cost $", "saved $", "idle")
 _AROUND_LINES = 6
 
@@ -93,25 +94,11 @@ async def _asked(ask: Ask, arguments: argparse.Namespace) -> dict[str, Any]:
     found = {one["id"]: one for one in sessions}.values()
     standing = {name: page[name] for name in ("has_more", "as_of", "store_away")}
     if arguments.by is not None:
-        return {"object": "list", "by": arguments.by, "data": _grouped(found, arguments.by), **standing}
+        counted = [{**one, "sessions": 1} for one in found]
+        groups = grouped(counted, (arguments.by,), ("sessions", *_SUMS))
+        return {"object": "list", "by": arguments.by, "data": groups, **standing}
     ordered = sorted(found, key=lambda one: -one["cost_usd"])
     return {"object": "list", "data": ordered, **standing}
-
-
-def _grouped(sessions: Iterable[Mapping[str, Any]], by: str) -> list[dict[str, Any]]:
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for one in sessions:
-        found.setdefault(one[by], []).append(one)
-    groups = [{by: name, "sessions": len(own), **_sum(own)} for name, own in found.items()]
-    return sorted(groups, key=lambda one: -one["cost_usd"])
-
-
-def _sum(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    rows = list(rows)
-    found = {name: sum(row[name] for row in rows) for name in _SUMS}
-    prompt = found["read_tokens"] + found["write_tokens"] + found["uncached_tokens"]
-    last_seen = max((row["last_seen"] for row in rows), default=0.0)
-    return found | {"hit_ratio": found["read_tokens"] / prompt if prompt else 0.0, "last_seen": last_seen}
 
 
 def _view(content: Mapping[str, Any], arguments: argparse.Namespace, most: int) -> RenderableType:
@@ -123,7 +110,8 @@ def _view(content: Mapping[str, Any], arguments: argparse.Namespace, most: int) 
     for row in rows[:most]:
         table.add_row(*(_name(row[name]) for name in names), *_figures(row, content["as_of"]))
     if len(rows) > 1:
-        table.add_row("total", *("" for _ in names[1:]), *_figures(_sum(rows), content["as_of"]), style="bold")
+        (total,) = grouped(rows, (), _SUMS)
+        table.add_row("total", *("" for _ in names[1:]), *_figures(total, content["as_of"]), style="bold")
     return Group(*_standing(content, most), table)
 
 

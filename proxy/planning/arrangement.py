@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 
 import msgspec
@@ -14,7 +15,7 @@ from proxy.core.reasons import Edit, Reason
 from proxy.core.response.usage import Usage
 from proxy.core.structured.assembly.untiered import in_tiers
 from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind
-from proxy.core.structured.blocks.breakdown import Circumstances, Measure, breakdown, inventory_of
+from proxy.core.structured.blocks.breakdown import Measure, inventory_of
 from proxy.core.structured.placement.placement import Placement
 from proxy.planning.panel_bill import PanelBill
 
@@ -54,24 +55,16 @@ class Arrangement:
             return plan
         return replace(plan, mode=mode, reason=_SETTLED[self.kind], predicted=plan.own)
 
-    def breakdown(self, placement: Placement | None, measure: Measure, about: Circumstances) -> Mapping[str, object]:
-        """What the request consists of, as a value for JSON; ``about`` is what is known of it besides."""
-        assembly = self.assembly_in(placement)
-        if placement is not None:
-            about = replace(about, counts=placement.counts)
+    def inventory(self, placement: Placement | None, measure: Measure, freezing_cost: float) -> Inventory:
+        """What the request consists of. ``freezing_cost`` is what freezing has cost the session so far."""
+        counts = placement.counts if placement is not None else {}
+        found = inventory_of(self.assembly_in(placement), measure, counts)
         panels = self.bill.value() if self.bill is not None else ()
-        return breakdown(assembly, measure, replace(about, panels=panels, edits=self.edits))
+        return msgspec.structs.replace(found, panels=panels, freezing_cost=freezing_cost)
 
     def measured(self, placement: Placement | None, measure: Measure, freezing_cost: float) -> "Arrangement":
         """The same, such that its ``contents`` can be measured later."""
-
-        def contents() -> Inventory:
-            counts = placement.counts if placement is not None else {}
-            found = inventory_of(self.assembly_in(placement), measure, counts)
-            panels = self.bill.value() if self.bill is not None else ()
-            return msgspec.structs.replace(found, panels=panels, freezing_cost=freezing_cost)
-
-        return replace(self, contents=contents)
+        return replace(self, contents=partial(self.inventory, placement, measure, freezing_cost))
 
     def assembly_in(self, placement: Placement | None) -> Assembly:
         """The assembly. Items that no tier orders are shown in the tiers of the ``placement``."""

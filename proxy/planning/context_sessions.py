@@ -65,6 +65,10 @@ class ContextSessions:
         self._held.setdefault((scope, name), session).board = board
         self.grown(scope, name)
 
+    def freezing_cost(self, chat: AssembledChat) -> float:
+        """What freezing has cost the conversation so far, in tokens at the plain input price."""
+        return self.session(chat.scope, chat.session).freezing_cost + chat.dialogue.freezing_cost
+
     def circumstances(self, chat: AssembledChat) -> Circumstances:
         """What a breakdown says of the conversation so far."""
         session = self.session(chat.scope, chat.session)
@@ -73,7 +77,6 @@ class ContextSessions:
             empty_tiers_total=session.empty_tiers,
             last=session.last,
             total=session.total,
-            freezing_cost=session.freezing_cost + chat.dialogue.freezing_cost,
         )
 
     def counted(

@@ -13,14 +13,13 @@ import secrets
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from proxy.core.diagnosis.fingerprints import VERSION, Fingerprint, line_of
 from proxy.core.money.prices import cost
 from proxy.core.planner.plan import Plan
 from proxy.core.response.usage import Usage
-from proxy.storage.private_file import make_private
+from proxy.storage.private_file import make_private, tighten
 from proxy.tasks import Tasks, drain, spawn
 
 MOST_BYTES = 1 << 30
@@ -77,7 +76,8 @@ class FingerprintFile:
             self._key = self._key or _key_of(self._path)
             self._make_room()
             lines = b"".join(line_of(fingerprint, self._key) for fingerprint in batch)
-            with open(self._path, "ab", buffering=0, opener=partial(os.open, mode=0o600)) as file:
+            make_private(self._path)
+            with open(self._path, "ab", buffering=0) as file:
                 # A line that the disk took in part ends here, so that the next one can be read.
                 whole = b"\n" * self._has_failed + lines
                 if file.write(whole) < len(whole):
@@ -104,6 +104,7 @@ def _key_of(path: Path) -> bytes:
     wins. Raises OSError, also for a key that is too short to keep anything secret."""
     file = _key_file(path)
     with suppress(FileNotFoundError):
+        tighten(file)
         return _read(file)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     mine = file.with_name(f"{file.name}.{os.getpid()}")

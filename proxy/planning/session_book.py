@@ -20,39 +20,37 @@ from typing import Final, NamedTuple
 from msgspec import msgpack
 from msgspec.structs import replace
 
-from proxy.aside import Aside
+from proxy.aside import OBJECT_BYTES, Aside
 from proxy.core.layout.inventory import Inventory, short_key
 from proxy.core.lru import Bounded
 from proxy.core.modes import Mode
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.plan_inventory import breakpoints, inventory_of
-from proxy.core.reasons import Reason
-from proxy.core.response.usage import Usage
 from proxy.core.sessions.session_record import (
-    CONTENTS,
+    DETAILS,
     RECORD,
     SessionContents,
+    SessionDetails,
     SessionFacts,
     SessionPage,
     SessionRecord,
     SessionSums,
 )
-from proxy.core.sessions.session_requests import REQUESTS, SessionRequests, dearest
-from proxy.core.sessions.snapshot import unpacked
+from proxy.core.sessions.session_requests import dearest
+from proxy.core.sessions.snapshot import P, unpacked
 from proxy.core.wire.json_body import Unreadable
 from proxy.engine.access_log import shown
-from proxy.engine.exchange import Exchange, Settlement
+from proxy.engine.exchange import Exchange
 from proxy.engine.suppress import suppress_and_log
 from proxy.planning.blob_writes import TTL_S
 from proxy.planning.model_facts import Limits, ModelFacts
-from proxy.planning.session_rows import request_of
+from proxy.planning.session_rows import request_of, sums_of
 from proxy.ports import StoreError
 from proxy.storage.port import StateStore
-from proxy.tasks import Tasks, end_within, spawn
+from proxy.tasks import REST_S, Tasks, end_within, spawn
 
 SCOPE: Final = "sessions"
-CONTENTS_SCOPE: Final = "session-contents"
-REQUESTS_SCOPE: Final = "session-requests"
+DETAILS_SCOPE: Final = "session-details"
 """The scopes in the store. A client's scope is a digest, so that no client has one of these."""
 
 _EVERY_S = 2.0
@@ -60,18 +58,22 @@ _SHARED_EVERY_S = 0.25
 _AWAY_S = 1.0
 _MOST_AT_ONCE = 500
 _MOST_KNOWN = 20_000
-_MOST_SEARCHED = 1_000
+_MOST_SEARCHED = 20_000
+_MOST_OF_SEARCH = 1_000
+_LOOKED_AT = 50
 _MOST_MOVES = 50
 _MOST_CULPRITS = 3
 _CLOSE_S = 5.0
-_MEMORY_BYTES = 8 << 20
+_MEMORY_BYTES = 16 << 20
+_MOST_TEXT_BYTES = 32 << 20
 packed: Final = msgpack.Encoder().encode
 
 
 class _Seen(NamedTuple):
-    """What is known of a session's last request, and what measures it. ``size``: in bytes, where another thread may
-    do that; else 0."""
+    """What is known of a session's last request, which came ``at`` that time, and what measures it. ``size``: how much
+    there is to do for that, in bytes."""
 
+    at: float
     contents: SessionContents
     measure: Callable[[], Inventory]
     size: int
@@ -79,7 +81,8 @@ class _Seen(NamedTuple):
 
 class SessionBook:
     """Implements ``Follower`` of the engine and ``Sessions`` of the administration. ``worker`` names this process
-    among those that share the store; ``now`` gives unix seconds; ``failed`` is told what could not be done."""
+    among those that share the store; ``now`` gives unix seconds; ``failed`` is told what could not be done.
+    ``keeps_texts``: the last request of each session is kept as it came, in the memory of this process alone."""
 
     def __init__(
         self,
@@ -99,11 +102,12 @@ class SessionBook:
         self._facts = facts
         self._worker = worker
         self._is_shared = is_shared
-        self._known: Bounded[str, tuple[SessionRecord, str]] = Bounded(4 * _MEMORY_BYTES, _record_bytes, _MOST_KNOWN)
+        self._known: Bounded[str, tuple[SessionRecord, str]] = Bounded(2 * _MEMORY_BYTES, _record_bytes, _MOST_KNOWN)
         self._parts = count()
         self._numbers = count()
-        self._contents: Bounded[str, bytes] = Bounded(_MEMORY_BYTES, len, _MOST_KNOWN)
-        self._requests: Bounded[str, SessionRequests] = Bounded(_MEMORY_BYTES, _requests_bytes, _MOST_KNOWN)
+        self._details: Bounded[str, SessionDetails] = Bounded(_MEMORY_BYTES, _details_bytes, _MOST_KNOWN)
+        self.keeps_texts = False
+        self._texts: Bounded[str, bytes] = Bounded(_MOST_TEXT_BYTES, len)
         self._seen: dict[str, _Seen] = {}
         self._waiting: dict[str, None] = {}
         self._as_of = now()
@@ -121,20 +125,20 @@ class SessionBook:
         plan, deployment = exchange.planned.plan, exchange.deployment
         if plan is None or deployment is None or not plan.session or not exchange.answer.is_accepted:
             return
-        at, is_refresh = exchange.arrival.now, plan.reason == Reason.KEEP_ALIVE
-        record, part = self._known.get(plan.session) or (SessionRecord(plan.session, at), self._new_part())
-        requests = self._requests.get(plan.session, SessionRequests())
-        one = request_of(exchange, plan, next(self._numbers), is_refresh=is_refresh)
-        requests = requests.added(one)
-        self._requests.put(plan.session, requests)
-        facts = replace(record.facts, read_at=at) if is_refresh else _facts(exchange, plan)
-        culprits = dearest(requests, _MOST_CULPRITS) if one.culprit else record.facts.culprits
+        name, at = plan.session, exchange.arrival.now
+        record, part = self._known.get(name) or (SessionRecord(name, at), self._new_part())
+        one, details = request_of(exchange, plan, next(self._numbers)), self._details.get(name, SessionDetails())
+        details = replace(details, requests=details.requests.added(one))
+        self._details.put(name, details)
+        facts = replace(record.facts, read_at=at) if one.is_refresh else _facts(exchange, plan)
+        culprits = dearest(details.requests, _MOST_CULPRITS) if one.culprit else record.facts.culprits
         facts = replace(facts, culprits=culprits)
-        record = record.counted(part, sums_of(exchange, is_refresh=is_refresh), facts)
-        self._known.put(plan.session, (record, part))
-        if not is_refresh:
-            self._seen[plan.session] = _seen(exchange, plan, self._facts.limits(deployment))
-        self._waiting[plan.session] = None
+        self._known.put(name, (record.counted(part, sums_of(exchange, one), facts), part))
+        if not one.is_refresh:
+            self._seen[name] = _seen(exchange, plan, self._facts.limits(deployment))
+            if self.keeps_texts and len(plan.original) <= _MOST_TEXT_BYTES:
+                self._texts.put(name, plan.original)
+        self._waiting[name] = None
         if self._writing is None or self._writing.done():
             self._writing = spawn(self._write_on(), self._tasks)
 
@@ -151,70 +155,58 @@ class SessionBook:
             return team in ("", record.facts.team) and record.is_found_by(words)
 
         until, _, name = (behind or "inf/").partition("/")
-        place, found = (float(until), name), list[SessionRecord]()
+        place, found, looked_at = (float(until), name), list[SessionRecord](), 0
         if isnan(place[0]):
             raise ValueError("no place of a page")
-        at_once = limit + 1 if not team and not words else _MOST_SEARCHED
+        at_once = limit + 1 if not team and not words else _MOST_OF_SEARCH
         try:
             while rows := await self._store.page(SCOPE, place, at_once, self._now()):
                 for number, (name, until_s, blob) in enumerate(rows, 1):
-                    place = (until_s, name)
-                    record = _read(blob)
+                    place, record = (until_s, name), _read(RECORD, blob)
                     if record is not None and is_asked(record):
-                        found.append(self._adopted(record))
+                        found.append(self._with_own(record))
                     if len(found) == limit and (number < len(rows) or len(rows) == at_once):
                         return SessionPage(found, self._answered(), f"{until_s!r}/{name}")
-                if len(rows) < at_once:
+                    if number % _LOOKED_AT == 0:
+                        await asyncio.sleep(REST_S)  # requests have their turn
+                looked_at += len(rows)
+                if len(rows) < at_once or looked_at >= _MOST_SEARCHED:
                     break
         except StoreError:
             self._is_away = True
             records = sorted((record for record, _ in self._known.values()), key=lambda record: -record.last_at)
             own = list(filter(is_asked, records))
             return SessionPage(own[:limit], self._as_of, is_away=True)
-        return SessionPage(found, self._answered())
+        more = f"{place[0]!r}/{place[1]}" if looked_at >= _MOST_SEARCHED else ""
+        return SessionPage(found, self._answered(), more)
 
-    async def one(self, session: str) -> tuple[SessionPage, SessionContents | None]:
-        """A session and what its last request consisted of; an empty page for one that there is not, and None where
-        only its figures are kept."""
-        (known, _), blob = self._known.get(session, (None, "")), self._contents.get(session)
+    async def one(self, session: str) -> tuple[SessionPage, SessionDetails]:
+        """A session and its details; an empty page for one that there is not."""
+        (record, _), details = self._known.get(session, (None, "")), self._details.get(session, SessionDetails())
         try:
-            (stored,) = await self._store.load(SCOPE, [session], self._now())
-            (blob,) = await self._store.load(CONTENTS_SCOPE, [session], self._now())
+            (blob,) = await self._store.load(SCOPE, [session], self._now())
+            (more,) = await self._store.load(DETAILS_SCOPE, [session], self._now())
             self._answered()
-            found = _read(stored)
-            known = self._adopted(found) if found is not None else None
+            found, stored = _read(RECORD, blob), _read(DETAILS, more)
+            record = self._with_own(found) if found is not None else None
+            details = details.merged(stored) if stored is not None else details
         except StoreError:
             self._is_away = True
-        page = SessionPage([known] if known is not None else [], self._as_of, is_away=self._is_away)
-        with suppress(Unreadable):
-            return page, unpacked(CONTENTS, blob) if blob is not None else None
-        return page, None
+        return SessionPage([record] if record is not None else [], self._as_of, is_away=self._is_away), details
 
-    async def requests(self, session: str) -> SessionRequests:
-        """The last requests of a session, as far as they are known."""
-        own = self._requests.get(session, SessionRequests())
-        try:
-            (blob,) = await self._store.load(REQUESTS_SCOPE, [session], self._now())
-            self._answered()
-        except StoreError:
-            self._is_away, blob = True, None
-        return _read_requests(blob).merged(own)
+    def text(self, session: str) -> bytes | None:
+        """The last request of a session as it came; None where this process does not keep it."""
+        return self._texts.get(session)
 
     async def aclose(self) -> None:
         """Write what waits."""
         self._closing.set()
         await end_within(self._tasks, _CLOSE_S)
 
-    def _adopted(self, found: SessionRecord) -> SessionRecord:
-        """A record of the store, with what this process knows beside it. It is kept for when the store is away, where
-        that drives out nothing."""
+    def _with_own(self, found: SessionRecord) -> SessionRecord:
+        """A record of the store, with what this process knows beside it."""
         record, part = self._known.get(found.id, (None, ""))
-        if record is not None:
-            found = record.merged(found, part)
-        elif len(self._known) >= _MOST_KNOWN // 2:
-            return found
-        self._known.put(found.id, (found, part or self._new_part()))
-        return found
+        return record.merged(found, part) if record is not None else found
 
     def _new_part(self) -> str:
         """The name of a part of a record that this process begins. It goes on with none that it has forgotten."""
@@ -252,11 +244,14 @@ class SessionBook:
     async def _look_at(self, name: str, seen: _Seen) -> None:
         """Make the figures of a request's contents. Nothing of the request is held any longer."""
         inventory = await self._aside.run_large(seen.size, seen.measure)
-        self._contents.put(name, packed(replace(seen.contents, inventory=inventory.bounded())))
-        known = self._known.get(name)
-        if known is not None:
+        await asyncio.sleep(0)
+        contents = packed(replace(seen.contents, inventory=inventory.bounded()))
+        details = self._details.get(name, SessionDetails())
+        self._details.put(name, replace(details, at=seen.at, packed=contents))
+        record, part = self._known.get(name, (None, ""))
+        if record is not None:
             tiers = {tier.label: tokens for tier, tokens in inventory.tier_tokens().items()}
-            self._known.put(name, (known[0].with_tiers(tiers), known[1]))
+            self._known.put(name, (replace(record, facts=replace(record.facts, tiers=tiers)), part))
 
     async def _round(self, names: Collection[str], again: Iterable[str]) -> Sequence[str]:
         """Bring these records together with the store's, and write them; ``again`` those that another worker has
@@ -264,48 +259,31 @@ class SessionBook:
         asked, now = list(dict.fromkeys((*names, *again))), self._now()
         if not asked:
             return ()
-        blobs: dict[str, bytes] = {}
-        for name, blob in zip(asked, await self._store.load(SCOPE, asked, now), strict=True):
-            found = _read(blob)
-            if found is not None:
-                self._adopted(found)
-            record, part = self._known.get(name, (None, ""))
-            is_written = found is not None and record is not None and found.parts.get(part) == record.parts.get(part)
-            if record is not None and (name in names or not is_written):
-                blobs[name] = packed(record)
+        stored = await self._store.load(SCOPE, asked, now), await self._store.load(DETAILS_SCOPE, asked, now)
+        blobs, more = dict[str, bytes](), dict[str, bytes]()
+        for name, blob, detail in zip(asked, *stored, strict=True):
+            found, (record, part) = _read(RECORD, blob), self._known.get(name, (None, ""))
+            if record is None:
+                continue
+            if found is not None and found.parts.get(part) == record.parts.get(part) and name not in names:
+                continue
+            record = record.merged(found, part) if found is not None else record
+            details, known = self._details.get(name, SessionDetails()), _read(DETAILS, detail)
+            details = details.merged(known) if known is not None else details
+            self._known.put(name, (record, part))
+            self._details.put(name, details)
+            blobs[name], more[name] = packed(record), packed(details)
         if blobs:
-            contents = {name: self._contents[name] for name in names if name in blobs and name in self._contents}
-            await self._store.save(CONTENTS_SCOPE, contents, TTL_S, now)
+            await self._store.save(DETAILS_SCOPE, more, TTL_S, now)
             await self._store.save(SCOPE, blobs, TTL_S, now)
-            await self._save_requests(list(blobs), now)
         self._answered()
         return tuple(blobs)
 
-    async def _save_requests(self, names: Sequence[str], now: float) -> None:
-        """Bring the requests of these sessions together with the store's, and write what is not in there yet."""
-        blobs = {}
-        for name, blob in zip(names, await self._store.load(REQUESTS_SCOPE, names, now), strict=True):
-            found, own = _read_requests(blob), self._requests.get(name)
-            if own is None:
-                continue
-            both = own.merged(found)
-            self._requests.put(name, both)
-            if both != found:
-                blobs[name] = packed(both)
-        if blobs:
-            await self._store.save(REQUESTS_SCOPE, blobs, TTL_S, now)
 
-
-def _read_requests(blob: bytes | None) -> SessionRequests:
+def _read(decoder: msgpack.Decoder[P], blob: bytes | None) -> P | None:
+    """What the store has; None for what there is not, or cannot be read."""
     with suppress(Unreadable):
-        return unpacked(REQUESTS, blob) if blob is not None else SessionRequests()
-    return SessionRequests()
-
-
-def _read(blob: bytes | None) -> SessionRecord | None:
-    """A record of the store; None for one that there is not, or that cannot be read."""
-    with suppress(Unreadable):
-        return unpacked(RECORD, blob) if blob is not None else None
+        return unpacked(decoder, blob) if blob is not None else None
     return None
 
 
@@ -317,32 +295,19 @@ def _seen(exchange: Exchange, plan: Plan, limits: Limits) -> _Seen:
     usage, edits = exchange.answer.outcome.usage, {edit.value: count for edit, count in plan.edits.items()}
     last = (usage.prompt, usage.output, usage.read, usage.write_5m, usage.write_1h) if usage is not None else None
     contents = SessionContents(moves=moves, last=last, limits=limits, edits=edits)
-    return _Seen(contents, *measure_of(plan))
+    return _Seen(exchange.arrival.now, contents, *measure_of(plan))
 
 
 def measure_of(plan: Plan) -> tuple[Callable[[], Inventory], int]:
-    """What makes the inventory of a plan, and the plan's size in bytes where another thread may do that; else 0."""
+    """What makes the inventory of a plan, and how much there is to do for it, in bytes."""
     if plan.contents is not None:
         return plan.contents, len(plan.body)
-    return partial(inventory_of, plan.in_flight) if plan.in_flight is not None else Inventory, 0
-
-
-def sums_of(exchange: Exchange, *, is_refresh: bool = False) -> SessionSums:
-    """What an exchange adds to its session."""
-    settled, assembled, at = exchange.settlement or Settlement(), exchange.planned.assembled, exchange.arrival.now
-    usage = settled.usage or Usage(0, 0)
-    return SessionSums(
-        at,
-        0 if is_refresh else 1,
-        usage.read,
-        usage.write_5m,
-        usage.write_1h,
-        usage.plain,
-        usage.output,
-        settled.cost_usd,
-        settled.saved_usd,
-        assembled.assembly.empty_tiers if assembled is not None else 0,
-    )
+    if plan.in_flight is None:
+        return Inventory, 0
+    # Nothing is changed by that: of the planner's own state it only reads how stable each piece is.
+    analysis = plan.in_flight.analysis
+    pieces = len(analysis.recognised.transcript.messages) + len(analysis.elements.sizes)
+    return partial(inventory_of, plan.in_flight), OBJECT_BYTES * pieces
 
 
 def _facts(exchange: Exchange, plan: Plan) -> SessionFacts:
@@ -363,8 +328,8 @@ def _facts(exchange: Exchange, plan: Plan) -> SessionFacts:
     )
 
 
-def _requests_bytes(known: SessionRequests) -> int:
-    return 200 + len(known.packed) + 200 * len(known.names)
+def _details_bytes(known: SessionDetails) -> int:
+    return 300 + len(known.packed) + len(known.requests.packed) + 200 * len(known.requests.names)
 
 
 def _record_bytes(known: tuple[SessionRecord, str]) -> int:

@@ -11,7 +11,7 @@ from proxy.core.layout.tiers import Change
 from proxy.core.modes import Mode
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.usage import Usage
-from proxy.core.structured.blocks.breakdown import Measure
+from proxy.core.structured.blocks.breakdown import Measure, shown
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.dialogue import Dialogue
 from proxy.core.structured.panels.board import Board
@@ -177,7 +177,7 @@ class StructuredChats:
         arranged = await self._aside.run_large(_size(chat), self._arranging(chat, placement, deployment, mode))
         sessions = self.assembler.sessions
         measure = Measure.of(sessions.counter.fork())
-        arranged = arranged.measured(placement, measure, sessions.circumstances(chat).freezing_cost)
+        arranged = arranged.measured(placement, measure, sessions.freezing_cost(chat))
         if self._sessions is not None:
             arranged = replace(arranged, counted=partial(self._counted, self._sessions, chat, arranged.counted))
         if self._watch is not None:
@@ -216,8 +216,14 @@ class StructuredChats:
             max_input_tokens=most_input,
             max_output_tokens=most_output,
         )
-        measure = Measure.of(sessions.counter.fork())
-        return await self._aside.run_large(_size(chat), lambda: arranging().breakdown(placement, measure, about))
+        measure, freezing_cost = Measure.of(sessions.counter.fork()), sessions.freezing_cost(chat)
+
+        def described() -> Mapping[str, object]:
+            arranged = arranging()
+            inventory = arranged.inventory(placement, measure, freezing_cost)
+            return shown(inventory, replace(about, edits=arranged.edits))
+
+        return await self._aside.run_large(_size(chat), described)
 
     def close(self) -> None:
         """End the threads, once their work is done."""

@@ -17,7 +17,8 @@ from proxy.core.wire.surrogates import printable
 from proxy.engine.exchange import Exchange, Settlement
 from proxy.engine.suppress import suppress_and_log
 from proxy.planning.model_facts import ModelFacts
-from proxy.planning.session_book import measure_of, sums_of
+from proxy.planning.session_book import measure_of
+from proxy.planning.session_rows import sums_of
 from proxy.tasks import Tasks, drain, spawn
 
 _MOST_AT_ONCE = 20

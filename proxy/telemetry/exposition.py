@@ -4,7 +4,6 @@ Ten thousand series take a tenth of a second to write. In one piece that would h
 meanwhile; so the event loop has its turn, and a moment of rest, after each half of a millisecond.
 """
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,10 +12,10 @@ from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.utils import floatToGoString
 
+from proxy.tasks import in_turns
 from proxy.telemetry.series import Series
 
 _AT_ONCE: Final = 50
-_REST_S: Final = 0.001
 _ESCAPED: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
@@ -55,8 +54,4 @@ def _lines(labels: Mapping[str, str], families: Iterable[Metric]) -> Iterator[st
 
 async def written(texts: Iterable[bytes]) -> bytes:
     """The pieces as one text, while the event loop does other work, too."""
-    found = []
-    for text in texts:
-        found.append(text)
-        await asyncio.sleep(_REST_S)
-    return b"".join(found)
+    return b"".join(await in_turns(texts, 1))

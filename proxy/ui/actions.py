@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from proxy.admin import AdminService
-from proxy.errors import InvalidRequest, NotFound
+from msgspec import to_builtins
+
+from proxy.admin import AdminService, forms
+from proxy.errors import NotFound
 
 Fields = Mapping[str, str]
-_NUMBERS: Final = frozenset({"requests_per_minute", "tokens_per_minute", "tokens", "soft_tokens"})
-_AMOUNTS: Final = frozenset({"usd", "soft_usd", "spent"})
-_TAKEN: Final[Mapping[str, frozenset[str]]] = {
-    "teams": frozenset({"name", "mode", "models", "requests_per_minute", "tokens_per_minute"}),
-    "keys": frozenset({"team", "user", "mode", "models", "expires_at", "note"}),
-    "budgets": frozenset({"team", "name", "scope", "subject", "usd", "tokens", "window"}),
+_FORMS: Final[Mapping[str, type[forms.TeamForm | forms.KeyForm | forms.BudgetForm]]] = {
+    "teams": forms.TeamForm,
+    "keys": forms.KeyForm,
+    "budgets": forms.BudgetForm,
 }
 
 
@@ -38,16 +38,17 @@ class Actions:
         where = f"/ui/{kind}?{urlencode({'team': fields['back']})}" if fields.get("back") else f"/ui/{kind}"
         match kind, action:
             case (("teams" | "keys" | "budgets"), "create"):
-                made = await self._call("POST", kind, _body(fields, _TAKEN[kind]))
+                made = await self._call("POST", kind, _body(fields, _FORMS[kind]))
                 return Done(where, str(made.get("key", "")))
             case "keys", "revoke":
                 await self._call("POST", f"keys/{name}/revoke", {})
             case "budgets", "raise":
-                unit = "tokens" if "tokens" in fields else "usd"
-                body = _body(fields, {unit}) | {"expected": _number("expected", fields.get("expected", ""))}
-                await self._call("PATCH", f"budgets/{name}", body)
+                # An empty limit is none.
+                limit = {one: fields[one].strip() or None for one in ("usd", "tokens", "expected") if one in fields}
+                body = forms.read(limit, forms.BudgetForm, is_strict=False)
+                await self._call("PATCH", f"budgets/{name}", to_builtins(body))
             case "budgets", "restore":
-                await self._call("POST", f"budgets/{name}/set-spent", _body(fields, {"spent", "subject"}))
+                await self._call("POST", f"budgets/{name}/set-spent", _body(fields, forms.SpentForm))
             case _:
                 raise NotFound("There is no such form.")
         return Done(where)
@@ -57,28 +58,10 @@ class Actions:
         return answer
 
 
-def _body(fields: Fields, taken: frozenset[str] | set[str]) -> dict[str, Any]:
-    """The filled fields of a form as the admin API takes them."""
-    found: dict[str, Any] = {}
-    for name in sorted(taken & fields.keys()):
-        text = fields[name].strip()
-        if not text:
-            continue
-        if name in _NUMBERS or name in _AMOUNTS:
-            found[name] = _number(name, text)
-        elif name == "models":
-            found[name] = [part.strip() for part in text.split(",") if part.strip()]
-        else:
-            found[name] = text
+def _body(fields: Fields, form: type[forms.Form]) -> Mapping[str, Any]:
+    """The filled fields of a form as the admin API takes them. Raises InvalidRequest."""
+    filled: dict[str, Any] = {one: fields[one].strip() for one in form.__struct_fields__ if fields.get(one, "").strip()}
+    if "models" in filled:
+        filled["models"] = [part.strip() for part in filled["models"].split(",") if part.strip()]
+    found: Mapping[str, Any] = to_builtins(forms.read(filled, form, is_strict=False))
     return found
-
-
-def _number(name: str, text: str) -> float | int | None:
-    """An amount; None for an empty text, which means that there is no limit."""
-    if not text.strip():
-        return None
-    try:
-        amount = float(text)
-        return int(amount) if amount.is_integer() and name in (*_NUMBERS, "expected") else amount
-    except (ValueError, OverflowError) as error:
-        raise InvalidRequest(f"'{name}' must be a number.", param=name) from error

@@ -99,7 +99,7 @@ class _Answering:
             await self._do(visit)
         elif method not in ("GET", "HEAD"):
             raise MethodNotAllowed("Pages are read with GET, and forms are sent with POST.", headers={"allow": "GET"})
-        elif self._path == "events":
+        elif self._path == "events" and method == "GET":
             await self._events(visit)
         elif kind == "sessions" and name.endswith("/picture.svg"):
             await self._picture(name.removesuffix("/picture.svg"))

@@ -7,6 +7,8 @@ requests of clients are not held up by pages. Without open pages there is no tas
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
 
@@ -23,18 +25,13 @@ _REST, _MOST_REST_S = 100.0, 30.0
 Make = Callable[[str], Awaitable[str]]
 
 
-class _Stream:
-    """One open page: what it has seen, and what it is to be sent. A page that reads slowly misses what is outdated."""
+@dataclass(slots=True)
+class _Shown:
+    """The part of one address as it is now, and how many look at it."""
 
-    def __init__(self, seen: str) -> None:
-        self.seen = seen
-        self.part: str | None = None
-        self.news = asyncio.Event()
-
-    def tell(self, part: str, mark: str) -> None:
-        if mark != self.seen:
-            self.seen, self.part = mark, part
-            self.news.set()
+    part: str = ""
+    mark: str = ""
+    streams: int = 0
 
 
 class Live:
@@ -44,7 +41,8 @@ class Live:
     def __init__(self, make: Make, every_s: float = EVERY_S) -> None:
         self._make = make
         self._every_s = every_s
-        self._open: dict[str, set[_Stream]] = {}
+        self._open: dict[str, _Shown] = {}
+        self._news = asyncio.Condition()
         self._tasks: Tasks = set()
         self.is_stopping: Callable[[], bool] = bool
         self.rounds = 0
@@ -52,25 +50,27 @@ class Live:
     @property
     def streams(self) -> int:
         """How many pages are open."""
-        return sum(map(len, self._open.values()))
+        return sum(shown.streams for shown in self._open.values())
 
     async def follow(self, address: str, seen: str) -> AsyncIterator[str]:
-        """The part of a page, whenever it differs from what was ``seen`` last. Ends when the server does."""
-        stream = _Stream(seen)
-        self._open.setdefault(address, set()).add(stream)
+        """The part of a page, whenever it differs from what was ``seen`` last. A page that reads slowly misses what is
+        outdated. Ends when the server does."""
+        shown = self._open.setdefault(address, _Shown())
+        shown.streams += 1
         if not self._tasks:
             spawn(self._rounds(), self._tasks)
         try:
-            while not self.is_stopping():
-                await stream.news.wait()
-                stream.news.clear()
-                part, stream.part = stream.part, None
-                if part is not None:
-                    yield part
+            while True:
+                async with self._news:
+                    while not self.is_stopping() and shown.mark in ("", seen):
+                        await self._news.wait()
+                if self.is_stopping():
+                    return
+                seen = shown.mark
+                yield shown.part
         finally:
-            streams = self._open[address]
-            streams.discard(stream)
-            if not streams:
+            shown.streams -= 1
+            if not shown.streams:
                 del self._open[address]
             if not self._open:
                 # A page that is opened while the task ends gets a task of its own.
@@ -80,7 +80,7 @@ class Live:
     async def aclose(self) -> None:
         """End the task and all streams."""
         self.is_stopping = lambda: True
-        self._wake()
+        await self._tell()
         await cancel(self._tasks)
 
     async def _rounds(self) -> None:
@@ -92,7 +92,7 @@ class Live:
                 worked_s += perf_counter() - began
             self.rounds += 1
             await self._rest(max(self._every_s, min(_MOST_REST_S, _REST * worked_s)))
-        self._wake()
+        await self._tell()
 
     async def _rest(self, rest_s: float) -> None:
         """Wait, but not beyond the end of the server."""
@@ -101,19 +101,13 @@ class Live:
             rest_s -= self._every_s
 
     async def _look(self, address: str) -> None:
-        part = None
-        with suppress_and_log("ui.live"):
-            try:
-                part = await self._make(address)
-            except ProxyError:
-                return  # the page says so when it is loaded again; what it shows stays true as far as it goes
-        if part is None:
-            return
-        mark = mark_of(part)
-        for stream in self._open.get(address, ()):
-            stream.tell(part, mark)
+        # A page that is gone says so when it is loaded again; what it shows stays true as far as it goes.
+        with suppress_and_log("ui.live"), suppress(ProxyError):
+            part = await self._make(address)
+            if address in self._open:
+                self._open[address].part, self._open[address].mark = part, mark_of(part)
+                await self._tell()
 
-    def _wake(self) -> None:
-        for streams in self._open.values():
-            for stream in streams:
-                stream.news.set()
+    async def _tell(self) -> None:
+        async with self._news:
+            self._news.notify_all()

@@ -1,19 +1,21 @@
 """What each page shows, from the answers of the admin API."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from markupsafe import Markup
 
 from proxy.admin import AdminService
+from proxy.admin.grouping import BILLED, grouped, with_ratio
 from proxy.errors import NotFound, NotReady
 from proxy.ui import picture, words
 from proxy.ui.templates import Page
 
 Query = Mapping[str, str]
+Rows = Sequence[Mapping[str, Any]]
 _PERIODS: Final = ("24h", "7d", "30d")
 _MOST_SESSIONS = 500
 _MOST_CULPRITS = 10
@@ -57,10 +59,8 @@ class Pages:
         data = {
             "since": since,
             "periods": _PERIODS,
-            "total": spend["total"] | {"hit_ratio": _ratio(spend["total"])},
-            "groups": {"team": _with_ratio(spend["data"]), "model": _with_ratio(by_model["data"])},
-            "clients": _by_client(listed["data"]),
-            "culprits": _culprits(listed["data"]),
+            "total": with_ratio(spend["total"]),
+            **await asyncio.to_thread(_tables, spend["data"], by_model["data"], listed["data"]),
             "listed": len(listed["data"]),
             "away": away or listed["store_away"],
             "as_of": listed["as_of"],
@@ -92,7 +92,7 @@ class Pages:
         with suppress(NotFound):
             contents = await self._get(f"{_path('sessions', name)}/breakdown")
         drawn = await self._drawn(session)
-        data = {"session": session, "contents": contents, "modes": _modes(session, drawn["requests"]), **drawn}
+        data = {"session": session, "contents": contents, **drawn}
         data |= {"text": await self._text(name), "away": session["store_away"], "as_of": session["as_of"]}
         return Page(f"Session {words.cut(name, 24)}", "session.html", data, nav="sessions")
 
@@ -133,14 +133,7 @@ class Pages:
         """The picture of a session, and the sentence above it."""
         requests = (await self._get(f"{_path('sessions', session['id'])}/requests"))["data"]
         # Drawing takes some milliseconds, in which requests of clients would wait.
-        client, planned = await asyncio.to_thread(picture.halves, requests)
-        return {
-            "requests": requests,
-            "sentence": words.sentence(session, requests),
-            "blamed": words.culprits(requests)[:_MOST_CULPRITS],
-            "halves": (_svg(client), _svg(planned)),
-            "legend": _svg(picture.legend()),
-        }
+        return await asyncio.to_thread(_drawing, session, requests)
 
     async def _text(self, name: str) -> Any:
         """The text of the last request; None where that is not shown, or not kept by this worker."""
@@ -153,8 +146,7 @@ class Pages:
         try:
             return await self._get("spend", query), False
         except NotReady:
-            sums = ("read_tokens", "write_tokens", "uncached_tokens", "cost_usd", "saved_usd", "requests")
-            return {"data": [], "total": dict.fromkeys(sums, 0)}, True
+            return {"data": [], "total": dict.fromkeys(BILLED, 0)}, True
 
     async def _sessions(self, query: Query) -> dict[str, Any]:
         try:
@@ -176,62 +168,24 @@ def _path(kind: str, name: str) -> str:
     return f"{kind}/{name}"
 
 
-def link(kind: str, name: str) -> str:
-    """The address of a page about something with a name."""
-    return f"/ui/{kind}/{quote(name, safe='')}"
+def _drawing(session: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    return {
+        "requests": requests,
+        "sentence": words.sentence(session, requests),
+        "blamed": words.culprits(requests)[:_MOST_CULPRITS],
+        "halves": tuple(map(Markup, picture.halves(requests))),  # their texts are escaped
+        "legend": Markup(picture.legend()),
+    }
 
 
-def _svg(text: str) -> Markup:
-    """A picture that we drew; its texts are escaped."""
-    return Markup(text)
-
-
-def _ratio(sums: Mapping[str, Any]) -> float:
-    """The share of the prompts' tokens that was read from the cache."""
-    prompt = sums["read_tokens"] + sums["write_tokens"] + sums["uncached_tokens"]
-    return float(sums["read_tokens"] / prompt) if prompt else 0.0
-
-
-def _with_ratio(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [{**line, "hit_ratio": _ratio(line)} for line in sorted(lines, key=lambda one: -one["cost_usd"])]
-
-
-def _by_client(sessions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Sums of the sessions by the kind of their client."""
-    sums = ("requests", "read_tokens", "write_tokens", "uncached_tokens", "cost_usd", "saved_usd")
-    found: dict[str, dict[str, Any]] = {}
-    for one in sessions:
-        name = one["client"] or "not recognised"
-        line = found.setdefault(name, {"client": name, **dict.fromkeys(sums, 0)})
-        for key in sums:
-            line[key] += one[key]
-    return _with_ratio(found.values())
-
-
-def _culprits(sessions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The worst culprits of the sessions, added up by their names."""
-    found: dict[str, dict[str, Any]] = {}
-    for session in sessions:
-        for one in session["culprits"]:
-            line = found.setdefault(one["culprit"], {"culprit": one["culprit"], "breaks": 0, "usd": 0.0, "sessions": 0})
-            line["breaks"] += one["breaks"]
-            line["usd"] += one["usd"]
-            line["sessions"] += 1
-    return sorted(found.values(), key=lambda one: -one["usd"])[:_MOST_CULPRITS]
-
-
-def _modes(session: Mapping[str, Any], requests: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What the session's last requests cost, or would have, in either layout."""
-    found = []
-    rows = list(requests)
-    for layout, mode in (("client_layout", "passthrough, observe"), ("planned_layout", session["mode"])):
-        lines = [row[layout] for row in rows]
-        sums = {
-            name: sum(line[name] for line in lines)
-            for name in ("read_tokens", "write_tokens", "uncached_tokens", "cost_usd")
-        }
-        if layout == "planned_layout" and session["mode"] in ("passthrough", "observe"):
-            mode = "tier"
-        is_estimate = any(line["by"] == "shadow" for line in lines)
-        found.append({"mode": mode, "hit_ratio": _ratio(sums), "is_estimate": is_estimate, **sums})
-    return found
+def _tables(spend: Rows, by_model: Rows, sessions: Rows) -> Mapping[str, Any]:
+    """The spend by what it belongs to, and what broke the cache."""
+    broken = ({**one, "sessions": 1} for session in sessions for one in session["culprits"])
+    return {
+        "groups": {
+            "team": grouped(spend, ("team",), BILLED),
+            "model": grouped(by_model, ("model",), BILLED),
+            "client": grouped(sessions, ("client",), BILLED),
+        },
+        "culprits": grouped(broken, ("culprit",), ("breaks", "sessions", "usd"))[:_MOST_CULPRITS],
+    }

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from proxy.admin.grouping import grouped
+
 _MOST_CHARS = 64
 _TURN = "turn:"
 _PLACE = re.compile(r"^(?:[\w-]+:[\w-]+/)?(?:file|symbol|document|documents|section|volatile):(?=.)")
@@ -89,11 +91,5 @@ def blamed(one: Mapping[str, Any]) -> str:
 
 def culprits(requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What broke the cache, the dearest first."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for broke in (one["break"] for one in requests if one["break"] is not None):
-        key = broke["culprit"], broke["kind"]
-        sums = found.setdefault(key, {"culprit": key[0], "kind": key[1], "breaks": 0, "lost_tokens": 0, "usd": 0.0})
-        sums["breaks"] += 1
-        sums["lost_tokens"] += broke["lost_tokens"]
-        sums["usd"] += broke["usd"]
-    return sorted(found.values(), key=lambda one: -one["usd"])
+    broken = ({**one["break"], "breaks": 1} for one in requests if one["break"] is not None)
+    return grouped(broken, ("culprit", "kind"), ("breaks", "lost_tokens", "usd"))

@@ -18,6 +18,7 @@ from tests.e2e.fleet import until
 from tests.whole import settings_of
 
 MASTER = "sk-browser-master"
+STORE = "store.sqlite"
 CONFIG = f"""
 general_settings: {{master_key: {MASTER}}}
 model_list:
@@ -70,10 +71,10 @@ class Site:
 
 @contextmanager
 def site(folder: Path) -> Iterator[Site]:
-    """The proxy, once it lists what it was sent."""
+    """The proxy, once it lists what it was sent. Its store is a file of this folder, ``STORE``."""
     sent = samples()
     ended = max(request.at for sample in sent for request in sample.requests)
-    with running(settings_of(folder, CONFIG), bytes_over_four, ended) as proxy:
+    with running(settings_of(folder, f"{CONFIG}  store: sqlite:{folder / STORE}\n"), bytes_over_four, ended) as proxy:
         asyncio.run(_send(proxy.url, sent))
         found, count = Site(proxy.url), sum(len(sample.requests) for sample in sent)
         until(lambda: sum(one["requests"] for one in found.sessions()) == count)

@@ -11,10 +11,10 @@ from proxy.core.layout.tiers import Tier
 from proxy.core.prompts.inset import Inset
 from proxy.core.request.insets import with_inset
 from proxy.core.structured.assembly.tiered import tiered_assembly
-from proxy.core.structured.blocks.breakdown import Circumstances, Measure, breakdown
+from proxy.core.structured.blocks.breakdown import Circumstances, Measure
 from proxy.core.structured.context import Page, Review, StructuredContext
 from proxy.core.structured.placement.placement import Placement, TierItems
-from tests.contexts import TEXTS, a_file, conversation_of, flat_assembly, placed, sent
+from tests.contexts import TEXTS, a_file, breakdown, conversation_of, flat_assembly, placed, sent
 from tests.talk import Body, assistant, system, user
 
 MARK = {"type": "ephemeral"}
@@ -435,7 +435,7 @@ def test_the_breakdown_lists_the_tiers_of_the_request() -> None:
     context = StructuredContext(files=(a_file("a.py"), a_file("b.py")), symbols={"s": "s:"}, legend="c", tree=("a",))
     placement = placed(L1=TierItems(files=("a.py",)), counts={"file:a.py": 10})
     assembly = tiered_assembly(context, conversation_of(*TALK), placement, TEXTS)
-    found = breakdown(assembly, Measure(len, len), Circumstances("m", counts=placement.counts, empty_tiers_total=5))
+    found = breakdown(assembly, Measure(len, len), Circumstances("m", empty_tiers_total=5), placement.counts)
 
     assert isinstance(found["blocks"], list)
     assert [(b["tier"], b["cached"], b["threshold"], [c["type"] for c in b["contents"]]) for b in found["blocks"]] == [

@@ -55,7 +55,6 @@ NEIGHBOURS = {
     "planning/blobs.py": "unit/planning/test_layout_state.py",
     "planning/planner_port.py": "security/test_event_loop.py",
     "planning/session_rows.py": "unit/ui/test_endpoint.py",
-    "planning/session_texts.py": "unit/ui/test_endpoint.py",
     "planning/tokenizers.py": "unit/core/request/test_token_estimate.py",
     "prompting/language.py": "security/test_prompt_templates.py",
     "prompting/work.py": "security/test_prompt_templates.py",
@@ -70,8 +69,9 @@ NEIGHBOURS = {
     "upstream/redacted.py": "security/test_keys.py",
     "web": "e2e/test_chat.py",
 }
-# Growth is measured by the ratio of processor time in these; the others time nothing.
+# Growth is measured by the ratio of processor time in these, and pages by their share of it; the others time nothing.
 STOPWATCHES = {
+    "browser/test_speed.py",
     "growth.py",
     "security/pumps.py",
     "security/test_event_loop.py",

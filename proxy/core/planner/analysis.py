@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from proxy.core.forecast.forecast import Forecast
 from proxy.core.layout.orders import RequestElements
-from proxy.core.planner.candidates import Choice
+from proxy.core.planner.candidates import Choice, Pricing
 from proxy.core.planner.own_request import OwnRequest
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.providers.affinity_key import RoutingKey
@@ -24,7 +24,8 @@ _IN_ORDER = frozenset({Reason.MARKED, Reason.SPLIT, Reason.CLIENT_OPTIMAL})
 
 @dataclass(frozen=True, slots=True)
 class PlanAnalysis:
-    """One request as the planner saw it at the time ``at``, and the candidate that it chose; ``explain`` shows it.
+    """One request as the planner saw it at the time ``at``, and the candidate that it chose (what it was judged by is
+    ``pricing``); ``explain`` shows it.
 
     ``route`` has the cache profile with what the provider's reports have taught. ``steady_tools`` are the tools as this
     client first sent them, where they are sent in that form. ``turns_before`` are the turns of the session's newest
@@ -39,6 +40,7 @@ class PlanAnalysis:
     forecast: Forecast
     own: OwnRequest
     choice: Choice
+    pricing: Pricing
     route: Route
     at: float
     turns_before: tuple[bytes, ...]

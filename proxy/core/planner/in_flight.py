@@ -1,6 +1,6 @@
 """A request between its plan and the end of its answer: what the provider has accepted, and what that has shown."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.core.caches import Cache
@@ -13,6 +13,7 @@ from proxy.core.layout.notices import elsewhere
 from proxy.core.layout.tiers import Change, Tracked
 from proxy.core.money.prices import Price
 from proxy.core.planner.analysis import PlanAnalysis
+from proxy.core.planner.candidates import Choice
 from proxy.core.prompts.turn_texts import StoredPrompt
 from proxy.core.providers import Family
 from proxy.core.response.usage import Usage
@@ -30,11 +31,13 @@ _REMEMBERED_LAYOUTS = 3
 class PlanResult:
     """What the end of an exchange has shown: the pieces that changed their tier, and how the provider's report departs
     from what was expected (``proxy.core.shadow.deviations``; empty where there is nothing to compare). ``broke`` says
-    why the request was not read from the cache as far as it could have been, and what that cost; None: it was."""
+    why the request was not read from the cache as far as it could have been, and what that cost; None: it was.
+    ``marked`` is the shadow cache's bill in mode mark; None where that is not asked for, or is no other mode."""
 
     moves: Sequence[Change] = ()
     deviation: str = ""
     broke: Break | None = None
+    marked: Bill | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,8 @@ class InFlight:
     """One request on its way. ``sends_own``: the client's own layout is sent. ``form`` is the layout that is
     sent, where it is another one: the thinking in the answer may be signed. ``sent`` is the record of what is sent
     (``shows_own``: of the client's own layout), and ``comparison`` sets it beside the conversation's earlier ones.
-    ``waiting`` is stored in the shadow caches when the answer has ended. Only the planner changes it."""
+    ``waiting`` is stored in the shadow caches when the answer has ended. ``mark`` chooses the markers of mode mark,
+    where that is asked for. Only the planner changes it."""
 
     analysis: PlanAnalysis
     sends_own: bool
@@ -64,6 +68,7 @@ class InFlight:
     shows_own: bool = False
     accepted: Accepted | None = None
     waiting: list[tuple[Cache, Prompt]] = field(default_factory=list)
+    mark: Callable[[], Choice] | None = None
 
     @property
     def rewrites(self) -> PlanAnalysis | None:
@@ -149,6 +154,14 @@ class InFlight:
             return PlanResult(deviation=deviation)
         commit_preamble(session, analysis.recognised, pieces.documents)
         return PlanResult(() if is_sibling else _advance_tiers(analysis), deviation)
+
+    def as_marked(self, caches: ShadowCaches, now: float) -> Bill | None:
+        """What the request would have cost in mode mark, had all requests been sent in it."""
+        if self.mark is None or self.accepted is None:
+            return None
+        choice = self.mark()
+        caches.marked.store(choice.layout.prompt(choice.marks), self.analysis.at, now)
+        return choice.bill
 
     def _elsewhere(self) -> tuple[Prompt, Prompt] | None:
         """The accepted prompt and the client's own, with the system messages within the conversation elsewhere than the

@@ -1,11 +1,12 @@
 """The planner: from a client's request to the body that is sent, with a reason."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Final, Literal
 
+from proxy.core.caches import Cache
 from proxy.core.digest import digest
 from proxy.core.forecast.forecast import Forecast, forecast
 from proxy.core.layout.layout import Layout
@@ -210,7 +211,8 @@ class TierPlanner:
         reported = usage if plan.mode > Mode.OBSERVE or plan.arm == CONTROL else None
         caches = self._caches_in(plan.in_flight)
         result = plan.in_flight.complete(caches, reported, now, is_predicted=plan.predicted is not None)
-        return replace(result, broke=self._diagnosing.complete(plan.in_flight, usage, result.deviation, plan.price))
+        broke = self._diagnosing.complete(plan.in_flight, usage, result.deviation, plan.price)
+        return replace(result, broke=broke, marked=plan.in_flight.as_marked(caches, now))
 
     def _remember_texts(self, plan: Plan, texts: TextsInFlight, now: float) -> None:
         stored = StoredPrompt(now + ASSUMED.life_s)
@@ -318,7 +320,8 @@ class TierPlanner:
             analysis = replace(analysis, key=key) if key.is_set else analysis
         elif is_planned:
             predicted = caches.sent.bill(own.prompt, now)
-        in_flight = InFlight(analysis, sends_own, self._form(incoming, analysis) if is_written else None)
+        mark = self._mark(incoming, analysis, caches.marked)
+        in_flight = InFlight(analysis, sends_own, self._form(incoming, analysis) if is_written else None, mark=mark)
         self._diagnosing.compare(in_flight, is_own=sends_own or not is_planned)
         plan = Plan(
             body=incoming.original,
@@ -380,6 +383,7 @@ class TierPlanner:
             forecast=expected,
             own=own,
             choice=self._choose(incoming, session, recognised, elements, own, pricing),
+            pricing=pricing,
             route=route,
             at=now,
             turns_before=session.turns,
@@ -433,15 +437,31 @@ class TierPlanner:
             # Whatever is chosen, the provider stores nothing of it.
             bill = pricing.cache.bill(own.prompt, incoming.now)
             return Choice(natural, own.marks, Reason.CLIENT_OPTIMAL, bill, 0.0)
+        may_order = mode is not Mode.MARK
         inputs = CandidateInputs(
             own,
             elements,
-            moved_elements(recognised, elements, self.reader.counter),
+            moved_elements(recognised, elements, self.reader.counter) if may_order else None,
             session,
             self._split(recognised, natural, pricing.forecast, mode),
             may_tell_explicit(route.profile, incoming.request.members, route.server),
         )
-        return choose(inputs, pricing, may_order=mode is not Mode.MARK, policy=self._policy)
+        return choose(inputs, pricing, may_order=may_order, policy=self._policy)
+
+    def _mark(self, incoming: IncomingChat, analysis: PlanAnalysis, cache: Cache) -> Callable[[], Choice] | None:
+        """What places the markers of mode mark, on a cache that has seen that mode alone; None where nobody asks for
+        it, and where it is the mode that is sent or adds no marker. Long pauses and split texts are left out of
+        account: an estimate may not cost what it is about."""
+        own, pricing = analysis.own, replace(analysis.pricing, cache=cache, outlook=None)
+        is_full = analysis.profile.family is not Family.MARKER or own.mark_count >= pricing.slots
+        if not self._options.prices_mark or incoming.mode is Mode.MARK or is_full:
+            return None
+
+        def choose_marks() -> Choice:
+            natural = pricing.read(own.arrived, is_natural=True)
+            return pricing.best_marks(natural, Reason.MARKED, own.marks, own.mark_count)
+
+        return choose_marks
 
     def _split(self, recognised: RecognisedRequest, natural: Layout, expected: Forecast, mode: Mode) -> Layout | None:
         """The client's order with the system text in two parts, where that may pay: where nothing may move, or where

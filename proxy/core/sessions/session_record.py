@@ -14,6 +14,7 @@ from msgspec.structs import astuple, replace
 
 from proxy.core.layout.inventory import Inventory
 from proxy.core.response.usage import Usage
+from proxy.core.sessions.session_requests import SessionRequests
 from proxy.core.sessions.snapshot import VERSION
 
 _MOST_PARTS = 32
@@ -22,7 +23,9 @@ _EARLIER = ""
 
 
 class SessionSums(Struct, frozen=True, array_like=True, gc=False):
-    """What one worker has counted of a session; ``at`` is when it last did, in unix seconds."""
+    """What one worker has counted of a session; ``at`` is when it last did, in unix seconds. What follows
+    ``empty_tiers`` are the tokens read, and USD, as they were or would have been in the client's own layout, in that
+    with markers (mode mark), and in the planned one."""
 
     at: float = 0.0
     requests: int = 0
@@ -34,6 +37,12 @@ class SessionSums(Struct, frozen=True, array_like=True, gc=False):
     cost_usd: float = 0.0
     saved_usd: float = 0.0
     empty_tiers: int = 0
+    client_read_tokens: int = 0
+    client_usd: float = 0.0
+    marked_read_tokens: int = 0
+    marked_usd: float = 0.0
+    planned_read_tokens: int = 0
+    planned_usd: float = 0.0
 
     @property
     def usage(self) -> Usage:
@@ -97,10 +106,6 @@ class SessionRecord(Struct, frozen=True, array_like=True, gc=False):
         part = self.parts.get(worker)
         return replace(self, facts=facts, parts={**self.parts, worker: sums if part is None else added(part, sums)})
 
-    def with_tiers(self, tiers: Mapping[str, int]) -> "SessionRecord":
-        """The record with the tokens of each tier."""
-        return replace(self, facts=replace(self.facts, tiers=tiers))
-
     def merged(self, found: "SessionRecord", worker: str) -> "SessionRecord":
         """This worker's record with what others have counted; of what only one can be right, the newest counts."""
         parts, own, earlier = dict(found.parts), self.parts.get(worker), found.parts.get(_EARLIER)
@@ -126,11 +131,29 @@ class SessionContents(Struct, frozen=True, array_like=True, gc=False):
     last: tuple[int, int, int, int, int] | None = None
     limits: tuple[int | None, int | None] = (None, None)
     edits: Mapping[str, int] = {}
+
+
+class SessionDetails(Struct, frozen=True, array_like=True, gc=False):
+    """What is kept of a session beside its record: its last requests, and of the very last one, which came ``at`` that
+    time, what it consisted of (empty: only figures are kept)."""
+
+    requests: SessionRequests = SessionRequests()
+    at: float = 0.0
+    packed: bytes = b""
     version: int = VERSION
+
+    def contents(self) -> SessionContents | None:
+        """What the last request consisted of; None where that is not kept. Raises DecodeError."""
+        return _CONTENTS.decode(self.packed) if self.packed else None
+
+    def merged(self, other: "SessionDetails") -> "SessionDetails":
+        """The requests of both, and the contents of the later one."""
+        return replace(self if self.at >= other.at else other, requests=self.requests.merged(other.requests))
 
 
 RECORD: Final = msgpack.Decoder(SessionRecord)
-CONTENTS: Final = msgpack.Decoder(SessionContents)
+DETAILS: Final = msgpack.Decoder(SessionDetails)
+_CONTENTS: Final = msgpack.Decoder(SessionContents)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from struct import Struct as Packing
 from typing import Final
 
-from msgspec import Struct, msgpack
+from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.core.diagnosis.breaks import KINDS
 from proxy.core.digest import digest
-from proxy.core.sessions.snapshot import VERSION
 
 MOST_REQUESTS: Final = 500
 MOST_NAMES: Final = 100
 # Time; number; kind of the break (0: none); flags; line; prompt, read, written, read and written of the layout
 # that was not sent; culprit; tokens before it, of it, and lost; USD lost, cost, saved.
-_ROW: Final = Packing("<dHBBHIIIIIIIIIfff")
+# Big-endian: rows in the order of their bytes are in that of time.
+_ROW: Final = Packing(">dHBBHIIIIIIIIIfff")
 ROW_BYTES: Final = _ROW.size
 _NAME, _LOST_USD = 10, 14
 """Places in a row."""
@@ -66,7 +66,6 @@ class SessionRequests(Struct, frozen=True, array_like=True, gc=False):
 
     packed: bytes = b""
     names: Mapping[int, str] = {}
-    version: int = VERSION
 
     def added(self, one: SessionRequest) -> "SessionRequests":
         """With one more request; the oldest makes room for it."""
@@ -89,16 +88,14 @@ class SessionRequests(Struct, frozen=True, array_like=True, gc=False):
 
     def merged(self, other: "SessionRequests") -> "SessionRequests":
         """The rows of both, each once."""
-        if not other.packed or self._goes_on_from(other.packed):
-            has_more = other.names.keys() - self.names.keys()
-            return replace(self, names=_bounded({**other.names, **self.names}, self.packed)) if has_more else self
-        rows = sorted({*self._rows(), *other._rows()}, key=_ROW.unpack)
-        packed = b"".join(rows[-MOST_REQUESTS:])
+        if other.packed == self.packed:
+            return self
+        packed = b"".join(sorted({*self._rows(), *other._rows()})[-MOST_REQUESTS:])
         return replace(self, packed=packed, names=_bounded({**other.names, **self.names}, packed))
 
     def requests(self) -> Iterator[SessionRequest]:
         """The requests, the oldest first. What is no whole row is passed over."""
-        for row in sorted(self._rows(), key=_ROW.unpack):
+        for row in sorted(self._rows()):
             at, number, kind, flags, line, prompt, read, written, *rest = _ROW.unpack(row)
             other_read, other_written, name, before, tokens, lost, lost_usd, cost_usd, saved_usd = rest
             yield SessionRequest(
@@ -109,18 +106,9 @@ class SessionRequests(Struct, frozen=True, array_like=True, gc=False):
                 bool(flags & _WASTE), bool(flags & _REFRESH), bool(flags & _OBSERVED),
             )  # fmt: skip
 
-    def _goes_on_from(self, packed: bytes) -> bool:
-        """Whether these are the rows of the other, as far as there is room for them, and later ones. So it is nearly
-        always; to find that out is cheap."""
-        place = self.packed.rfind(packed[-ROW_BYTES:])
-        return place >= 0 and place % ROW_BYTES == 0 and packed.endswith(self.packed[: place + ROW_BYTES])
-
     def _rows(self) -> Iterator[bytes]:
         for start in range(0, len(self.packed) - ROW_BYTES + 1, ROW_BYTES):
             yield self.packed[start : start + ROW_BYTES]
-
-
-REQUESTS: Final = msgpack.Decoder(SessionRequests)
 
 
 def dearest(found: SessionRequests, most: int) -> tuple[tuple[str, int, float], ...]:

@@ -24,11 +24,13 @@ _BONUS_FROM = 0.6
 
 @dataclass(slots=True)
 class ShadowCaches:
-    """What we believe the provider holds (``sent``), and what it would hold had the client's requests been sent
-    (``own``); and the input cost of either so far, in tokens at the plain price."""
+    """What we believe the provider holds (``sent``), what it would hold had the client's requests been sent (``own``),
+    or these with markers (``marked``; empty where nobody asks for that); and the input cost of the former two so far,
+    in tokens at the plain price."""
 
     sent: Cache
     own: Cache
+    marked: Cache
     profile: CacheProfile
     observations: ProviderObservations = field(default_factory=ProviderObservations)
     sent_cost: float = 0.0
@@ -42,6 +44,7 @@ class ShadowCaches:
             self.profile = profile
             self.sent.follow(profile)
             self.own.follow(profile)
+            self.marked.follow(profile)
         return profile
 
     def regret_budget(self, own_now: float, policy: str, returns: float) -> float:
@@ -53,13 +56,14 @@ class ShadowCaches:
 
     @classmethod
     def of(cls, profile: CacheProfile) -> "ShadowCaches":
-        """Both empty."""
-        return cls(make_cache(profile, is_forecast=True), make_cache(profile, is_forecast=True), profile)
+        """All empty."""
+        sent, own, marked = (make_cache(profile, is_forecast=True) for _ in range(3))
+        return cls(sent, own, marked, profile)
 
     @property
     def bytes(self) -> int:
-        """About what both take in memory."""
-        return 4_000 + 400 * (len(self.sent) + len(self.own))
+        """About what they take in memory."""
+        return 6_000 + 400 * (len(self.sent) + len(self.own) + len(self.marked))
 
     def compared(
         self,

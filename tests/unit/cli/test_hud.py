@@ -69,6 +69,14 @@ def test_what_is_not_known_is_not_shown() -> None:
     assert "in: read" in drawn(report(tiers=[], max_input_tokens=None), 120, has_colors=False)
 
 
+@given(st.text(max_size=100), st.sampled_from(["ascii", "latin-1", "cp437", "koi8-r", "utf-8"]))
+def test_every_terminal_is_shown_what_it_has_characters_for(model: str, encoding: str) -> None:
+    shown = drawn(report(model=model), 120, encoding, has_colors=False)
+    assert shown.encode(encoding).decode(encoding) == shown
+    assert re.search("L0.*[█#]{14} +12,000", shown)
+    assert {cell_len(line) for line in shown.splitlines()} == {120}
+
+
 @given(st.text(max_size=300), st.integers(20, 120))
 def test_no_name_breaks_the_frame_or_commands_the_terminal(model: str, width: int) -> None:
     lines = drawn(report(model=model), width, has_colors=False).splitlines()

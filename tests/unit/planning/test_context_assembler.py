@@ -16,7 +16,7 @@ from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.response.usage import Usage
 from proxy.core.structured.blocks.blocks import AssemblyKind
-from proxy.core.structured.blocks.breakdown import Measure
+from proxy.core.structured.blocks.breakdown import Measure, shown
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.symbols.map_chunks import MapChunks
 from proxy.errors import MissingContent
@@ -189,7 +189,7 @@ def test_a_breakdown_tells_of_the_conversation_so_far() -> None:
     chat = assembled(subject, section, "q1", "a", "q2")
     placement = subject.arranger.place(chat, ANTHROPIC)
     about = subject.sessions.circumstances(chat)
-    found: Any = arranged(subject, chat).breakdown(placement, Measure.of(TokenCounter()), about)
+    found: Any = shown(arranged(subject, chat).inventory(placement, Measure.of(TokenCounter()), 0.0), about)
 
     assert found["cache_hit_rate"] == 0.5
     assert found["session_totals"]["prompt"] == 100

@@ -53,6 +53,17 @@ def test_each_request_is_a_line_that_only_the_owner_reads(tmp_path: Path) -> Non
     assert sorted(file.name for file in path.parent.iterdir()) == ["prints.jsonl", "prints.jsonl.key"]
 
 
+def test_files_that_others_could_read_are_taken_from_them(tmp_path: Path) -> None:
+    path = tmp_path / "prints.jsonl"
+    key = path.with_name("prints.jsonl.key")
+    path.touch(0o644)
+    key.write_bytes(b"k" * 32)
+    key.chmod(0o644)
+    written(path)
+    assert [stat.S_IMODE(file.stat().st_mode) for file in (path, key)] == [0o600, 0o600]
+    assert len(path.read_bytes().splitlines()) == 1
+
+
 def test_a_large_file_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fingerprint_file, "MOST_BYTES", 100)
     path = tmp_path / "prints.jsonl"

@@ -11,7 +11,7 @@ from proxy.core.money.prices import Price
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
-from proxy.core.structured.blocks.breakdown import Circumstances, Measure
+from proxy.core.structured.blocks.breakdown import Measure
 from proxy.planning.arrangement import Arrangement
 from proxy.planning.assembly_options import AssemblyOptions
 from proxy.planning.context_assembler import ContextAssembler
@@ -34,10 +34,8 @@ def assembler() -> ContextAssembler:
     return ContextAssembler(load_context_texts(), bytes_over_four, None, AssemblyOptions())
 
 
-def shown(found: Arrangement) -> list[dict[str, Any]]:
-    panels = found.breakdown(None, Measure.of(TokenCounter()), Circumstances())["panels"]
-    assert isinstance(panels, list)
-    return panels
+def shown(found: Arrangement) -> list[Any]:
+    return list(found.inventory(None, Measure.of(TokenCounter()), 0.0).panels)
 
 
 def test_a_breakdown_says_where_each_panel_stands_since_when_and_what_it_costs() -> None:

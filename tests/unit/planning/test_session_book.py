@@ -13,6 +13,7 @@ from proxy.admin.sessions import sessions_answer
 from proxy.aside import Aside
 from proxy.core.modes import Mode
 from proxy.core.money.prices import PriceMap
+from proxy.core.planner.options import PlannerOptions
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.request.tokens import bytes_over_four
@@ -26,7 +27,7 @@ from proxy.planning.keep_alive import KeepAlive, RefreshTerms
 from proxy.planning.model_facts import ModelFacts
 from proxy.planning.own_exchanges import OwnExchanges
 from proxy.planning.planner_port import Planning
-from proxy.planning.session_book import SCOPE, SessionBook
+from proxy.planning.session_book import SCOPE, SessionBook, packed
 from proxy.ports import Principal, StoreError, Transport
 from proxy.storage.memory import MemoryStore
 from proxy.storage.port import Place
@@ -79,19 +80,37 @@ class Store(MemoryStore):
 class Worker:
     """A proxy over a store, with its clients."""
 
-    def __init__(self, store: Store, name: str = "w1-", *, is_shared: bool = True, keeps_alive: bool = False) -> None:
+    def __init__(
+        self,
+        store: Store,
+        name: str = "w1-",
+        *,
+        is_shared: bool = True,
+        keeps_alive: bool = False,
+        mode: Mode = Mode.TIER,
+    ) -> None:
         profile = replace(TINY, long_life_s=0.0)
-        deployment = make_deployment(name="m", transport=Transport.EMBEDDED, profile=profile, api_key="sk-operator")
+        deployment = make_deployment(
+            name="m", transport=Transport.EMBEDDED, profile=profile, api_key="sk-operator", mode=mode
+        )
         self.clock = FakeTime(START_S)
         self.failures: list[str] = []
-        prices, pure = PriceMap({}, PRICES), TierPlanner(bytes_over_four, RECOGNISERS, prefix=name)
+        prices, pure = (
+            PriceMap({}, PRICES),
+            TierPlanner(bytes_over_four, RECOGNISERS, options=PlannerOptions(prices_mark=True), prefix=name),
+        )
         facts = ModelFacts(lambda of: (200_000, 8_000))
         self.book = SessionBook(
             store, self.clock.now, self.failures.append, Aside(), facts, worker=name, is_shared=is_shared
         )
         upstreams = {Transport.EMBEDDED: EmbeddedUpstream(bytes_over_four)}
         ports = Ports(
-            ModelList({"m": deployment}), upstreams, Planning(pure), OpenDoor(), Meter(Metrics(), prices), self.clock
+            ModelList({"m": deployment}),
+            upstreams,
+            Planning(pure, price_of=lambda of: price_for(prices, of)),
+            OpenDoor(),
+            Meter(Metrics(), prices),
+            self.clock,
         )
         conclusion, terms = Conclusion(ports), RefreshTerms(usd_per_day=1.0)
         own = OwnExchanges(ports, conclusion, lambda of: price_for(prices, of), terms)
@@ -315,6 +334,64 @@ def test_pages_show_every_session_once_the_last_used_first() -> None:
     run(scene)
 
 
+def test_a_rare_word_is_looked_for_in_parts_and_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(store: Store) -> None:
+        worker, turns = Worker(store), 0
+        for number in range(12):
+            record = SessionRecord(f"s{number}", START_S, replace_team("rare" if number == 1 else "common"))
+            await store.save(SCOPE, {record.id: packed(record)}, 60.0, START_S + number)
+        monkeypatch.setattr("proxy.planning.session_book._MOST_OF_SEARCH", 4)
+        monkeypatch.setattr("proxy.planning.session_book._MOST_SEARCHED", 8)
+        monkeypatch.setattr("proxy.planning.session_book._LOOKED_AT", 2)
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        busy = asyncio.ensure_future(others())
+        first = await worker.get(q="rare")
+        busy.cancel()
+        assert (first["data"], first["has_more"]) == ([], True)
+        assert turns >= 4
+        second = await worker.get(q="rare", behind=first["behind"])
+        assert ([one["id"] for one in second["data"]], second["has_more"]) == (["s1"], False)
+
+    run(scene)
+
+
+def replace_team(team: str) -> SessionFacts:
+    return SessionFacts(team=team, model="m")
+
+
+@pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.MARK, Mode.TIER])
+def test_what_a_session_would_cost_in_another_mode_is_about_what_it_costs_there(mode: Mode) -> None:
+    costs: dict[Mode, float] = {}
+    told: dict[str, dict[str, Any]] = {}
+
+    async def scene(store: Store, sent: Mode) -> None:
+        worker = Worker(store, mode=sent)
+        for turn in range(14):
+            await worker.clock.advance(10.0)
+            await worker.ask(turn, changed=turn // 3)
+        await worker.written()
+        (one,) = (await worker.get())["data"]
+        costs[sent] = one["cost_usd"]
+        if sent is mode:
+            told.update({each["mode"]: each for each in one["modes"]})
+
+    for sent in (Mode.OBSERVE, Mode.MARK, Mode.TIER):
+        run(lambda store, sent=sent: scene(store, sent))  # type: ignore[misc]
+    own = {Mode.OBSERVE: "passthrough", Mode.MARK: "mark", Mode.TIER: "tier"}
+    assert {name for name, one in told.items() if one["by"] == "provider"} == {own[mode]}
+    assert told.keys() == {"passthrough", "mark"} | ({"tier"} if mode is not Mode.MARK else set())
+    assert costs[Mode.MARK] < 0.7 * costs[Mode.OBSERVE]
+    for one, name in own.items():
+        if name in told:
+            assert told[name]["cost_usd"] == pytest.approx(costs[one], rel=0.02), name
+
+
 def test_what_is_asked_wrongly_is_refused() -> None:
     async def scene(store: Store) -> None:
         worker = Worker(store)
@@ -390,16 +467,13 @@ def test_the_text_of_a_request_is_shown_whatever_its_form_is(content: bytes, tex
         await worker.written()
         (one,) = (await worker.get())["data"]
         body = b'{"messages": [7, {"role": "user", "content": %b}]}' % content
-        found = await sessions_answer(
-            worker.book, "GET", f"{one['id']}/text", {}, worker.clock.now(), lambda session: body
-        )
+        worker.book._texts.put(one["id"], body)
+        found = await worker.get(f"{one['id']}/text")
         orjson.dumps(found)
         assert [text in message["text"] for message in found["data"]] == [True]
         for odd in (b"[]", b'{"messages": {}}', b"\xff"):
-            found = await sessions_answer(
-                worker.book, "GET", f"{one['id']}/text", {}, worker.clock.now(), lambda session, odd=odd: odd
-            )
-            assert found["data"] == []
+            worker.book._texts.put(one["id"], odd)
+            assert (await worker.get(f"{one['id']}/text"))["data"] == []
 
     run(scene)
 

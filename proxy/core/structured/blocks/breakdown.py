@@ -52,29 +52,19 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What a breakdown says besides the blocks. ``counts`` is N by key; ``changes`` are those of the last answer.
-    ``empty_tiers_total`` is the sum over the session. ``last`` and ``total`` are the usage that the provider reported
-    for the last answer and for all of the session. Sizes are tokens, None where they are not known. ``panels`` say of
-    the live panels in sending order where they stand and what they cost; ``edits`` counts the messages and panels that
-    were edited besides the layout, by the reason; ``freezing_cost`` is what freezing has cost the session so far, in
-    tokens at the plain input price."""
+    """What a breakdown says besides the inventory. ``changes`` are those of the last answer. ``empty_tiers_total`` is
+    the sum over the session. ``last`` and ``total`` are the usage that the provider reported for the last answer and
+    for all of the session. Sizes are tokens, None where they are not known. ``edits`` counts the messages and panels
+    that were edited besides the layout, by the reason."""
 
     model: str = ""
     max_input_tokens: int | None = None
     max_output_tokens: int | None = None
-    counts: Mapping[str, int] = field(default_factory=dict)
     changes: Sequence[Change] = ()
     empty_tiers_total: int = 0
     last: Usage | None = None
     total: Usage | None = None
-    panels: Sequence[Mapping[str, object]] = ()
     edits: Mapping[Edit, int] = field(default_factory=dict)
-    freezing_cost: float = 0.0
-
-
-def breakdown(assembly: Assembly, measure: Measure, about: Circumstances) -> dict[str, object]:
-    """What an assembled request consists of, as a value that can be written as JSON."""
-    return shown(inventory_of(assembly, measure, about.counts), about)
 
 
 def inventory_of(assembly: Assembly, measure: Measure, counts: Mapping[str, int]) -> Inventory:
@@ -127,9 +117,9 @@ def shown(inventory: Inventory, about: Circumstances) -> dict[str, object]:
         "empty_tiers_session_total": about.empty_tiers_total,
         "skipped": dict(inventory.skipped),
         "breakdown": kinds,
-        "panels": list(about.panels),
+        "panels": list(inventory.panels),
         "edits": {str(edit): count for edit, count in about.edits.items()},
-        "freezing_cost": round(about.freezing_cost),
+        "freezing_cost": round(inventory.freezing_cost),
         "session_totals": _totals(about.total or _NOTHING),
     }
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from proxy.core.diagnosis.breaks import KINDS
-from proxy.core.sessions.session_record import SessionFacts, SessionRecord, SessionSums
+from proxy.core.sessions.session_record import DETAILS, SessionDetails, SessionFacts, SessionRecord, SessionSums
 from proxy.core.sessions.session_requests import (
     MOST_NAMES,
     MOST_REQUESTS,
-    REQUESTS,
     ROW_BYTES,
     SessionRequest,
     SessionRequests,
@@ -73,7 +73,8 @@ def test_the_list_is_bounded_and_forgets_the_oldest() -> None:
     assert longer.merged(found) == longer
     later = found.merged(of([SessionRequest(at=1e6)]))
     assert (len(list(later.requests())), len(later.names)) == (MOST_REQUESTS, MOST_NAMES)
-    assert unpacked(REQUESTS, packed(replace_names(found))) == replace_names(found)
+    kept = SessionDetails(requests=replace_names(found))
+    assert unpacked(DETAILS, packed(kept)) == kept
 
 
 def test_names_of_requests_that_are_gone_make_room_for_new_ones() -> None:
@@ -114,6 +115,6 @@ def test_the_dearest_culprits_come_first() -> None:
 
 def test_of_the_same_request_the_facts_of_who_has_served_it_count() -> None:
     early = SessionRecord("s", 1.0, SessionFacts(mode="tier"), {"b": SessionSums(at=5.0, requests=1)})
-    late = early.with_tiers({"L0": 9})
+    late = structs.replace(early, facts=structs.replace(early.facts, tiers={"L0": 9}))
     assert early.merged(late, "a").facts.tiers == {"L0": 9}
     assert late.merged(early, "b").facts.tiers == {"L0": 9}

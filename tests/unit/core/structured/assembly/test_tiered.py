@@ -13,13 +13,14 @@ from proxy.core.providers import Dialect
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.structured.assembly.tiered import tiered_assembly
 from proxy.core.structured.blocks.blocks import Assembly, Kind
-from proxy.core.structured.blocks.breakdown import Circumstances, Measure, breakdown
+from proxy.core.structured.blocks.breakdown import Circumstances, Measure
 from proxy.core.structured.context import Page, Review, StructuredContext
 from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.placement.placement import Placement, TierItems
 from tests.contexts import (
     TEXTS,
     a_file,
+    breakdown,
     conversation_of,
     fenced,
     flat_assembly,
@@ -320,7 +321,7 @@ def test_no_message_makes_it_fail(
     assert len(turns) == len(raws)
     unread = [raw for raw in raws if raw and not raw.startswith(b"{")]
     assert [item.raw for item in turns if item.raw and not item.raw.startswith(b"{")] == unread
-    breakdown(found, Measure.of(TokenCounter()), Circumstances(counts=placement.counts))
+    breakdown(found, Measure.of(TokenCounter()), Circumstances(), placement.counts)
 
 
 def test_symbols_and_files_of_one_message_are_sections_of_one_block() -> None:

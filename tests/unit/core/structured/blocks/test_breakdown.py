@@ -2,7 +2,9 @@
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -16,12 +18,13 @@ from proxy.core.request.tokens import IMAGE_TOKENS, TokenCounter
 from proxy.core.response.usage import Usage
 from proxy.core.structured.assembly.tiered import tiered_assembly
 from proxy.core.structured.blocks.blocks import Assembly, Kind, Skip
-from proxy.core.structured.blocks.breakdown import Circumstances, Measure, breakdown, hit_rate
+from proxy.core.structured.blocks.breakdown import Circumstances, Measure, hit_rate
 from proxy.core.structured.context import Page, Review, StructuredContext
 from proxy.core.structured.placement.placement import Placement, TierItems
 from tests.contexts import (
     TEXTS,
     a_file,
+    breakdown,
     conversation_of,
     exchanges,
     flat_assembly,
@@ -37,8 +40,13 @@ CHARS = Measure(len, lambda raw: len(text_in(orjson.loads(raw))))
 """Counts characters: what is added up here must be as long as what is sent."""
 
 
-def shown(assembly: Assembly, about: Circumstances | None = None, measure: Measure = CHARS) -> dict[str, Any]:
-    return breakdown(assembly, measure, about or Circumstances())
+def shown(
+    assembly: Assembly,
+    about: Circumstances | None = None,
+    measure: Measure = CHARS,
+    counts: Mapping[str, int] = MappingProxyType({}),
+) -> dict[str, Any]:
+    return breakdown(assembly, measure, about or Circumstances(), counts)
 
 
 def items_in(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -62,7 +70,7 @@ PLACEMENT = placed(
 
 def test_each_tier_lists_its_contents_with_their_sizes() -> None:
     assembly = tiered_assembly(CONTEXT, talk_of(1), PLACEMENT, TEXTS)
-    blocks = {block["tier"]: block for block in shown(assembly, Circumstances(counts=PLACEMENT.counts))["blocks"]}
+    blocks = {block["tier"]: block for block in shown(assembly, counts=PLACEMENT.counts)["blocks"]}
 
     assert list(blocks) == ["L0", "L2", "L3", "active"]
     assert [(c["type"], c["count"]) for c in blocks["L0"]["contents"]] == [
@@ -102,7 +110,7 @@ def test_a_tier_has_a_breakpoint_where_one_of_its_blocks_has() -> None:
 
 def test_items_say_how_far_they_are_on_their_way() -> None:
     assembly = tiered_assembly(CONTEXT, talk_of(1), PLACEMENT, TEXTS)
-    found = shown(assembly, Circumstances(counts=PLACEMENT.counts))
+    found = shown(assembly, counts=PLACEMENT.counts)
     items = {item["key"]: item for block in found["blocks"] for c in block["contents"] for item in c["items"]}
 
     file_tokens = len("a.py\n```\nx = 1\n\n```")
@@ -113,8 +121,8 @@ def test_items_say_how_far_they_are_on_their_way() -> None:
     top = {"key": "symbol:s.py", "tokens": 2, "n": 0, "next_tier": None, "next_threshold": None, "progress": 1.0}
     assert items["symbol:s.py"] == top
     assert items["tree"].keys() == {"key", "tokens"}
-    grown = Circumstances(counts={"file:b.py": 30})
-    again = {i["key"]: i for b in shown(assembly, grown)["blocks"] for c in b["contents"] for i in c["items"]}
+    grown = {"file:b.py": 30}
+    again = {i["key"]: i for b in shown(assembly, counts=grown)["blocks"] for c in b["contents"] for i in c["items"]}
     assert again["file:b.py"]["progress"] == 1.0
 
 
