@@ -94,7 +94,9 @@ class ContextSessions:
         life_s = profile.long_life_s if session.total.write_1h and profile.long_life_s else profile.life_s
         life_s = UNKNOWN_LIFE_S if self._keeps_alive else life_s
         is_full = usage is not None and most_input is not None and usage.prompt >= WINDOW_SHARE * most_input
-        session.terms = CacheTerms(profile.read, profile.write, life_s, is_full)
+        session.terms = CacheTerms(
+            profile.read, profile.write, life_s, is_full, profile.answer_mark or profile.stores_prefixes
+        )
         if session.counted == chat.reading.digest:
             return ()
         session.counted = chat.reading.digest

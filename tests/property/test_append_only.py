@@ -5,7 +5,7 @@ published rules (``tests.marker_costs``) or, for the other kinds of caches, of t
 """
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from proxy.core.modes import Mode
@@ -27,9 +27,6 @@ from tests.marker_costs import MarkerProvider, Rules
 # How many requests without a cache learning a session may cost.
 ALLOWANCE = most_regret("economic")
 TOLERANCE = 1.01
-# An upstream that takes system messages to the front says so by what it reports. Until then both places are priced, and
-# each may use the allowance up: 2 of some 400 random sessions need more than one (seeds 176 and 1389: 1.9 and 2.5).
-UNTOLD = ALLOWANCE
 
 seeds = st.integers(0, 10**9)
 # A smaller seed is no simpler session: nothing is gained by looking for one.
@@ -92,8 +89,7 @@ def excess(sent: list[Sent], profile: CacheProfile = ANTHROPIC, *, hoists: bool 
 def hold(seed: int) -> None:
     """Both readings of system messages within a conversation."""
     for hoists in (False, True):
-        allowed = ALLOWANCE + (UNTOLD if hoists else 0.0)
-        assert excess(append_only(seed), hoists=hoists) <= allowed, f"hoists: {hoists}"
+        assert excess(append_only(seed), hoists=hoists) <= ALLOWANCE, f"hoists: {hoists}"
 
 
 def hold_by_itself(seed: int) -> None:
@@ -142,6 +138,8 @@ def test_all_of_them_together_cost_no_more_than_the_best_markers() -> None:
 @pytest.mark.slow
 @settings(max_examples=500, phases=without_shrinking)
 @given(seeds)
+@example(176)  # tokens of tools and texts are not counted by one scale, and what is reported must tell all the same
+@example(1389)
 def test_no_session_of_many_is_dearer(seed: int) -> None:
     hold(seed)
 

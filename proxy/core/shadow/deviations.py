@@ -65,6 +65,8 @@ _TOLERANCE_TOKENS = 192
 _TOLERANCE_SHARE = 0.03
 # Two bills must be so many tolerances apart before a report tells which of them holds.
 _APART = 2
+# It must be so many times nearer to one of them than to the other.
+_NEARER = 2
 _SCALE_SHARE = 0.1
 _SCALE_TOKENS = 256
 _SCALE_STEP = 0.2
@@ -371,24 +373,30 @@ def tolerance(reported: Usage, profile: CacheProfile) -> float:
 
 def _is_elsewhere(seen: Observation, profile: CacheProfile) -> bool | None:
     """Whether system messages within the conversation were put elsewhere than is believed; None where the report fits
-    both places, or neither."""
-    reported = seen.reported
-    is_short = seen.marked * reported.prompt < profile.min_tokens * seen.predicted.total
-    if seen.elsewhere is None or (is_short and not reported.read + reported.write):
+    both places, or neither. What is stored tells first: unlike what is read, it follows from the markers alone,
+    whatever the provider still held."""
+    reported, predicted, other = seen.reported, seen.predicted, seen.elsewhere
+    is_short = seen.marked * reported.prompt < profile.min_tokens * predicted.total
+    if other is None or (is_short and not reported.read + reported.write):
         # A prefix that is too short is stored at neither place.
         return None
-    here, there = (_departure(seen, bill, profile) for bill in (seen.predicted, seen.elsewhere))
-    return there < here if min(here, there) <= 1 and max(here, there) > _APART else None
-
-
-def _departure(seen: Observation, bill: Bill, profile: CacheProfile) -> float:
-    """How far the report is from a bill, by what was read and, where writes are told, by what is stored: as a multiple
-    of the tolerance."""
-    reported, ratio = seen.reported, seen.reported.prompt / max(1, seen.predicted.total)
-    apart = abs(reported.read - bill.read * ratio)
+    is_moved = None
     if reported.writes_told:
-        apart = max(apart, abs(reported.read + reported.write - (bill.read + bill.write) * ratio))
-    return apart / tolerance(reported, profile)
+        here, there = predicted.read + predicted.write, other.read + other.write
+        is_moved = _is_nearer(reported.read + reported.write, here, there, seen, profile)
+    return is_moved if is_moved is not None else _is_nearer(reported.read, predicted.read, other.read, seen, profile)
+
+
+def _is_nearer(told: int, here: int, there: int, seen: Observation, profile: CacheProfile) -> bool | None:
+    """Whether the tokens that were told are nearer to ``there`` than to ``here``; None where the two are too near to
+    each other, or it lies between them. Tokens of tools, texts and framing are not all counted by one scale: a report
+    is rarely what was expected, and yet much nearer to one of the two."""
+    ratio = seen.reported.prompt / max(1, seen.predicted.total)
+    if abs(here - there) * ratio <= _APART * tolerance(seen.reported, profile):
+        return None
+    from_here, from_there = abs(told - here * ratio), abs(told - there * ratio)
+    near, far = sorted((from_here, from_there))
+    return from_there < from_here if far > _NEARER * near else None
 
 
 def _is_downgraded(seen: Observation) -> bool:

@@ -11,12 +11,14 @@ is an hour (Anthropic, "Prompt caching")."""
 class CacheTerms:
     """``read`` and ``write`` are what a token costs that is read or written, in input prices. The cache holds the
     conversation for ``life_s`` seconds from its last request on; 0 where it is rewritten from its beginning in any
-    case. ``is_full``: the last prompt has filled nearly all that the model reads."""
+    case. ``is_full``: the last prompt has filled nearly all that the model reads. ``ends_at_answers``: an entry of the
+    cache may end with an answer."""
 
     read: float
     write: float
     life_s: float = UNKNOWN_LIFE_S
     is_full: bool = False
+    ends_at_answers: bool = False
 
     @property
     def anew(self) -> float:

@@ -33,16 +33,18 @@ def fitted_completion(
     besides = sum(len(raw) for name, raw in members.items() if name not in _NO_PROMPT | _TEXTS.keys())
     sizes, room = {_TEXTS[name]: count(text) for name, text in texts.items()}, prompt_tokens - besides
     sent, tokens, budget = texts, sum(sizes.values()), room
-    while tokens > room >= 0:
+    while tokens > room >= 0 and any(sent.values()):
         kept, _ = beside_conversation(sizes, profile.caps, sum(sizes.values()) - budget)
-        sent = {name: cut(texts[name], kept[_TEXTS[name]], count) for name, cut in (("prompt", tail), ("suffix", head))}
+        cuts = (("prompt", tail), ("suffix", head))
+        # Pieces may have no tokens by themselves. Without any budget nothing is kept, whatever they have.
+        sent = {name: cut(texts[name], kept[_TEXTS[name]], count) if budget >= 0 else "" for name, cut in cuts}
         tokens = sum(map(count, sent.values()))
         # Texts of which each piece was counted may have other tokens as a whole.
         budget -= room // 32 + 1
     changed = {name: text_json(text) for name, text in sent.items() if text != texts[name]}
     edits = {Edit.WINDOW_SHORTENED: len(changed)} if changed else {}
     told = {"extra": besides, "parts": tokens, "prompt": tokens + besides}
-    return FittedMessages(None, told, edits, max(0, -room), tokens + besides, changed)
+    return FittedMessages(None, told, edits, max(0, tokens - room), tokens + besides, changed)
 
 
 def _text(raw: Raw | None) -> str:

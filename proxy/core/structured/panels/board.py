@@ -89,10 +89,18 @@ def refreshed(
         key: _seen_again(old.get(key), PanelMemory(key, digest, stamp_s), in_loop=in_loop)
         for key, digest in digests.items()
     }
-    tail = in_tail(shown, memories, progress, terms)
     life_s = UNKNOWN_LIFE_S if terms is None else terms.life_s
     is_cold = board.is_begun and now_s - board.last_s > life_s
-    moved, taken = _moved(board, old, shown, digests, progress, tail, is_cold=is_cold)
+    new = [panel for panel in shown if panel.id not in old]
+    broken = EVERYTHING if is_cold else first_broken(old, digests, new)
+    leaving = _leaving(board, old, shown, digests, broken)
+    # To the tail of its own accord a panel would take all behind it along: it joins where it leaves its place anyway.
+    tail = in_tail(shown, memories, progress, terms) & (board.tail | leaving)
+    leaving |= {key for key in tail & old.keys() if _is_left(old[key], progress)}
+    taken: Sequence[str] = ()
+    if broken is not None and not is_cold:
+        taken = taken_along(old, {panel.id: panel for panel in shown}, leaving, broken, progress.sizes)
+    moved = [panel for panel in shown if panel.id in leaving or panel.id in taken]
     memories |= {key: replace(memories[key], taken=memories[key].taken + 1) for key in taken}
     if board.is_begun:
         memories = put(memories, [panel for panel in moved if panel.is_frozen], None, stamp_s)
@@ -132,35 +140,30 @@ def _seen_again(before: PanelMemory | None, now: PanelMemory, *, in_loop: bool) 
     )
 
 
-def _moved(
+def _leaving(
     board: Board,
     old: Mapping[str, PanelMemory],
-    shown: Sequence[Panel],
+    shown: Iterable[Panel],
     digests: Mapping[str, bytes],
-    progress: Progress,
-    tail: Set[str],
-    *,
-    is_cold: bool,
-) -> tuple[list[Panel], Sequence[str]]:
-    """The panels that get a new place, and the ids of those among them that are only taken along. Frozen parts of the
-    conversation stay where they are while they are the same."""
-    new = [panel for panel in shown if panel.id not in old]
-    broken = EVERYTHING if is_cold else first_broken(old, digests, new)
+    broken: tuple[float, float] | None,
+) -> Set[str]:
+    """The ids of the panels that have no place or lose theirs: what has changed, and what stands behind the ``broken``
+    position. Frozen parts of the conversation stay where they are while they are the same."""
 
-    def moves(panel: Panel) -> bool:
+    def leaves(panel: Panel) -> bool:
         memory = old.get(panel.id)
         if memory is None or memory.digest != digests[panel.id]:
             return True
         is_lost = memory.place is None and board.panels[panel.id].place is not None
         is_behind = broken is not None and memory.position > broken
-        is_left = panel.id in tail and (memory.place is None or memory.place.index < progress.now_at)
-        return not panel.is_frozen and (is_lost or is_behind or is_left)
+        return not panel.is_frozen and (is_lost or is_behind)
 
-    moved = {panel.id for panel in shown if moves(panel)}
-    taken: Sequence[str] = ()
-    if broken is not None and not is_cold:
-        taken = taken_along(old, {panel.id: panel for panel in shown}, moved, broken, progress.sizes)
-    return [panel for panel in shown if panel.id in moved or panel.id in taken], taken
+    return {panel.id for panel in shown if leaves(panel)}
+
+
+def _is_left(memory: PanelMemory, progress: Progress) -> bool:
+    """Whether the conversation has gone on behind the panel."""
+    return memory.place is None or memory.place.index < progress.now_at
 
 
 def _remember_prompt(

@@ -21,7 +21,8 @@ class Progress:
     the next one at which something may stand without parting a call from its results. ``now_at`` is where the
     conversation stands: what is new now is put in front of the message of this index. ``has_tail``: each request puts
     it behind all that the request before has sent. ``prompt_share`` is about the share of the requests that ask
-    something new: others go on with a loop of calls."""
+    something new: others go on with a loop of calls. ``prompt_size`` is what such a request asks, in bytes, as a mean.
+    """
 
     digests: tuple[bytes, ...]
     sizes: tuple[int, ...]
@@ -30,6 +31,7 @@ class Progress:
     now_at: int
     has_tail: bool = True
     prompt_share: float = 1.0
+    prompt_size: float = 0.0
 
     @classmethod
     def of(cls, conversation: Conversation, *, has_thinking: bool = False) -> "Progress":
@@ -49,6 +51,7 @@ class Progress:
             now_at=len(turns) if is_loop and not has_thinking else free[start],
             has_tail=not has_thinking or not any(turn.has_results for turn in turns),
             prompt_share=min(1.0, 2 * len(users) / max(1, len(turns))),
+            prompt_size=sum(len(turns[i].raw) for i in users) / max(1, len(users)),
         )
 
     @property

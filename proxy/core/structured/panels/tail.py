@@ -44,9 +44,8 @@ def in_tail(
     # What is small and changes often goes there first.
     stakes.sort(key=lambda each: (each.size - each.kept(terms)) / each.change)
     turn, requests = turn_size(progress.sizes), _AHEAD + max((each.seen for each in memories.values()), default=0)
-    # The prompt stands behind the tail. An answer stands in front of it; where writes are metered they are marked, and
-    # no marker stands on an answer.
-    behind = (1.0 - terms.read) * turn * share * (1.0 if terms.write > 1.0 else 0.5)
+    # The prompt stands behind the tail. The answer in front of it is sent anew, too, where no entry can end with it.
+    behind = (1.0 - terms.read) * share * (progress.prompt_size if terms.ends_at_answers else turn)
 
     def cost(count: int) -> float:
         kept, tail = stakes[count:], stakes[:count]

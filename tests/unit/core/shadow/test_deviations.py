@@ -4,6 +4,8 @@ from dataclasses import dataclass, field, replace
 
 import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from proxy.core.caches.prompt import Bill, Prompt
 from proxy.core.planner.plan import Plan
@@ -11,9 +13,10 @@ from proxy.core.providers import ANTHROPIC, OPENAI, PROFILES, CacheProfile
 from proxy.core.reasons import Reason
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage, usage_of
-from proxy.core.shadow.deviations import Deviation, Observation, ProviderObservations, missing
+from proxy.core.shadow.deviations import Deviation, Observation, ProviderObservations, missing, tolerance
 from proxy.errors import UpstreamRejected
 from proxy.upstream.embedded.provider import Provider, ProviderReply
+from tests.examples import examples
 from tests.talk import Body, Talk, assistant, chat, lines, marks_in, sent, system, user
 
 PAGE = replace(ANTHROPIC, min_tokens=1024)
@@ -272,3 +275,33 @@ def test_a_refusal_teaches_nothing() -> None:
     with pytest.raises(UpstreamRejected):
         truth.send(*conversation(2))
     assert truth.believed() is PAGE
+
+
+@settings(max_examples=examples(3_000))
+@given(
+    st.tuples(*[st.integers(1, 60_000)] * 3),
+    st.floats(0.67, 1.5),
+    st.floats(0.6, 1.6),
+    st.floats(0.0, 1.0),
+    st.booleans(),
+    st.booleans(),
+)
+def test_what_is_stored_tells_where_system_messages_are_put_however_unevenly_tokens_are_counted(
+    sizes: tuple[int, int, int], uneven: float, scale: float, held: float, hoists: bool, is_believed: bool
+) -> None:
+    """A head, system messages behind it with the last marker, and turns between them. Whatever share of what it has
+    stored the provider has ``held`` until then, a few reports tell."""
+    head, notices, turns = sizes
+    front, everything = head + notices, sum(sizes)
+    page = replace(PAGE, hoists_system=is_believed)
+    stored, shown = front * scale, turns * scale * uneven
+    total, cached = stored + shown, stored if hoists else stored + shown
+    reported = Usage(round(total), 1, round(cached * held), round(cached * (1 - held)), writes_told=True)
+    bills = [Bill(0, everything, 0, 0), Bill(0, front, 0, turns)]
+    here, there = reversed(bills) if is_believed else bills
+    observations = ProviderObservations()
+    for _ in range(3):
+        observations.observe(Observation(here, reported, marked=everything, elsewhere=there), page, 100.0)
+    is_apart = turns * total / everything > 2 * tolerance(reported, page)
+    is_long = everything * total >= everything * page.min_tokens or reported.read + reported.write
+    assert observations.profile(page, 100.0).hoists_system is (hoists if is_apart and is_long else is_believed)

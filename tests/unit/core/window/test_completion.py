@@ -3,21 +3,22 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.window.completion import fitted_completion
 from proxy.core.window.fitting import FittedMessages
 from proxy.core.window.profile import Capability, CapabilityProfile
+from proxy.core.window.shortening import Count
 from proxy.core.wire.json_body import parse_members
 from proxy.errors import InvalidRequest
 
 PROFILE = CapabilityProfile("completion", Capability.COMPLETION, window_tokens=2_000)
 
 
-def fitted(tokens: int, **members: object) -> FittedMessages:
-    return fitted_completion(
-        parse_members(json.dumps({"model": "m", **members}).encode()), PROFILE, tokens, bytes_over_four
-    )
+def fitted(tokens: int, count: Count = bytes_over_four, **members: object) -> FittedMessages:
+    return fitted_completion(parse_members(json.dumps({"model": "m", **members}).encode()), PROFILE, tokens, count)
 
 
 def test_what_fits_stays_as_it_came() -> None:
@@ -43,3 +44,17 @@ def test_a_prompt_that_is_no_one_text_is_refused(prompt: object) -> None:
     with pytest.raises(InvalidRequest) as caught:
         fitted(100, prompt=prompt)
     assert caught.value.code == "window_unavailable"
+
+
+@given(st.integers(0, 3), st.integers(0, 600), st.integers(1, 9), st.integers(1, 200))
+def test_a_tokenizer_that_counts_short_texts_as_nothing_ends_in_a_budget_that_is_kept_or_told(
+    least: int, unseen: int, a_token: int, room: int
+) -> None:
+    """``least`` tokens has every text, the empty one, too, and characters count from the ``unseen`` on."""
+
+    def count(text: str) -> int:
+        return least + max(0, len(text) - unseen) // a_token
+
+    found = fitted(room, count, prompt="p" * 3_000, suffix="s" * 500)
+    sent = [json.loads(found.changes.get(name, b'"-"')) for name in ("prompt", "suffix")]
+    assert found.sent_tokens <= room or (found.excess_tokens == 2 * least - room and sent == ["", ""])

@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+from msgspec import structs
+
+from proxy.core.structured.cache_terms import CacheTerms
 from proxy.core.structured.messages.conversation import Conversation
 from proxy.core.structured.panels.board import MOST_PROMPTS, Board, refreshed
 from proxy.core.structured.panels.costs import EmittedPanel
@@ -160,6 +163,25 @@ def test_costs_are_charged_for_what_was_shown() -> None:
     ]
     assert first.charged([], 1.0, 1.0).costs.last == ()
     assert second.charged([], 1.0, 1.0).panels == second.panels
+
+
+def test_a_panel_joins_the_tail_only_where_it_leaves_its_place_anyway() -> None:
+    talk, terms = "u0", CacheTerms(read=0.1, write=1.25, ends_at_answers=True)
+    often = Panel("A", "console", "", "1" * 40)
+    board = refreshed(Board(), [often], progress(talk), 1, CacheTerms(1.0, 1.0))
+    assert board.tail == frozenset()
+
+    talk = "u0 a0 u1"
+    stays = refreshed(board, [often], progress(talk), 2, terms)
+    changed = replace(often, content="2" * 40)
+    moves = refreshed(board, [changed], progress(talk), 2, terms)
+    assert (stays.tail, stays.panels["A"].place) == (frozenset(), None)
+    assert (moves.tail, moves.panels["A"].place) == ({"A"}, Place(2, progress(talk).digests[1]))
+
+    talk = "u0 a0 u1 a1 u2"
+    often_seen = structs.replace(moves.panels["A"], seen=50, changes=50)
+    follows = refreshed(replace(moves, panels={"A": often_seen}), [changed], progress(talk), 3, terms)
+    assert (follows.tail, follows.panels["A"].place) == ({"A"}, Place(4, progress(talk).digests[3]))
 
 
 def test_the_size_grows_with_what_is_remembered() -> None:

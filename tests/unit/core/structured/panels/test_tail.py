@@ -1,5 +1,7 @@
 """Which panels stand last in each request: a matter of sizes, rates of change and prices."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,9 +12,10 @@ from proxy.core.structured.panels.placing import PanelMemory
 from proxy.core.structured.panels.progress import Progress
 from proxy.core.structured.panels.tail import in_tail
 
-MARKED, STORED = CacheTerms(read=0.1, write=1.25), CacheTerms(read=0.1, write=1.0)
+MARKED, STORED = CacheTerms(read=0.1, write=1.25), CacheTerms(read=0.1, write=1.0, ends_at_answers=True)
+ANSWERS_MARKED = replace(MARKED, ends_at_answers=True)
 SMALL, LARGE = Panel("small", "todo", "", "x" * 900), Panel("large", "file", "", "x" * 40_000)
-CHAT = Progress((b"",) * 21, (4_000,) * 21, 20, range(22), 20)
+CHAT = Progress((b"",) * 21, (4_000,) * 21, 20, range(22), 20, prompt_size=4_000.0)
 
 
 def memory(panel: Panel, changes: int, seen: int = 100, in_loops: int = 0) -> PanelMemory:
@@ -41,6 +44,14 @@ def test_all_panels_keep_their_places_where_prices_are_unknown_or_reads_are_as_d
 def test_a_panel_keeps_its_place_beside_short_turns() -> None:
     short = Progress(CHAT.digests, (40,) * 21, 20, range(22), 20)
     assert tail(short, MARKED, 60) == frozenset()
+
+
+def test_beside_a_short_prompt_the_tail_costs_little_where_an_entry_may_end_with_the_answer() -> None:
+    """The answer in front of the tail is then read again, and the prompt behind it is sent anew alone."""
+    short = replace(CHAT, prompt_size=100.0)
+    assert tail(short, MARKED, 10) == frozenset()
+    assert tail(short, ANSWERS_MARKED, 10) == {"small"}
+    assert tail(replace(CHAT, prompt_size=7_900.0), ANSWERS_MARKED, 10) == frozenset()
 
 
 def test_in_loops_of_calls_only_what_changes_between_calls_stands_last() -> None:
