@@ -1,6 +1,6 @@
 """What must be left of a conversation once the client's statuses and the repairs of the history have been carried out.
 
-Written from the documented rules (proxy/client/README.md), without the product's code: messages are dicts here.
+Written from the documented rules (proxy/client/HISTORY.md), without the product's code: messages are dicts here.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""proxy/settings/README.md knows every key of the strict section, and its examples are right."""
+"""The pages in proxy/settings know every key of the strict section, and their examples are right."""
 
 import re
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ from proxy.app import factories
 from proxy.settings import Environment, load
 from proxy.settings.schema import ModelInfo, Stratiform
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "proxy" / "settings" / "README.md"
-TEXT = DOCUMENT.read_text("utf-8")
-EXAMPLES = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+PAGES = sorted((Path(__file__).resolve().parents[2] / "proxy" / "settings").glob("*.md"))
+TEXT = "\n".join(page.read_text("utf-8") for page in PAGES)
+EXAMPLES = re.findall(r"```yaml\n((?:model_list|general_settings|stratiform|# ).*?)```", TEXT, re.DOTALL)
 VARIABLES = {name: f"x-{name}" for name in re.findall(r"os\.environ/([A-Z_]+)", TEXT)}
 
 
@@ -38,9 +38,10 @@ def keys_of(value: Any) -> Iterator[str]:
             yield from keys_of(item)
 
 
-def test_the_example_has_every_key_of_our_section_and_says_the_defaults() -> None:
-    (section,) = [yaml.safe_load(text)["stratiform"] for text in EXAMPLES if text.startswith("stratiform:")]
-    assert set(keys(Stratiform)) <= set(keys_of(section))
+def test_the_examples_have_every_key_of_our_section_and_say_the_defaults() -> None:
+    parts = [yaml.safe_load(text)["stratiform"] for text in EXAMPLES if text.startswith("stratiform:")]
+    section = {key: value for part in parts for key, value in part.items()}
+    assert set(keys(Stratiform)) <= set(keys_of(parts))
     defaults = Stratiform()
     for key in ("mode", "policy", "host", "port", "log_level", "clock"):
         assert section[key] == getattr(defaults, key)

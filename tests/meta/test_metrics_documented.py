@@ -37,7 +37,7 @@ def in_the_queries():
 
 
 def in_the_table():
-    text = (GRAFANA / "README.md").read_text()
+    text = (GRAFANA / "METRICS.md").read_text()
     return {
         name: (kind, tuple(label.strip() for label in labels.split(",") if label.strip()))
         for name, kind, labels in ROW.findall(text)

@@ -1,11 +1,11 @@
-"""proxy/settings/README.md has a row for every cache profile, and names no other."""
+"""proxy/settings/MODELS.md has a row for every cache profile, and names no other."""
 
 import re
 from pathlib import Path
 
 from proxy.core.providers import PROFILES
 
-TEXT = (Path(__file__).resolve().parents[2] / "proxy" / "settings" / "README.md").read_text("utf-8")
+TEXT = (Path(__file__).resolve().parents[2] / "proxy" / "settings" / "MODELS.md").read_text("utf-8")
 
 
 def test_every_profile_has_a_row() -> None:

@@ -169,11 +169,15 @@ def test_prompts_have_the_documented_front_matter(folder: str, known: str, posit
 
 
 @pytest.mark.parametrize(
-    ("folder", "head"),
-    [("prompts", "| prompt |"), ("prompts/tiered_assembly", "| text |"), ("prompts/window", "| part |")],
+    ("folder", "page", "head"),
+    [
+        ("prompts", "prompts", "| prompt |"),
+        ("prompts/tiered_assembly", "prompts/tiered_assembly", "| text |"),
+        ("prompts/window", "prompts", "| part |"),
+    ],
 )
-def test_prompts_are_listed_and_no_other(folder: str, head: str) -> None:
-    table = text("prompts/README.md").partition(head)[2].partition("\n\n")[0]
+def test_prompts_are_listed_and_no_other(folder: str, page: str, head: str) -> None:
+    table = text(f"{page}/README.md").partition(head)[2].partition("\n\n")[0]
     assert sorted(re.findall(r"^\| `(\w+)` \| ", table, re.MULTILINE)) == sorted(prompts(folder))
 
 

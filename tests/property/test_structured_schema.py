@@ -130,9 +130,13 @@ def test_bounds_are_the_same(name: str, element: Any) -> None:
     assert not is_read({name: elements})
 
 
+def documentation() -> str:
+    return "\n".join(page.read_text("utf-8") for page in sorted(CLIENT.glob("*.md")))
+
+
 def examples() -> list[str]:
-    """The requests of the README: what is sent by each ``curl``."""
-    return re.findall(r"<<'JSON'\n(.*?)\nJSON\n", (CLIENT / "README.md").read_text("utf-8"), re.DOTALL)
+    """The requests of the pages: what is sent by each ``curl``."""
+    return re.findall(r"<<'JSON'\n(.*?)\nJSON\n", documentation(), re.DOTALL)
 
 
 @pytest.mark.parametrize("number", range(len(examples())))
@@ -143,6 +147,6 @@ def test_examples_of_the_documentation_are_valid(number: int) -> None:
 
 
 def test_the_documentation_has_examples_and_names_every_field() -> None:
-    text = (CLIENT / "README.md").read_text("utf-8")
+    text = documentation()
     assert len(examples()) >= 2
     assert [name for name in SCHEMA["properties"] if f"`{name}`" not in text] == []
