@@ -9,6 +9,6 @@ TEXT = (Path(__file__).resolve().parents[2] / "proxy" / "settings" / "MODELS.md"
 
 
 def test_every_profile_has_a_row() -> None:
-    table = TEXT.split("**Cache profiles.**")[1].split("\n\n")[1]
+    table = TEXT.split("## Cache profiles\n")[1].split("\n\n")[1]
     rows = [row.split("|")[1] for row in table.splitlines()[2:]]
     assert sorted(re.findall(r"`([a-z-]+)`", " ".join(rows))) == sorted(PROFILES)

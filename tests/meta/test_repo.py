@@ -73,12 +73,6 @@ def test_documents_name_only_targets_that_exist(document: Path) -> None:
     assert named <= targets()
 
 
-@for_every(DOCUMENTS)
-def test_links_lead_to_files_that_exist(document: Path) -> None:
-    links = re.findall(r"\]\((?!https?://|mailto:|#)([^)#\s]+)", document.read_text("utf-8"))
-    assert [link for link in links if not (document.parent / link).exists()] == []
-
-
 # Container image
 
 
