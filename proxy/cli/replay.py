@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_options(parser)
     parser.add_argument(
-        "--keep-alive", action="store_true", help="keep prefixes alive while their clients pause, where that pays"
+        "--keep-alive", action="store_true", help="refresh cached prefixes while their clients pause, where that pays"
     )
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="write the requests to this file as they would be forwarded"

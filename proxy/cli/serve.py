@@ -70,7 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--hud", action="store_true",
-        help="show on the terminal what each request used, tier by tier; nothing where the standard error is none",
+        help="show on the terminal what each request used, tier by tier (only where the standard error is a terminal)",
     )  # fmt: skip
     parser.add_argument(
         "--log-level", choices=LOG_LEVELS, help="what is logged; info logs one line for every exchange (default: info)"

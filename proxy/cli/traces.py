@@ -41,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--unknowns",
         choices=_UNKNOWNS,
         default="default",
-        help="how to take rules that no source states: the usual way, badly for us, or well for us",
+        help="the value of rules that the provider does not document: the usual one, the worst one, or the best one",
     )
     parser.add_argument(
         "--mode", choices=[mode.name.lower() for mode in Mode], default="tier", help="the mode (default: tier)"
@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--policy",
         choices=POLICIES,
         default="economic",
-        help="how pieces are ordered: by price, or by stability (default: economic)",
+        help="what decides the order of pieces: their price, or their stability (default: economic)",
     )
     parser.add_argument(
         "--min-tokens", type=_count, metavar="N", help="the shortest prefix that the provider caches, in tokens"
@@ -59,7 +59,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hoisting",
         action="store_true",
-        help="the upstream moves later system messages to the front, and the planner must learn that",
+        help="play a provider that moves later system messages to the front; the planner must find that out",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 
+from proxy.core.response.miss_diagnostics import UNTOLD
 from proxy.core.secrets.redaction import without_keys
 from proxy.engine.exchange import Exchange
 from proxy.engine.target import decoded
@@ -75,7 +76,8 @@ def exchange_values(exchange: Exchange) -> dict[str, Value]:
             "cost_usd": Decimal(f"{settled.cost_usd:.6f}"),
         }
     if planned.result.deviation:
-        found |= {"cache": planned.result.deviation, "cause": answer.outcome.cache_cause}
+        cause = answer.outcome.cache_cause
+        found |= {"cache": planned.result.deviation, "cause": "" if cause == UNTOLD else cause}
     if (broke := planned.result.broke) is not None:
         found |= {
             "break": broke.kind,

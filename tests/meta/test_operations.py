@@ -1,13 +1,8 @@
 """The page for operators says nothing that no drill or test shows, and every drill stands on it."""
 
-import argparse
 import re
-from importlib import import_module
 from pathlib import Path
 
-import pytest
-
-from proxy.cli import COMMANDS
 from tests.drill.drills import DRILLS
 from tests.examples import for_every
 from tests.meta.test_metrics_documented import NAME, documented_name, in_the_code
@@ -54,18 +49,3 @@ def test_every_drill_stands_on_the_page() -> None:
 
 def test_every_metric_on_the_page_exists() -> None:
     assert {documented_name(name) for name in NAME.findall(TEXT)} - in_the_code().keys() == set()
-
-
-def commands() -> list[str]:
-    blocks = re.findall(r"```console\n(.*?)```", TEXT, re.DOTALL)
-    lines = [line.partition("#")[0].strip() for block in blocks for line in block.splitlines()]
-    return sorted({line for line in lines if line.startswith("stratiform ")})
-
-
-@pytest.mark.parametrize("command", commands())
-def test_every_command_on_the_page_exists(command: str) -> None:
-    name, *words = command.split()[1:]
-    assert name in COMMANDS
-    parser = argparse.ArgumentParser()
-    import_module(f"proxy.cli.{name.replace('-', '_')}").configure(parser)
-    parser.parse_args([word for word in words if word not in ("[...]",)])

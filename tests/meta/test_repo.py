@@ -17,16 +17,11 @@ import yaml
 import proxy
 from proxy.cli import serve
 from proxy.settings.schema import Stratiform
+from tests.documents import Page, pages
 from tests.examples import for_every
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-DOCUMENTS = sorted(
-    path
-    for folder in (".", ".ci", "proxy", "plugins", "prompts", "tests", "grafana", "proxy/settings")
-    for path in ((ROOT / folder).glob("*.md") if folder == "." else (ROOT / folder).rglob("*.md"))
-    if "node_modules" not in path.parts
-)
 
 
 def text(name: str) -> str:
@@ -66,9 +61,9 @@ def test_make_alone_lists_every_target() -> None:
     assert set(re.findall(r"^  make ([a-z-]+) ", listed, re.MULTILINE)) == targets()
 
 
-@for_every(DOCUMENTS)
-def test_documents_name_only_targets_that_exist(document: Path) -> None:
-    code = re.findall(r"```.*?```|`[^`\n]+`", document.read_text("utf-8"), re.DOTALL)
+@for_every(pages())
+def test_pages_name_only_targets_that_exist(page: Page) -> None:
+    code = re.findall(r"```.*?```|`[^`\n]+`", page.text, re.DOTALL)
     named = {name for part in code for name in re.findall(r"(?:^|\n|`)make ([a-z][a-z-]*)", part)}
     assert named <= targets()
 

@@ -1,9 +1,11 @@
 """The log line."""
 
+import pytest
+
 from proxy.core.response.usage import Usage
 from proxy.engine.access_log import exchange_line, shown_piece
 from proxy.engine.exchange import ExchangeOutcome, Settlement
-from proxy.ports import Principal
+from proxy.ports import PlanResult, Principal
 from proxy.testing import make_deployment
 from tests.exchanges import make_exchange
 
@@ -31,6 +33,13 @@ def test_one_line_of_key_and_value() -> None:
         "overhead_ms=0.00 first_byte_ms=250.00 total_ms=0.00 prompt=10 read=8 write=0 output=3 estimated=0 "
         "cost_usd=0.001250"
     )
+
+
+@pytest.mark.parametrize(("cause", "shown"), [("untold", ""), ("tools-changed", " cause=tools-changed")])
+def test_a_cause_is_shown_where_the_provider_has_named_one(cause: str, shown: str) -> None:
+    result = PlanResult(deviation="evicted")
+    exchange = make_exchange("POST", "/chat/completions", now=0.0, result=result, cache_cause=cause)
+    assert str(exchange_line(exchange)).endswith(f" cache=evicted{shown}")
 
 
 def test_what_clients_choose_cannot_forge_a_line_or_a_field() -> None:
