@@ -6,7 +6,6 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator
-from importlib import import_module
 from importlib.util import find_spec
 from math import ceil
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 import yaml
 
 from proxy.app import factories
-from proxy.cli import COMMANDS
+from proxy.cli import COMMANDS, module_of
 from proxy.cli.check_config import check
 from proxy.core.reasons import Edit, Reason
 from proxy.core.shadow.deviations import Deviation
@@ -151,7 +150,7 @@ def test_every_command_of_a_page_exists(place: str, line: str) -> None:
     words = words[1 : next((at for at, word in enumerate(words) if word in ("|", ">", "&")), None)]
     assert words[0] in COMMANDS, place
     parser = argparse.ArgumentParser(prog=place)
-    import_module(f"proxy.cli.{words[0].replace('-', '_')}").configure(parser)
+    module_of(words[0]).configure(parser)
     parser.parse_args(words[1:])
 
 
