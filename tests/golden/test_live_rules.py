@@ -7,8 +7,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 VECTORS = TESTS / "unit/core/structured"
-RULES = Path(__file__).with_name("README.md").read_text().partition("## Rules of live panels and of the history")[2]
-RULES = RULES.partition("\n## ")[0]
+RULES = "".join(Path(__file__).with_name(name).read_text() for name in ("HISTORY.md", "PANELS.md"))
 ROWS = [line.strip("|").split(" | ") for line in RULES.splitlines() if line.startswith("|")]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 GOLDEN = Path(__file__).parent
 TESTS = GOLDEN.parent
-RULES = (GOLDEN / "README.md").read_text().partition("## Rules of prompts and windows")[2].partition("\n## ")[0]
+RULES = "".join((GOLDEN / name).read_text() for name in ("PROMPTS.md", "WINDOWS.md"))
 ROWS = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in RULES.splitlines() if line.startswith("|")]
 VECTORS = sorted(path for folder in ("prompts", "window") for path in (GOLDEN / folder).glob("*.vectors"))
 

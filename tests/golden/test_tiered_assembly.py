@@ -1,5 +1,5 @@
 """The rules of the tiered assembly, one test each. Every expected text is written out here: none is taken from the
-product. ``README.md`` says which rule of the two documents each test holds."""
+product. ``TIERED.md`` says which rule of the two documents each test holds."""
 
 import re
 from pathlib import Path
@@ -455,8 +455,7 @@ def test_the_breakdown_lists_the_tiers_of_the_request() -> None:
 # The table
 
 
-RULES = Path(__file__).with_name("README.md").read_text().partition("## Rules of the tiered assembly")[2]
-RULES = RULES.partition("\n## ")[0]
+RULES = Path(__file__).with_name("TIERED.md").read_text()
 ABOUT_THE_TABLE = {
     "test_the_table_names_every_test_of_this_file_and_no_other",
     "test_the_other_tests_of_the_table_are_there",
