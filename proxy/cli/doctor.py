@@ -25,7 +25,6 @@ from proxy.replay.runner import Setting
 _SHOWN_CLIENTS = 20
 _SHOWN_CULPRITS = 10
 _SHOWN_PROBLEMS = 20
-_ECONOMIC = "economic"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -91,7 +90,7 @@ def _examined(arguments: argparse.Namespace) -> Report:
         encode=encode,
         recognisers=recognisers(manager),
         is_strict=False,
-        assembler=assembler_maker(manager, encode, _ECONOMIC),
+        assembler=assembler_maker(manager, encode, "economic"),
     )
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     console = Console(stderr=True)

@@ -21,8 +21,6 @@ from proxy.replay.runner import Setting
 from proxy.replay.trace import Trace, read_trace
 from proxy.replay.unreplayed import without_prompts
 
-POLICIES = ("economic", "classic")
-
 _UNKNOWNS: Mapping[str, Callable[[CacheProfile], CacheProfile]] = MappingProxyType(
     {"default": lambda profile: profile, "pessimistic": pessimistic, "optimistic": optimistic}
 )
@@ -48,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--policy",
-        choices=POLICIES,
+        choices=("economic", "classic"),
         default="economic",
         help="what decides the order of pieces: their price, or their stability (default: economic)",
     )
