@@ -18,7 +18,10 @@ RUN = [page for page in pages() if any(map(is_started, page.blocks()))]
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUN, ids=str)
 def test_the_blocks_of_a_page_are_run(page: Page, tmp_path: Path) -> None:
-    run(page, free_port(), tmp_path)
+    said = run(page, free_port(), tmp_path)
+    if page == FRONT:
+        counts = [(int(prompt), int(read)) for prompt, read in re.findall(r"(\d+) tokens, (\d+) read", said)]
+        assert [read > 0.9 * prompt for prompt, read in counts] == [False, True, True]
 
 
 def test_a_block_that_fails_fails_its_page(tmp_path: Path) -> None:
