@@ -16,7 +16,7 @@ Row = Mapping[str, Any]
 """A request as the admin API shows it."""
 
 PARTS: Final = ("read", "write", "uncached")
-_NAMES: Final = {"read": "read from the cache", "write": "written to it", "uncached": "neither"}
+_NAMES: Final = {"read": "read from the cache", "write": "written to it", "uncached": "paid in full"}
 PLOT: Final = 330.0
 """How wide the longest prompt is drawn."""
 _WIDTH, _TOP, _BOTTOM, _LEFT = 480.0, 40.0, 26.0, 34.0

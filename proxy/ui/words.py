@@ -8,8 +8,11 @@ from typing import Any
 from proxy.admin.grouping import grouped
 
 _MOST_CHARS = 64
-_TURN = "turn:"
-_PLACE = re.compile(r"^(?:[\w-]+:[\w-]+/)?(?:file|symbol|document|documents|section|volatile):(?=.)")
+_TURN, _VOLATILE = "turn:", "volatile:"
+_PLACE = re.compile(r"^(?:[\w-]+:[\w-]+/)?(?:file|symbol|section):(?=.)")
+# A document by its last attribute, as keys have it (``/source:a.md``) or as the prompt does (`` source="a.md"``).
+_DOCUMENT = re.compile(r"^document:(?:.*[/ ])?[\w-]+[:=]\"?([^\"]+?)\"?(?::[0-9a-f]{12})?$")
+_DOCUMENTS = re.compile(r"^documents?:([0-9a-f]{4})[0-9a-f]{8}$")
 _VERBS = {
     "changed": "changed",
     "appeared": "appeared",
@@ -50,8 +53,14 @@ def cut(name: Any, most: int = _MOST_CHARS) -> str:
 
 def piece(key: Any) -> str:
     """A piece by the name that its client has for it: a key says in front of that where it stands, and what it is."""
-    name = _PLACE.sub("", cut(key, 200))
-    return f"a turn of the {name[len(_TURN) :]}" if name.startswith(_TURN) else name
+    name = cut(key, 200)
+    if name.startswith(_TURN):
+        return f"a turn of the {name[len(_TURN) :]}"
+    if _VOLATILE in name:
+        return "a line that changes"
+    if found := _DOCUMENT.match(name):
+        return found[1]
+    return f"documents ({found[1]})" if (found := _DOCUMENTS.match(name)) else _PLACE.sub("", name)
 
 
 def moment(at: float | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:

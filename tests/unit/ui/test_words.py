@@ -24,7 +24,15 @@ def test_a_cut_name_is_short_and_prints(name: str, most: int) -> None:
 
 
 def test_a_piece_is_named_as_its_client_names_it() -> None:
-    named = {"aider:files/file:src/app.py": "src/app.py", "documents:47ed": "47ed", "turn:user": "a turn of the user"}
+    named = {
+        "aider:files/file:src/app.py": "src/app.py",
+        "turn:user": "a turn of the user",
+        "documents:47edcaad09a1": "documents (47ed)",
+        "document:section:1/source:docs/invoices.md:a3818ca4a391": "docs/invoices.md",
+        'document:section="1" source="seasons.md":339fb89615d1': "seasons.md",
+        "system/volatile:clock#0": "a line that changes",
+        "aider:map/map": "aider:map/map",
+    }
     assert {key: piece(key) for key in named} == named
 
 
