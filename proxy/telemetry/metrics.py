@@ -12,7 +12,7 @@ Counters cannot fall, so what a plan saved or lost is in two of them: saved - lo
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
@@ -67,6 +67,10 @@ _Across = Literal["livesum", "livemax", "livemostrecent"]
 """What a gauge reads where several workers set it."""
 
 
+Starts = Iterable[tuple[str, ...]]
+S = TypeVar("S", bound=Series[Any])
+
+
 def mode_label(mode: Mode) -> str:
     """The mode as configs write it."""
     return mode.name.lower()
@@ -95,44 +99,64 @@ class Metrics:
             "client": BoundedNames([UNRECOGNISED], _MOST_CLIENTS),
         }
         self._remaining: Callable[[], Mapping[str, tuple[float, float]]] = dict
+        # What is known to come of each model is shown from 0 on: ``increase()`` does not see what a series had when it
+        # first appeared.
+        kinds = len(_KINDS) + len(ERROR_KINDS) + len(RETRIED_KINDS) + len(Deviation) + 2 * len(KINDS) + 1
+        is_small = len(deployments) * (kinds + 7 * len(teams)) <= _EXPECTED_SERIES
+        self._expected, self._teams = tuple(deployments) if is_small else (), tuple(teams)
+        self._models = [deployment.name for deployment in self._expected]
         self._define_traffic()
         self._define_money()
         self._define_plans()
         self._define_caches()
         self._define_prompts()
         self._define_trouble()
-        self._expect(deployments, teams)
 
     def _define_traffic(self) -> None:
-        self._requests = self._counter("requests_total", "Exchanges ended.", "model", "mode", "status", "transport")
-        self._tokens = self._counter("tokens_total", "Tokens as billed, by kind.", "model", "kind", "client")
+        self._requests = self._counter(
+            "requests_total", "Exchanges ended.", "model", "mode", "status", "transport",
+            starts=((one.name, mode_label(one.mode), "200", one.transport.value) for one in self._expected),
+        )  # fmt: skip
+        self._tokens = self._counter(
+            "tokens_total", "Tokens as billed, by kind.", "model", "kind", "client",
+            starts=product(self._models, _KINDS, [UNRECOGNISED]),
+        )  # fmt: skip
         self._hit_ratio = self._histogram(
-            "hit_ratio", "Prompt tokens read from the cache, as a share of the prompt.", _RATIO, "model"
-        )
+            "hit_ratio", "Prompt tokens read from the cache, as a share of the prompt.", _RATIO, "model",
+            starts=zip(self._models),
+        )  # fmt: skip
         self.overhead = self._histogram(
             "overhead_seconds", "Time spent in the proxy before the request was forwarded.", _OVERHEAD_S
         ).child().observe  # fmt: skip
         self._first_byte = self._histogram(
             "time_to_first_byte_seconds", "From the request's arrival to the first byte of the answer.",
-            _FIRST_BYTE_S, "model",
+            _FIRST_BYTE_S, "model", starts=zip(self._models),
         )  # fmt: skip
         self._in_flight = self._alone("in_flight", "Exchanges under way.", "livesum")
         self.began = self._in_flight.inc
         self._gauge("build_info", "1, labelled with the version.", "version").child(__version__).set(1)
 
     def _define_money(self) -> None:
-        self._cost = self._counter("cost_usd_total", "What the exchanges cost.", "model", "team", "client")
-        self._input_cost = self._counter("input_cost_usd_total", "The prompts' part of the cost.", "model", "team")
-        self._uncached_cost = self._counter(
-            "uncached_input_cost_usd_total", "What the prompts would have cost without any cache.", "model", "team"
+        models, teams, bases = self._models, self._teams, ("shadow", "reported")
+        self._cost = self._counter(
+            "cost_usd_total", "What the exchanges cost.", "model", "team", "client",
+            starts=product(models, teams, [UNRECOGNISED]),
+        )  # fmt: skip
+        self._input_cost = self._counter(
+            "input_cost_usd_total", "The prompts' part of the cost.", "model", "team", starts=product(models, teams)
         )
+        self._uncached_cost = self._counter(
+            "uncached_input_cost_usd_total", "What the prompts would have cost without any cache.", "model", "team",
+            starts=product(models, teams),
+        )  # fmt: skip
         self._saved = self._counter(
             "saved_usd_total", "Saved against the client's own layout, where ours was cheaper.",
-            "model", "team", "basis",
+            "model", "team", "basis", starts=product(models, teams, bases),
         )  # fmt: skip
         self._lost = self._counter(
-            "lost_usd_total", "Lost against the client's own layout, where ours was dearer.", "model", "team", "basis"
-        )
+            "lost_usd_total", "Lost against the client's own layout, where ours was dearer.",
+            "model", "team", "basis", starts=product(models, teams, bases),
+        )  # fmt: skip
         self._arm_cost = self._counter(
             "holdout_input_cost_usd_total", "The prompts' cost, by the hold-out's arm.", "model", "arm"
         )
@@ -204,20 +228,21 @@ class Metrics:
     def _define_caches(self) -> None:
         self._prediction = self._histogram(
             "prediction_error_tokens", "Predicted minus reported cache reads, as a distance; over or under.",
-            _TOKENS, "side",
+            _TOKENS, "side", starts=[("over",), ("under",)],
         )  # fmt: skip
-        for side in ("over", "under"):
-            self._prediction.child(side)
         self.deviation = self._counter(
             "cache_deviations_total", "Reported cache use beside what was expected, by kind; and the provider's cause.",
-            "model", "kind", "cause",
+            "model", "kind", "cause", starts=product(self._models, map(str, Deviation), [UNTOLD]),
         )  # fmt: skip
 
         self._breaks = self._counter(
             "cache_breaks_total", "Requests that were read from the cache less than they could have been.",
-            "model", "kind",
+            "model", "kind", starts=product(self._models, KINDS),
         )  # fmt: skip
-        self._break_cost = self._counter("cache_break_usd_total", "What these breaks have cost.", "model", "kind")
+        self._break_cost = self._counter(
+            "cache_break_usd_total", "What these breaks have cost.", "model", "kind",
+            starts=product(self._models, KINDS),
+        )  # fmt: skip
         self.break_agreed = self._counter(
             "cache_break_causes_total", "Causes that a provider told, beside ours.", "model", "agreement"
         )
@@ -237,11 +262,17 @@ class Metrics:
         )
 
     def _define_trouble(self) -> None:
-        self.upstream_error = self._counter("upstream_errors_total", "Upstream calls that failed.", "model", "kind")
+        self.upstream_error = self._counter(
+            "upstream_errors_total", "Upstream calls that failed.", "model", "kind",
+            starts=product(self._models, ERROR_KINDS),
+        )  # fmt: skip
         self.retried_original = self._counter(
             "retries_original_total", "Refused rewrites retried with the client's original."
         )
-        self.retried = self._counter("retries_total", "Failed attempts that another one followed.", "model", "kind")
+        self.retried = self._counter(
+            "retries_total", "Failed attempts that another one followed.", "model", "kind",
+            starts=product(self._models, RETRIED_KINDS),
+        )  # fmt: skip
         self._breaker = self._gauge("breaker_state", "0 closed, 1 half-open, 2 open: no calls.", "deployment")
         self.disconnected = self._counter("client_disconnects_total", "Clients that hung up before the answer's end.")
         self.store_failed = self._counter("store_errors_total", "Calls of the store that failed.", "operation")
@@ -271,65 +302,31 @@ class Metrics:
             "prompt_reloads_total", "Changes of prompts' files.", "outcome", starts=zip(_RELOADED)
         )
 
-    def _labellings_of(self, labels: Sequence[str]) -> list[Labelling]:
-        return [self._labellings.get(label, str) for label in labels]
-
-    def _counter(self, name: str, text: str, *labels: str, starts: Iterable[tuple[str, ...]] = ()) -> Counters:
+    def _counter(self, name: str, text: str, *labels: str, starts: Starts = ()) -> Counters:
         """A counter that is called with the values of its labels. Those of ``starts`` are shown from the start."""
-        counter = Counter(_PREFIX + name, text, labels, registry=self.registry)
-        counters = Counters(counter, labels, self._labellings_of(labels))
-        self._series.append(counters)
-        for values in starts if labels else [()]:
-            counters.child(*values)
-        return counters
+        return self._known(Counters, Counter(_PREFIX + name, text, labels, registry=self.registry), labels, starts)
 
     def _gauge(self, name: str, text: str, *labels: str, across_workers: _Across = "livemax") -> Series[Gauge]:
         gauge = Gauge(_PREFIX + name, text, labels, registry=self.registry, multiprocess_mode=across_workers)
-        self._series.append(found := Series(gauge, labels, self._labellings_of(labels)))
-        return found
+        return self._known(Series[Gauge], gauge, labels)
 
     def _alone(self, name: str, text: str, across_workers: _Across) -> Gauge:
         """A gauge without a label."""
         return self._gauge(name, text, across_workers=across_workers).child()
 
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Series[Histogram]:
+    def _histogram(
+        self, name: str, text: str, buckets: tuple[float, ...], *labels: str, starts: Starts = ()
+    ) -> Series[Histogram]:
         histogram = Histogram(_PREFIX + name, text, labels, registry=self.registry, buckets=buckets)
-        self._series.append(found := Series(histogram, labels, self._labellings_of(labels)))
+        return self._known(Series[Histogram], histogram, labels, starts)
+
+    def _known(self, kind: Callable[..., S], metric: object, labels: Sequence[str], starts: Starts = ()) -> S:
+        """The metric with its labels, and the children that it has from the start."""
+        found = kind(metric, labels, [self._labellings.get(label, str) for label in labels])
+        self._series.append(found)
+        for values in starts if labels else [()]:
+            found.child(*values)
         return found
-
-    def _expect(self, deployments: Collection[Deployment], teams: Collection[str]) -> None:
-        """Start what is known to come of each model at 0: ``increase()`` does not see what a series had when it first
-        appeared."""
-        kinds = len(_KINDS) + len(ERROR_KINDS) + len(RETRIED_KINDS) + len(Deviation)
-        series = len(deployments) * (kinds + 2 * len(KINDS) + 1 + 7 * len(teams))
-        if series > _EXPECTED_SERIES:
-            return
-        for deployment in deployments:
-            self._expect_model(deployment, teams)
-
-    def _expect_model(self, deployment: Deployment, teams: Collection[str]) -> None:
-        model = deployment.name
-        self._requests.child(model, mode_label(deployment.mode), "200", deployment.transport.value)
-        for series in (self._hit_ratio, self._first_byte):
-            series.child(model)
-        for kind in _KINDS:
-            self._tokens.child(model, kind, UNRECOGNISED)
-        for counter, kinds in (
-            (self._breaks, KINDS),
-            (self._break_cost, KINDS),
-            (self.upstream_error, ERROR_KINDS),
-            (self.retried, RETRIED_KINDS),
-        ):
-            for kind in kinds:
-                counter.child(model, kind)
-        for deviation in Deviation:
-            self.deviation.child(model, deviation.value, UNTOLD)
-        for team in teams:
-            self._cost.child(model, team, UNRECOGNISED)
-            for money in (self._input_cost, self._uncached_cost):
-                money.child(model, team)
-            for basis, net in product(("shadow", "reported"), (self._saved, self._lost)):
-                net.child(model, team, basis)
 
     def render(self) -> bytes:
         """The text that Prometheus scrapes; its content type is ``CONTENT_TYPE``."""
