@@ -62,21 +62,6 @@ class SteadyClock:
         return now
 
 
-class ManualClock:
-    """A clock that stands still until it is set: replays and tests run on it."""
-
-    def __init__(self, now: float = 0.0) -> None:
-        self._now = now
-
-    def now(self) -> float:
-        """Unix seconds."""
-        return self._now
-
-    def set(self, now: float) -> None:
-        """Set the time."""
-        self._now = now
-
-
 def request_time(headers: Headers, clock: Clock, *, trust_header: bool) -> float:
     """The time at which a request happens: the clock's, or the header's where the operator trusts it."""
     text = next((value for name, value in headers if name == TIME_HEADER), None) if trust_header else None

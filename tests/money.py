@@ -11,7 +11,6 @@ from typing import Any
 from proxy.access.authentication import Identity
 from proxy.access.directory import Declared, Directory
 from proxy.aside import Aside
-from proxy.clock import ManualClock
 from proxy.core.money.budget import Rule
 from proxy.core.money.prices import Price, cost
 from proxy.core.providers import NONE
@@ -31,6 +30,7 @@ from proxy.storage.memory import MemoryStore
 from proxy.storage.port import Charge, KeyRecord, Store, TeamRecord
 from proxy.storage.spool import Spool
 from proxy.telemetry.metrics import Metrics
+from tests.doubles import ManualClock
 from tests.exchanges import make_exchange
 
 NOW = 1_700_000_000.0

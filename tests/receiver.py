@@ -1,4 +1,4 @@
-"""Small HTTP servers of the tests' own: requests are read whole, then answered. ``proxy.testing.serving`` runs them."""
+"""Small HTTP servers of the tests' own: requests are read whole, then answered. ``tests.doubles.serving`` runs them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -10,8 +10,8 @@ from proxy.app import composition
 from proxy.clock import Readings
 from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import Environment, Settings, load
-from proxy.testing import serving
 from proxy.web.app import create_app
+from tests.doubles import serving
 
 
 class Whole:

@@ -20,9 +20,9 @@ from proxy.planning.planner_port import Planning
 from proxy.planning.structured import StructuredChats
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import Deployment, PlanRequest, Principal, Transport
-from proxy.testing import make_deployment
 from proxy.upstream.litellm_.arguments import call_arguments
 from proxy.upstream.litellm_.library import Library
+from tests.doubles import make_deployment
 
 Body = dict[str, Any]
 START_S = 1_771_509_600.0

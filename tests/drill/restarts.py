@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.drill.clients import Clients, Kind, statuses
 from tests.drill.drill import Drill, Findings
 from tests.drill.money import compare, read

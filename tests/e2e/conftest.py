@@ -24,9 +24,9 @@ from proxy.planning.planner_port import Planning
 from proxy.planning.structured import StructuredChats
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import Planner, Transport
-from proxy.testing import Ledger, ModelList, NoMetrics, OpenDoor, make_deployment, serving
 from proxy.upstream.http import HttpUpstream
 from proxy.web.app import Parts, create_app
+from tests.doubles import Ledger, ModelList, NoMetrics, OpenDoor, make_deployment, serving
 
 
 @dataclass

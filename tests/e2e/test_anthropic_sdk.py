@@ -9,7 +9,7 @@ import pytest
 
 from proxy.errors import Forbidden, RateLimited, Unauthorized
 from proxy.ports import Headers, Principal
-from proxy.testing import OpenDoor
+from tests.doubles import OpenDoor
 from tests.e2e.conftest import Start
 from tests.e2e.provider import Scripted, replies
 

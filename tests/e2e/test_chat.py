@@ -8,7 +8,7 @@ import pydantic
 import pytest
 
 from proxy.engine.exchange import ExchangeOutcome
-from proxy.testing import PassthroughPlanner, serving
+from tests.doubles import PassthroughPlanner, serving
 from tests.e2e.conftest import Start
 from tests.e2e.provider import (
     DONE,

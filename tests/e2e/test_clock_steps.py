@@ -9,7 +9,7 @@ import httpx2 as httpx
 import pytest
 
 from proxy.clock import TIME_HEADER, Readings
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.e2e.provider import Scripted, completion, replies
 from tests.examples import sampled
 from tests.whole import whole

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.e2e.fleet import KEY, configuration, fleet, until
 from tests.e2e.test_compaction import GOOD, SUMMARY, is_asked, said
 from tests.security.provider import Answer, RecordingProvider, Seen

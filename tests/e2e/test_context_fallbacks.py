@@ -15,7 +15,7 @@ import pytest
 from proxy.cli.in_thread import running
 from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import Environment, load
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.e2e.provider import DONE, Reply, Scripted, chunk, completion, event, replies, streams
 
 CONFIG = """

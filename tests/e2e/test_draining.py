@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from starlette.types import Receive, Send
 
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.e2e.fleet import KEY, MODEL, Fleet, configuration, fleet, until
 from tests.e2e.provider import DONE, chunk, usage_chunk
 from tests.receiver import Received, Receiver, head, part

@@ -15,7 +15,7 @@ from proxy.cli import main
 from proxy.core.money.bound import InputBound
 from proxy.storage.port import LedgerEntry, SpendQuery
 from proxy.storage.redis import RedisStore
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.e2e.fleet import INPUT, OUTPUT, WAIT_S, Crowd, Fleet, Provider, configuration, fleet, metric, until
 from tests.redis_server import RedisServer, redis_server
 

@@ -13,8 +13,8 @@ from proxy.engine import Limits
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.errors import BudgetExceeded
 from proxy.ports import Plan, PlanRequest
-from proxy.testing import OpenDoor, PassthroughPlanner, RewritingPlanner, serving
 from proxy.upstream.embedded import EmbeddedUpstream
+from tests.doubles import OpenDoor, PassthroughPlanner, RewritingPlanner, serving
 from tests.e2e.conftest import Proxy, Start
 from tests.e2e.provider import (
     DONE,

@@ -20,8 +20,8 @@ import pytest
 
 from proxy.app.composition import build
 from proxy.settings import load
-from proxy.testing import serving
 from proxy.web.app import create_app
+from tests.doubles import serving
 from tests.e2e.fleet import metric, until
 from tests.prometheus_server import GRAFANA, scraping, tool
 from tests.services import closed_port

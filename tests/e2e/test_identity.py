@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from proxy.cli import main
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.e2e.fleet import until
 from tests.e2e.provider import DONE, Reply, Scripted, chunk, completion, replies, streams, usage_chunk
 from tests.whole import whole

@@ -24,9 +24,9 @@ from starlette.types import Receive, Send
 
 from proxy.storage.port import Charge, LedgerEntry, Store
 from proxy.storage.sqlite import SqliteStore
-from proxy.testing import serving
 from tests.contract.stores import redis_store
 from tests.damage import fill, small_disk
+from tests.doubles import serving
 from tests.e2e.fleet import KEY, MODEL, TEAM, WAIT_S, Fleet, Provider, configuration, fleet, metric, until
 from tests.receiver import Received
 from tests.redis_server import RedisServer, redis_server

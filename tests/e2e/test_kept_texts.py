@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.e2e.fleet import KEY, configuration, fleet, until
 from tests.e2e.provider import embedded_app, new_embedded
 from tests.redis_server import BRISK, RedisServer, redis_server

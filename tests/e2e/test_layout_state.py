@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proxy.core.reasons import Reason
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.e2e.fleet import KEY, configuration, fleet
 from tests.e2e.provider import Scripted, completion, embedded_app, new_embedded, replies
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING

@@ -23,8 +23,8 @@ from proxy.core.request.tokens import bytes_over_four
 from proxy.ports import Call, Deployment, Transport
 from proxy.storage.port import Charge, LedgerEntry, SpendQuery
 from proxy.storage.sqlite import SqliteStore
-from proxy.testing import serving
 from proxy.upstream.embedded import ANONYMOUS, EmbeddedUpstream
+from tests.doubles import serving
 from tests.e2e.fleet import INPUT, KEY, MODEL, OUTPUT, TEAM, Crowd, Provider, configuration, fleet, until
 from tests.receiver import Received, Receiver, head, part
 

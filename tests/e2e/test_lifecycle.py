@@ -16,9 +16,9 @@ from proxy.engine.exchange import ExchangeOutcome
 from proxy.ports import Transport
 from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics
-from proxy.testing import Ledger, ModelList, OpenDoor, PassthroughPlanner, make_deployment, serving
 from proxy.upstream.http import HttpUpstream
 from proxy.web.app import Parts, create_app
+from tests.doubles import Ledger, ModelList, OpenDoor, PassthroughPlanner, make_deployment, serving
 from tests.e2e.conftest import Start
 from tests.e2e.provider import (
     DONE,

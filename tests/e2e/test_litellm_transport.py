@@ -10,7 +10,6 @@ from typing import Any
 import openai
 import pytest
 
-from proxy.clock import ManualClock
 from proxy.core.modes import Mode
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC
@@ -20,11 +19,11 @@ from proxy.engine import Engine, Ports
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.planning.planner_port import Planning
 from proxy.ports import Transport
-from proxy.testing import Ledger, ModelList, NoMetrics, OpenDoor, make_deployment, serving
 from proxy.upstream.litellm_ import LitellmUpstream
 from proxy.web.app import Parts, create_app
 from tests.contract.litellm_calls import LITELLM, run
 from tests.contract.litellm_fakes import Provider, anthropic_events, provider
+from tests.doubles import Ledger, ManualClock, ModelList, NoMetrics, OpenDoor, make_deployment, serving
 
 pytestmark = LITELLM
 

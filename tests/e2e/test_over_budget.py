@@ -15,17 +15,25 @@ import pytest
 from starlette.types import ASGIApp, Message, Receive, Send
 
 from proxy.cli.in_thread import running
-from proxy.clock import ManualClock
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.window.profile import Capability, CapabilityProfile, OverBudget
 from proxy.engine import Engine, Ports
 from proxy.ports import Transport
 from proxy.settings import Environment, load
-from proxy.testing import Ledger, ModelList, NoMetrics, OpenDoor, PassthroughPlanner, make_deployment, serving
 from proxy.upstream.http import HttpUpstream
 from proxy.upstream.litellm_ import LitellmUpstream
 from proxy.web.app import Parts, create_app
 from tests.contract.litellm_calls import LITELLM
+from tests.doubles import (
+    Ledger,
+    ManualClock,
+    ModelList,
+    NoMetrics,
+    OpenDoor,
+    PassthroughPlanner,
+    make_deployment,
+    serving,
+)
 from tests.e2e.provider import DONE, Reply, Scripted, Seen, chunk, completion, event, read_body, replies, streams
 from tests.examples import sampled
 from tests.receiver import send_whole

@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from proxy.engine.exchange import ExchangeOutcome
-from proxy.testing import OpenDoor
+from tests.doubles import OpenDoor
 from tests.e2e.conftest import Proxy, Start
 from tests.e2e.provider import DONE, Scripted, chunk, completion, event, replies, streams
 

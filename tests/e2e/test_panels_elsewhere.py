@@ -11,7 +11,7 @@ from proxy.cli.in_thread import running
 from proxy.core.providers import ANTHROPIC, MISTRAL, OPENAI, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import Environment, load
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.e2e.conftest import Start
 from tests.e2e.provider import Scripted, completion, embedded_app, new_embedded, replies
 from tests.e2e.test_live_panels import TODO, TREE, ask, bodies, outline

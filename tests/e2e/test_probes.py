@@ -16,7 +16,7 @@ from starlette.types import Receive, Send
 from proxy.cli.in_thread import running
 from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import Environment, load
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.e2e.fleet import until
 from tests.e2e.provider import WAIT_S, Scripted, Seen, completion, read_body, replies
 from tests.receiver import send_whole

@@ -11,7 +11,7 @@ import openai
 import orjson
 import pytest
 
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.e2e.provider import Scripted, completion, replies
 from tests.examples import sampled
 from tests.whole import whole

@@ -12,7 +12,7 @@ import openai
 import pytest
 from starlette.types import Message, Receive, Send
 
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.e2e.provider import Reply, Scripted, Seen, completion, read_body, replies
 from tests.examples import sampled
 from tests.fidelity.checker import check

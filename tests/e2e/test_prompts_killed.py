@@ -12,7 +12,7 @@ import orjson
 import pytest
 from starlette.types import Receive, Send
 
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.e2e.fleet import Crowd, Provider, configuration, fleet, metric, until
 from tests.e2e.test_ledger import read as ledger
 from tests.e2e.test_workers import meanwhile, read

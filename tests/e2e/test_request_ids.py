@@ -8,7 +8,7 @@ import pytest
 from starlette.types import Receive, Send
 
 from proxy.engine.access_log import Line
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.receiver import Received, Receiver, send_whole
 from tests.whole import whole
 

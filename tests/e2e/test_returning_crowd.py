@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.e2e.fleet import fleet
 from tests.e2e.provider import embedded_app, new_embedded
 from tests.e2e.test_layout_state import RULES, ask, config

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.e2e.fleet import KEY, TEAM, fleet, until
 from tests.e2e.provider import embedded_app, new_embedded
 from tests.e2e.test_layout_state import MODEL, ask, config, session

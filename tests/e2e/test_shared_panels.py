@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.e2e.fleet import KEY, configuration, fleet, until
 from tests.redis_server import BRISK, RedisServer, redis_server
 from tests.security.provider import RecordingProvider

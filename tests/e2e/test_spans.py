@@ -15,7 +15,7 @@ from starlette.types import Receive, Send
 from proxy.app import factories
 from proxy.engine.access_log import Line
 from proxy.settings import ConfigError
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.receiver import Received, Receiver, send_whole
 from tests.services import closed_port
 from tests.whole import settings_of, whole

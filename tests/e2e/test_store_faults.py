@@ -10,8 +10,8 @@ from shutil import copyfile
 
 import pytest
 
-from proxy.testing import serving
 from tests.damage import damage_table, fill, overwrite, settle, small_disk
+from tests.doubles import serving
 from tests.e2e.fleet import Crowd, Provider, configuration, fleet, until
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ import pytest
 from proxy.core.money.bound import InputBound
 from proxy.storage.port import LedgerEntry
 from proxy.storage.redis import RedisStore
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.e2e.fleet import INPUT, KEY, MODEL, OUTPUT, WAIT_S, Fleet, Provider, configuration, fleet, metric, until
 from tests.redis_server import RedisServer, redis_server
 

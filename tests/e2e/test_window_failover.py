@@ -9,7 +9,7 @@ import httpx2 as httpx
 import openai
 import pytest
 
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.e2e.provider import DONE, Scripted, chunk, completion, replies, streams, usage_chunk
 from tests.e2e.test_windows import turns
 from tests.whole import whole

@@ -17,7 +17,7 @@ import pytest
 
 from proxy.access.virtual_keys import declared_id, digest_of
 from proxy.core.request.tokens import bytes_over_four
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.e2e.provider import DONE, Reply, Scripted, chunk, completion, replies, streams, usage_chunk
 from tests.prompt_files import write_prompts
 from tests.signed_thinking import signed

@@ -15,7 +15,7 @@ import pytest
 from starlette.types import Receive, Send
 
 from proxy.core.request.tokens import bytes_over_four
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.e2e.provider import DONE, Reply, Scripted, Seen, completion, event, read_body, replies, streams
 from tests.examples import examples
 from tests.receiver import send_whole

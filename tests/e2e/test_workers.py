@@ -13,7 +13,7 @@ import pytest
 from proxy.core.money.bound import InputBound
 from proxy.storage.port import Balance, Charge, LedgerEntry, SpendQuery
 from proxy.storage.redis import RedisStore
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.e2e.fleet import INPUT, OUTPUT, TEAM, Crowd, Fleet, Provider, configuration, fleet, metric, until
 from tests.redis_server import RedisServer, ask, redis_server
 

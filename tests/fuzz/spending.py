@@ -25,7 +25,7 @@ from random import Random
 from typing import Any
 
 from proxy.planning.tokenizers import local_encode
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.fuzz.billing import OUTPUT_USD, TOKENS_PER_S, CountingProvider
 from tests.security.world import World, world_of
 

@@ -63,7 +63,6 @@ NEIGHBOURS = {
     "spend": "contract/test_epochs.py",
     "storage": "contract/test_store.py",
     "telemetry/spans.py": "e2e/test_spans.py",
-    "testing.py": "e2e/test_chat.py",
     "ui": "unit/ui/test_endpoint.py",
     "upstream/azure.py": "e2e/test_azure.py",
     "upstream/redacted.py": "security/test_keys.py",

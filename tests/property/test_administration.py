@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from proxy.access.authentication import Identity
 from proxy.access.directory import Declared, Directory
 from proxy.admin import AdminService
-from proxy.clock import ManualClock
 from proxy.core.providers import NONE
 from proxy.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, Unauthorized
 from proxy.ports import Deployment, Principal, Transport
@@ -18,6 +17,7 @@ from proxy.spend.rules import LimitResolver
 from proxy.spend.windows import window_at
 from proxy.storage.memory import MemoryStore
 from proxy.storage.port import TeamRecord
+from tests.doubles import ManualClock
 from tests.examples import examples
 
 NOW = 1_795_000_000.0

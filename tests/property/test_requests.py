@@ -11,7 +11,7 @@ from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.tokens import bytes_over_four
 from proxy.planning.planner_port import Planning
-from proxy.testing import ModelList, make_deployment
+from tests.doubles import ModelList, make_deployment
 from tests.unit.engine.parts import JSON, Bench, MemoryClient, answers
 
 KEYS = st.sampled_from(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.examples import sampled
 from tests.fuzz.spending import wav
 from tests.security.billing import Billing

@@ -18,7 +18,7 @@ from proxy.core.money.media import picture_tokens
 from proxy.core.request.parsed_body import parse_body
 from proxy.planning.tokenizers import is_counted_by, local_encode
 from proxy.spend.prompt_bounds import PromptBounds, size_of
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.examples import sampled
 from tests.exchanges import make_exchange
 from tests.security.billing import Billing

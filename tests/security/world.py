@@ -34,8 +34,8 @@ from proxy.core.money.budget import NANOS_PER_USD
 from proxy.core.request.tokens import Encode, bytes_over_four
 from proxy.settings import Environment, load
 from proxy.storage.port import LedgerEntry, Store
-from proxy.testing import serving
 from proxy.web.app import create_app
+from tests.doubles import serving
 from tests.security.provider import RecordingProvider, Seen
 
 T = TypeVar("T")

@@ -6,7 +6,6 @@ import pytest
 
 from proxy.clock import (
     TIME_HEADER,
-    ManualClock,
     Readings,
     SteadyClock,
     SystemClock,
@@ -14,18 +13,12 @@ from proxy.clock import (
     request_time,
 )
 from proxy.errors import InvalidRequest
+from tests.doubles import ManualClock
 
 
 def test_the_system_clock_tells_the_time() -> None:
     before = time.time()
     assert before <= SystemClock().now() <= time.time()
-
-
-def test_a_manual_clock_stands_until_it_is_set() -> None:
-    clock = ManualClock(5.0)
-    assert clock.now() == 5.0
-    clock.set(9.5)
-    assert clock.now() == 9.5
 
 
 def test_a_request_brings_its_time_only_where_that_is_trusted() -> None:

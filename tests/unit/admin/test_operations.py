@@ -11,7 +11,6 @@ from proxy.access.authentication import Identity
 from proxy.access.directory import Declared, Directory
 from proxy.access.virtual_keys import digest_of
 from proxy.admin import AdminService
-from proxy.clock import ManualClock
 from proxy.core.modes import Mode
 from proxy.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, NotReady, ProxyError
 from proxy.ports import StoreError
@@ -20,6 +19,7 @@ from proxy.spend.rules import rule_of
 from proxy.spend.windows import window_at
 from proxy.storage.memory import MemoryStore
 from proxy.storage.port import BudgetRecord, Charge, KeyRecord, LedgerEntry, Refused, Reserve, Settle, TeamRecord
+from tests.doubles import ManualClock
 from tests.examples import for_every
 
 NOW = 1_795_000_000.0

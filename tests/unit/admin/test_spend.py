@@ -9,10 +9,10 @@ import pytest
 
 from proxy.access.directory import Declared, Directory
 from proxy.admin import AdminService
-from proxy.clock import ManualClock
 from proxy.errors import InvalidRequest
 from proxy.storage.memory import MemoryStore
 from proxy.storage.port import LedgerEntry, Settle
+from tests.doubles import ManualClock
 from tests.examples import for_every
 
 NOW = 1_795_000_000.0

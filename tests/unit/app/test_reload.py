@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx2 as httpx
 import pytest
 
-from proxy.testing import serving as provider_at
+from tests.doubles import serving as provider_at
 from tests.e2e.provider import Scripted, streams
 from tests.unit.cli.test_serve import serving
 

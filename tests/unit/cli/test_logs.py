@@ -12,7 +12,7 @@ from proxy.cli.logs import Formatter, JsonFormatter, log_to_stderr
 from proxy.core.response.usage import Usage
 from proxy.engine.access_log import Line, exchange_line
 from proxy.engine.exchange import ExchangeOutcome, Settlement
-from proxy.testing import make_deployment
+from tests.doubles import make_deployment
 from tests.exchanges import make_exchange
 from tests.log_setup import logging_restored
 

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 import orjson
 
-from proxy.clock import ManualClock
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.resilience.retry import RetryPolicy
 from proxy.core.response.usage import Usage
@@ -17,7 +16,7 @@ from proxy.engine.exchange import Exchange
 from proxy.engine.ports import ComposedRequest, ComposeRequest, UsageReports
 from proxy.errors import ContextTooLong, PayloadTooLarge, ProxyError, error_body
 from proxy.ports import Answer, Call, Deployment, Headers, Plan, Planner, PlanRequest, Principal, Transport, Upstream
-from proxy.testing import Ledger, ModelList, OpenDoor, PassthroughPlanner, make_deployment
+from tests.doubles import Ledger, ManualClock, ModelList, OpenDoor, PassthroughPlanner, make_deployment
 
 JSON: Headers = [("content-type", "application/json")]
 SSE: Headers = [("content-type", "text/event-stream")]

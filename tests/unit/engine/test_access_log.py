@@ -6,7 +6,7 @@ from proxy.core.response.usage import Usage
 from proxy.engine.access_log import exchange_line, shown_piece
 from proxy.engine.exchange import ExchangeOutcome, Settlement
 from proxy.ports import PlanResult, Principal
-from proxy.testing import make_deployment
+from tests.doubles import make_deployment
 from tests.exchanges import make_exchange
 
 

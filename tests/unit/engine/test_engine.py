@@ -17,7 +17,7 @@ from proxy.core.request.tokens import bytes_over_four
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.planning.planner_port import Planning
 from proxy.ports import Principal
-from proxy.testing import ModelList, make_deployment
+from tests.doubles import ModelList, make_deployment
 from tests.examples import for_every
 from tests.unit.engine.parts import (
     BODY,

@@ -9,7 +9,7 @@ from proxy.core.resilience.retry import RetryPolicy
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.ports import Answer, Call, Plan, PlanResult
-from proxy.testing import RewritingPlanner
+from tests.doubles import RewritingPlanner
 from tests.unit.engine.parts import (
     BODY,
     JSON,

@@ -9,7 +9,7 @@ from proxy.core.reasons import Reason
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.errors import UpstreamRejected
 from proxy.ports import Plan, PlanRequest
-from proxy.testing import RewritingPlanner
+from tests.doubles import RewritingPlanner
 from tests.unit.engine.parts import (
     BODY,
     DONE,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from proxy.engine.headers import for_client, for_upstream, get, named_by, with_id
-from proxy.testing import make_deployment
+from tests.doubles import make_deployment
 
 SENT = [
     ("host", "proxy"),

@@ -10,7 +10,7 @@ from proxy.core.modes import Mode
 from proxy.engine import Limits
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.ports import Principal
-from proxy.testing import ModelList, RewritingPlanner, make_deployment
+from tests.doubles import ModelList, RewritingPlanner, make_deployment
 from tests.examples import for_every
 from tests.unit.engine.parts import (
     BODY,

@@ -11,7 +11,7 @@ from proxy.core.response.context_refusal import ContextRefusalOutcome
 from proxy.core.window.profile import Capability, CapabilityProfile, OverBudget
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import ContextTooLong, UpstreamRejected
-from proxy.testing import RewritingPlanner
+from tests.doubles import RewritingPlanner
 from tests.unit.engine.parts import (
     BODY,
     DONE,

@@ -4,7 +4,7 @@ import pytest
 
 from proxy.engine import Limits
 from proxy.errors import UpstreamUnavailable
-from proxy.testing import ModelList, make_deployment
+from tests.doubles import ModelList, make_deployment
 from tests.unit.engine.parts import (
     BODY,
     JSON,

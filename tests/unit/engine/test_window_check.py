@@ -11,7 +11,7 @@ from proxy.engine.exchange import Arrival, Exchange
 from proxy.engine.window_check import fitting as fitting_levels
 from proxy.errors import ContextTooLong
 from proxy.ports import Deployment
-from proxy.testing import PassthroughPlanner, make_deployment
+from tests.doubles import PassthroughPlanner, make_deployment
 from tests.unit.engine.parts import chat_body
 
 PARSED = parse_body(chat_body())

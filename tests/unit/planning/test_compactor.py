@@ -43,9 +43,9 @@ from proxy.planning.planner_port import Planning
 from proxy.ports import Call, Deployment, Headers, Principal, Transport
 from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics
-from proxy.testing import ModelList, OpenDoor, make_deployment
 from tests.compactions import TEXTS
 from tests.contexts import conversation_of
+from tests.doubles import ModelList, OpenDoor, make_deployment
 from tests.examples import for_every
 from tests.exchanges import settled
 from tests.fake_time import FakeTime

@@ -23,8 +23,8 @@ from proxy.planning.planner_port import Planning
 from proxy.ports import Answer, Call, Deployment, Transport
 from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics
-from proxy.testing import ModelList, OpenDoor, make_deployment
 from proxy.upstream.embedded import EmbeddedUpstream
+from tests.doubles import ModelList, OpenDoor, make_deployment
 from tests.exchanges import settled
 from tests.fake_time import FakeTime, settle
 from tests.talk import RECOGNISERS, TINY, lines

@@ -33,8 +33,8 @@ from proxy.storage.memory import MemoryStore
 from proxy.storage.port import Place
 from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics
-from proxy.testing import ModelList, OpenDoor, make_deployment
 from proxy.upstream.embedded import EmbeddedUpstream
+from tests.doubles import ModelList, OpenDoor, make_deployment
 from tests.exchanges import make_exchange
 from tests.fake_time import FakeTime, settle
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING

@@ -23,7 +23,7 @@ from proxy.planning.assembly_options import AssemblyOptions
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.structured import ModelFacts, StructuredChats
 from proxy.ports import Principal
-from proxy.testing import make_deployment
+from tests.doubles import make_deployment
 
 
 class Watch:

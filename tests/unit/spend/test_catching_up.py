@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from proxy.clock import ManualClock
 from proxy.patience import Patience
 from proxy.ports import StoreError
 from proxy.spend.catching_up import CatchingUp
@@ -16,6 +15,7 @@ from proxy.storage.memory import MemoryStore
 from proxy.storage.port import Charge, LedgerEntry, PutOff, Release, Reserve, Settle
 from proxy.storage.spool import PAGE, Spool
 from proxy.telemetry.metrics import Metrics
+from tests.doubles import ManualClock
 from tests.money import NOW
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from proxy.clock import ManualClock
 from proxy.core.caches.prompt import Bill
 from proxy.core.modes import Mode
 from proxy.core.money.budget import Rule
@@ -21,6 +20,7 @@ from proxy.spend.reservations import DEFERRED_S
 from proxy.spend.webhooks import WebhookSender
 from proxy.storage.port import Charge, LedgerEntry
 from proxy.telemetry.metrics import Metrics
+from tests.doubles import ManualClock
 from tests.money import (
     DOLLAR,
     MODEL,

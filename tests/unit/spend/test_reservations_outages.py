@@ -7,13 +7,13 @@ from shutil import copytree
 
 import pytest
 
-from proxy.clock import ManualClock
 from proxy.core.money.budget import Rule
 from proxy.core.response.usage import Usage
 from proxy.errors import BudgetUnavailable
 from proxy.ports import Principal
 from proxy.spend.bookings import counter_of
 from proxy.spend.epochs import Epochs
+from tests.doubles import ManualClock
 from tests.money import (
     DOLLAR,
     MOST,

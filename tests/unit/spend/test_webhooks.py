@@ -12,13 +12,12 @@ import orjson
 import pytest
 from starlette.types import Receive, Send
 
-from proxy.clock import ManualClock
 from proxy.core.money.budget import Rule
 from proxy.core.response.usage import Usage
 from proxy.errors import BudgetExceeded
 from proxy.spend.webhooks import Notice, WebhookSender
 from proxy.telemetry.metrics import Metrics
-from proxy.testing import serving
+from tests.doubles import ManualClock, serving
 from tests.money import NOW, SIZE, Flaky, budgeting, exchange
 from tests.receiver import Received, Receiver, send_whole
 

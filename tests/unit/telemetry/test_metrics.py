@@ -13,7 +13,7 @@ from proxy.core.money.prices import Cost
 from proxy.core.response.usage import Usage
 from proxy.telemetry.metrics import CONTENT_TYPE, Metrics
 from proxy.telemetry.series import OTHER
-from proxy.testing import make_deployment
+from tests.doubles import make_deployment
 
 
 def scraped(metrics):

@@ -9,8 +9,8 @@ import pytest
 
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.ports import Call
-from proxy.testing import make_deployment
 from proxy.upstream.http import EVENT_PIECE_BYTES, HttpUpstream
+from tests.doubles import make_deployment
 
 Handler = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from proxy.testing import serving
 from proxy.web.guard import WireLimits, guarded_http
+from tests.doubles import serving
 
 WAIT_S = 60.0
 SMALL = WireLimits(head_bytes=4096, headers=20)

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from proxy.testing import serving
 from proxy.web.connection import Connection
 from proxy.web.guard import WireLimits, guarded_http
+from tests.doubles import serving
 
 WAIT_S = 60.0
 EVENTS = [("content-type", "text/event-stream")]

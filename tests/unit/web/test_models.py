@@ -11,8 +11,8 @@ from proxy.core.money.prices import Price
 from proxy.deployments import ListedModel, ModelTable
 from proxy.engine import Engine, Ports
 from proxy.ports import Deployment, Transport, Upstream
-from proxy.testing import Ledger, NoMetrics, OpenDoor, PassthroughPlanner, serving
 from proxy.web.app import Parts, create_app
+from tests.doubles import Ledger, NoMetrics, OpenDoor, PassthroughPlanner, serving
 from tests.unit.engine.parts import JSON, ScriptedUpstream, answers
 
 HERE, THERE = "http://localhost:9/v1", "http://localhost:8/v1"

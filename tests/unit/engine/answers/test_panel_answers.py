@@ -22,7 +22,7 @@ from proxy.engine import Breakers
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.ports import Plan, PlanResult, Principal
-from proxy.testing import PassthroughPlanner
+from tests.doubles import PassthroughPlanner
 from tests.unit.engine.parts import DONE, JSON, SSE, Bench, MemoryClient, answers, chat_body, code, ended, event
 
 NAMED = {"id": "c-1", "object": "chat.completion.chunk", "created": 7, "model": "m-1"}

@@ -17,7 +17,7 @@ from proxy.engine.attempts.retry import Attempts, failure_answered, failure_of, 
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import CircuitOpen, ProxyError, UpstreamError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.ports import Deployment, Principal
-from proxy.testing import ModelList, RewritingPlanner, make_deployment
+from tests.doubles import ModelList, RewritingPlanner, make_deployment
 from tests.examples import for_every
 from tests.unit.engine.parts import DONE, JSON, ROLE, WORD, Bench, MemoryClient, Script, answers, chat_body
 

@@ -11,7 +11,7 @@ from proxy.core.modes import Mode
 from proxy.engine.attempts.retry_body import OurEdit
 from proxy.engine.attempts.usage_optout import UsageOptOut
 from proxy.errors import UpstreamRejected
-from proxy.testing import ModelList, RewritingPlanner, make_deployment
+from tests.doubles import ModelList, RewritingPlanner, make_deployment
 from tests.examples import for_every
 from tests.unit.engine.parts import DONE, JSON, ROLE, SSE, WORD, Bench, MemoryClient, Script, answers, chat_body
 

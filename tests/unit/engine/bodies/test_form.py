@@ -13,7 +13,7 @@ from proxy.engine.bodies.form import FormScan, boundary_of
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.errors import InvalidRequest
 from proxy.ports import Principal
-from proxy.testing import ModelList, make_deployment
+from tests.doubles import ModelList, make_deployment
 from tests.examples import for_every
 from tests.unit.engine.parts import JSON, Bench, MemoryClient, answers
 

@@ -192,6 +192,21 @@ class Ledger:
             return list(self.ended)
 
 
+class ManualClock:
+    """A clock that stands still until it is set."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self._now = now
+
+    def now(self) -> float:
+        """Unix seconds."""
+        return self._now
+
+    def set(self, now: float) -> None:
+        """Set the time."""
+        self._now = now
+
+
 @dataclass(slots=True)
 class ModelList:
     """Names and their deployments; the entry ``*`` serves all others under their own name."""
