@@ -164,7 +164,7 @@ class SessionBook:
                 for number, (name, until_s, blob) in enumerate(rows, 1):
                     place, record = (until_s, name), _read(RECORD, blob)
                     if record is not None and is_asked(record):
-                        found.append(self._with_own(record))
+                        found.append(self._adopted(record))
                     if len(found) == limit and (number < len(rows) or len(rows) == at_once):
                         return SessionPage(found, self._answered(), f"{until_s!r}/{name}")
                     if number % _LOOKED_AT == 0:
@@ -188,7 +188,7 @@ class SessionBook:
             (more,) = await self._store.load(DETAILS_SCOPE, [session], self._now())
             self._answered()
             found, stored = _read(RECORD, blob), _read(DETAILS, more)
-            record = self._with_own(found) if found is not None else None
+            record = self._adopted(found) if found is not None else None
             details = details.merged(stored) if stored is not None else details
         except StoreError:
             self._is_away = True
@@ -203,10 +203,15 @@ class SessionBook:
         self._closing.set()
         await end_within(self._tasks, _CLOSE_S)
 
-    def _with_own(self, found: SessionRecord) -> SessionRecord:
-        """A record of the store, with what this process knows beside it."""
+    def _adopted(self, found: SessionRecord) -> SessionRecord:
+        """A record of the store, with what this process knows beside it. It is kept for when the store is away, where
+        that drives out nothing."""
         record, part = self._known.get(found.id, (None, ""))
-        return record.merged(found, part) if record is not None else found
+        if record is not None:
+            found = record.merged(found, part)
+        if record is not None or len(self._known) < _MOST_KNOWN // 2:
+            self._known.put(found.id, (found, part or self._new_part()))
+        return found
 
     def _new_part(self) -> str:
         """The name of a part of a record that this process begins. It goes on with none that it has forgotten."""
@@ -261,16 +266,18 @@ class SessionBook:
             return ()
         stored = await self._store.load(SCOPE, asked, now), await self._store.load(DETAILS_SCOPE, asked, now)
         blobs, more = dict[str, bytes](), dict[str, bytes]()
-        for name, blob, detail in zip(asked, *stored, strict=True):
-            found, (record, part) = _read(RECORD, blob), self._known.get(name, (None, ""))
-            if record is None:
+        for number, (name, blob, detail) in enumerate(zip(asked, *stored, strict=True), 1):
+            if number % _LOOKED_AT == 0:
+                await asyncio.sleep(REST_S)  # requests have their turn
+            found = _read(RECORD, blob)
+            if found is not None:
+                self._adopted(found)
+            record, part = self._known.get(name, (None, ""))
+            is_written = found is not None and record is not None and found.parts.get(part) == record.parts.get(part)
+            if record is None or (is_written and name not in names):
                 continue
-            if found is not None and found.parts.get(part) == record.parts.get(part) and name not in names:
-                continue
-            record = record.merged(found, part) if found is not None else record
             details, known = self._details.get(name, SessionDetails()), _read(DETAILS, detail)
             details = details.merged(known) if known is not None else details
-            self._known.put(name, (record, part))
             self._details.put(name, details)
             blobs[name], more[name] = packed(record), packed(details)
         if blobs:

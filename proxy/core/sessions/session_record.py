@@ -6,10 +6,11 @@ counting anything twice.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from msgspec import Struct, msgpack
+from msgspec import DecodeError, Struct, msgpack
 from msgspec.structs import astuple, replace
 
 from proxy.core.layout.inventory import Inventory
@@ -143,8 +144,10 @@ class SessionDetails(Struct, frozen=True, array_like=True, gc=False):
     version: int = VERSION
 
     def contents(self) -> SessionContents | None:
-        """What the last request consisted of; None where that is not kept. Raises DecodeError."""
-        return _CONTENTS.decode(self.packed) if self.packed else None
+        """What the last request consisted of; None where that is not kept, or cannot be read."""
+        with suppress(DecodeError):
+            return _CONTENTS.decode(self.packed) if self.packed else None
+        return None
 
     def merged(self, other: "SessionDetails") -> "SessionDetails":
         """The requests of both, and the contents of the later one."""

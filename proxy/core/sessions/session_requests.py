@@ -88,8 +88,9 @@ class SessionRequests(Struct, frozen=True, array_like=True, gc=False):
 
     def merged(self, other: "SessionRequests") -> "SessionRequests":
         """The rows of both, each once."""
-        if other.packed == self.packed:
-            return self
+        if not other.packed or self._goes_on_from(other.packed):
+            has_more = other.names.keys() - self.names.keys()
+            return replace(self, names=_bounded({**other.names, **self.names}, self.packed)) if has_more else self
         packed = b"".join(sorted({*self._rows(), *other._rows()})[-MOST_REQUESTS:])
         return replace(self, packed=packed, names=_bounded({**other.names, **self.names}, packed))
 
@@ -105,6 +106,12 @@ class SessionRequests(Struct, frozen=True, array_like=True, gc=False):
                 line, before, tokens, lost, lost_usd,
                 bool(flags & _WASTE), bool(flags & _REFRESH), bool(flags & _OBSERVED),
             )  # fmt: skip
+
+    def _goes_on_from(self, packed: bytes) -> bool:
+        """Whether these are the rows of the other, as far as there is room for them, and later ones. So it is nearly
+        always, where one worker serves a session; to find that out is cheap."""
+        place = self.packed.rfind(packed[-ROW_BYTES:])
+        return place >= 0 and place % ROW_BYTES == 0 and packed.endswith(self.packed[: place + ROW_BYTES])
 
     def _rows(self) -> Iterator[bytes]:
         for start in range(0, len(self.packed) - ROW_BYTES + 1, ROW_BYTES):
