@@ -1,8 +1,8 @@
 """A session as a picture: a row for each request, as wide as its prompt, in the client's own layout and in ours.
 
-Both are drawn at one scale. A row consists of what was read from the cache, written to it, and neither: these differ
-by colour and by hatch, so that they can be told apart in print and by everybody. Where something that was sent broke
-the cache, there is a notch; the dearest ones have a name. Nothing here shows a text of a prompt.
+Both are drawn at one scale. A row consists of what was read from the cache, written to it, and paid in full: these
+differ by colour and by hatch, so that they can be told apart in print and by everybody. Where something that was sent
+broke the cache, there is a notch; the dearest ones have a name. Nothing here shows a text of a prompt.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
