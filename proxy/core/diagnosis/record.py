@@ -84,6 +84,12 @@ class PromptRecord(Struct, frozen=True, array_like=True):
         return len(self.digests) // DIGEST_BYTES
 
     @property
+    def about_bytes(self) -> int:
+        """About what the record takes in memory."""
+        lines = sum(map(len, self.lines.values()))
+        return 1_000 + 2 * len(self.digests) + 450 * len(self.names) + 100 * len(self.parameters) + 120 * lines
+
+    @property
     def ends(self) -> Sequence[int]:
         """The ends of the pieces, in tokens."""
         return self._column(0)
