@@ -99,6 +99,7 @@ class ChatRequests:
         read = partial(_read, body, exchange.arrival.addressed, self._ports.planner.parse)
         found, section = await self._aside.run_large(len(body), read)
         exchange.returns_usage = section.returns_usage
+        exchange.asks_break = exchange.asks_break or section.returns_break
         composed = await self._composed(exchange, client, found, section, keeps_state=keeps_state)
         edit = partial(_with_section, composed.body, found, section, self._ports.planner.parse)
         changed = await self._aside.run_large(len(body), edit)

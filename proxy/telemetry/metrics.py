@@ -10,6 +10,7 @@ Counters cannot fall, so what a plan saved or lost is in two of them: saved - lo
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Literal, get_args
@@ -39,8 +40,13 @@ _PREFIX = "stratiform_"
 _EXPECTED_SERIES = 1000
 UNRECOGNISED = "unrecognised"
 """The label of clients whose texts no recogniser knows."""
-# Costs have a series for each model, team and client: with 20 of the former two, 8 clients are 3,200 series.
 _MOST_CLIENTS = 7
+# A metric with one of these labels, its last one, tells it apart in so many series. With all else that 20 models and 20
+# teams can have at once, a proxy then has fewer than 10,000 (tests/unit/telemetry/test_metrics.py).
+_MOST_TOLD = {"client": 600, "cause": 300}
+_STATUSES = frozenset(
+    ["200", "400", "401", "403", "404", "408", "413", "422", "429", "499", "500", "502", "503", "504", "529"]
+)
 
 ERROR_KINDS = (
     "timeout", "unavailable", "broken-off", "rate-limited", "quota", "unauthorized", "rejected", "server-error",
@@ -72,6 +78,11 @@ def mode_label(mode: Mode) -> str:
     return mode.name.lower()
 
 
+def _status_label(status: str) -> str:
+    """A status that upstreams commonly answer with, or the class of any other (``4xx``)."""
+    return status if status in _STATUSES else f"{status[:1]}xx"
+
+
 class Metrics:
     """The metrics of one app. ``deployments`` and ``teams`` are the configuration's: they never become ``other``.
 
@@ -93,6 +104,7 @@ class Metrics:
             "team": BoundedNames(teams),
             "deployment": BoundedNames(),
             "client": BoundedNames([UNRECOGNISED], _MOST_CLIENTS),
+            "status": _status_label,
         }
         self._remaining: Callable[[], Mapping[str, tuple[float, float]]] = dict
         self._define_traffic()
@@ -277,7 +289,8 @@ class Metrics:
     def _counter(self, name: str, text: str, *labels: str, starts: Iterable[tuple[str, ...]] = ()) -> Counters:
         """A counter that is called with the values of its labels. Those of ``starts`` are shown from the start."""
         counter = Counter(_PREFIX + name, text, labels, registry=self.registry)
-        counters = Counters(counter, labels, self._labellings_of(labels))
+        most_told = _MOST_TOLD.get(labels[-1], math.inf) if labels else math.inf
+        counters = Counters(counter, labels, self._labellings_of(labels), most_told)
         self._series.append(counters)
         for values in starts if labels else [()]:
             counters.child(*values)
