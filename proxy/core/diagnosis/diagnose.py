@@ -62,7 +62,7 @@ def compared(before: Sequence[PromptRecord], now: PromptRecord) -> Comparison | 
         return None
     old = before[-1]
     first = shared_front(old, now)
-    if first < old.count or old.total < max(record.total for record in before):
+    if first < old.count or (len(before) > 1 and old.total < max([record.total for record in before])):
         # The one that is most alike, the newest of equal ones.
         old = max(reversed(before), key=lambda record: likeness(record, now))
         first = shared_front(old, now)
