@@ -205,6 +205,11 @@ def _culprit(
     )
 
 
+def costly(client: ClientReport) -> list[CulpritReport]:
+    """The culprits that have cost anything, the dearest first."""
+    return [culprit for culprit in client.culprits if culprit.lost_tokens or culprit.usd]
+
+
 def figures(client: ClientReport) -> list[str]:
     """What is told of a client's cache and money."""
     told = (
