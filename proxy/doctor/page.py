@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from proxy.doctor.report import CulpritReport, ModeReport, Report, costly, figures
 from proxy.doctor.sentences import happened, problem_text, usd, visible
+from proxy.replay.templates import templates_in
 
 _BARS = 12
 
@@ -15,13 +14,7 @@ Bar = tuple[str, float, str, str]
 
 def page(report: Report) -> str:
     """The whole document. Every text is escaped, wherever it comes from."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates_in(Path(__file__).parent)
     shown = (costly, figures, problem_text, usd, visible)
     environment.filters |= {one.__name__: one for one in shown} | {"bar": _bar, "mode_bar": _mode_bar}
     clients = [(visible(each.client), each.lost_usd_month) for each in report.clients if each.lost_usd_month]
