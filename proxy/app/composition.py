@@ -79,9 +79,8 @@ async def build(
     used = {**make_upstreams(base.encode), **(upstreams or {})}
     composer, spans = Composer(rules, prompts.snapshot, metrics, aside), factories.spans_of(settings)
     meter = Meter(metrics, base.prices, spans.record if spans is not None else None)
-    custody, book = _custody(settings, base), _session_book(settings, base)
-    so_far, asked = book.so_far if book is not None else None, _inquiries(settings, base)
-    reports = TokenUsage(base.facts, aside, so_far)
+    custody, book, asked = _custody(settings, base), _session_book(settings, base), _inquiries(settings, base)
+    reports = TokenUsage(base.facts, aside, book.so_far if book is not None else None)
     ports = Ports(models, used, base.planner, admission, meter, state.clock, composer, base.windows(), reports, asked)
     follower = _followers(settings, base, ports, conclusion := Conclusion(ports, custody), wait, book)
     engine = Engine(
