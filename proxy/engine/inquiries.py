@@ -5,13 +5,13 @@ What is asked of the provider alone is taken out of its answer again. A provider
 request without it, and is not asked for an hour.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import orjson
 
 from proxy.aside import Aside
-from proxy.core.account.references import MOST_ID_CHARS
 from proxy.core.diagnosis.conversations import Continued, Conversations, Exchanged
 from proxy.core.diagnosis.wire import is_continuation, wire_record
 from proxy.core.money.prices import Price
@@ -28,7 +28,8 @@ from proxy.ports import Deployment, Transport
 
 _MEMORY_BYTES = 64 << 20
 MOST_ASKED_BYTES = 512
-"""What the question adds to a request."""
+"""What the question adds to a request, at the most: an id of another form is not sent back."""
+_ID = re.compile(r"[\w.:-]{1,256}", re.ASCII)
 
 
 class Inquiries:
@@ -92,7 +93,7 @@ class Inquiries:
 
 def _answer_id(outcome: Outcome) -> str:
     name = outcome.said.id if outcome.said is not None else ""
-    return name if len(name) <= MOST_ID_CHARS else ""
+    return name if _ID.fullmatch(name) else ""
 
 
 def _profile(question: MissQuestion, deployment: Deployment) -> CacheProfile:

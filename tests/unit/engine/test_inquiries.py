@@ -10,7 +10,7 @@ from proxy.core.money.prices import Price
 from proxy.core.providers import ANTHROPIC, OPENAI, OPENAI_EXPLICIT, CacheProfile
 from proxy.engine.exchange import Exchange
 from proxy.engine.inquiries import Inquiries
-from proxy.ports import Headers
+from proxy.ports import Headers, Principal
 from proxy.spend.ledger import settled_entry
 from proxy.testing import ModelList, make_deployment
 from tests.unit.engine.parts import JSON, SSE, Bench, MemoryClient, Script, answers, event
@@ -87,6 +87,34 @@ def test_a_changed_system_text_is_named_by_both_and_the_client_sees_no_cause(
     entry = settled_entry(last)
     assert (entry.break_kind, entry.provider_cause) == ("changed", "system-changed")
     assert [one.planned.result.broke for one in found.ledger.ended[:2]] == [None, None]
+
+
+def test_the_length_of_a_whole_answer_is_not_told_where_something_is_taken_out() -> None:
+    body = message(1, "unavailable")
+    headers = [*JSON, ("content-length", str(len(body)))]
+    found = bench(answers(body[:40], body[40:], headers=headers))
+    client = found.relay(MemoryClient(asked("a"), path="/messages"))
+    assert "content-length" not in client.answer_headers
+    assert orjson.loads(client.answer) == {k: v for k, v in orjson.loads(body).items() if k != "diagnostics"}
+    ((_, most),) = found.ledger.ended[0].sent
+    assert len(found.upstream.bodies[0]) <= len(asked("a")) + most
+
+
+@pytest.mark.parametrize("name", ["m" * 300, "\x00" * 200, "mäöü", 7, None, "a b"])
+def test_an_id_of_another_form_than_ids_have_is_not_sent_back(name: object) -> None:
+    odd = orjson.dumps({**orjson.loads(message(1)), "id": name})
+    found = bench(answers(odd, headers=JSON), answers(message(2), headers=JSON))
+    found.relay(MemoryClient(asked("a"), path="/messages"))
+    found.relay(MemoryClient(asked("a", "b"), path="/messages"))
+    assert sent(found) == [{"previous_message_id": None}] * 2
+
+
+def test_another_team_s_conversation_that_begins_alike_is_not_compared() -> None:
+    found = bench(answers(message(1), headers=JSON), answers(message(2), headers=JSON))
+    found.relay(MemoryClient(asked("a"), path="/messages"))
+    found.door.admit = lambda headers, now: Principal(scope="others")  # type: ignore[method-assign]
+    found.relay(MemoryClient(asked("a", "b"), path="/messages"))
+    assert sent(found) == [{"previous_message_id": None}] * 2
 
 
 def test_a_client_that_asks_itself_gets_its_own_question_and_the_answer_to_it() -> None:
