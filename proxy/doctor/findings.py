@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.core.diagnosis.breaks import Break, BreakKind
-from proxy.core.diagnosis.diagnose import compared
+from proxy.core.diagnosis.diagnose import diagnose
 from proxy.core.diagnosis.record import SYSTEM, TURN, PromptPiece, PromptRecord
 from proxy.core.digest import digest
 from proxy.core.lru import Bounded, LastUsed
@@ -76,8 +76,7 @@ def _break(session: _Session, call: Call, held: ModelRules) -> Break | None:
     for piece in record.pieces() if call.cuts else ():
         if piece.digest in call.cuts:
             session.cuts.put(piece.digest, list(_parts(piece, call.cuts[piece.digest])))
-    found = compared(session.records, record)
-    broken = None if found is None else replace(found, cuts=session.cuts).diagnosed(usage, profile, held.price)
+    broken = diagnose(session.records, record, usage, profile, held.price, session.cuts)
     if call.record is None and broken is not None and broken.kind in tuple(Deviation):
         # Whatever it was, it is no difference that anybody has seen.
         is_over = broken.kind == Deviation.EXPIRED

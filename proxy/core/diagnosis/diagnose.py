@@ -76,12 +76,12 @@ def diagnose(
     usage: Usage | None,
     profile: CacheProfile,
     price: Price | None = None,
-    deviation: str = "",
+    cuts: Cuts | None = None,
 ) -> Break | None:
     """Why the request was read less than it could have been; None where it was not. ``before`` are the records of the
-    session, the newest last; all else as in ``Comparison.diagnosed``."""
+    session, the newest last; all else as in ``Comparison`` and its ``diagnosed``."""
     comparison = compared(before, now)
-    return None if comparison is None else comparison.diagnosed(usage, profile, price, deviation)
+    return None if comparison is None else replace(comparison, cuts=cuts or {}).diagnosed(usage, profile, price)
 
 
 def _outside(comparison: Comparison, profile: CacheProfile) -> Break | None:
