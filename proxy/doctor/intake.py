@@ -9,7 +9,7 @@ from msgspec import structs
 from proxy.core.diagnosis.record import SYSTEM, PromptPiece
 from proxy.core.diagnosis.wire import is_continuation, wire_record
 from proxy.core.digest import digest
-from proxy.core.lru import LastUsed
+from proxy.core.lru import Bounded
 from proxy.core.prompts.volatile_content import volatile_in
 from proxy.core.recognition.pieces import MessageKind, PieceKind, Recogniser, recognise_text
 from proxy.core.request.tokens import Encode
@@ -21,7 +21,8 @@ from proxy.replay.trace import TraceError, chat_body
 _KEPT_BYTES = 32 << 20
 _MOST_CLIENTS = 1_000
 OTHERS = "(other clients)"
-_TEXTS = 4_096
+_KNOWN_BYTES = 32 << 20
+_PART_BYTES = 300
 _CLOCK = "time"
 _MOST_NAME_CHARS = 120
 
@@ -40,7 +41,7 @@ class Intake:
         self.clients: dict[str, Client] = {}
         self._entries, self._count, self._recognisers = entries, count, recognisers
         self._left = _KEPT_BYTES
-        self._known: LastUsed[bytes, _Known] = LastUsed(_TEXTS)
+        self._known: Bounded[bytes, _Known] = Bounded(_KNOWN_BYTES, _known_bytes)
 
     def take(self, call: Call) -> None:
         """Keep a call. Raises OSError where the disk is full."""
@@ -60,11 +61,12 @@ class Intake:
         cuts: dict[bytes, CutSizes] = {}
 
         def look(piece: PromptPiece, text: str) -> None:
-            known = self._known.find(piece.digest)
+            known = self._known.get(piece.digest)
             if known is None:
                 is_system = piece.kind == SYSTEM
                 known = _Known(_signs(text), ()) if is_system else _Known({}, _cuts(self._recognisers, piece.key, text))
-                self._known.put(piece.digest, known)
+                self._known[piece.digest] = known
+            self._known.used(piece.digest)
             if known.signs:
                 signs[piece.digest] = known.signs
             if known.cuts:
@@ -92,6 +94,10 @@ class Intake:
         client.bodies.append(call)
         client.size += size
         self._left -= size
+
+
+def _known_bytes(known: _Known) -> int:
+    return _PART_BYTES * (1 + len(known.signs) + len(known.cuts))
 
 
 def _cuts(recognisers: Sequence[Recogniser], role: str, text: str) -> CutSizes:
