@@ -15,6 +15,7 @@ from proxy.app.reload import Reload
 from proxy.clock import Readings
 from proxy.core.request.tokens import Encode
 from proxy.engine import Bounds, Breakers, Conclusion, Custody, Engine, Ports
+from proxy.engine.inquiries import Inquiries
 from proxy.engine.ports import Follower
 from proxy.planning.compactor import Compactor
 from proxy.planning.followers import Followers
@@ -78,9 +79,9 @@ async def build(
     used = {**make_upstreams(base.encode), **(upstreams or {})}
     composer, spans = Composer(rules, prompts.snapshot, metrics, aside), factories.spans_of(settings)
     meter = Meter(metrics, base.prices, spans.record if spans is not None else None)
-    custody, book = _custody(settings, base), _session_book(settings, base)
+    custody, book, asked = _custody(settings, base), _session_book(settings, base), _inquiries(settings, base)
     reports = TokenUsage(base.facts, aside, book.so_far if book is not None else None)
-    ports = Ports(models, used, base.planner, admission, meter, state.clock, composer, base.windows(), reports)
+    ports = Ports(models, used, base.planner, admission, meter, state.clock, composer, base.windows(), reports, asked)
     follower = _followers(settings, base, ports, conclusion := Conclusion(ports, custody), wait, book)
     engine = Engine(
         ports,
@@ -107,6 +108,11 @@ async def build(
     )
     reload = Reload(models, base.prices, state.directory, composer, prompts)
     return Assembly(parts, used, reload, live, lambda show: follower.lead(UsageFollower(reports, show)))
+
+
+def _inquiries(settings: Settings, base: Foundation) -> Inquiries | None:
+    is_on = settings.stratiform.ask_provider_for_cause
+    return Inquiries(factories.price_source(base.prices), base.aside) if is_on else None
 
 
 def _custody(settings: Settings, base: Foundation) -> Custody:

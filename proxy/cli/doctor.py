@@ -15,8 +15,7 @@ from proxy.core.providers import PROFILES
 from proxy.core.request.tokens import bytes_over_four, quick
 from proxy.deployments.price_map import load_price_map
 from proxy.doctor.doctor import examine
-from proxy.doctor.page import page
-from proxy.doctor.report import ClientReport, Report, figures
+from proxy.doctor.report import ClientReport, Report, costly, figures
 from proxy.doctor.rules import Rules
 from proxy.doctor.sentences import problem_text, usd, visible
 from proxy.plugins import build_plugin_manager, recognisers
@@ -63,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         report: Report = _examined(arguments) if remote is None else remote.examined(arguments)
         if arguments.html is not None:
             try:
-                arguments.html.write_text(page(report), encoding="utf-8")
+                arguments.html.write_text(import_module("proxy.doctor.page").page(report), encoding="utf-8")
             except OSError as error:
                 fail(f"{arguments.html}: cannot be written: {error.strerror}")
         if arguments.json:
@@ -136,13 +135,13 @@ def _print_client(output: Output, client: ClientReport) -> None:
     output.print(f"{visible(client.client)}", style="bold", end="")
     output.print(f"  {client.calls:,} calls, {client.sessions:,} sessions, {models}{more}", soft_wrap=True)
     output.print("  " + "; ".join(figures(client)), soft_wrap=True)
-    costly = [culprit for culprit in client.culprits if culprit.lost_tokens or culprit.usd]
-    for number, culprit in enumerate(costly[:_SHOWN_CULPRITS], 1):
+    dear = costly(client)[:_SHOWN_CULPRITS]
+    for number, culprit in enumerate(dear, 1):
         mark = "" if culprit.is_waste else " (no waste)"
         output.print(f"  {number}. {visible(culprit.advice)}{mark}", soft_wrap=True)
     if not client.culprits:
         output.print("  no break was found", style="green")
-    if (more_culprits := client.other_culprits + len(client.culprits) - len(costly[:_SHOWN_CULPRITS])) > 0:
+    if (more_culprits := client.other_culprits + len(client.culprits) - len(dear)) > 0:
         output.print(f"  {more_culprits} more culprits cost less, or nothing", style="dim")
     if client.modes:
         table = plain_table(

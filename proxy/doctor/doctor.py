@@ -33,7 +33,7 @@ def examine(paths: Sequence[Path], rules: Rules, setting: Setting, on_progress: 
     problems: dict[tuple[str, str], Problem] = {}
     files = set[Path]()
     with closing(Entries()) as entries:
-        intake = Intake(entries, setting.encode)
+        intake = Intake(entries, setting.encode, setting.recognisers)
         for path, found in _read(paths, on_progress):
             files.add(path)
             if isinstance(found, Call):

@@ -1,18 +1,18 @@
 """Calls in the order of time become findings about their clients: the culprits, their losses, and the cache."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.core.diagnosis.breaks import Break, BreakKind
 from proxy.core.diagnosis.diagnose import diagnose
 from proxy.core.diagnosis.record import SYSTEM, TURN, PromptPiece, PromptRecord
 from proxy.core.digest import digest
-from proxy.core.lru import Bounded
+from proxy.core.lru import Bounded, LastUsed
 from proxy.core.money.prices import input_cost
 from proxy.core.response.usage import Usage
 from proxy.core.shadow.deviations import Deviation
 from proxy.doctor.clients import Client
-from proxy.doctor.readers.call import Call
+from proxy.doctor.readers.call import Call, CutSizes
 from proxy.doctor.rules import ModelRules, Rules
 
 UNTOLD_CULPRIT = "prompt"
@@ -22,22 +22,29 @@ UNTOLD_CULPRIT = "prompt"
 # fits into 100 MB, at 28 bytes a piece and the sizes of lines besides.
 _RECORDS = 64
 _PIECES = 2_000_000
+_CUT_TEXTS = 64
+# A part takes as much memory as so many pieces.
+_CUT_PIECES = 8
 # A conversation that loses this share at once was cut, summarised, or begun anew.
 _SHRUNK = 0.6
 
 
 @dataclass(slots=True)
 class _Session:
-    """What is remembered of one session: its last records, and its largest prompt."""
+    """What is remembered of one session: its last records, its largest prompt, and the parts of its texts."""
 
     records: list[PromptRecord] = field(default_factory=list)
     largest: int = 0
+    cuts: LastUsed[bytes, Sequence[PromptPiece]] = field(default_factory=lambda: LastUsed(_CUT_TEXTS))
 
 
 def diagnose_all(calls: Iterable[Call], clients: Mapping[str, Client], rules: Rules) -> None:
     """Tell each client what is found about its calls, which come in the order of time."""
     sessions: Bounded[tuple[str, str], _Session] = Bounded(
-        _PIECES, lambda session: 1 + sum(record.count for record in session.records)
+        _PIECES,
+        lambda session: (
+            1 + sum(record.count for record in session.records) + _CUT_PIECES * sum(map(len, session.cuts.values()))
+        ),
     )
     for call in calls:
         client, key = clients[call.client], (call.client, call.session)
@@ -66,7 +73,10 @@ def _break(session: _Session, call: Call, held: ModelRules) -> Break | None:
         record = _untold(session, call, usage)
     elif call.continues and session.records:
         record = record.continuing(session.records[-1])
-    broken = diagnose(session.records, record, usage, profile, held.price)
+    for piece in record.pieces() if call.cuts else ():
+        if piece.digest in call.cuts:
+            session.cuts.put(piece.digest, list(_parts(piece, call.cuts[piece.digest])))
+    broken = diagnose(session.records, record, usage, profile, held.price, session.cuts)
     if call.record is None and broken is not None and broken.kind in tuple(Deviation):
         # Whatever it was, it is no difference that anybody has seen.
         is_over = broken.kind == Deviation.EXPIRED
@@ -74,6 +84,16 @@ def _break(session: _Session, call: Call, held: ModelRules) -> Break | None:
     session.records.append(record if call.record is None else record.answered(usage, profile))
     del session.records[: -1 if call.record is None else -_RECORDS]
     return broken
+
+
+def _parts(piece: PromptPiece, cuts: CutSizes) -> Iterator[PromptPiece]:
+    """The parts of a text; its tokens are spread by their lengths."""
+    chars, passed, before = max(1, sum(size for *_, size in cuts)), 0, 0
+    for key, kind, name, size in cuts:
+        passed += size
+        end = piece.tokens * passed // chars
+        yield PromptPiece(key, kind, name, end - before, piece.place)
+        before = end
 
 
 def _untold(session: _Session, call: Call, usage: Usage) -> PromptRecord:

@@ -1,34 +1,47 @@
 """Turns calls into digests and sizes, and keeps the bodies of some of them for a replay."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import orjson
 from msgspec import structs
 
 from proxy.core.diagnosis.record import SYSTEM, PromptPiece
 from proxy.core.diagnosis.wire import is_continuation, wire_record
-from proxy.core.lru import LastUsed
+from proxy.core.digest import digest
+from proxy.core.lru import Bounded
 from proxy.core.prompts.volatile_content import volatile_in
+from proxy.core.recognition.pieces import MessageKind, PieceKind, Recogniser, recognise_text
 from proxy.core.request.tokens import Encode
 from proxy.doctor.clients import Client
 from proxy.doctor.entries import Entries
-from proxy.doctor.readers.call import Call, Gap, LineSigns
+from proxy.doctor.readers.call import Call, CutSizes, Gap, LineSigns
 from proxy.replay.trace import TraceError, chat_body
 
 _KEPT_BYTES = 32 << 20
 _MOST_CLIENTS = 1_000
 OTHERS = "(other clients)"
-_TEXTS = 4_096
+_KNOWN_BYTES = 32 << 20
+_PART_BYTES = 300
 _CLOCK = "time"
 _MOST_NAME_CHARS = 120
 
 
-class Intake:
-    """Takes calls in the order in which they are read. ``count`` counts tokens."""
+class _Known(NamedTuple):
+    """What is known of a text."""
 
-    def __init__(self, entries: Entries, count: Encode) -> None:
+    signs: LineSigns
+    cuts: CutSizes
+
+
+class Intake:
+    """Takes calls in the order in which they are read. ``count`` counts tokens; ``recognisers`` know clients' texts."""
+
+    def __init__(self, entries: Entries, count: Encode, recognisers: Sequence[Recogniser] = ()) -> None:
         self.clients: dict[str, Client] = {}
-        self._entries, self._count = entries, count
+        self._entries, self._count, self._recognisers = entries, count, recognisers
         self._left = _KEPT_BYTES
-        self._signs: LastUsed[bytes, LineSigns] = LastUsed(_TEXTS)
+        self._known: Bounded[bytes, _Known] = Bounded(_KNOWN_BYTES, _known_bytes)
 
     def take(self, call: Call) -> None:
         """Keep a call. Raises OSError where the disk is full."""
@@ -45,16 +58,19 @@ class Intake:
     def _digested(self, client: Client, raw: bytes, call: Call) -> Call:
         """The call with its prompt by digests; without it where the body is nested more deeply than any prompt."""
         signs: dict[bytes, LineSigns] = {}
+        cuts: dict[bytes, CutSizes] = {}
 
         def look(piece: PromptPiece, text: str) -> None:
-            if piece.kind != SYSTEM:
-                return
-            found = self._signs.find(piece.digest)
-            if found is None:
-                found = _signs(text)
-                self._signs.put(piece.digest, found)
-            if found:
-                signs[piece.digest] = found
+            known = self._known.get(piece.digest)
+            if known is None:
+                is_system = piece.kind == SYSTEM
+                known = _Known(_signs(text), ()) if is_system else _Known({}, _cuts(self._recognisers, piece.key, text))
+                self._known[piece.digest] = known
+            self._known.used(piece.digest)
+            if known.signs:
+                signs[piece.digest] = known.signs
+            if known.cuts:
+                cuts[piece.digest] = known.cuts
 
         try:
             body = orjson.loads(raw)
@@ -62,7 +78,7 @@ class Intake:
         except (ValueError, RecursionError):
             return call
         self._keep(client, structs.replace(call, body=raw))
-        return structs.replace(call, record=record, signs=signs, continues=is_continuation(body))
+        return structs.replace(call, record=record, signs=signs, cuts=cuts, continues=is_continuation(body))
 
     def _keep(self, client: Client, call: Call) -> None:
         """Keep the body of a chat request while there is room. No client takes more than half of what is left, so that
@@ -78,6 +94,19 @@ class Intake:
         client.bodies.append(call)
         client.size += size
         self._left -= size
+
+
+def _known_bytes(known: _Known) -> int:
+    return _PART_BYTES * (1 + len(known.signs) + len(known.cuts))
+
+
+def _cuts(recognisers: Sequence[Recogniser], role: str, text: str) -> CutSizes:
+    """The parts of a message that holds context, without its opening; none of any other one."""
+    found = recognise_text(recognisers, role, text)
+    if found is None or found.form not in (MessageKind.CONTEXT, MessageKind.CANDIDATE):
+        return ()
+    parts = ((c, text[c.start : c.end]) for c in found.cuts if c.kind is not PieceKind.OPENING)
+    return [(c.key, str(c.kind), digest(part.encode("utf-8", "surrogatepass")), len(part)) for c, part in parts]
 
 
 def _signs(text: str) -> LineSigns:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from proxy.core.diagnosis.breaks import BreakKind
+from proxy.core.diagnosis.diagnose import CONTENT
 from proxy.core.modes import Mode
 from proxy.doctor.clients import Client, Culprit, Loss
 from proxy.doctor.modes import Runs
@@ -184,7 +186,8 @@ def _culprit(
     client: Client, culprit: Culprit, loss: Loss, monthly: float | None, tier_share: float | None
 ) -> CulpritReport:
     month = loss.usd * monthly if monthly else None
-    saved = month * tier_share if month is not None and tier_share is not None and culprit.is_waste else None
+    may_save = culprit.is_waste or (culprit.piece_kind in CONTENT and culprit.kind in tuple(BreakKind))
+    saved = month * tier_share if month is not None and tier_share is not None and may_save else None
     cost = f"{loss.lost:,} tokens in {loss.breaks} requests" if month is None else f"{usd(month)} a month"
     return CulpritReport(
         culprit.kind,
@@ -200,6 +203,11 @@ def _culprit(
         tier_saves_month=saved,
         advice=advice(culprit, cost, usd(saved) if saved and saved >= 0.005 else "", client.keys),
     )
+
+
+def costly(client: ClientReport) -> list[CulpritReport]:
+    """The culprits that have cost anything, the dearest first."""
+    return [culprit for culprit in client.culprits if culprit.lost_tokens or culprit.usd]
 
 
 def figures(client: ClientReport) -> list[str]:

@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from proxy.core.diagnosis.breaks import BreakKind
-from proxy.core.diagnosis.diagnose import MODEL, PARAMETER, ROUTE
-from proxy.core.diagnosis.record import SYSTEM, TOOL
+from proxy.core.diagnosis.diagnose import CONTENT
+from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN
 from proxy.core.shadow.deviations import Deviation
 from proxy.doctor.clients import Culprit
 from proxy.doctor.findings import UNTOLD_CULPRIT
@@ -89,11 +89,9 @@ def place_of(culprit: Culprit) -> str:
     name, kind = culprit.piece, culprit.piece_kind
     if kind == SYSTEM:
         return f"line {culprit.line} of your system text" if culprit.line else "your system text"
-    if kind in (TOOL, PARAMETER, MODEL, ROUTE):
-        return f"the {kind} {name}"
-    if kind and ":" in name:
-        return f"the {kind} {name.partition(':')[2]}"
-    return f"an earlier {'tool result' if name == TOOL else name + ' message'}" if kind else ""
+    if kind == TURN:
+        return f"an earlier {'tool result' if name == TOOL else name + ' message'}"
+    return f"the {kind} {name.removeprefix(kind + ':')}" if kind else ""
 
 
 def happened(culprit: Culprit) -> str:
@@ -111,6 +109,8 @@ def advice(culprit: Culprit, cost: str, tier_saves: str, keys: Collection[str]) 
     """The sentence. ``cost`` is what the culprit costs and ``tier_saves`` what mode tier would save of it, both as a
     person writes amounts; the latter is empty where it saves nothing, or nobody knows. ``keys`` as in ``Client``."""
     fix = _KINDS.get(culprit.kind, ("", ""))[1]
+    if culprit.piece_kind in CONTENT and culprit.kind in _SYSTEM_FIXES:
+        fix = "send it behind what stays the same"
     if culprit.piece_kind == SYSTEM:
         fix = _SYSTEM_FIXES.get(culprit.kind, fix)
     if culprit.kind in (Deviation.EVICTED, Deviation.PARTITIONED):

@@ -75,9 +75,8 @@ def exchange_values(exchange: Exchange) -> dict[str, Value]:
             "estimated": int(usage.estimated),
             "cost_usd": Decimal(f"{settled.cost_usd:.6f}"),
         }
-    if planned.result.deviation:
-        cause = answer.outcome.cache_cause
-        found |= {"cache": planned.result.deviation, "cause": "" if cause == UNTOLD else cause}
+    cause = answer.outcome.cache_cause
+    found |= {"cache": planned.result.deviation, "cause": "" if cause == UNTOLD else cause}
     if (broke := planned.result.broke) is not None:
         found |= {
             "break": broke.kind,

@@ -19,9 +19,9 @@ from proxy.core.structured.form.section import PROMPTS, SECTION, WINDOW, Section
 from proxy.core.wire.json_body import Unreadable, splice
 from proxy.engine.answers.further_calls import PanelService
 from proxy.engine.answers.relay import AnswerRelay, AttemptResult, own_headers
+from proxy.engine.attempts.question_optout import QuestionOptOut
 from proxy.engine.attempts.retry import Attempts
 from proxy.engine.attempts.retry_body import OurEdit, Outgoing
-from proxy.engine.attempts.usage_optout import UsageOptOut
 from proxy.engine.bodies.addressed import addressed
 from proxy.engine.bodies.raw import Raw, call_to
 from proxy.engine.client import Client
@@ -55,7 +55,7 @@ class ChatRequests:
         self._conclusion = conclusion
         self._aside = aside
         self._follower = follower
-        self._unasked = UsageOptOut()
+        self._unasked = QuestionOptOut()
 
     async def serve(self, exchange: Exchange, client: Client) -> None:
         """Serve one request. Raises ProxyError."""
@@ -99,6 +99,7 @@ class ChatRequests:
         read = partial(_read, body, exchange.arrival.addressed, self._ports.planner.parse)
         found, section = await self._aside.run_large(len(body), read)
         exchange.returns_usage = section.returns_usage
+        exchange.asks_break = exchange.asks_break or section.returns_break
         composed = await self._composed(exchange, client, found, section, keeps_state=keeps_state)
         edit = partial(_with_section, composed.body, found, section, self._ports.planner.parse)
         changed = await self._aside.run_large(len(body), edit)

@@ -87,6 +87,10 @@ class Conclusion:
                 usage = exchange.answer.outcome.usage
                 result = self._ports.planner.on_completed(plan, usage, exchange.time())
                 exchange.planned = replace(exchange.planned, result=result)
+        inquiries, inquiry = self._ports.inquiries, exchange.inquiry
+        if inquiries is not None and inquiry is not None and exchange.answer.is_accepted:
+            with suppress_and_log("inquiries.learn"):
+                inquiries.learn(exchange, inquiry)
         fitted, windows, deployment = exchange.fitted, self._ports.windows, exchange.deployment
         if fitted is not None and windows is not None and deployment is not None and exchange.answer.is_accepted:
             with suppress_and_log("windows.settled"):

@@ -16,11 +16,13 @@ from time import perf_counter
 from proxy.core.account.asking import asks_model
 from proxy.core.account.objects import Act, Operation
 from proxy.core.account.paths import Path, read_path
+from proxy.core.diagnosis.conversations import Continued
 from proxy.core.modes import Mode
 from proxy.core.reasons import Reason
 from proxy.core.request.demand import Demand
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.context_refusal import ContextRefusalOutcome
+from proxy.core.response.miss_question import MissQuestion
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
 from proxy.core.structured.chat import AssembledChat
@@ -127,6 +129,20 @@ class Planned:
 
 
 @dataclass(slots=True)
+class Inquiry:
+    """The question to the provider why the prompt was not read from its cache. ``scope`` keeps conversations apart.
+    ``asks``: the call that went out last holds the question. ``is_refused``: an upstream has refused it in this
+    exchange."""
+
+    question: MissQuestion
+    scope: str
+    parsed: ParsedBody
+    continued: Continued
+    asks: bool = False
+    is_refused: bool = False
+
+
+@dataclass(slots=True)
 class AnswerRecord:
     """What is known of the upstream's answer. Whoever passes the answer on fills it in."""
 
@@ -204,6 +220,8 @@ class Exchange:
     """The call that is on its way to the upstream, or was answered."""
     answer: AnswerRecord = field(default_factory=AnswerRecord)
     ending: ExchangeOutcome | None = None
+    inquiry: Inquiry | None = field(default=None, repr=False)
+    """Set where the provider may be asked for the cause of a miss."""
     asks_break: bool = False
     """The client wants to be told why its request breaks the cache."""
     returns_usage: bool = False

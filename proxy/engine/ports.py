@@ -12,6 +12,7 @@ from proxy.core.window.fitted import Fitted
 from proxy.core.window.parts import WindowParts
 from proxy.core.window.profile import CapabilityProfile
 from proxy.engine.exchange import Exchange, Settlement
+from proxy.engine.inquiries import Inquiries
 from proxy.ports import Clock, Deployment, Headers, Models, Planner, Principal, Transport, Upstream
 
 
@@ -233,3 +234,5 @@ class Ports:
     """Needed where the composer gives a request a capability profile."""
     usage_reports: UsageReports | None = None
     """None: no answer says what its request used."""
+    inquiries: Inquiries | None = None
+    """None: no provider is asked why a cache missed."""

@@ -27,6 +27,7 @@ from proxy.engine.client import Client
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Exchange
 from proxy.engine.headers import PROFILE_HEADER, get
+from proxy.engine.inquiries import MOST_ASKED_BYTES
 from proxy.engine.intake import Intake, Route
 from proxy.engine.listing import Listing
 from proxy.engine.objects.custody import Custody, FileWatch, refers
@@ -56,6 +57,7 @@ class RawRequests:
         route = await self.intake.route(exchange, client, raw, may_repeat=raw.may_repeat(exchange))
         self._obey_operator(exchange, client, raw, route)
         fitted = await self._fitted(exchange, raw)
+        await self._inquire(exchange, fitted)
         await self.intake.reserve(exchange, route, raw, await self._sound_s(raw))
         exchange.overhead_s = exchange.elapsed_s()
         if exchange.objects.is_filtered and self.custody is not None:
@@ -104,20 +106,32 @@ class RawRequests:
         exchange.fitted = fitted
         return raw if fitted.body is parsed.body else Raw(fitted.body, peeked_head(fitted.body), raw.members)
 
+    async def _inquire(self, exchange: Exchange, raw: Raw) -> None:
+        """See whether the provider is asked for the cause of a miss: the question is counted with the request."""
+        parsed = raw.head.parsed if raw.head is not None else None
+        if self.ports.inquiries is not None and parsed is not None:
+            exchange.inquiry = await self.ports.inquiries.open(exchange, parsed)
+            exchange.sent = ((parsed, MOST_ASKED_BYTES),) if exchange.inquiry is not None else ()
+
     async def _forward(self, exchange: Exchange, client: Client, raw: Raw, sent: Raw, route: Route) -> None:
         """Send the request as it was fitted, or what takes its place, until an answer is passed on. Raises
         ProxyError."""
         attempts, resize = route.attempts, partial(self._fitted, exchange, raw)
         oversized = Oversized(exchange, client, self.conclusion, resize, self.ports.windows)
         relay = AnswerRelay(exchange, client, self.ports.planner, self.conclusion)
+        inquiries, inquiry = self.ports.inquiries, exchange.inquiry
         while True:
             deployment = attempts.deployment
+            asked = inquiries.changes(inquiry, deployment) if inquiries is not None else {}
             path = path_for(client.path, route.reach.place, exchange.requested.model, deployment.model)
-            call = await self.aside.run_large(sent.size, raw_call, exchange, client, deployment, sent, path)
+            call = await self.aside.run_large(sent.size, raw_call, exchange, client, deployment, sent, path, asked)
             upstream = self.ports.upstreams[deployment.transport]
-            match await relay.attempt(upstream, call, attempts, OurEdit.NONE):
+            match await relay.attempt(upstream, call, attempts, OurEdit.CAUSE if asked else OurEdit.NONE):
                 case AttemptResult.DONE:
                     return
+                case AttemptResult.REFUSED if inquiries is not None and inquiry is not None:
+                    inquiry.is_refused = True
+                    relay.on_accepted = partial(inquiries.refused, deployment)
                 case AttemptResult.TOO_LARGE:
                     smaller = await oversized.smaller(sent, relay.said)
                     if smaller is None:
@@ -125,6 +139,7 @@ class RawRequests:
                     sent = smaller
                 case _:
                     await attempts.pause()
+                    relay.on_accepted = None
                     exchange.deployment = attempts.deployment
                     sent = await self._fitted(exchange, raw)
 

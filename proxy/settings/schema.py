@@ -433,6 +433,9 @@ class Stratiform(Strict):
     steady_tools: bool = Field(
         default=True, description="send the same tools in the order and form in which a client first sent them"
     )
+    ask_provider_for_cause: bool = Field(
+        default=False, description="ask Anthropic and OpenAI on /v1/messages and /v1/responses why a cache missed"
+    )
     fingerprints: bool = Field(
         default=False, description="write what is sent to a file, as keyed digests and sizes without text"
     )

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from proxy.core.money.budget import Estimate, nanos
+from proxy.core.response.miss_diagnostics import UNTOLD
 from proxy.core.response.usage import Usage
 from proxy.core.secrets.redaction import without_keys, without_shapes
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
@@ -38,6 +39,7 @@ def settled_entry(exchange: Exchange) -> LedgerEntry:
         saved=nanos(settled.saved_usd),
         break_kind=broke.kind if broke is not None else "",
         break_cost=nanos(broke.usd) if broke is not None else 0,
+        provider_cause=cause if (cause := exchange.answer.outcome.cache_cause) != UNTOLD else "",
         latency_ms=round(exchange.elapsed_s() * 1000),
         estimated=usage.estimated,
     )

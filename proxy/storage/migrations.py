@@ -117,6 +117,10 @@ STORE = (
     ALTER TABLE entry ADD COLUMN break_kind TEXT NOT NULL DEFAULT '';
     ALTER TABLE entry ADD COLUMN break_cost INTEGER NOT NULL DEFAULT 0;
     """,
+    # What the provider itself says of it.
+    """
+    ALTER TABLE entry ADD COLUMN provider_cause TEXT NOT NULL DEFAULT '';
+    """,
 )
 
 SPOOL = (

@@ -92,7 +92,8 @@ class LedgerEntry:
     ``at`` is when the request arrived, so that windows and reports agree on the day. ``key_id`` is a virtual key's
     public id, and ``user`` what the key or the client named. ``saved`` is the difference to the client's own layout.
     ``break_kind`` says why the request was read from the cache less than it could have been, and ``break_cost`` what
-    that cost; empty and 0 where it was not.
+    that cost; empty and 0 where it was not. ``provider_cause`` is what the provider itself says
+    (``proxy.core.response.miss_diagnostics``), empty where it says nothing.
     """
 
     exchange_id: str
@@ -116,6 +117,7 @@ class LedgerEntry:
     estimated: bool = False
     break_kind: str = ""
     break_cost: int = 0
+    provider_cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)

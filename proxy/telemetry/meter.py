@@ -108,6 +108,7 @@ class Meter:
         self._count_traffic(exchange)
         self._count_trouble(exchange)
         self._count_plan(exchange)
+        self._count_break(exchange)
         for outcome, calls in exchange.answer.panel_calls.items():
             self._metrics.panel_calls(outcome, by=calls)
         for refusal, count in exchange.answer.context_refusals.items():
@@ -237,7 +238,6 @@ class Meter:
         deviation = exchange.planned.result.deviation
         if deviation:
             self._metrics.deviation(_model(exchange), deviation, exchange.answer.outcome.cache_cause)
-        self._count_break(exchange)
         sent, usage = sent_bill(exchange, plan), exchange.settlement.usage if exchange.settlement is not None else None
         if exchange.answer.further:
             usage = exchange.answer.outcome.usage  # the plan was about the first call alone
@@ -249,7 +249,8 @@ class Meter:
         broke, cause = exchange.planned.result.broke, exchange.answer.outcome.cache_cause
         if broke is not None and isfinite(broke.usd):
             self._metrics.broke(_model(exchange), broke.kind, broke.usd)
-        if cause in CHANGES:
+        is_diagnosed = exchange.planned.plan is not None or exchange.inquiry is not None
+        if is_diagnosed and cause in CHANGES:
             ours = broke.expected_cause if broke is not None else ""
             self._metrics.break_agreed(_model(exchange), "same" if ours == cause else "other")
 

@@ -10,6 +10,7 @@ Counters cannot fall, so what a plan saved or lost is in two of them: saved - lo
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Literal, TypeVar, get_args
@@ -39,8 +40,13 @@ _PREFIX = "stratiform_"
 _EXPECTED_SERIES = 1000
 UNRECOGNISED = "unrecognised"
 """The label of clients whose texts no recogniser knows."""
-# Costs have a series for each model, team and client: with 20 of the former two, 8 clients are 3,200 series.
 _MOST_CLIENTS = 7
+# A metric with one of these labels, its last one, tells it apart in so many series. With all else that 20 models and 20
+# teams can have at once, a proxy then has fewer than 10,000 (tests/unit/telemetry/test_metrics.py).
+_MOST_TOLD = {"client": 600, "cause": 300}
+_STATUSES = frozenset(
+    ["200", "400", "401", "403", "404", "408", "413", "422", "429", "499", "500", "502", "503", "504", "529"]
+)
 
 ERROR_KINDS = (
     "timeout", "unavailable", "broken-off", "rate-limited", "quota", "unauthorized", "rejected", "server-error",
@@ -76,6 +82,11 @@ def mode_label(mode: Mode) -> str:
     return mode.name.lower()
 
 
+def _status_label(status: str) -> str:
+    """A status that upstreams commonly answer with, or the class of any other (``4xx``)."""
+    return status if status in _STATUSES else f"{status[:1]}xx"
+
+
 class Metrics:
     """The metrics of one app. ``deployments`` and ``teams`` are the configuration's: they never become ``other``.
 
@@ -97,6 +108,7 @@ class Metrics:
             "team": BoundedNames(teams),
             "deployment": BoundedNames(),
             "client": BoundedNames([UNRECOGNISED], _MOST_CLIENTS),
+            "status": _status_label,
         }
         self._remaining: Callable[[], Mapping[str, tuple[float, float]]] = dict
         # What is known to come of each model is shown from 0 on: ``increase()`` does not see what a series had when it
@@ -322,7 +334,8 @@ class Metrics:
 
     def _known(self, kind: Callable[..., S], metric: object, labels: Sequence[str], starts: Starts = ()) -> S:
         """The metric with its labels, and the children that it has from the start."""
-        found = kind(metric, labels, [self._labellings.get(label, str) for label in labels])
+        most_told = _MOST_TOLD.get(labels[-1], math.inf) if labels else math.inf
+        found = kind(metric, labels, [self._labellings.get(label, str) for label in labels], most_told)
         self._series.append(found)
         for values in starts if labels else [()]:
             found.child(*values)

@@ -1,5 +1,6 @@
 """Metrics whose label values are bounded: names that clients may choose cannot grow a metric without end."""
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
@@ -17,15 +18,19 @@ Labelling = Callable[[str], str]
 
 
 class Series(Generic[M]):
-    """A metric with its labels. ``labellings`` turn what is given into the value of the label, one for each.
+    """A metric with its labels. ``labellings`` turn what is given into the value of the label, one for each. Beyond
+    ``most_told`` series the last label of every new one is ``other``.
 
     The children are kept: ``labels()`` validates and locks on every call, a dict does not.
     """
 
-    __slots__ = ("_children", "_labellings", "_metric", "label_names", "name", "text", "type")
+    __slots__ = ("_children", "_labellings", "_metric", "_most_told", "label_names", "name", "text", "type")
 
-    def __init__(self, metric: M, label_names: Iterable[str], labellings: Iterable[Labelling]) -> None:
+    def __init__(
+        self, metric: M, label_names: Iterable[str], labellings: Iterable[Labelling], most_told: float = math.inf
+    ) -> None:
         self._metric: M = metric
+        self._most_told = most_told
         self._labellings = tuple(labellings)
         self._children: dict[tuple[str, ...], M] = {}
         self.label_names = tuple(label_names)
@@ -42,7 +47,10 @@ class Series(Generic[M]):
         if child is not None:
             # What is given is what the labels are, as almost always.
             return child
-        labels = tuple([labelling(value) for labelling, value in zip(self._labellings, given, strict=True)])
+        pairs = zip(self._labellings, given, strict=True)
+        labels: tuple[str, ...] = tuple([labelling(value) for labelling, value in pairs])
+        if len(self._children) >= self._most_told and labels not in self._children:
+            labels = (*labels[:-1], OTHER)
         child = self._children.get(labels)
         if child is None:
             child = self._children[labels] = self._metric.labels(*labels) if labels else self._metric

@@ -39,7 +39,9 @@ def test_the_schema_is_one() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
-OTHERS = st.fixed_dictionaries({}, optional={"prompts": PROMPTS, "window": WINDOWS, "return_usage": st.booleans()})
+OTHERS = st.fixed_dictionaries(
+    {}, optional={"prompts": PROMPTS, "window": WINDOWS, "return_usage": st.booleans(), "return_break": st.booleans()}
+)
 
 
 @given(forms(), OTHERS)

@@ -32,7 +32,7 @@ class Said:
 
     def learn(self, answer: Mapping[str, object]) -> None:
         """Read an answer, or one event of a stream."""
-        holder = answer.get("response")
+        holder = answer.get("message" if answer.get("type") == "message_start" else "response")
         said = holder if isinstance(holder, Mapping) else answer
         self.id = self.id or _id(said.get("id"))
         status = said.get("status")

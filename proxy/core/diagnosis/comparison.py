@@ -2,8 +2,8 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, PromptPiece, PromptRecord
@@ -65,10 +65,34 @@ class Difference:
     gone: int
     moved: frozenset[bytes]
 
+    def cut_by(self, cuts: "Cuts") -> "Difference":
+        """The same difference, told by the parts of the pieces that differ first: a message of files by its files. What
+        is the same in front of the first part that differs counts as ``common``."""
+        first = self.gaps[0]
+        old, new, (following, *_) = (_parts(some, cuts) for some in (first.old, first.new, (first.following,)))
+        pairs = _pairs(old, new)
+        gaps = (*_gaps(old, [*new, following], [*pairs, (len(old), len(new))]), *self.gaps[1:])
+        if len(gaps) < len(self.gaps):
+            return self
+        same = next((i for i, pair in enumerate(pairs) if pair != (i, i)), len(pairs))
+        earlier = {piece.digest for gap in gaps for piece in gap.old}
+        later = {piece.digest for gap in gaps for piece in gap.new}
+        return replace(
+            self, gaps=gaps, common=self.common + tokens_of(new[:same]), moved=self.moved | (earlier & later)
+        )
+
+
+Cuts = Mapping[bytes, Sequence[PromptPiece]]
+"""The parts of some pieces, by the digests of the pieces."""
+
 
 def tokens_of(pieces: Sequence[PromptPiece]) -> int:
     """The tokens of some pieces."""
     return sum([piece.tokens for piece in pieces])
+
+
+def _parts(pieces: Sequence[PromptPiece], cuts: Cuts) -> list[PromptPiece]:
+    return [part for piece in pieces for part in cuts.get(piece.digest) or (piece,)]
 
 
 def likeness(old: PromptRecord, new: PromptRecord) -> int:

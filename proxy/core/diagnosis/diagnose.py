@@ -6,11 +6,11 @@ side, in the words of ``proxy.core.shadow.deviations``.
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from proxy.core.caches.prompt import Bill
 from proxy.core.diagnosis.breaks import Break, BreakKind
-from proxy.core.diagnosis.comparison import Difference, difference, likeness
+from proxy.core.diagnosis.comparison import Cuts, Difference, difference, likeness
 from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, PromptPiece, PromptRecord, shared_front
 from proxy.core.money.prices import Price, input_cost
 from proxy.core.providers import CacheProfile, Family
@@ -23,20 +23,23 @@ MODEL = "model"
 ROUTE = "route"
 """Kinds of culprits that are no pieces of the prompt."""
 
-_CONTENT = frozenset({PieceKind.FILE, PieceKind.SYMBOL, PieceKind.DOCUMENT})
+CONTENT: frozenset[str] = frozenset({PieceKind.FILE, PieceKind.SYMBOL, PieceKind.DOCUMENT})
+"""Kinds of pieces that a client shows because they are news: to change them is no waste."""
 _NO_WASTE = frozenset({BreakKind.COMPACTED, BreakKind.MODEL_SWITCHED, BreakKind.BELOW_MINIMUM})
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """A request beside the one of its session that it goes on (``old``). ``first`` pieces are the same in front, and
-    ``found`` is how they differ behind (None: the request repeats all of the earlier one)."""
+    ``found`` is how they differ behind (None: the request repeats all of the earlier one). ``cuts`` are parts of pieces
+    that the culprit may be: they change nothing of what is found, and of what it costs."""
 
     before: Sequence[PromptRecord]
     now: PromptRecord
     old: PromptRecord
     first: int
     found: Difference | None
+    cuts: Cuts = field(default_factory=dict)
 
     def diagnosed(
         self, usage: Usage | None, profile: CacheProfile, price: Price | None = None, deviation: str = ""
@@ -59,7 +62,7 @@ def compared(before: Sequence[PromptRecord], now: PromptRecord) -> Comparison | 
         return None
     old = before[-1]
     first = shared_front(old, now)
-    if first < old.count or old.total < max(record.total for record in before):
+    if first < old.count or (len(before) > 1 and old.total < max([record.total for record in before])):
         # The one that is most alike, the newest of equal ones.
         old = max(reversed(before), key=lambda record: likeness(record, now))
         first = shared_front(old, now)
@@ -73,12 +76,12 @@ def diagnose(
     usage: Usage | None,
     profile: CacheProfile,
     price: Price | None = None,
-    deviation: str = "",
+    cuts: Cuts | None = None,
 ) -> Break | None:
     """Why the request was read less than it could have been; None where it was not. ``before`` are the records of the
-    session, the newest last; all else as in ``Comparison.diagnosed``."""
+    session, the newest last; all else as in ``Comparison`` and its ``diagnosed``."""
     comparison = compared(before, now)
-    return None if comparison is None else comparison.diagnosed(usage, profile, price, deviation)
+    return None if comparison is None else replace(comparison, cuts=cuts or {}).diagnosed(usage, profile, price)
 
 
 def _outside(comparison: Comparison, profile: CacheProfile) -> Break | None:
@@ -104,14 +107,15 @@ def _outside(comparison: Comparison, profile: CacheProfile) -> Break | None:
 
 def _culprit(comparison: Comparison) -> Break | None:
     """The first piece that differs, and how."""
-    now, found, first = comparison.now, comparison.found, comparison.first
-    if found is None:
+    now, first = comparison.now, comparison.first
+    if comparison.found is None:
         return None
+    found = comparison.found.cut_by(comparison.cuts)
     kind, piece = _kind(found)
     if piece.kind == TOOL:
         kind = BreakKind.TOOLS
     tokens = piece.tokens if piece in found.gaps[0].new else 0
-    is_content = piece.kind in _CONTENT and kind is not BreakKind.REORDERED
+    is_content = piece.kind in CONTENT and kind is not BreakKind.REORDERED
     return Break(
         kind=kind,
         culprit=piece.key,
@@ -140,7 +144,7 @@ def _kind(found: Difference) -> tuple[BreakKind, PromptPiece]:
     theirs = gap.old[0]
     if not gap.new:
         newer = {_name(piece) for later in found.gaps for piece in later.new}
-        is_elsewhere = theirs.kind in _CONTENT and _name(theirs) in newer
+        is_elsewhere = theirs.kind in CONTENT and _name(theirs) in newer
         return BreakKind.CHANGED if is_elsewhere else BreakKind.DISAPPEARED, theirs
     mine = gap.new[0]
     if _name(mine) != _name(theirs):

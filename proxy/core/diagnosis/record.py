@@ -4,6 +4,7 @@ No text is kept. A record is made from pieces of any wire format (``proxy.core.d
 layout (``proxy.core.planner.diagnosed``), or read from a file of fingerprints.
 """
 
+import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -84,6 +85,12 @@ class PromptRecord(Struct, frozen=True, array_like=True):
         return len(self.digests) // DIGEST_BYTES
 
     @property
+    def about_bytes(self) -> int:
+        """About what the record takes in memory."""
+        lines = sum(map(len, self.lines.values()))
+        return 1_000 + 2 * len(self.digests) + 450 * len(self.names) + 100 * len(self.parameters) + 120 * lines
+
+    @property
     def ends(self) -> Sequence[int]:
         """The ends of the pieces, in tokens."""
         return self._column(0)
@@ -111,7 +118,8 @@ class PromptRecord(Struct, frozen=True, array_like=True):
 
     def end(self, count: int) -> int:
         """How many tokens the first ``count`` pieces have."""
-        return self.ends[count - 1] if count else 0
+        start = 4 * _ROW * (count - 1)
+        return int.from_bytes(self.rows[start : start + 4], sys.byteorder, signed=True) if count else 0
 
     def digest(self, index: int) -> bytes:
         """The digest of a piece."""
@@ -138,7 +146,8 @@ class PromptRecord(Struct, frozen=True, array_like=True):
         """This request with these pieces, in the order in which the provider renders them, behind the first ``shared``
         ones of the record ``front``. Digests have 16 bytes."""
         front = self if front is None else front
-        used = max(front._column(2)[:shared], default=-1) + 1
+        is_whole = shared == front.count
+        used = len(front.names) if is_whole else max(front._column(2)[:shared], default=-1) + 1
         numbers = {name: number for number, name in enumerate(front.names[:used])}
         rows, end = array(_NUMBER, front.rows[: 4 * _ROW * shared]), front.end(shared)
         lines, stops = {index: text for index, text in front.lines.items() if index < shared}, [*self.stops]

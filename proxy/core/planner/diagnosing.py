@@ -13,7 +13,7 @@ from proxy.core.money.prices import Price
 from proxy.core.planner.analysis import PlanAnalysis
 from proxy.core.planner.in_flight import InFlight
 from proxy.core.response.usage import Usage
-from proxy.core.sessions.session import MAX_PROMPTS, SessionTable, record_bytes
+from proxy.core.sessions.session import MAX_PROMPTS, SessionTable
 
 _MOST_LAST = 256
 _MOST_TALKS = 8192
@@ -89,4 +89,4 @@ class Diagnosing:
 
 
 def _sent_bytes(sent: SentPrompt) -> int:
-    return record_bytes(sent.record) + 80 * len(sent.digests)
+    return sent.record.about_bytes + 80 * len(sent.digests)

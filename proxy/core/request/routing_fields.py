@@ -80,13 +80,13 @@ def untouched(body: bytes, head: RequestFields, model: str, *, asks_usage: bool 
     return original_body(request, model, asks_usage=asks_usage)
 
 
-def renamed(body: bytes, head: RequestFields, model: str) -> bytes:
-    """The request with another model's name in it, also where it is not taken apart."""
-    if not head.model or head.model == model:
-        return body
+def renamed(body: bytes, head: RequestFields, model: str, further: Mapping[str, bytes] | None = None) -> bytes:
+    """The request with another model's name in it, also where it is not taken apart, and with ``further`` members where
+    it is."""
+    name = {"model": orjson.dumps(model)} if head.model and head.model != model else {}
     if head.parsed is None:
-        return replaced(body, "model", orjson.dumps(model))
-    return splice(body, head.parsed.members, {"model": orjson.dumps(model)})
+        return replaced(body, "model", name["model"]) if name else body
+    return splice(body, head.parsed.members, {**name, **(further or {})})
 
 
 _Read = tuple[ParsedBody | None, Mapping[str, object], Mapping[str, Raw | bytes]]

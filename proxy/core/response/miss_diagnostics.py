@@ -32,12 +32,13 @@ CAUSES = (UNTOLD, OTHER, *dict.fromkeys(_CAUSES.values()))
 """The closed vocabulary."""
 CHANGES = frozenset(cause for cause in CAUSES if cause.endswith("-changed"))
 """Causes that name something that the client has changed."""
-_HOLDERS = ("message", "response")
+HOLDERS = ("message", "response")
+"""Members of an event in which an answer stands."""
 
 
 def cause_of(payload: Mapping[str, object]) -> str:
     """The cause in an answer or an event of a stream."""
-    for holder in (payload, *(payload.get(name) for name in _HOLDERS)):
+    for holder in (payload, *(payload.get(name) for name in HOLDERS)):
         if isinstance(holder, Mapping):
             found = _cause_in(holder.get("diagnostics"), holder.get("prompt_cache_diagnostics"))
             if found != UNTOLD:

@@ -344,14 +344,8 @@ def _session_bytes(session: Session) -> int:
     records = 2 * len(session.items) + len(session.candidates) + len(session.rendered_anew)
     numbers = sum(map(len, session.lines)) + len(session.sketch)
     places = len(session.own_head.places) + len(session.own_fixed.places)
-    told = sum(map(record_bytes, session.prompts))
+    told = sum(record.about_bytes for record in session.prompts)
     return 4_000 + 80 * digests + 400 * records + 60 * numbers + _PLACE_BYTES * places + told
-
-
-def record_bytes(record: PromptRecord) -> int:
-    """About what the record of a prompt takes."""
-    lines = sum(map(len, record.lines.values()))
-    return 1_000 + 2 * len(record.digests) + 450 * len(record.names) + 100 * len(record.parameters) + 120 * lines
 
 
 def _cohort_bytes(cohort: SessionCohort) -> int:

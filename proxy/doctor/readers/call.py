@@ -1,6 +1,6 @@
 """One recorded call of a model, whatever log it comes from, and what stands in a log and is none."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -12,6 +12,10 @@ from proxy.core.response.usage import Usage
 
 LineSigns = Mapping[int, str]
 """What a line of a text evidently is ("time", "date", "random", "counter"), by its number; 0: the text as a whole."""
+
+
+CutSizes = Sequence[tuple[str, str, bytes, int]]
+"""A text that a recogniser knows, by its parts: key, kind, digest and length in characters."""
 
 
 class Gap(StrEnum):
@@ -33,7 +37,8 @@ class Call(Struct, frozen=True, array_like=True, kw_only=True):
     ``record`` the same by digests; None where the log does not hold them. ``cause`` is what the provider itself says of
     a miss (``proxy.core.response.miss_diagnostics``). ``is_chat``: a chat completion was asked for. ``is_compacted``:
     the client has just put a summary in the place of its conversation. ``signs`` are those of the system texts by their
-    digests, and ``continues``: the provider keeps what stands in front of the prompt."""
+    digests, ``cuts`` the parts of texts that a recogniser knows likewise, and ``continues``: the provider keeps what
+    stands in front of the prompt."""
 
     line: int
     at: float | None
@@ -50,6 +55,7 @@ class Call(Struct, frozen=True, array_like=True, kw_only=True):
     gaps: frozenset[Gap] = frozenset()
     is_compacted: bool = False
     signs: Mapping[bytes, LineSigns] = {}
+    cuts: Mapping[bytes, CutSizes] = {}
     continues: bool = False
 
 

@@ -32,6 +32,7 @@ from proxy.engine.headers import (
     is_safe,
     uses_operators_key,
 )
+from proxy.engine.inquiries import UntoldCause, untold_cause
 from proxy.engine.ports import UsageReports
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import (
@@ -114,7 +115,7 @@ class AnswerRelay:
         self.said = NO_WORDS
         """The refusal of a request that was too large."""
         self.on_accepted: Callable[[], None] | None = None
-        """Called once where the upstream takes the request, after it refused the one before."""
+        """Called where the upstream takes the request, after it refused the one before."""
         self._exchange = exchange
         self._client = client
         self._planner = planner
@@ -264,7 +265,7 @@ class AnswerRelay:
         exchange, client = self._exchange, self._client
         fold, chunks, self._written = _fold_of(answer, exchange), answer.chunks(), 0
         hold = self._hold(answer, fold, attempts, may_refuse=may_refuse)
-        told = returned_usage(exchange, fold, self._reports)
+        told = returned_usage(exchange, fold, self._reports) or untold_cause(exchange.inquiry, fold)
         headers = self._headers(answer, fold, is_spent=attempts.is_spent, keep_length=told is None)
         try:
             # Where another attempt could follow, the client hears nothing before the first bytes that it can use.
@@ -322,7 +323,7 @@ class AnswerRelay:
         await self._client.send(out)
 
     async def _end_of(
-        self, status: int, fold: Fold, rest: bytes, told: ReturnedUsage | None, *, is_between: bool
+        self, status: int, fold: Fold, rest: bytes, told: ReturnedUsage | UntoldCause | None, *, is_between: bool
     ) -> bytes:
         """All of the answer is known: have it booked before the client has all of it. Returns the end of the answer,
         with what it used where the client is told."""

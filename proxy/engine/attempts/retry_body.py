@@ -1,10 +1,11 @@
 """What is sent of a plan, and what is sent instead where the upstream refuses it.
 
-Two edits of ours can make an upstream refuse a request that it would have taken: the layout, and ``stream_options``,
-which asks for usage in streams and which strict servers do not know. At most one more call is made before the client
-hears: so the second one is the client's own request, without either of the two that may be to blame. Which of them it
+Two edits of a chat request can make an upstream refuse what it would have taken: the layout, and ``stream_options``,
+which asks for usage in streams and which strict servers do not know. On other paths it is the question for the cause of
+a miss (``proxy.engine.inquiries``). At most one more call is made before the client hears: so the second one is the
+client's own request, without any edit that may be to blame. Which of them it
 was decides what is remembered: a layout is barred for the session, usage is not asked for at the deployment for a while
-(``proxy.engine.attempts.usage_optout``).
+(``proxy.engine.attempts.question_optout``).
 """
 
 from enum import Flag, auto
@@ -25,6 +26,7 @@ class OurEdit(Flag):
     NONE = 0
     LAYOUT = auto()
     USAGE = auto()
+    CAUSE = auto()
 
     def behind(self, status: int) -> "OurEdit":
         """Those of them that an answer of this status may be about."""
@@ -32,7 +34,7 @@ class OurEdit(Flag):
         if 400 <= status < 500 and status not in _NOT_THE_LAYOUT:
             found = OurEdit.LAYOUT
         if status in _INVALID:
-            found |= OurEdit.USAGE
+            found |= OurEdit.USAGE | OurEdit.CAUSE
         return self & found
 
     def in_refusal(self, status: int, said: Refusal) -> "OurEdit":

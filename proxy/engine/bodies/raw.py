@@ -1,7 +1,7 @@
 """Requests on paths that are passed through: how much of them is read, and what is sent."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -69,8 +69,16 @@ def refuse_compressed() -> NoReturn:
     )
 
 
-def raw_call(exchange: Exchange, client: Client, deployment: Deployment, raw: Raw, path: str) -> Call:
-    """A call on a path that is passed through; the model goes by the deployment's name for it."""
+def raw_call(
+    exchange: Exchange,
+    client: Client,
+    deployment: Deployment,
+    raw: Raw,
+    path: str,
+    further_members: Mapping[str, bytes] | None = None,
+) -> Call:
+    """A call on a path that is passed through; the model goes by the deployment's name for it, and JSON that is taken
+    apart gets ``further_members``."""
     body, head = raw.body, raw.head
     length = None if isinstance(body, bytes) else get(client.headers, "content-length")
     if isinstance(body, Upload):
@@ -78,7 +86,9 @@ def raw_call(exchange: Exchange, client: Client, deployment: Deployment, raw: Ra
         sent: bytes | AsyncIterator[bytes] = body.body(name)
         length = body.length(name)
     else:
-        sent = renamed(body, head, deployment.model) if isinstance(body, bytes) and head is not None else body
+        sent = body
+        if isinstance(body, bytes) and head is not None:
+            sent = renamed(body, head, deployment.model, further_members)
     # An answer to JSON may carry usage, which cannot be read from compressed bytes.
     shows_objects = (
         exchange.objects.operation.act not in (Act.ASK, Act.UNKNOWN)

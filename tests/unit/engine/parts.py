@@ -13,6 +13,7 @@ from proxy.core.window.profile import CapabilityProfile
 from proxy.engine import Breakers, Engine, Limits, Ports, RequestRules
 from proxy.engine.attempts.retry import ONE_TRY
 from proxy.engine.exchange import Exchange
+from proxy.engine.inquiries import Inquiries
 from proxy.engine.ports import ComposedRequest, ComposeRequest, UsageReports
 from proxy.errors import ContextTooLong, PayloadTooLarge, ProxyError, error_body
 from proxy.ports import Answer, Call, Deployment, Headers, Plan, Planner, PlanRequest, Principal, Transport, Upstream
@@ -230,6 +231,7 @@ class Bench:
         smaller: Sequence[bytes | ContextTooLong | None] = (),
         learnt: bytes | None = None,
         usage_reports: UsageReports | None = None,
+        inquiries: Inquiries | None = None,
     ) -> None:
         self.upstream = ScriptedUpstream(*scripts)
         self.planner = planner or PassthroughPlanner()
@@ -248,6 +250,7 @@ class Bench:
                 composer=Profiled(window) if window is not None else None,
                 windows=self.windows,
                 usage_reports=usage_reports,
+                inquiries=inquiries,
             ),
             RequestRules(limits=limits or Limits(), retries=retries, trust_time_header=trust_time_header),
             breakers=breakers,

@@ -162,7 +162,8 @@ def test_a_client_that_marks_for_an_unknown_cache_is_told_of_once(caplog: pytest
     assert told[0].startswith("model *: ")
 
 
-def test_a_client_that_asks_is_told_what_breaks_its_cache(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("way", ["header", "body"])
+def test_a_client_that_asks_is_told_what_breaks_its_cache(caplog: pytest.LogCaptureFixture, way: str) -> None:
     caplog.set_level("INFO", "stratiform")
     models = ModelList({"m": make_deployment(name="m", model="m", profile=OPENAI, mode=Mode.OBSERVE)})
     told = orjson.dumps({**orjson.loads(BODY), "usage": {"prompt_tokens": 9000, "completion_tokens": 1}})
@@ -170,23 +171,28 @@ def test_a_client_that_asks_is_told_what_breaks_its_cache(caplog: pytest.LogCapt
     bench = Bench(*[answers(told, headers=JSON)] * 4, models=models, planner=planner)
     rules = "\n".join(f"Rule {n} of the archive is to be kept." for n in range(900))
 
-    def ask(day: str, *talk: str, **headers: str) -> str | None:
+    def ask(day: str, *talk: str, wish: bool | None = None) -> str | None:
+        headers = {"x-stratiform-break": "1" if wish else "off"} if way == "header" and wish is not None else {}
         turns = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(talk)]
-        body = {"model": "m", "messages": [{"role": "system", "content": f"Today is {day}.\n{rules}"}, *turns]}
+        body: dict[str, object] = {
+            "model": "m", "messages": [{"role": "system", "content": f"Today is {day}.\n{rules}"}, *turns],
+        }  # fmt: skip
+        if way == "body" and wish is not None:
+            body["stratiform"] = {"return_break": wish}
         client = bench.chat(MemoryClient(orjson.dumps(body), headers=[*JSON, *headers.items()]))
         return client.answer_headers.get("x-stratiform-break")
 
-    asks = {"x-stratiform-break": "1"}
-    assert ask("Monday", "q1", **asks) == "none"
+    assert ask("Monday", "q1", wish=True) == "none"
     assert ask("Monday", "q1", "a1", "q2") is None
-    found = ask("Tuesday", "q1", "a1", "q2", "a2", "q3", **asks)
+    found = ask("Tuesday", "q1", "a1", "q2", "a2", "q3", wish=True)
     assert found is not None
     assert found.startswith("changed; culprit=system:system; line=1; before=0; ")
     assert found.endswith("; waste=1")
     line = caplog.messages[-1]
     assert " break=changed culprit=system:system line=1 lost=" in line
     assert "Tuesday" not in line
-    assert ask("Tuesday", "q1", "a1", "q2", "a2", "q3", "a3", "q4", **{"x-stratiform-break": "off"}) is None
+    assert ask("Tuesday", "q1", "a1", "q2", "a2", "q3", "a3", "q4", wish=False) is None
+    assert not any(b"stratiform" in body for body in bench.upstream.bodies)
 
 
 def test_nothing_that_a_client_chose_begins_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -27,6 +27,7 @@ def trace(*sections: Any) -> Trace:
         {"prompts": {}, "window": {"suffix": "s"}},
         {"prompts": None},
         {"return_usage": True},
+        {"return_break": True},
     ],
 )
 def test_a_section_that_says_nothing_else_is_gone(section: Any) -> None:

@@ -47,8 +47,8 @@ def ours(section: str) -> str:
         ("{holdout: 0.1, clock: header}",
          "stratiform.holdout: is for live traffic; a replay (clock: header) has no controls"),
         ("{quux: 0.1}", "stratiform.quux: unknown key; known are mode, policy, holdout, routing_keys, steady_tools, "
-         "fingerprints, fingerprints_file, default_model, clock, host, port, open_to_network, log_level, "
-         "log_format, request_id, otel, limits, "
+         "ask_provider_for_cause, fingerprints, fingerprints_file, default_model, clock, host, port, open_to_network, "
+         "log_level, log_format, request_id, otel, limits, "
          "client_keys, teams, budgets, "
          "workers, store, store_ca, spool, spool_max_mib, spool_fsync, spool_fallback, ledger, metrics, ui, objects, "
          "keep_alive, structured, prompts, window, prices"),

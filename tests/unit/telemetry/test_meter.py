@@ -5,6 +5,7 @@ import math
 import pytest
 
 from proxy.core.caches.prompt import Bill
+from proxy.core.diagnosis.breaks import Break, BreakKind
 from proxy.core.layout.tiers import Change, Tier
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price, PriceMap
@@ -331,6 +332,38 @@ def test_what_came_is_billed_and_never_more_than_the_request_allows(settle):
     done = settle(exchange(**left, demand=Demand(max_output_tokens=50, answers=2)))
     assert done.settlement.usage is not None
     assert done.settlement.usage.output == 100
+
+
+@pytest.mark.parametrize(
+    ("kind", "culprit_kind", "cause", "counted"),
+    [
+        (BreakKind.CHANGED, "system", "system-changed", {"same": 1.0}),
+        (BreakKind.CHANGED, "system", "tools-changed", {"other": 1.0}),
+        (BreakKind.TOOLS, "tool", "tools-changed", {"same": 1.0}),
+        (BreakKind.CHANGED, "turn", "messages-changed", {"same": 1.0}),
+        (BreakKind.MODEL_SWITCHED, "model", "model-changed", {"same": 1.0}),
+        (None, "", "messages-changed", {"other": 1.0}),
+        (BreakKind.CHANGED, "system", "untold", {}),
+        (BreakKind.CHANGED, "system", "unavailable", {}),
+        (BreakKind.CHANGED, "system", "hit", {}),
+    ],
+)
+def test_the_providers_cause_is_counted_beside_ours(settle, metrics, kind, culprit_kind, cause, counted):
+    broke = Break(kind, "x", culprit_kind, usd=2.0) if kind is not None else None
+    settle(exchange(plan=plan(), result=PlanResult(broke=broke), cache_cause=cause))
+    found = {
+        agreement: count
+        for agreement in ("same", "other")
+        if (count := value(metrics, "cache_break_causes_total", model="m", agreement=agreement))
+    }
+    assert found == counted
+    if kind is not None:
+        assert value(metrics, "cache_break_usd_total", model="m", kind=kind) == 2.0
+
+
+def test_a_cause_that_a_client_has_asked_for_itself_is_compared_with_nothing(settle, metrics):
+    settle(exchange(path="/messages", plan=None, cache_cause="system-changed"))
+    assert not value(metrics, "cache_break_causes_total", model="m", agreement="other")
 
 
 def test_a_silent_model_has_thought(settle):

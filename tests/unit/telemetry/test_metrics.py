@@ -9,9 +9,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from proxy import __version__
 from proxy.core.diagnosis.breaks import KINDS
+from proxy.core.modes import Mode
 from proxy.core.money.prices import Cost
+from proxy.core.reasons import Edit, Reason
+from proxy.core.response.miss_diagnostics import CAUSES
 from proxy.core.response.usage import Usage
-from proxy.telemetry.metrics import CONTENT_TYPE, Metrics
+from proxy.core.shadow.deviations import Deviation
+from proxy.telemetry.metrics import CONTENT_TYPE, ERROR_KINDS, RETRIED_KINDS, Metrics, mode_label
 from proxy.telemetry.series import OTHER
 from tests.doubles import make_deployment
 
@@ -141,26 +145,62 @@ def test_names_that_clients_choose_are_bounded():
     assert {"ours", OTHER} <= teams
 
 
-def test_twenty_teams_at_twenty_models_stay_below_ten_thousand_series_whatever_their_clients_are():
-    metrics = Metrics([make_deployment(name=f"m{n}") for n in range(20)], teams=[f"t{n}" for n in range(20)])
-    used = Usage(prompt=100, output=5, read=50, write_5m=20, write_1h=10)
-    for model, team, client in product(range(20), range(20), range(30)):
-        name = f"m{model}"
-        metrics.tokens(name, used)
-        metrics.tokens(name, used, f"client-{client}")
-        metrics.cost(name, f"t{team}", Cost(0.1, 0.2), 1.0, f"client-{client}")
-        for basis in ("shadow", "reported", "observed"):
-            metrics.saved(name, f"t{team}", basis, 1.0)
-            metrics.saved(name, f"t{team}", basis, -1.0)
-    for model, kind in product(range(20), KINDS):
-        metrics.broke(f"m{model}", kind, 0.5)
-        metrics.break_agreed(f"m{model}", "same")
-        metrics.break_agreed(f"m{model}", "other")
+KIND_OF = {
+    "tokens": ("read", "write", "uncached", "output", "estimated"), "cache_deviations": tuple(Deviation),
+    "cache_breaks": KINDS, "cache_break_usd": KINDS, "upstream_errors": ERROR_KINDS, "retries": RETRIED_KINDS,
+    "panels": ("status", "page", "file", "list"),
+}  # fmt: skip
+TIERS = ("L0", "L1", "L2", "L3", "active")
+# All values that a label can have at once, where 20 models, each at one transport, serve 20 teams.
+VALUES = {
+    "model": [f"m{n}" for n in range(20)], "team": [f"t{n}" for n in range(20)],
+    "deployment": [f"d{n}" for n in range(20)], "client": ["unrecognised", *(f"client-{n}" for n in range(30))],
+    "mode": [mode_label(mode) for mode in Mode], "status": [str(code) for code in range(200, 600)],
+    "transport": ["http"], "basis": ["shadow", "reported", "observed"], "tier": TIERS, "source": TIERS,
+    "target": [*TIERS, "removed"], "reason": list(Reason), "side": ["over", "under"], "cause": CAUSES,
+    "arm": ["control", "treated"], "agreement": ["same", "other"], "version": ["1"], "unit": ["requests", "tokens"],
+    "segment": ["1", "2", "3", "4", "unmarked"], "edit": list(Edit), "state": ["same", "new"],
+    "bound": ["length", "pieces", "matches"], "hook": ["recognise", "plan"],
+    **{label: [f"{label}-{n}" for n in range(6)] for label in ("outcome", "operation", "plugin", "assembly")},
+    **{label: [f"{label}-{n}" for n in range(10)] for label in ("prompt", "profile")},
+}  # fmt: skip
+
+
+def test_twenty_teams_at_twenty_models_stay_below_ten_thousand_series_whatever_comes():
+    """Every metric of the registry, with every combination of the values that its labels can have."""
+    metrics = Metrics([make_deployment(name=name) for name in VALUES["model"]], teams=VALUES["team"])
+    for series in metrics._series:
+        name = series.name.removeprefix("stratiform_")
+        for values in product(*(KIND_OF[name] if label == "kind" else VALUES[label] for label in series.label_names)):
+            series.child(*values)
     found = scraped(metrics)
     clients = {dict(labels)["client"] for _, labels in found if "client" in dict(labels)}
-    assert len(clients) <= 8
     assert {"unrecognised", OTHER} <= clients
-    assert 6_000 < len(found) < 10_000
+    assert len(clients) <= 8
+    assert len(found) < 10_000
+    money = [dict(labels) for name, labels in found if name == "stratiform_cost_usd_total"]
+    assert {(one["model"], one["team"]) for one in money} == set(product(VALUES["model"], VALUES["team"])), "none lost"
+
+
+def test_beyond_the_bound_a_client_and_a_cause_are_others_and_nothing_is_lost():
+    metrics = Metrics()
+    for model, team, client in product(range(20), range(20), range(3)):
+        metrics.cost(f"m{model}", f"t{team}", Cost(0.5, 0.5), 1.0, f"client-{client}")
+    found = {labels: cost for (name, labels), cost in scraped(metrics).items() if name == "stratiform_cost_usd_total"}
+    assert sum(found.values()) == 1200
+    assert 600 < len(found) < 1000
+    metrics.cost("m0", "t0", Cost(0.5, 0.5), 1.0, "client-0")
+    assert value(metrics, "cost_usd_total", model="m0", team="t0", client="client-0") == 2, "what is told stays told"
+
+
+def test_a_status_that_nobody_knows_is_told_by_its_class():
+    metrics = Metrics()
+    for status in (200, 418, 451, 599):
+        metrics.ended("m", "tier", status, "http")
+    labels = {"model": "m", "mode": "tier", "transport": "http"}
+    assert value(metrics, "requests_total", status="200", **labels) == 1
+    assert value(metrics, "requests_total", status="4xx", **labels) == 2
+    assert value(metrics, "requests_total", status="5xx", **labels) == 1
 
 
 def test_a_break_is_counted_and_priced_by_its_kind(metrics):

@@ -16,7 +16,9 @@ SECTION = "stratiform"
 PROMPTS = "prompts"
 WINDOW = "window"
 RETURN_USAGE = "return_usage"
-_OWN = (PROMPTS, WINDOW, RETURN_USAGE)
+RETURN_BREAK = "return_break"
+_WISHES = (RETURN_USAGE, RETURN_BREAK)
+_OWN = (PROMPTS, WINDOW, *_WISHES)
 _BOOLEANS: Mapping[bytes, bool] = {b"true": True, b"false": False, b"null": False}
 _NULL = b"null"
 _SHORT_BYTES = 64
@@ -25,13 +27,15 @@ _SHORT_BYTES = 64
 @dataclass(frozen=True, slots=True)
 class Section:
     """``prompts`` and ``window`` are the values of these members, None where they are missing or null.
-    ``returns_usage``: the answer shall say what the request used. ``rest`` is the section without these three, None
-    where nothing else is in it; ``is_split``: one of them stands in it, be it null."""
+    ``returns_usage`` and ``returns_break``: the answer shall say what the request used, and what of it breaks the
+    cache. ``rest`` is the section without these four, None where nothing else is in it; ``is_split``: one of them
+    stands in it, be it null."""
 
     prompts: bytes | None = None
     window: bytes | None = None
     rest: bytes | None = None
     returns_usage: bool = False
+    returns_break: bool = False
     is_split: bool = field(default=False, compare=False)
 
     @property
@@ -50,11 +54,16 @@ def split(raw: Raw | bytes) -> Section:
         return Section(rest=bytes(raw))
     check_fields(bytes(raw), len(members) + sum(names_in(bytes(value)) for value in members.values()), SECTION)
     rest = join_members(members, dict.fromkeys(_OWN)) if members.keys() - _OWN else None
-    asked = _BOOLEANS.get(bytes(members.get(RETURN_USAGE, _NULL)))
+    usage, break_ = (_wish(members, name) for name in _WISHES)
+    return Section(_said(members, PROMPTS), _said(members, WINDOW), rest, usage, break_, is_split=True)
+
+
+def _wish(members: Mapping[str, Raw | bytes], name: str) -> bool:
+    asked = _BOOLEANS.get(bytes(members.get(name, _NULL)))
     if asked is None:
-        param = f"{SECTION}.{RETURN_USAGE}"
+        param = f"{SECTION}.{name}"
         raise InvalidRequest(f"'{param}' must be a boolean or null", param=param, code="invalid_type")
-    return Section(_said(members, PROMPTS), _said(members, WINDOW), rest, asked, is_split=True)
+    return asked
 
 
 def _said(members: Mapping[str, Raw | bytes], name: str) -> bytes | None:

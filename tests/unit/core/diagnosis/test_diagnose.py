@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.core.diagnosis.breaks import KINDS, BreakKind
-from proxy.core.diagnosis.diagnose import diagnose
+from proxy.core.diagnosis.diagnose import compared, diagnose
 from proxy.core.diagnosis.record import TURN, PromptPiece, PromptRecord
 from proxy.core.diagnosis.wire import is_continuation, wire_record
 from proxy.core.digest import digest
@@ -109,7 +109,9 @@ def test_what_no_difference_explains_is_the_providers_side() -> None:
     now = (*now, *[piece(f"u{n}") for n in range(20)], *MORE)
 
     def kind(at: float, usage: Usage | None, deviation: str = "", profile: Any = GRID) -> str:
-        found = diagnose([old], record(*now, at=at), usage, profile, deviation=deviation)
+        comparison = compared([old], record(*now, at=at))
+        assert comparison is not None
+        found = comparison.diagnosed(usage, profile, deviation=deviation)
         return "" if found is None else found.kind
 
     missed, read = Usage(3500, 1), Usage(3500, 1, read=3300)

@@ -122,10 +122,11 @@ def test_nothing_is_added_where_nobody_asks(said: object) -> None:
 
 
 @pytest.mark.parametrize("said", [1, "true", [], {}])
-def test_what_is_no_boolean_is_refused(said: object) -> None:
-    client = Bench().chat(MemoryClient(chat_body(stratiform={"return_usage": said})))
+@pytest.mark.parametrize("name", ["return_usage", "return_break"])
+def test_what_is_no_boolean_is_refused(name: str, said: object) -> None:
+    client = Bench().chat(MemoryClient(chat_body(stratiform={name: said})))
     assert (client.status, code(client)) == (400, "invalid_type")
-    assert orjson.loads(client.answer)["error"]["param"] == "stratiform.return_usage"
+    assert orjson.loads(client.answer)["error"]["param"] == f"stratiform.{name}"
 
 
 OBJECTS = st.dictionaries(
@@ -149,7 +150,7 @@ def test_a_member_is_added_to_any_object_however_it_is_cut(
     assert len(out) - len(body) in (len(b'"ours":1'), len(b',"ours":1'))
 
 
-@pytest.mark.parametrize("name", ["prompts", "window", "return_usage"])
+@pytest.mark.parametrize("name", ["prompts", "window", "return_usage", "return_break"])
 def test_null_is_the_same_as_nothing_and_reaches_no_provider(name: str) -> None:
     bench = Bench(answers(BODY, headers=JSON))
     assert bench.chat(MemoryClient(chat_body(stratiform={name: None}))).status == 200

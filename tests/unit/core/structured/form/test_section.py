@@ -18,6 +18,11 @@ from tests.examples import for_every
         (b'{"prompts":null,"files":[1],"window":7}', Section(None, b"7", b'{"files":[1]}')),
         (b'{"prompts":null}', Section()),
         (b'{"return_usage": true}', Section(returns_usage=True)),
+        (b'{"return_break": true}', Section(returns_break=True)),
+        (
+            b'{"return_break": false, "return_usage": true, "files":[1]}',
+            Section(rest=b'{"files":[1]}', returns_usage=True),
+        ),
         (b'{"files":[1],"return_usage":false}', Section(rest=b'{"files":[1]}')),
         (b'{"return_usage":true,"window":7,"prompts":8}', Section(b"8", b"7", returns_usage=True)),
     ]

@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from proxy.core.modes import Mode
+from proxy.engine.attempts.question_optout import QuestionOptOut
 from proxy.engine.attempts.retry_body import OurEdit
-from proxy.engine.attempts.usage_optout import UsageOptOut
 from proxy.errors import UpstreamRejected
 from tests.doubles import ModelList, RewritingPlanner, make_deployment
 from tests.examples import for_every
@@ -164,7 +164,7 @@ def test_the_answer_reads_as_the_client_asked_for_it() -> None:
 
 def test_the_memory_ends_and_is_bounded() -> None:
     now = 0.0
-    unasked = UsageOptOut(lambda: now)
+    unasked = QuestionOptOut(lambda: now)
     first, *others = (replace(make_deployment(), id=str(n)) for n in range(2049))
     assert first not in unasked
     unasked.add(first)

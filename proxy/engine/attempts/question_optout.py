@@ -1,4 +1,5 @@
-"""Deployments that refuse to be asked for usage in streams. Times are the process's own."""
+"""Deployments that refuse a question of the proxy's: for usage in streams, or for the cause of a miss. Times are the
+process's own."""
 
 from collections.abc import Callable
 from time import perf_counter
@@ -12,7 +13,7 @@ _MOST = 2048
 _FOR_S = 3600.0
 
 
-class UsageOptOut:
+class QuestionOptOut:
     """For each such deployment: until when it is not asked."""
 
     def __init__(self, now: Callable[[], float] = perf_counter) -> None:

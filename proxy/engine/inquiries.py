@@ -1,0 +1,124 @@
+"""Asks providers why prompts were not read from their caches, on the paths where they answer that, and diagnoses those
+requests beside it (``stratiform.ask_provider_for_cause``).
+
+What is asked of the provider alone is taken out of its answer again. A provider that refuses the question gets the
+request without it, and is not asked for an hour.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import orjson
+
+from proxy.aside import Aside
+from proxy.core.diagnosis.conversations import Continued, Conversations, Exchanged
+from proxy.core.diagnosis.wire import is_continuation, wire_record
+from proxy.core.money.prices import Price
+from proxy.core.providers import PROFILES, CacheProfile, fitted
+from proxy.core.request.parsed_body import ParsedBody
+from proxy.core.request.tokens import bytes_over_four, quick
+from proxy.core.response.body_fold import BodyFold
+from proxy.core.response.miss_question import QUESTIONS, AnswerWithout, MissQuestion
+from proxy.core.response.outcome import Outcome
+from proxy.core.response.stream import Fold, StreamFold
+from proxy.engine.attempts.question_optout import QuestionOptOut
+from proxy.engine.exchange import Exchange, Inquiry
+from proxy.ports import Deployment, Transport
+
+_MEMORY_BYTES = 64 << 20
+MOST_ASKED_BYTES = 512
+"""What the question adds to a request, at the most: an id of another form is not sent back."""
+_ID = re.compile(r"[\w.:-]{1,256}", re.ASCII)
+
+
+class Inquiries:
+    """The conversations of all clients. ``price_of`` is what a deployment's tokens cost, None where nobody knows it."""
+
+    def __init__(self, price_of: Callable[[Deployment], Price | None], aside: Aside) -> None:
+        self._price_of, self._aside = price_of, aside
+        self._conversations = Conversations(_MEMORY_BYTES)
+        self._refused = QuestionOptOut()
+
+    async def open(self, exchange: Exchange, parsed: ParsedBody | None) -> Inquiry | None:
+        """A request that its provider may be asked about, as it was read; None for any other."""
+        question = QUESTIONS.get(exchange.parsed.text)
+        if question is None or parsed is None or not exchange.asks_model:
+            return None
+        scope, at = exchange.admitted.scope + exchange.parsed.text, exchange.arrival.now
+        found = await self._aside.run_large(len(parsed.body), self._read, parsed.body, scope, at)
+        return None if found is None else Inquiry(question, scope, parsed, found)
+
+    def _read(self, body: bytes, scope: str, at: float) -> Continued | None:
+        try:
+            read = orjson.loads(body)
+            record = wire_record(read, quick(bytes_over_four), at=at)
+        except (ValueError, RecursionError):
+            return None
+        parent = read.get("previous_response_id") if is_continuation(read) else ""
+        return self._conversations.find(scope, record, parent if isinstance(parent, str) else "")
+
+    def changes(self, inquiry: Inquiry | None, deployment: Deployment) -> Mapping[str, bytes]:
+        """What asks the provider that is called next; nothing where it cannot be asked, or the client asks itself."""
+        if inquiry is None or inquiry.is_refused:
+            return {}
+        question = inquiry.question
+        is_called = deployment.transport is Transport.HTTP and deployment.server == question.server
+        may_ask = is_called and deployment not in self._refused
+        # OpenAI refuses the field for models of the rules before.
+        may_ask = may_ask and (question.from_first or deployment.profile.name == question.profile)
+        previous = inquiry.continued.previous(deployment.id) if may_ask else ""
+        changes = question.changes(inquiry.parsed.members, previous) if may_ask else {}
+        inquiry.asks = bool(changes)
+        return changes
+
+    def refused(self, deployment: Deployment) -> None:
+        """The deployment takes a request without the question that it refused with it."""
+        self._refused.add(deployment)
+
+    def learn(self, exchange: Exchange, inquiry: Inquiry) -> None:
+        """The provider took the request: what broke its cache is noted, and the conversation goes on with it."""
+        deployment, outcome, found = exchange.deployment, exchange.answer.outcome, inquiry.continued
+        if deployment is None:
+            return
+        profile, usage = _profile(inquiry.question, deployment), outcome.usage
+        broke = None
+        if found.comparison is not None:
+            broke = found.comparison.diagnosed(usage, profile, self._price_of(deployment))
+        if broke is not None and broke.lost:
+            exchange.planned = replace(exchange.planned, result=replace(exchange.planned.result, broke=broke))
+        said = Exchanged(found.record.answered(usage, profile), _answer_id(outcome), deployment.id)
+        self._conversations.add(inquiry.scope, found, said)
+
+
+def _answer_id(outcome: Outcome) -> str:
+    name = outcome.said.id if outcome.said is not None else ""
+    return name if _ID.fullmatch(name) else ""
+
+
+def _profile(question: MissQuestion, deployment: Deployment) -> CacheProfile:
+    """The rules of the cache on this path: chats of the same deployment may reach one that has none."""
+    known = deployment.profile
+    return known if known.name == question.profile else fitted(PROFILES[question.profile], deployment.model)
+
+
+class UntoldCause:
+    """An answer without what only the proxy has asked for."""
+
+    def __init__(self, answer: AnswerWithout) -> None:
+        self._answer = answer
+
+    def feed(self, out: bytes) -> bytes:
+        """What may pass of these bytes now."""
+        return self._answer.feed(out)
+
+    async def end(self, end: bytes, outcome: Outcome, *, is_between: bool) -> bytes:
+        """The last bytes of the answer."""
+        return self._answer.end(end)
+
+
+def untold_cause(inquiry: Inquiry | None, fold: Fold) -> UntoldCause | None:
+    """What takes the cause out of an answer; None where the client may see it, or the answer is not read."""
+    if inquiry is None or not inquiry.asks or not isinstance(fold, StreamFold | BodyFold):
+        return None
+    return UntoldCause(AnswerWithout(inquiry.question.told, is_stream=isinstance(fold, StreamFold)))
