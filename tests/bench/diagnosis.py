@@ -10,13 +10,13 @@ import sys
 import time
 
 import orjson
-from proxy.testing import ModelList, make_deployment
 
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.tokens import bytes_over_four, quick
 from proxy.planning.planner_port import Planning
 from proxy.plugins import build_plugin_manager, recognisers
+from tests.doubles import ModelList, make_deployment
 from tests.unit.engine.parts import JSON, Bench, MemoryClient, answers
 
 _ROUNDS, _TALKS, _TURNS = 9, 6, 40

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import orjson
 import pytest
-from proxy.testing import ModelList, make_deployment
 
 from proxy.aside import Aside
 from proxy.core.money.prices import Price
@@ -13,6 +12,7 @@ from proxy.engine.exchange import Exchange
 from proxy.engine.inquiries import Inquiries
 from proxy.ports import Headers, Principal
 from proxy.spend.ledger import settled_entry
+from tests.doubles import ModelList, make_deployment
 from tests.unit.engine.parts import JSON, SSE, Bench, MemoryClient, Script, answers, event
 
 PRICE = Price(input=1.0, output=5.0, read=0.1, write_5m=1.25, write_1h=2.0)
