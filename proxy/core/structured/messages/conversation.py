@@ -52,10 +52,11 @@ class Conversation:
 
     def bare(self) -> "Conversation":
         """The conversation without markers of the client's."""
-        parts = (self.system, self.history, self.prompt)
-        return Conversation(
-            *(tuple([one if one.bare is one.raw else Turn.of(one.bare) for one in turns]) for turns in parts)
+        system, history, prompt = (
+            tuple([one if one.bare is one.raw else Turn.of(one.bare) for one in turns])
+            for turns in (self.system, self.history, self.prompt)
         )
+        return Conversation(system, history, prompt, self.added)
 
 
 def system_text(conversation: Conversation) -> str:
