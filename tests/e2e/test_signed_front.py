@@ -11,7 +11,7 @@ import orjson
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from proxy.testing import serving
+from tests.doubles import serving
 from tests.e2e.provider import Scripted, Seen, completion, read_body, replies
 from tests.fidelity.signed import _fronts
 from tests.prompt_files import write_prompts
