@@ -254,12 +254,19 @@ class Planner(Protocol):
         ...
 
     async def assemble(
-        self, sent: ParsedBody, principal: Principal, now: float, *, keeps_state: bool = True
+        self,
+        sent: ParsedBody,
+        principal: Principal,
+        now: float,
+        *,
+        keeps_state: bool = True,
+        own_count: int | None = None,
     ) -> AssembledChat:
         """The request with its structured context as messages; ``now`` is when it arrived, in unix seconds. What the
-        session remembers of it (its review, when panels have changed) is kept, if it ``keeps_state``. Raises
-        InvalidRequest where the section that describes the context is not understood, PayloadTooLarge where it stands
-        for too much text, and MissingContent where texts are not known that it only names."""
+        session remembers of it (its review, when panels have changed) is kept, if it ``keeps_state``. ``own_count`` of
+        its messages are the client's, behind those of the operator's; None: all. Raises InvalidRequest where the
+        section that describes the context is not understood, PayloadTooLarge where it stands for too much text, and
+        MissingContent where texts are not known that it only names."""
         ...
 
     async def breakdown(self, assembled: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:

@@ -94,6 +94,22 @@ def unkept(seed: int) -> list[Sent]:
     return sent
 
 
+def singles(seed: int) -> list[Sent]:
+    """Single requests of one client: the same instructions, each with a question of its own that is never gone on
+    with."""
+    chance = Random(seed)
+    instructions = _Conversation(chance, {"user": 1.0}).messages
+    size, least, most = round(5 * 800 ** chance.random()), *chance.choice(((1, 60), (100, 500), (400, 4000)))
+    sent: list[Sent] = []
+    at = 1_800_000_000.0
+    for _ in range(chance.randint(1, 20)):
+        asked = " ".join(chance.choices(_WORDS, k=max(1, round(size * chance.uniform(0.5, 1.5)))))
+        messages = [*instructions, {"role": "user", "content": f"{asked} {chance.randrange(10**9)}"}]
+        sent.append(Sent(at, json.dumps({"model": "claude-sonnet-4-5", "messages": messages}).encode()))
+        at += chance.uniform(least, most)
+    return sent
+
+
 # How often a pause is a long one, and from how many seconds to how many it then lasts.
 _RHYTHMS = ((0.0, 0, 0), (0.0, 0, 0), (0.1, 310, 3000), (0.3, 310, 3000), (0.15, 200, 400), (0.1, 3700, 40_000))
 

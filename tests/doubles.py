@@ -42,7 +42,13 @@ class PassthroughPlanner:
         return parse_body(body)
 
     async def assemble(
-        self, sent: ParsedBody, principal: Principal, now: float, *, keeps_state: bool = True
+        self,
+        sent: ParsedBody,
+        principal: Principal,
+        now: float,
+        *,
+        keeps_state: bool = True,
+        own_count: int | None = None,
     ) -> AssembledChat:
         """Structured context is not assembled. Raises InvalidRequest."""
         raise InvalidRequest("not assembled here", param="stratiform", code="structured_form_unavailable")

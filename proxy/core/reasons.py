@@ -93,6 +93,7 @@ class Edit(StrEnum):
     WINDOW_TRIMMED = "window-trimmed"
     """The oldest messages are left out, so that the request fits the context window of its profile."""
     SIGNED_FRONT = "signed-front"
-    """What stands in front of signed thinking was edited: a model that binds it to its front may refuse the request."""
+    """What stands in front of signed thinking was edited, or may change with each request: a model that binds it to its
+    front may refuse the request."""
     WINDOW_SHORTENED = "window-shortened"
     """Parts that the request names are shortened or left out, so that it fits the context window of its profile."""

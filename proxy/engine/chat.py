@@ -103,11 +103,14 @@ class ChatRequests:
         composed = await self._composed(exchange, client, found, section, keeps_state=keeps_state)
         edit = partial(_with_section, composed.body, found, section, self._ports.planner.parse)
         changed = await self._aside.run_large(len(body), edit)
+        own_count = None
+        if composed.body is not None and found.head.parsed is not None and not section.is_plain:
+            own_count = sum(1 for _ in found.head.parsed.raws())
         if changed is not None:
             found = await self._reread(exchange, changed, len(section.window or b""))
         assembled = None
         if not section.is_plain:
-            assembled = await self._assembled(exchange, found, keeps_state=keeps_state)
+            assembled = await self._assembled(exchange, found, keeps_state=keeps_state, own_count=own_count)
             found = await self._reread(exchange, assembled.body)
         raw = Raw(found.body, found.head, found.members)
         await self._intake.check_objects(exchange, raw)
@@ -142,7 +145,9 @@ class ChatRequests:
         exchange.window = composed.profile
         return composed
 
-    async def _assembled(self, exchange: Exchange, found: CheckedBody, *, keeps_state: bool) -> AssembledChat:
+    async def _assembled(
+        self, exchange: Exchange, found: CheckedBody, *, keeps_state: bool, own_count: int | None
+    ) -> AssembledChat:
         """The request with its structured context as messages: that is what rights and budgets are held against. Raises
         InvalidRequest, PayloadTooLarge, MissingContent."""
         sent, principal = found.head.parsed, exchange.principal
@@ -153,7 +158,10 @@ class ChatRequests:
                 param=SECTION,
                 code="invalid_json",
             )
-        assembled = await self._ports.planner.assemble(sent, principal, exchange.arrival.now, keeps_state=keeps_state)
+        now = exchange.arrival.now
+        assembled = await self._ports.planner.assemble(
+            sent, principal, now, keeps_state=keeps_state, own_count=own_count
+        )
         if assembled.context.session:
             exchange.principal = replace(principal, session_hint=assembled.context.session)
         return assembled
@@ -291,8 +299,7 @@ class ChatRequests:
             sent = _with_texts(await self._untouched(chat, deployment), chat.composed)
             plan = replace(plan, body=sent, original=sent)
         edits = {**edits, **plan.edits}
-        is_moved = plan.reason is Reason.ASSEMBLED_TIERS or not edits.keys() <= _STEADY
-        if is_moved and may_be_signed(body):
+        if _may_edit_front(chat, plan, edits) and may_be_signed(body):
             edits[Edit.SIGNED_FRONT] = 1
         plan = replace(plan, edits=edits) if edits else plan
         exchange.planned = Planned(plan.mode, plan.reason, plan, before.was_retried, assembled=assembled)
@@ -344,6 +351,16 @@ class _Chat:
     def has_panels(self) -> bool:
         """Whether live panels are shown: some upstreams take them only with a declared tool."""
         return self.assembled is not None and self.assembled.dialogue.has_panels
+
+
+def _may_edit_front(chat: _Chat, plan: Plan, edits: Mapping[Edit, int]) -> bool:
+    """Whether messages that the client keeps may go out otherwise than in the request before: where described context
+    stands in front of them, and where a window leaves no room for texts that stood around earlier prompts."""
+    composed, assembled = chat.composed, chat.assembled
+    is_described = assembled is not None and assembled.context.has_any
+    has_parts = bool(composed.inset) or (composed.parts is not None and composed.parts.has_any)
+    is_narrow = composed.profile is not None and has_parts
+    return plan.reason is Reason.ASSEMBLED_TIERS or is_described or is_narrow or not edits.keys() <= _STEADY
 
 
 def _mode(client: Client, deployment: Deployment, principal: Principal) -> Mode:

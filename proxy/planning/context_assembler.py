@@ -73,13 +73,13 @@ class ContextAssembler:
         self.remember(resolved, made)
         return made.chat
 
-    def read(self, sent: ParsedBody) -> SentContext:
-        """The section and the conversation. Any thread may call this. Raises InvalidRequest, and Unreadable where the
-        messages are no array."""
+    def read(self, sent: ParsedBody, own_count: int | None = None) -> SentContext:
+        """The section and the conversation, of which ``own_count`` messages are the client's; None: all. Any thread may
+        call this. Raises InvalidRequest, and Unreadable where the messages are no array."""
         if "messages" not in sent.members:
             raise InvalidRequest("the request has no 'messages'", param="messages", code="missing_messages")
         form = read_form(sent.members[SECTION]) or StructuredForm()
-        return SentContext(sent, form, Conversation.of(sent.raws()))
+        return SentContext(sent, form, Conversation.of(sent.raws(), own_count))
 
     def resolve(self, request: SentContext, scope: str, hint: str) -> Resolved:
         """The form with its texts, and the session that it belongs to. Raises MissingContent, PayloadTooLarge."""

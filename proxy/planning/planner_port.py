@@ -69,7 +69,13 @@ class Planning:
         return self.pure.reader.parse(body)
 
     async def assemble(
-        self, sent: ParsedBody, principal: Principal, now: float, *, keeps_state: bool = True
+        self,
+        sent: ParsedBody,
+        principal: Principal,
+        now: float,
+        *,
+        keeps_state: bool = True,
+        own_count: int | None = None,
     ) -> AssembledChat:
         """The request with its structured context as messages. Raises InvalidRequest, MissingContent."""
         if self._structured is None:
@@ -78,7 +84,7 @@ class Planning:
                 param="stratiform",
                 code="structured_form_unavailable",
             )
-        return await self._structured.assemble(sent, principal, now, keeps_state=keeps_state)
+        return await self._structured.assemble(sent, principal, now, keeps_state=keeps_state, own_count=own_count)
 
     async def breakdown(self, assembled: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
         """What the request would consist of at this deployment, and in which tiers. Nothing is sent or counted."""

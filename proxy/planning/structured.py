@@ -88,14 +88,20 @@ class StructuredChats:
         self._watch = watch
 
     async def assemble(
-        self, sent: ParsedBody, principal: Principal, now: float, *, keeps_state: bool = True
+        self,
+        sent: ParsedBody,
+        principal: Principal,
+        now: float,
+        *,
+        keeps_state: bool = True,
+        own_count: int | None = None,
     ) -> AssembledChat:
         """The request with its context as messages; ``now`` is when it arrived, in unix seconds. Its review and its
-        panels are the session's from now on, if it ``keeps_state``. Raises InvalidRequest, PayloadTooLarge,
-        MissingContent."""
+        panels are the session's from now on, if it ``keeps_state``. ``own_count`` of its messages are the client's,
+        behind those of the operator's; None: all. Raises InvalidRequest, PayloadTooLarge, MissingContent."""
         size, assembler = work_in(sent.body), self.assembler
         try:
-            request = await self._aside.run_large(size, partial(assembler.read, sent))
+            request = await self._aside.run_large(size, partial(assembler.read, sent, own_count))
         except TooMany as error:
             message = f"'messages' has more than {MOST_ELEMENTS} messages, or too many parts in them"
             raise InvalidRequest(message, param="messages", code="too_many_items") from error

@@ -153,6 +153,21 @@ def test_a_section_of_prompts_alone_is_no_structured_context(tmp_path: Path) -> 
     assert [text_of(message) for message in sent] == ["Few words.\n\nFollow the rules.", "Why?"]
 
 
+@pytest.mark.parametrize("own", [[], [{"role": "system", "content": "Own."}]], ids=["none", "own"])
+def test_a_client_counts_its_messages_without_the_operators(tmp_path: Path, own: list[Any]) -> None:
+    talk = [{"role": role, "content": text} for role, text in (("user", "secret"), ("assistant", "Hm."), ("user", "Q"))]
+
+    def said(index: int) -> dict[str, Any]:
+        return {"session": "s", "messages_meta": [{"index": index + len(own), "status": "deleted"}]}
+
+    with world(tmp_path) as there:
+        sent = there.ask(*own, *talk, model="claude", key="sk-blue", section=said(0))
+        assert [text_of(message) for message in sent[1:]] == ["Hm.", "Q"]
+        with pytest.raises(openai.BadRequestError, match=f"names the message {3 + len(own)}, but there is none") as no:
+            there.ask(*own, *talk, model="claude", key="sk-blue", section=said(3))
+    assert no.value.code == "invalid_index"
+
+
 def test_tools_and_a_conversation_keep_their_bytes(tmp_path: Path) -> None:
     turns: list[Any] = [
         {"role": "user", "content": "One"},

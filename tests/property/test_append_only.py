@@ -20,7 +20,7 @@ from proxy.plugins import build_plugin_manager, recognisers
 from proxy.replay.account import Account
 from proxy.replay.baselines import CLIENT, COMPARED
 from proxy.upstream.embedded import PromptReader
-from tests.append_only import Sent, append_only, by_itself, unkept, with_pauses
+from tests.append_only import Sent, append_only, by_itself, singles, unkept, with_pauses
 from tests.economics.measure import encode
 from tests.marker_costs import MarkerProvider, Rules
 
@@ -109,6 +109,23 @@ def hold_unkept(seed: int) -> None:
     assert ours <= TOLERANCE * named + encode()(sent[1].body.decode())
 
 
+def hold_single(seed: int) -> None:
+    """Nothing tells before the third request that none is gone on with: two may be written in vain."""
+    sent = singles(seed)
+    provider = Provider(ANTHROPIC, hoists=False)
+    costs = []
+    for one in sent:
+        before = provider.cost
+        provider.send(one.body, one.at)
+        costs.append(provider.cost - before)
+    assert cost_of_ours(sent, ANTHROPIC) <= sum(costs) + (ANTHROPIC.write - 1.0) * sum(costs[:2])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_single_requests_cost_at_most_the_writing_of_the_first_two(seed: int) -> None:
+    hold_single(seed)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_no_session_is_dearer_than_the_best_markers_and_the_allowance(seed: int) -> None:
     hold(seed)
@@ -151,6 +168,7 @@ def test_no_agent_of_many_and_no_early_hour_is_dearer(seed: int) -> None:
     hold_by_itself(seed)
     hold_with_pauses(seed)
     hold_unkept(seed)
+    hold_single(seed)
 
 
 @pytest.mark.slow

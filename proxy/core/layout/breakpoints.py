@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from proxy.core.caches.prompt import Life
-from proxy.core.layout.layout import Layout, is_message
+from proxy.core.layout.layout import Layout
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.request.element import ElementKind
 from proxy.core.request.message import PartKind
@@ -24,8 +24,6 @@ _DROP = 0.995
 _REWRITTEN_SHARE = 0.8
 # The best of many places promises more than it keeps (measured: fewer of the least likely entries were read).
 _CAUTION = 0.82
-# P(an upstream takes system messages within the conversation to the front), before any report has told.
-_HOISTED = 0.5
 _NEVER = float("-inf")
 _NO_MARKS: tuple[int, ...] = ()
 
@@ -68,23 +66,16 @@ def place(
         return _automatic(layout, survival, profile)
     stops = _stops(layout, survival, live, profile)
     deepest = live[-1] if live else -1
-    heads = stops
-    worth, chosen = _best(stops, layout, deepest, profile, slots)
-    if profile.may_hoist and not profile.mid_system and (turns := _turns_in_front(layout, chosen)):
-        steady = [stop for stop in stops if not is_message(layout.owner(stop.position))]
-        kept = [stop for stop in stops if stop.is_free or stop in steady]
-        least, instead = _best(kept, layout, deepest, profile, slots)
-        if instead and worth - least <= _HOISTED * (profile.write - 1.0) * turns:
-            heads, chosen = steady, instead
+    chosen = _best(stops, layout, deepest, profile, slots)
     if slots > 0 and deepest >= 0 and not _in_reach(chosen, deepest, profile.lookback):
         reaching = _markable_behind(layout, deepest, profile)
         if reaching is not None:
-            chosen = (reaching, *_best(stops, layout, deepest, profile, slots - 1)[1])
+            chosen = (reaching, *_best(stops, layout, deepest, profile, slots - 1))
             if all(stop.position != reaching for stop in stops):
                 stops.append(_Stop(reaching, layout.ends[reaching], survival[reaching], False))
                 stops.sort(key=lambda stop: stop.position)
     chosen = tuple(sorted(set(chosen)))
-    chosen = _fill_with_heads(layout, chosen, heads, profile, slots)
+    chosen = _fill_with_heads(layout, chosen, stops, profile, slots)
     return Placement(chosen, _expected(stops, chosen), max((*chosen, deepest)) if chosen or live else -1)
 
 
@@ -153,12 +144,10 @@ def _thin(stops: list[_Stop]) -> list[_Stop]:
     return [stops[i] for i in sorted([*always, *ranked[: _MAX_STOPS - len(always)]])]
 
 
-def _best(
-    stops: Sequence[_Stop], layout: Layout, deepest: int, profile: CacheProfile, slots: int
-) -> tuple[float, tuple[int, ...]]:
-    """The greatest value, and the marker positions that have it; none where no marker pays."""
+def _best(stops: Sequence[_Stop], layout: Layout, deepest: int, profile: CacheProfile, slots: int) -> tuple[int, ...]:
+    """The marker positions of the greatest value; none where no marker pays."""
     if slots <= 0 or not stops:
-        return 0.0, ()
+        return ()
     gain, premium = mark_gain(profile), profile.write - 1.0
     held = layout.ends[deepest] if deepest >= 0 else 0
     # rows[k] are the states with k markers used: value, tokens up to the last stop, the positions marked.
@@ -184,18 +173,7 @@ def _best(
             rows[used].append((value, tokens, chain))
             if value - written > answer[0] + 1e-9:
                 answer = (value - written, chain)
-    return answer
-
-
-def _turns_in_front(layout: Layout, chosen: Sequence[int]) -> int:
-    """The tokens of the conversation that markers in front of a system message would write, were that message taken to
-    the front: where the last marker stands on one, it writes no turn then; 0: on none."""
-    if not chosen or is_message(layout.owner(chosen[-1])):
-        return 0
-    last = max((p for p in chosen if is_message(layout.owner(p))), default=-1)
-    return sum(
-        e.tokens for e, start in zip(layout.elements, layout.starts, strict=True) if start <= last and is_message(e)
-    )
+    return answer[1]
 
 
 def _in_reach(marks: Sequence[int], entry: int, lookback: int) -> bool:

@@ -220,8 +220,6 @@ class CacheProfile:
     hoists_system: bool = False
     """A system message within the conversation is taken to the front, behind the leading ones. No page says so: it is
     learnt from reports, or assumed of a provider for a test."""
-    may_hoist: bool = True
-    """No report has shown such a message to stay where it is. Where no page says so (``mid_system``), that is open."""
     caches_instructions: bool = True
     """``instructions`` of the Responses API are part of the cached prefix."""
     ttls: tuple[str, str] = ("5m", "1h")

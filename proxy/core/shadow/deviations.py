@@ -319,8 +319,6 @@ class ProviderObservations:
             changed.update(collapses_runs=False)
         if (is_hoisted := self._system.is_hoisted(base)) is not base.hoists_system:
             changed.update(hoists_system=is_hoisted)
-        if self._system.kept:
-            changed.update(may_hoist=False)
         return changed
 
     def _forget(self) -> None:

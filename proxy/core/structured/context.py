@@ -1,7 +1,7 @@
 """What a client says of its context, read and resolved: every path is clean, and every text is at hand."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from msgspec import Struct
 
@@ -67,6 +67,11 @@ class StructuredContext:
     modified: frozenset[str] = frozenset()
     broken: frozenset[Tier] = frozenset()
     references: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def has_any(self) -> bool:
+        """Whether anything is described."""
+        return replace(self, session="") != StructuredContext()
 
     def selected(self) -> list[ContextFile]:
         """The files that are shown by their text."""

@@ -66,7 +66,7 @@ class StructuredForm:
     (``has_repo_map`` says so). A file without a text is named by the digest of one that was sent before, or by neither.
     ``drops_review``: the session's review ends. ``is_flat``: the client wants the flat assembly.
 
-    ``metas`` are by the index of the request's message. ``has_history``: the client sends panels or metas, so that the
+    ``metas`` are by the index of the client's message. ``has_history``: the client sends panels or metas, so that the
     rules of the history hold (``proxy.core.structured.history``); ``detach`` and ``compaction`` say which of the
     optional ones."""
 

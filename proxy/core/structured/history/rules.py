@@ -36,14 +36,14 @@ class RuledHistory:
 
 
 def ruled(conversation: Conversation, metas: Mapping[int, MessageMeta]) -> RuledHistory:
-    """The conversation by all rules but compaction and freezing. ``metas`` are by the index of the request's message.
+    """The conversation by all rules but compaction and freezing. ``metas`` are by the index of the client's message.
     The last user message always stays. The time is linear in the messages. Raises InvalidRequest for an index that
     names no message, a system message, or the last user message where it is not to be sent as it came."""
     has_user = bool(conversation.prompt) and conversation.prompt[0].role == "user"
     last_user = len(conversation.history) if has_user else None
     _check(metas, conversation, last_user)
     edits: Counter[Edit] = Counter()
-    start = len(conversation.system)
+    start = len(conversation.system) - conversation.added
     said = _as_said(conversation.turns, {index - start: meta for index, meta in metas.items()}, edits)
     spoken = [each for each in said if not each.shape.is_empty or each.origin == last_user]
     edits[Edit.HISTORY_REMOVED] += len(said) - len(spoken)
@@ -52,8 +52,8 @@ def ruled(conversation: Conversation, metas: Mapping[int, MessageMeta]) -> Ruled
 
 
 def _check(metas: Mapping[int, MessageMeta], conversation: Conversation, last_user: int | None) -> None:
-    behind_system = len(conversation.system)
-    turns = tuple(conversation)
+    behind_system = len(conversation.system) - conversation.added
+    turns = tuple(conversation)[conversation.added :]
     for index, meta in metas.items():
         if not 0 <= index < len(turns):
             why = f"there is none: the request has {len(turns)}"

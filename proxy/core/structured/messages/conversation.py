@@ -20,21 +20,25 @@ class Conversation:
     """The messages of a request in their order. A turn of ``history`` is named by its index in it, from 0 on.
 
     ``prompt`` begins with the last user message. Where a request has no user message, all messages behind the system
-    messages are the prompt, so that they stay together and last; it is empty where there are none.
+    messages are the prompt, so that they stay together and last; it is empty where there are none. ``added`` of the
+    system messages are the operator's: the client counts its messages without them.
     """
 
     system: tuple[Turn, ...] = ()
     history: tuple[Turn, ...] = ()
     prompt: tuple[Turn, ...] = ()
+    added: int = 0
 
     @classmethod
-    def of(cls, messages: Iterable[Raw | bytes]) -> "Conversation":
-        """Cut messages of any shape. What cannot be read as a message is a turn without a role."""
+    def of(cls, messages: Iterable[Raw | bytes], own_count: int | None = None) -> "Conversation":
+        """Cut messages of any shape. What cannot be read as a message is a turn without a role. The last ``own_count``
+        are the client's; None: all."""
         turns = [Turn.of(bytes(raw)) for raw in messages]
         behind = sum(1 for _ in takewhile(lambda turn: turn.is_system, turns))
         users = (index for index in range(len(turns) - 1, behind - 1, -1) if turns[index].role == "user")
         last = next(users, behind)
-        return cls(tuple(turns[:behind]), tuple(turns[behind:last]), tuple(turns[last:]))
+        added = 0 if own_count is None else len(turns) - own_count
+        return cls(tuple(turns[:behind]), tuple(turns[behind:last]), tuple(turns[last:]), added)
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -48,10 +52,11 @@ class Conversation:
 
     def bare(self) -> "Conversation":
         """The conversation without markers of the client's."""
-        parts = (self.system, self.history, self.prompt)
-        return Conversation(
-            *(tuple([one if one.bare is one.raw else Turn.of(one.bare) for one in turns]) for turns in parts)
+        system, history, prompt = (
+            tuple([one if one.bare is one.raw else Turn.of(one.bare) for one in turns])
+            for turns in (self.system, self.history, self.prompt)
         )
+        return Conversation(system, history, prompt, self.added)
 
 
 def system_text(conversation: Conversation) -> str:

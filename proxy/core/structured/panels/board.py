@@ -31,6 +31,7 @@ MOST_PROMPTS = 4_096
 """The times of so many prompts are remembered; beyond, only the newer half stays, so that it seldom happens: prompts
 whose time is forgotten are sent without it, which rewrites everything behind them."""
 _SLOT_BYTES = 300
+_TURN_MESSAGES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,11 @@ def refreshed(
     new = [panel for panel in shown if panel.id not in old]
     broken = EVERYTHING if is_cold else first_broken(old, digests, new)
     leaving = _leaving(board, old, shown, digests, broken)
-    # To the tail of its own accord a panel would take all behind it along: it joins where it leaves its place anyway.
-    tail = in_tail(shown, memories, progress, terms) & (board.tail | leaving)
+    # A panel that leaves its place for the tail alone has all behind it written anew, but for the newest turn, which is
+    # written in any case.
+    newest = progress.now_at - _TURN_MESSAGES
+    free = {key for key, memory in old.items() if memory.position[0] >= newest or newest <= 0}
+    tail = in_tail(shown, memories, progress, terms) & (board.tail | leaving | free)
     leaving |= {key for key in tail & old.keys() if _is_left(old[key], progress)}
     taken: Sequence[str] = ()
     if broken is not None and not is_cold:

@@ -130,24 +130,6 @@ def by_itself(answers: int) -> list[Body]:
     return [HEAD, user(lines(30, "q")), *later]
 
 
-def test_no_turn_is_written_in_front_of_a_notice_until_a_report_has_told_its_place() -> None:
-    """At the front a marker on the newest message writes the system messages alone: one on an answer would write all of
-    the conversation, for nothing."""
-    truth = Truth(HOISTS, PAGE)
-    for answers in range(3, 6):
-        sent = json.loads(truth.send(*by_itself(answers)).body)
-        marked = {sent["messages"][int(place.split(".")[0])]["role"] for place in marks_in(sent)}
-        assert "assistant" not in marked, answers
-    assert truth.believed().hoists_system
-
-
-def test_one_report_tells_that_notices_keep_their_place() -> None:
-    truth = Truth(PAGE, PAGE)
-    assert truth.believed().may_hoist
-    truth.send(*by_itself(3))
-    assert not truth.believed().may_hoist
-
-
 def test_the_place_of_notices_is_known_after_a_night_too() -> None:
     truth = Truth(HOISTS, PAGE)
     for answers in range(1, 5):

@@ -38,9 +38,7 @@ class PanelPlanner(PassthroughPlanner):
         super().__init__()
         self.learnt: list[Usage | None] = []
 
-    async def assemble(
-        self, sent: ParsedBody, principal: Principal, now: float, *, keeps_state: bool = True
-    ) -> AssembledChat:
+    async def assemble(self, sent: ParsedBody, principal: Principal, now: float, **wishes: object) -> AssembledChat:
         members = orjson.loads(sent.body)
         members.pop("stratiform")
         return AssembledChat(

@@ -165,23 +165,23 @@ def test_costs_are_charged_for_what_was_shown() -> None:
     assert second.charged([], 1.0, 1.0).panels == second.panels
 
 
-def test_a_panel_joins_the_tail_only_where_it_leaves_its_place_anyway() -> None:
-    talk, terms = "u0", CacheTerms(read=0.1, write=1.25, ends_at_answers=True)
+def test_a_panel_joins_the_tail_where_it_leaves_its_place_anyway_or_where_only_the_newest_turn_is_behind_it() -> None:
+    terms, begun = CacheTerms(read=0.1, write=1.25, ends_at_answers=True), "u0 a0 u1 a1 u2"
     often = Panel("A", "console", "", "1" * 40)
-    board = refreshed(Board(), [often], progress(talk), 1, CacheTerms(1.0, 1.0))
+    board = refreshed(Board(), [often], progress(begun), 1, CacheTerms(1.0, 1.0))
     assert board.tail == frozenset()
 
-    talk = "u0 a0 u1"
-    stays = refreshed(board, [often], progress(talk), 2, terms)
+    talk = progress(f"{begun} a2 u3")
     changed = replace(often, content="2" * 40)
-    moves = refreshed(board, [changed], progress(talk), 2, terms)
+    stays, moves = (refreshed(board, [one], talk, 2, terms) for one in (often, changed))
     assert (stays.tail, stays.panels["A"].place) == (frozenset(), None)
-    assert (moves.tail, moves.panels["A"].place) == ({"A"}, Place(2, progress(talk).digests[1]))
+    assert (moves.tail, moves.panels["A"].place) == ({"A"}, Place(6, talk.digests[5]))
 
-    talk = "u0 a0 u1 a1 u2"
+    talk = progress(f"{begun} a2 u3 a3 u4")
     often_seen = structs.replace(moves.panels["A"], seen=50, changes=50)
-    follows = refreshed(replace(moves, panels={"A": often_seen}), [changed], progress(talk), 3, terms)
-    assert (follows.tail, follows.panels["A"].place) == ({"A"}, Place(4, progress(talk).digests[3]))
+    for tail in (moves.tail, frozenset[str]()):
+        follows = refreshed(replace(moves, panels={"A": often_seen}, tail=tail), [changed], talk, 3, terms)
+        assert (follows.tail, follows.panels["A"].place) == ({"A"}, Place(8, talk.digests[7]))
 
 
 def test_the_size_grows_with_what_is_remembered() -> None:
