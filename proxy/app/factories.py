@@ -231,8 +231,10 @@ def _detach_terms(given: Freezing) -> DetachTerms | None:
 def token_limits(prices: PriceMap, deployment: Deployment) -> tuple[int | None, int | None]:
     """The most tokens that a deployment's model reads and writes, as far as the configuration or the price map knows
     them."""
-    price, told = price_for(prices, deployment), deployment.max_input_tokens
-    return (told, None) if price is None else (told or price.extras.max_input_tokens, price.max_output_tokens)
+    price = price_for(prices, deployment)
+    if price is None:
+        return deployment.max_input_tokens, None
+    return price.extras.max_input_tokens, price.max_output_tokens
 
 
 def price_source(prices: PriceMap) -> PriceOf:

@@ -8,6 +8,7 @@ from re import ASCII, compile
 
 from proxy.core.money.bound import InputBound
 from proxy.core.money.budget import Estimate, Rule
+from proxy.core.money.charges import unit_tokens
 from proxy.engine.exchange import Exchange
 from proxy.ports import Deployment, Reservation
 from proxy.spend.windows import Window, window_at
@@ -85,6 +86,6 @@ def taken(rule: Rule, exchange: Exchange, cost: int) -> int:
             return cost
         case "tokens":
             usage = exchange.billed_usage
-            return usage.prompt + usage.output if usage is not None else 0
+            return usage.prompt + usage.output if usage is not None else unit_tokens(exchange.requested.demand)
         case "requests":
             return 1

@@ -180,6 +180,7 @@ def test_what_stands_beside_something_that_is_understood_counts_its_bytes(said: 
     {"type": "document", "source": {"type": "url", "url": "https://example.com/a.pdf"}},
     {"fileData": {"fileUri": "gs://a"}},
     {"type": "item_reference", "id": "i"},
+    {"type": "reasoning", "id": "rs_1", "summary": []},
     {"type": "text", "text": "", "file": {"file_id": "f"}},
     {"type": "what nobody knows"},
     # A part that could hold several media, says two things of one, or calls a file a picture.
