@@ -34,7 +34,7 @@ from proxy.planning.caps import DailyTerms
 from proxy.planning.keep_alive import RefreshTerms
 from proxy.ports import Deployment, StoreError, Transport
 from proxy.prompting.files import SHIPPED
-from proxy.settings import ConfigError, Freezing, LiteLLMParams, ModelEntry, Settings, nearest, weights_of
+from proxy.settings import ConfigError, Environment, Freezing, LiteLLMParams, ModelEntry, Settings, nearest, weights_of
 from proxy.spend.estimates import PriceOf
 from proxy.storage.database import SERVING_WAIT_S
 from proxy.storage.memory import MemoryStore
@@ -300,7 +300,8 @@ def spans_of(settings: Settings) -> "Spans | None":
     from proxy.telemetry.spans import Spans
 
     headers = {name: value.get_secret_value() for name, value in given.headers.items()}
-    return Spans(given.endpoint, headers, given.service)
+    has_sampler = Environment.of_process().get("OTEL_TRACES_SAMPLER") is not None
+    return Spans(given.endpoint, headers, given.service, has_sampler=has_sampler)
 
 
 def spool_of(settings: Settings) -> Spool:

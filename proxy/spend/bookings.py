@@ -12,7 +12,7 @@ from proxy.core.money.charges import unit_tokens
 from proxy.engine.exchange import Exchange
 from proxy.ports import Deployment, Reservation
 from proxy.spend.windows import Window, window_at
-from proxy.storage.port import Balance, Charge, LedgerEntry, Reserve
+from proxy.storage.port import Balance, Charge, LedgerEntry, Refused, Reserve
 
 NOTHING: Mapping[str, Estimate] = {unit: Estimate(0, 0) for unit in ("usd", "tokens", "requests")}
 
@@ -49,6 +49,10 @@ class BudgetReservation(Reservation):
         """All that is set aside on the counter of a booking."""
         more = (charge for ask in self.further for charge in ask.charges)
         return booking.charge.amount + sum(one.amount for one in more if one.account == booking.charge.account)
+
+    def refusing(self, answer: Refused) -> Booking:
+        """The booking that was refused."""
+        return next(one for one in self.bookings if one.charge.account == answer.charge.account)
 
     def with_balances(self, balances: Sequence[Balance]) -> Iterator[tuple[Booking, Balance]]:
         """Each booking with the balance of its counter."""
