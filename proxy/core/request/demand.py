@@ -174,7 +174,7 @@ def _text_demand(found: _Path, asked: Asked) -> Demand:
     least = max(_count(raw) or 0 for raw in given) if given and limit is None else 0
     predicted = asked.get("prediction", b"null")
     more = 0 if _is_null(predicted) else len(predicted)
-    return Demand(found.kind, limit, answers, least, more, unclear or odd, wanted)
+    return Demand(found.kind, limit, answers, least, more, odd or unclear, wanted)
 
 
 def _image_demand(asked: Asked | None) -> Demand:

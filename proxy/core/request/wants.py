@@ -86,6 +86,8 @@ _TOOLS: Sequence[tuple[str, Tool | None]] = (
     ("x_search", Tool.SEARCH),
     ("live_search", Tool.SEARCH),
     ("openrouter:web_search", Tool.SEARCH),
+    ("openrouter:web_fetch", Tool.READING),
+    ("openrouter:datetime", None),
     ("google_search", Tool.SEARCH),
     ("googlesearch", Tool.SEARCH),
     ("google_maps", Tool.SEARCH),
@@ -139,13 +141,12 @@ def wants_of(asked: Mapping[str, Raw | bytes], limit: str = "") -> tuple[Wants, 
     found = {name: raw for name in MEMBERS if (raw := asked.get(name)) is not None and bytes(raw) != b"null"}
     if not found:
         return PLAIN, ""
-    if "deferred" in found and bytes(found["deferred"]) != b"false":
-        # The answer is fetched later, by a call that costs nothing itself.
-        return PLAIN, "deferred"
-    tier, is_text = _word(found.get("service_tier"))
-    if not is_text:
-        return PLAIN, "service_tier"
     calls, memory_gib, odd = _calls(found, limit)
+    tier, is_text = _word(found.get("service_tier"))
+    if not odd and "deferred" in found and bytes(found["deferred"]) != b"false":
+        odd = "deferred"  # the answer is fetched later, by a call that costs nothing itself
+    if odd or not is_text:
+        return PLAIN, odd or "service_tier"
     ways = b"".join([bytes(found.get(name, b"")) for name in _WAYS]).lower()
     wanted = Wants(
         tier="" if tier in _USUAL_TIERS else _SAME_TIERS.get(tier, tier),
@@ -159,18 +160,14 @@ def wants_of(asked: Mapping[str, Raw | bytes], limit: str = "") -> tuple[Wants, 
         or any(mark in bytes(found.get("context_management", b"")).lower() for mark in _SUMMARISES),
         memory_gib=memory_gib,
     )
-    return wanted, odd
+    return wanted, ""
 
 
 def _calls(found: Mapping[str, Raw | bytes], limit: str) -> tuple[Sequence[tuple[Tool, int]], int, str]:
     """The tools that the provider may call, the memory of their containers, and the member that cannot be
-    understood."""
+    understood: first of all one that may ask a model of its own."""
     most, memory_gib = Counter[Tool](), 0
     overall = _positive(found.get(limit)) or _CALLS
-    if "search_parameters" in found:
-        return (), 0, "search_parameters"  # billed by sources, of which nobody reports how many
-    if not all(plugin is not None and _is_known(plugin) for plugin in _objects(found.get("plugins"))):
-        return (), 0, "plugins"
     most[Tool.SEARCH] += int("web_search_options" in found) + _CALLS * int("plugins" in found)
     most[Tool.READING] += _CALLS * int("mcp_servers" in found)
     for tool in _objects(found.get("tools")):
@@ -180,13 +177,21 @@ def _calls(found: Mapping[str, Raw | bytes], limit: str) -> tuple[Sequence[tuple
             own = _positive(tool.get("max_uses")) if limit == "max_uses" else None
             most[kind] += own or overall
             memory_gib += _gib(tool) if kind is Tool.CONTAINER else 0
+    if odd := max(map(_odd_plugin, _objects(found.get("plugins"))), default=""):
+        return (), 0, odd
+    if "search_parameters" in found:
+        return (), 0, "search_parameters"  # billed by sources, of which nobody reports how many
     return tuple((kind, min(calls, _LARGEST)) for kind, calls in most.items() if calls), memory_gib, ""
 
 
-def _is_known(plugin: Mapping[str, Raw]) -> bool:
-    results = small_value(plugin.get("max_results", b"5"), MOST_VALUE_BYTES)
+def _odd_plugin(plugin: Mapping[str, Raw] | None) -> str:
+    """What cannot be understood of a plugin. What a parser of files costs cannot be told, but it asks no model."""
+    members = {} if plugin is None else plugin
+    name = small_value(members.get("id", b"0"), MOST_VALUE_BYTES)
+    results = small_value(members.get("max_results", b"5"), MOST_VALUE_BYTES)
     is_small = type(results) is int and results <= _MOST_RESULTS
-    return is_small and small_value(plugin.get("id", b"0"), MOST_VALUE_BYTES) in _PLUGINS
+    is_plain = isinstance(name, str) and name in _PLUGINS and is_small
+    return "" if is_plain else "file-parser" if name == "file-parser" else "plugins"
 
 
 def _gib(tool: Mapping[str, Raw]) -> int:

@@ -119,7 +119,10 @@ def test_a_summary_that_a_provider_may_make(members: dict[str, object], is_summa
         ([{"id": "web", "max_results": 50}, {"id": "response-healing"}], ""),
         ([{"id": "web", "max_results": 51}], "plugins"),
         ([{"id": "web", "max_results": "5"}], "plugins"),
-        ([{"id": "file-parser"}], "plugins"),
+        ([{"id": "file-parser"}], "file-parser"),
+        ([{"id": "file-parser"}, {"id": ["web"]}, {"id": "web"}], "plugins"),
+        ([None], "plugins"),
+        (["web"], "plugins"),
         ([{}], "plugins"),
         ("web", "plugins"),
     ]
@@ -127,4 +130,10 @@ def test_a_summary_that_a_provider_may_make(members: dict[str, object], is_summa
 def test_plugins_that_cost_no_more_than_searches(plugins: object, odd: str) -> None:
     assert of(plugins=plugins)[1] == odd
     assert of(search_parameters={})[1] == "search_parameters"
+
+
+@pytest.mark.parametrize("name", ["tools", "plugins"])
+def test_what_may_ask_a_model_is_named_before_all_that_cannot_be_understood(name: str) -> None:
+    more = {name: [{"type": "advisor", "id": "fusion"}], "service_tier": 3, "deferred": True, "search_parameters": {}}
+    assert of(**more)[1] == name
     assert of(deferred=False) == (PLAIN, "")
