@@ -56,8 +56,8 @@ def reach_of_request(path: Path, client: Client, raw: Raw, principal: Principal)
     has_one = raw.body != b"" if isinstance(raw.body, bytes) else has_body(client)
     asked = Asked(client.method, path, client.query, client.headers, raw.members, form_model, has_body=has_one)
     reach = reach_of(asked)
-    if not reach.beyond and not allows_all(principal.models) and (odd := wants_of(raw.members or {})[1]) in _MAY_ASK:
-        reach = replace(reach, beyond=f"its '{odd}' may ask a model that is not named")
+    if not reach.unread and not allows_all(principal.models) and (odd := wants_of(raw.members or {})[1]) in _MAY_ASK:
+        reach = replace(reach, unread=f"its '{odd}' may ask a model that is not named")
     return reach
 
 
@@ -103,9 +103,9 @@ def permitted(levels: Levels, principal: Principal, exchange: Exchange, reach: R
     if reach.is_listing or allows_all(principal.models):
         return levels
     asked, first = exchange.requested.model, levels[0][0]
-    why = reach.unread or reach.beyond
-    if why:
-        raise Forbidden(f"This key may use certain models only, and of this request it is not known which: {why}.")
+    if reach.unread:
+        why = f"of this request it is not known which: {reach.unread}"
+        raise Forbidden(f"This key may use certain models only, and {why}.")
     if reach.is_foreign or not reach.models:
         raise Forbidden("This key may not use paths that name no model.")
     if asked and not _is_allowed(principal, first, asked):

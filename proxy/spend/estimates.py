@@ -113,18 +113,17 @@ class Estimates:
             rule.unit in units and rule.hard is not None and not rule.is_rate for rule in rules
         ):
             return
-        how = "or allow such calls with `stratiform.budgets.on_unknown_price: allow`."
-        if demand.kind is Kind.UNKNOWN:
-            raise Forbidden(
-                "What a call of this path costs cannot be told, so a budget cannot hold for it. Use a key without a "
-                f"budget, {how}",
-                code="price_unknown",
+        code, what, how = (
+            ("price_unknown", "What a call of this path costs cannot be told", "Use a key without a budget")
+            if demand.kind is Kind.UNKNOWN
+            else (
+                "model_price_unknown",
+                f"The price of model '{deployment.name}' is not known for this kind of call",
+                "Add it to `stratiform.prices` in the proxy's configuration",
             )
-        raise Forbidden(
-            f"The price of model '{deployment.name}' is not known for this kind of call, so a budget cannot hold for "
-            f"it. Add it to `stratiform.prices` in the proxy's configuration, {how}",
-            code="model_price_unknown",
         )
+        allow = "or allow such calls with `stratiform.budgets.on_unknown_price: allow`."
+        raise Forbidden(f"{what}, so a budget cannot hold for it. {how}, {allow}", code=code)
 
 
 def _with_beyond(demand: Demand, bound: InputBound) -> Demand:

@@ -272,6 +272,10 @@ ROWS = [
     Row("GET with a body", chat(), "/v1/completions", method="GET"),
     Row("PUT", chat(), "/v1/completions", method="PUT"),
     Row("a header with a method", chat(), headers={"x-http-method-override": "PUT"}),
+    *[
+        Row(f"tools within the messages by the beta {beta}", chat(), "/v1/messages", {"anthropic-beta": f"a,{beta}"})
+        for beta in ("mid-conversation-tool-changes-2026-07-01", "inline-tools-2026-09-15")
+    ],
     Row("a header with a model", chat(), headers={"helicone-model-override": "dear"}),
     Row("two forms of content", b'{"model":"cheap","prompt":"x"}', "/v1/completions",
         {"content-type": "application/json", "Content-Type": "text/plain"}),

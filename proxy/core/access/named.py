@@ -8,9 +8,9 @@ the table of ``reach`` knows; whatever else may choose a model is not understood
 import json
 from collections.abc import Sequence
 
-import msgspec
 from msgspec import Raw
 
+from proxy.core.request.wants import small_object
 from proxy.core.wire.names import folded
 
 _WORDS = ("model", "fallback", "preset")
@@ -24,8 +24,6 @@ _FUNCTION_MEMBERS = frozenset(
 )  # fmt: skip
 _FUNCTION = Raw(b'"function"')
 _FUNCTIONS = (b'"function"', b'"custom"')
-_LEAST_MEMBER_BYTES = len(',"type":""')
-_OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _MOST_NAMES_BYTES = 64 << 10
 
 
@@ -85,13 +83,8 @@ def names_of(raw: bytes) -> Sequence[str]:
 
 
 def is_plain_function(tool: Raw) -> bool:
-    """Whether it is a function in one of the usual forms and nothing else, so that it need not be read. Where more is
-    written than that takes, a member may stand twice."""
-    try:
-        members = _OBJECT.decode(tool)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    """Whether it is a function in one of the usual forms and nothing else, so that it need not be read."""
+    members = small_object(tool)
+    if members is None or not members.keys() <= _FUNCTION_MEMBERS:
         return False
-    if not members.keys() <= _FUNCTION_MEMBERS or bytes(members.get("type", _FUNCTION)) not in _FUNCTIONS:
-        return False
-    least = 1 + sum(len(name) + len(value) + len('"":,') for name, value in members.items())
-    return len(tool) - least < _LEAST_MEMBER_BYTES
+    return bytes(members.get("type", _FUNCTION)) in _FUNCTIONS

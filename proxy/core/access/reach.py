@@ -47,7 +47,7 @@ _MODEL_HEADERS = frozenset({"x-portkey-config", "x-portkey-provider", "x-portkey
 _OWN_HEADERS = "x-stratiform-"
 MODEL_HEADER = "x-stratiform-model"
 """Names the model whose deployment serves a request that names none, such as one for a file."""
-_TOOL_CHANGES = "tool-changes"
+_TOOL_CHANGES = ("tool-changes", "inline-tools")
 _MOST_MODELS = 32
 _MOST_BYTES = 1 << 20
 _SHOWN_CHARS = 64
@@ -82,15 +82,14 @@ class Asked:
 class Reach:
     """What a request can reach. ``models`` are all that it names, first the one that decides where it goes.
 
-    ``unread`` says what of it is not understood, so that neither its models nor its price are known; ``beyond`` says
-    why it may reach further models than it names. Both are empty where that is not so. ``is_foreign``: nobody here
+    ``unread`` says what of it is not understood, so that neither its models nor its price are known; empty where all
+    is. ``is_foreign``: nobody here
     knows what the path reaches. ``is_listing``: it only asks which models there are. ``place`` is where the path names
     a model. ``chosen`` is the model whose deployment is to serve a request that names none; it is no right to it.
     """
 
     models: tuple[str, ...] = ()
     unread: str = ""
-    beyond: str = ""
     is_foreign: bool = False
     is_listing: bool = False
     place: ModelPlace | None = None
@@ -101,7 +100,6 @@ class Reach:
 class _Found:
     models: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
-    beyond: list[str] = field(default_factory=list)
     left: int = _MOST_BYTES
 
     def is_chosen_by(self, raw: bytes) -> bool:
@@ -147,8 +145,7 @@ def reach_of(asked: Asked) -> Reach:
     is_foreign = not by_body and (place is None or asked.method != "POST")
     if found.models or place is not None or needs_model:
         chosen = ""
-    unread, beyond = next(iter(found.unread), ""), next(iter(found.beyond), "")
-    return Reach(tuple(found.models), unread, beyond, is_foreign, place=place, chosen=chosen)
+    return Reach(tuple(found.models), next(iter(found.unread), ""), is_foreign, place=place, chosen=chosen)
 
 
 def place_of(path: Path) -> ModelPlace | None:
@@ -222,8 +219,8 @@ def _read_headers(headers: Headers, found: _Found) -> None:
             not name.startswith(_OWN_HEADERS) and not _MODEL_HEADER_WORDS.isdisjoint(name.replace("_", "-").split("-"))
         ):
             found.unread.append(f"the header '{name}' may choose a model")
-        elif name == "anthropic-beta" and _TOOL_CHANGES in value.lower():
-            found.beyond.append("tools that change within the messages may ask a model that is not named")
+        elif name == "anthropic-beta" and any(change in value.lower() for change in _TOOL_CHANGES):
+            found.unread.append("tools that change within the messages are not read")
     if len(kinds) > 1:
         found.unread.append("it has several content types")
 

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Raw
 
 from proxy.core.request import wants
-from proxy.core.request.wants import PLAIN, Wants, small_object, wants_of
+from proxy.core.request.wants import PLAIN, Wants, positive, small_object, wants_of
 from proxy.core.wire.json_body import small_value
 
 Asked = Mapping[str, Raw | bytes]
@@ -160,7 +160,7 @@ def _text_demand(found: _Path, asked: Asked) -> Demand:
     settings = {name: small_object(asked[name]) for name in _SETTINGS if name in asked and not _is_null(asked[name])}
     sources = (asked, *(members for members in settings.values() if members is not None))
     given = [one[name] for one in sources for name in found.limits if name in one and not _is_null(one[name])]
-    limits = [_limit(raw) for raw in given]
+    limits = [positive(raw) for raw in given]
     answers, unclear = _answers(sources)
     if "prompt" in asked and found.ending == "/completions":
         prompts = _prompts(asked["prompt"])
@@ -209,12 +209,6 @@ def _answers(sources: Sequence[Asked]) -> tuple[int, str]:
                 count = _few(source[name])
                 most, unclear = max(most, count or 1), unclear or ("" if count else name)
     return most, unclear
-
-
-def _limit(raw: Raw | bytes) -> int | None:
-    """A limit that every server reads alike; None for one that some may pass over."""
-    found = small_value(raw, _MOST_NUMBER_BYTES)
-    return min(found, _LARGEST) if type(found) is int and found > 0 else None
 
 
 def _few(raw: Raw | bytes) -> int | None:

@@ -64,7 +64,7 @@ PLAIN = Wants()
 _BEYOND = ("previous_response_id", "conversation", "cachedContent", "cached_content", "container")
 _WAYS = ("modalities", "generationConfig", "generation_config")
 """Where a request says whether its answer is to be spoken; one that writes it with escapes is taken to say so."""
-_USUAL_TIERS = frozenset({"", "auto", "default", "standard", "standard_only", "on_demand", "scale", "reserved"})
+_USUAL_TIERS = frozenset({"auto", "default", "standard", "standard_only", "on_demand", "scale", "reserved"})
 _SAME_TIERS = {"fast": "priority"}
 _CALLS = 8
 """How often a tool is taken to be called where nothing limits that."""
@@ -149,7 +149,7 @@ def wants_of(asked: Mapping[str, Raw | bytes], limit: str = "") -> tuple[Wants, 
         return PLAIN, odd or "service_tier"
     ways = b"".join([bytes(found.get(name, b"")) for name in _WAYS]).lower()
     wanted = Wants(
-        tier="" if tier in _USUAL_TIERS else _SAME_TIERS.get(tier, tier),
+        tier=tier_of(tier),
         is_fast=_word(found.get("speed"))[0] not in ("", "standard"),
         is_local=_word(found.get("inference_geo"))[0] not in ("", "global"),
         has_audio=b"audio" in ways or b"\\" in ways,
@@ -163,18 +163,23 @@ def wants_of(asked: Mapping[str, Raw | bytes], limit: str = "") -> tuple[Wants, 
     return wanted, ""
 
 
+def tier_of(word: str) -> str:
+    """The service tier of that name in small letters, empty for the usual one."""
+    return "" if word in _USUAL_TIERS else _SAME_TIERS.get(word, word)
+
+
 def _calls(found: Mapping[str, Raw | bytes], limit: str) -> tuple[Sequence[tuple[Tool, int]], int, str]:
     """The tools that the provider may call, the memory of their containers, and the member that cannot be
     understood: first of all one that may ask a model of its own."""
     most, memory_gib = Counter[Tool](), 0
-    overall = _positive(found.get(limit)) or _CALLS
+    overall = positive(found.get(limit)) or _CALLS
     most[Tool.SEARCH] += int("web_search_options" in found) + _CALLS * int("plugins" in found)
     most[Tool.READING] += _CALLS * int("mcp_servers" in found)
     for tool in _objects(found.get("tools")):
         for kind in (None,) if tool is None else _kinds(tool):
             if kind is None or tool is None:
                 return (), 0, "tools"
-            own = _positive(tool.get("max_uses")) if limit == "max_uses" else None
+            own = positive(tool.get("max_uses")) if limit == "max_uses" else None
             most[kind] += own or overall
             memory_gib += _gib(tool) if kind is Tool.CONTAINER else 0
     if odd := max(map(_odd_plugin, _objects(found.get("plugins"))), default=""):
@@ -270,6 +275,7 @@ def _word(raw: Raw | bytes | None) -> tuple[str, bool]:
     return found.lower(), True
 
 
-def _positive(raw: Raw | bytes | None) -> int | None:
+def positive(raw: Raw | bytes | None) -> int | None:
+    """A number above zero that every server reads alike; None for what is none."""
     found = small_value(raw, MOST_VALUE_BYTES) if raw is not None else None
     return min(found, _LARGEST) if type(found) is int and found > 0 else None
