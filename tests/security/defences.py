@@ -113,12 +113,6 @@ async def _granted(*_: object, **__: object) -> bool:
     return True
 
 
-def _is_one_function(tool: bytes) -> bool:
-    """Whether a reader that keeps one value for each name finds a function."""
-    found = msgspec.json.decode(bytes(tool))
-    return isinstance(found, dict) and found.get("type", "function") == "function"
-
-
 DEFENCES = (
     # Who may enter
     Defence("expiry and revocation", "proxy.access.authentication:_check_good", nothing, ["test_authentication.py"]),
@@ -193,8 +187,8 @@ DEFENCES = (
             lambda old: lambda name: name.lower(), ["../unit/core/access/test_unambiguous.py"]),
     Defence("a mark in front of the body", "proxy.core.access.unambiguous:UTF8_MARK", lambda old: b"no mark",
             ["test_rights.py"]),
-    Defence("a function that says its type once", "proxy.core.access.reach:is_plain_function",
-            lambda old: _is_one_function, ["test_rights.py"]),
+    Defence("a tool that says its type once", "proxy.core.request.wants:known_once",
+            lambda old: lambda raw, members: members, ["test_rights.py"]),
     Defence("tools and plugins that ask a model of their own", "proxy.engine.rights:_MAY_ASK", empty,
             ["test_rights.py"]),
     Defence("names that servers take for another member", "proxy.core.access.named:folded",

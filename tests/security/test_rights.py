@@ -235,6 +235,8 @@ ROWS = [
     Row("a plugin with models", chat(plugins=[{"id": "web", "models": ["dear"]}])),
     Row("a tool with a model", chat(tools=[{"type": "advisor_20260301", "name": "a", "model": "dear"}]),
         "/v1/messages", budget=None),
+    Row("a function with a model beside it", chat(tools=[{
+        "type": "function", "function": {"name": "f"}, "model": "dear"}])),
     Row("a tool with a model within", chat(tools=[{"type": "openrouter:advisor", "parameters": {"model": "dear"}}]),
         budget=None),
     Row("a tool that says its type twice", raw(
