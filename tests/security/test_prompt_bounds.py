@@ -366,7 +366,7 @@ def unfolding(depth: int) -> object:
 ROWS = [
     Row("functions", CHAT, chat(max_tokens=10, functions=[{"name": "f", "description": DENSE}])),
     Row("response_format", CHAT, chat(max_tokens=10, response_format={"type": "json_schema", "x": PROSE}), passes=True),
-    Row("prediction", CHAT, chat(max_tokens=10, prediction={"type": "content", "content": PROSE}), passes=True),
+    Row("prediction", CHAT, chat(max_tokens=10, prediction={"type": "content", "content": PROSE[:2500]}), passes=True),
     Row("documents", CHAT, chat(max_tokens=10, documents=[{"title": "t", "text": PROSE}]), passes=True),
     Row("a member that nobody knows", CHAT, chat(max_tokens=10, wonders=DENSE[:600]), passes=True),
     Row("reasoning_content", CHAT, said(reasoning_content=PROSE), passes=True),
