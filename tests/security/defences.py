@@ -253,7 +253,7 @@ DEFENCES = (
             ["test_usage_lies.py"]),
     Defence("counts are no negative numbers", "proxy.core.response.usage:_count",
             lambda old: lambda value: value if type(value) is int else 0, ["test_usage_lies.py"]),
-    Defence("limits by path", "proxy.core.request.demand:_limit", lambda old: lambda raw: 1, ["test_money.py"]),
+    Defence("limits by path", "proxy.core.request.demand:positive", lambda old: lambda raw: 1, ["test_money.py"]),
     Defence("the largest of several limits", "proxy.core.request.demand:_text_demand",
             lambda old: lambda *given: replace(made := old(*given), max_output_tokens=made.max_output_tokens and 1),
             ["test_money.py"]),
