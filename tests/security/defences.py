@@ -298,7 +298,7 @@ DEFENCES = (
     Defence("whose an object is", "proxy.engine.objects.custody:Custody._check", idle, ["test_objects.py"]),
     Defence("a path's object", "proxy.engine.objects.custody:Custody.enter", idle, ["test_objects.py"]),
     Defence("a body's objects", "proxy.core.account.references:references", always([]), ["test_objects.py"]),
-    Defence("escapes in the names of members", "proxy.core.account.references:_ESCAPE", never, ["test_objects.py"]),
+    Defence("escapes in the names of members", "proxy.core.account.references:_ANY_ESCAPE", never, ["test_objects.py"]),
     Defence("items of the input", "proxy.core.account.references:_item", always(()), ["test_objects.py"]),
     Defence("a query's objects", "proxy.engine.objects.custody:_in_query", always([]), ["test_objects.py"]),
     Defence("a form's objects", "proxy.engine.objects.custody:refers", always(False), ["test_objects.py"]),
