@@ -34,7 +34,7 @@ from proxy.planning.caps import DailyTerms
 from proxy.planning.keep_alive import RefreshTerms
 from proxy.ports import Deployment, StoreError, Transport
 from proxy.prompting.files import SHIPPED
-from proxy.settings import ConfigError, Freezing, LiteLLMParams, ModelEntry, Settings, nearest, weights_of
+from proxy.settings import ConfigError, Environment, Freezing, LiteLLMParams, ModelEntry, Settings, nearest, weights_of
 from proxy.spend.estimates import PriceOf
 from proxy.storage.database import SERVING_WAIT_S
 from proxy.storage.memory import MemoryStore
@@ -231,8 +231,10 @@ def _detach_terms(given: Freezing) -> DetachTerms | None:
 def token_limits(prices: PriceMap, deployment: Deployment) -> tuple[int | None, int | None]:
     """The most tokens that a deployment's model reads and writes, as far as the configuration or the price map knows
     them."""
-    price, told = price_for(prices, deployment), deployment.max_input_tokens
-    return (told, None) if price is None else (told or price.extras.max_input_tokens, price.max_output_tokens)
+    price = price_for(prices, deployment)
+    if price is None:
+        return deployment.max_input_tokens, None
+    return price.extras.max_input_tokens, price.max_output_tokens
 
 
 def price_source(prices: PriceMap) -> PriceOf:
@@ -298,7 +300,8 @@ def spans_of(settings: Settings) -> "Spans | None":
     from proxy.telemetry.spans import Spans
 
     headers = {name: value.get_secret_value() for name, value in given.headers.items()}
-    return Spans(given.endpoint, headers, given.service)
+    has_sampler = Environment.of_process().get("OTEL_TRACES_SAMPLER") is not None
+    return Spans(given.endpoint, headers, given.service, has_sampler=has_sampler)
 
 
 def spool_of(settings: Settings) -> Spool:

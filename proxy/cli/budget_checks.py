@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 
 from proxy.core.model_patterns import allows, matches
 from proxy.core.money.budget import nanos, worst_case
+from proxy.core.money.charges import longest_output
 from proxy.deployments import ModelTable
 from proxy.ports import Deployment
 from proxy.settings import Budget, Settings, Team
-from proxy.spend.estimates import PriceOf, longest_output
+from proxy.spend.estimates import PriceOf
 
 
 def tight_budgets(settings: Settings, table: ModelTable, price_of: PriceOf) -> Iterator[str]:

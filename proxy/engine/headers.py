@@ -85,9 +85,11 @@ def named_by(headers: Headers, keys: Sequence[str]) -> str:
 
 
 def with_id(sent: Headers, deployment: Deployment, request_id: str) -> Headers:
-    """The headers for a deployment, with the request's id where they have none for it."""
+    """The headers for a deployment, with the request's id where they have none for it. An id that is no plain word does
+    not go on: it may be as long as all headers together, and stands in logs."""
     name = _ID_HEADERS.get("azure" if speaks_azure(deployment) else deployment.server, ID_HEADER)
-    return sent if get(sent, name) is not None else [*sent, (name, request_id)]
+    plain = [pair for pair in sent if pair[0].lower() not in ID_HEADERS or _ID.fullmatch(pair[1])]
+    return plain if get(plain, name) is not None else [*plain, (name, request_id)]
 
 
 def is_safe(value: str) -> bool:

@@ -81,7 +81,7 @@ class Intake:
         """Who may serve the request, in the order in which its session asks them; only the first of them, once, if the
         request must not be repeated. Raises UnknownModel, Forbidden, InvalidRequest, CircuitOpen."""
         principal, head, models = exchange.admitted, raw.head, self._ports.models
-        reach = await self._aside.run_large(raw.size, reach_of_request, exchange.parsed, client, raw)
+        reach = await self._aside.run_large(raw.size, reach_of_request, exchange.parsed, client, raw, principal)
         if head is not None:
             exchange.requested = Requested(head.model, head.stream, head.wants_usage)
             if head.user and not principal.user:

@@ -5,13 +5,14 @@ cannot be priced. For everybody else a request passes as it is.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 from proxy.core.access.named import speaks_of_models
 from proxy.core.access.reach import Asked, ModelPlace, Reach, reach_of
 from proxy.core.account.paths import Path
 from proxy.core.model_patterns import allows, allows_all, is_ordinary
+from proxy.core.request.wants import wants_of
 from proxy.engine.attempts.retry import Levels
 from proxy.engine.bodies.raw import Raw, has_body
 from proxy.engine.bodies.upload import Upload
@@ -22,6 +23,8 @@ from proxy.errors import Forbidden, UnknownModel
 from proxy.ports import Deployment, Models, Principal, Transport
 
 _SHOWN_CHARS = 128
+_MAY_ASK = ("tools", "plugins")
+"""Members that may ask a model of their own where they hold what is not known (``proxy.core.request.wants``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +50,15 @@ def refused_fields(principal: Principal) -> Callable[[str], bool] | None:
     return is_refused
 
 
-def reach_of_request(path: Path, client: Client, raw: Raw) -> Reach:
-    """What a request can reach."""
+def reach_of_request(path: Path, client: Client, raw: Raw, principal: Principal) -> Reach:
+    """What a request can reach. For a key with a list of models, what its tools may ask counts, too."""
     form_model = raw.body.model if isinstance(raw.body, Upload) else None
     has_one = raw.body != b"" if isinstance(raw.body, bytes) else has_body(client)
-    return reach_of(Asked(client.method, path, client.query, client.headers, raw.members, form_model, has_body=has_one))
+    asked = Asked(client.method, path, client.query, client.headers, raw.members, form_model, has_body=has_one)
+    reach = reach_of(asked)
+    if not reach.unread and not allows_all(principal.models) and (odd := wants_of(raw.members or {})[1]) in _MAY_ASK:
+        reach = replace(reach, unread=f"its '{odd}' may ask a model that is not named")
+    return reach
 
 
 def model_of_place(models: Models, reach: Reach) -> str:
@@ -96,9 +103,9 @@ def permitted(levels: Levels, principal: Principal, exchange: Exchange, reach: R
     if reach.is_listing or allows_all(principal.models):
         return levels
     asked, first = exchange.requested.model, levels[0][0]
-    why = reach.unread or reach.beyond
-    if why:
-        raise Forbidden(f"This key may use certain models only, and of this request it is not known which: {why}.")
+    if reach.unread:
+        why = f"of this request it is not known which: {reach.unread}"
+        raise Forbidden(f"This key may use certain models only, and {why}.")
     if reach.is_foreign or not reach.models:
         raise Forbidden("This key may not use paths that name no model.")
     if asked and not _is_allowed(principal, first, asked):

@@ -8,10 +8,11 @@ from re import ASCII, compile
 
 from proxy.core.money.bound import InputBound
 from proxy.core.money.budget import Estimate, Rule
+from proxy.core.money.charges import unit_tokens
 from proxy.engine.exchange import Exchange
 from proxy.ports import Deployment, Reservation
 from proxy.spend.windows import Window, window_at
-from proxy.storage.port import Balance, Charge, LedgerEntry, Reserve
+from proxy.storage.port import Balance, Charge, LedgerEntry, Refused, Reserve
 
 NOTHING: Mapping[str, Estimate] = {unit: Estimate(0, 0) for unit in ("usd", "tokens", "requests")}
 
@@ -49,6 +50,10 @@ class BudgetReservation(Reservation):
         more = (charge for ask in self.further for charge in ask.charges)
         return booking.charge.amount + sum(one.amount for one in more if one.account == booking.charge.account)
 
+    def refusing(self, answer: Refused) -> Booking:
+        """The booking that was refused."""
+        return next(one for one in self.bookings if one.charge.account == answer.charge.account)
+
     def with_balances(self, balances: Sequence[Balance]) -> Iterator[tuple[Booking, Balance]]:
         """Each booking with the balance of its counter."""
         return zip(self.bookings, balances, strict=True)
@@ -85,6 +90,6 @@ def taken(rule: Rule, exchange: Exchange, cost: int) -> int:
             return cost
         case "tokens":
             usage = exchange.billed_usage
-            return usage.prompt + usage.output if usage is not None else 0
+            return usage.prompt + usage.output if usage is not None else unit_tokens(exchange.requested.demand)
         case "requests":
             return 1

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from proxy.core.money.bound import InputBound
-from proxy.core.money.budget import UNKNOWN_OUTPUT_TOKENS, Estimate, Rule, expected_cost
-from proxy.core.money.charges import most_cost, most_prompt
+from proxy.core.money.budget import MOST_AMOUNT, Estimate, Rule, expected_cost
+from proxy.core.money.charges import longest_output, most_cost, most_prompt, most_read, unit_tokens
 from proxy.core.money.prices import Price
 from proxy.core.request.demand import Demand, Kind
 from proxy.engine.exchange import Exchange
@@ -62,9 +62,10 @@ class Estimates:
             if bound is not None and demand.kind is not Kind.TRANSCRIPTION:
                 prompt = bound.tokens(self._factor(one, estimates=estimates), _known_name(one)) + further_tokens
                 wanted = _with_beyond(wanted, bound)
-            longest = demand.answers * self._longest(one, rules, demand, price)
+            longest = demand.answers * (self._longest(one, rules, demand, price) + demand.predicted_tokens)
             output = max(output, min(longest, usual))
-            most_tokens = max(most_tokens, most_prompt(price, wanted, prompt) + longest)
+            read = most_read(price, wanted.wants.calls, most_prompt(price, wanted, prompt))
+            most_tokens = max(most_tokens, read + longest + unit_tokens(demand))
             cost = None
             if price is not None:
                 life = price.write_1h > price.write_5m and _has_long_life(exchange)
@@ -77,7 +78,7 @@ class Estimates:
                 expected = max(expected, expected_cost(price, bill, probable_prompt, min(longest, usual)))
         return {
             "usd": Estimate(max(most, expected, 1), expected if demand.kind in _TEXT else most),
-            "tokens": Estimate(max(most_tokens, 1), probable_prompt + output),
+            "tokens": Estimate(min(max(most_tokens, 1), MOST_AMOUNT), min(probable_prompt + output, MOST_AMOUNT)),
             "requests": Estimate(1, 1),
         }
 
@@ -107,32 +108,26 @@ class Estimates:
         return max(longest_output(assumed, price), demand.least_output_tokens)
 
     def _check_priced(self, deployment: Deployment, rules: Sequence[Rule], demand: Demand) -> None:
-        if self._allows_unknown or not any(rule.unit == "usd" and rule.hard is not None for rule in rules):
+        units = ("usd", "tokens") if demand.kind is Kind.UNKNOWN else ("usd",)
+        if self._allows_unknown or not any(
+            rule.unit in units and rule.hard is not None and not rule.is_rate for rule in rules
+        ):
             return
-        how = "or allow such calls with `stratiform.budgets.on_unknown_price: allow`."
-        if demand.kind is Kind.UNKNOWN:
-            raise Forbidden(
-                "What a call of this path costs cannot be told, so a budget cannot hold for it. Use a key without a "
-                f"budget, {how}",
-                code="price_unknown",
+        code, what, how = (
+            ("price_unknown", "What a call of this path costs cannot be told", "Use a key without a budget")
+            if demand.kind is Kind.UNKNOWN
+            else (
+                "model_price_unknown",
+                f"The price of model '{deployment.name}' is not known for this kind of call",
+                "Add it to `stratiform.prices` in the proxy's configuration",
             )
-        raise Forbidden(
-            f"The price of model '{deployment.name}' is not known for this kind of call, so a budget cannot hold for "
-            f"it. Add it to `stratiform.prices` in the proxy's configuration, {how}",
-            code="model_price_unknown",
         )
+        allow = "or allow such calls with `stratiform.budgets.on_unknown_price: allow`."
+        raise Forbidden(f"{what}, so a budget cannot hold for it. {how}, {allow}", code=code)
 
 
 def _with_beyond(demand: Demand, bound: InputBound) -> Demand:
     return replace(demand, wants=replace(demand.wants, is_beyond=True)) if bound.beyond else demand
-
-
-def longest_output(given: int | None, price: Price | None) -> int:
-    """The longest answer: the limit of the request or of a rule, else the limit of the model."""
-    if given is not None:
-        return given
-    known = price.max_output_tokens if price is not None else None
-    return known or UNKNOWN_OUTPUT_TOKENS
 
 
 def _check_clear(demand: Demand, rules: Sequence[Rule]) -> None:

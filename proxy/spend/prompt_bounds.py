@@ -21,6 +21,8 @@ from proxy.engine.exchange import Exchange
 from proxy.errors import InvalidRequest
 
 _MOST_KNOWN = 20_000
+_MOST_KEPT_PICTURES = 16
+"""Of one value: thousands of them would take more memory than their bytes, for as long as they are kept."""
 _LARGE_COUNT_BYTES = 32 << 10
 """About 4 ms of counting."""
 _WEIGHED = "proxy.spend.weighed"
@@ -64,7 +66,9 @@ class PromptBounds:
 
         is_large = size >= (LARGE_BYTES if encode is None else _LARGE_COUNT_BYTES)
         for at, one in zip(new, await self._aside.run(size, work) if is_large else work(), strict=True):
-            found[at] = places[at][0][places[at][1]] = one
+            found[at] = one
+            if len(one.pictures) <= _MOST_KEPT_PICTURES:
+                places[at][0][places[at][1]] = one
         while len(self._known) > _MOST_KNOWN:
             self._known.popitem(last=False)
         return whole(

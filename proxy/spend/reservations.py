@@ -98,7 +98,7 @@ class BudgetReservations:
             await self._check_store(reservation, None)
         reservation.is_asked = not self.store_client.is_away
         answer = await self.store_client.reserve(_cautious(ask, reservation.bookings) if is_held else ask)
-        if isinstance(answer, Refused) and is_held:
+        if isinstance(answer, Refused) and _bounds_prompt(reservation.refusing(answer).rule):
             bound = await self._estimates.bounds.bound(exchange, counts=True)
             ask = self._ask(exchange, reservation, rules, bound, counts=True)
             answer = await self.store_client.reserve(ask)
@@ -272,7 +272,7 @@ class BudgetReservations:
     async def _refuse(
         self, exchange: Exchange, reservation: BudgetReservation, answer: Refused, bound: InputBound | None
     ) -> None:
-        booking = next(one for one in reservation.bookings if one.charge.account == answer.charge.account)
+        booking = reservation.refusing(answer)
         rule, resets_at, balance, now = booking.rule, booking.window.resets_at, answer.balance, exchange.arrival.now
         again = time_text(resets_at) or ""
         why = bound.words() if bound is not None else ""

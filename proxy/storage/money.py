@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from proxy.core.epoch import EPOCH
+from proxy.core.money.budget import MOST_AMOUNT
 from proxy.storage.port import (
     GROUP_FIELDS,
     REMEMBERED_S,
@@ -36,10 +37,11 @@ _CHANGE = """
         reserved = max(0, reserved + :reserved), expected = max(0, expected + :expected), forget_at = :forget_at
 """
 _GROUPS = {**GROUP_FIELDS, "day": "date(at + :utc_offset_s, 'unixepoch')"}
-_SUMS = (
-    "count(*), sum(read_tokens), sum(write_5m_tokens + write_1h_tokens), sum(plain_tokens), sum(output_tokens), "
-    "sum(cost), sum(saved), sum(estimated)"
-)
+_SUMMED = (
+    "read_tokens", "write_5m_tokens + write_1h_tokens", "plain_tokens", "output_tokens", "cost", "saved", "estimated"
+)  # fmt: skip
+# sum() would refuse a report whose sum is too long for an integer, total() does not.
+_SUMS = ", ".join(["count(*)", *(f"CAST(total({summed}) AS INTEGER)" for summed in _SUMMED)])
 
 # States of a reservation.
 _OPEN, _BILLED, _RELEASED = "open", "billed", "released"
@@ -274,7 +276,9 @@ def _change(
 def _put(connection: sqlite3.Connection, entry: LedgerEntry, *, is_replaced: bool) -> bool:
     """Write an entry. An entry that is there is replaced, or stays; whether one was written."""
     how = "REPLACE" if is_replaced else "IGNORE"
-    return connection.execute(f"INSERT OR {how} {_PUT}", _values(entry)).rowcount > 0
+    # An entry that an earlier version has kept with its reservation may hold a number that SQLite does not take.
+    values = [min(value, MOST_AMOUNT) if isinstance(value, int) else value for value in _values(entry)]
+    return connection.execute(f"INSERT OR {how} {_PUT}", values).rowcount > 0
 
 
 def _read(row: Sequence[Any]) -> LedgerEntry:

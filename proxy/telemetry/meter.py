@@ -196,8 +196,7 @@ class Meter:
         price, took_s = price_for(self._prices, deployment), exchange.elapsed_s() - answer.asked_s
         heard = Heard(_visible_tokens(exchange, outcome), silent_s, took_s, answer.runs_on)
         speed = self._speeds.tokens_per_s(deployment.name, deployment.server)
-        longest = price.max_output_tokens if price is not None else None
-        usage, ran = unanswered(exchange.requested.demand, prompt, heard, speed, longest)
+        usage, ran = unanswered(exchange.requested.demand, prompt, heard, speed, price)
         told = outcome.usage
         if told is not None:
             usage = replace(told, output=max(told.output, usage.output), estimated=True)

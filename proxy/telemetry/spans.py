@@ -22,6 +22,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -59,12 +60,14 @@ _log = logging.getLogger("stratiform")
 
 
 class Spans:
-    """Makes spans and sends them to the collector at ``endpoint``, with these ``headers``."""
+    """Makes spans and sends them to the collector at ``endpoint``, with these ``headers``. Unless ``has_sampler`` says
+    that the operator's environment chooses one, every exchange has a span: a client must not hide its own."""
 
-    def __init__(self, endpoint: str, headers: Mapping[str, str], service: str) -> None:
+    def __init__(self, endpoint: str, headers: Mapping[str, str], service: str, *, has_sampler: bool = False) -> None:
         address = endpoint if endpoint.endswith(_PATH) else endpoint + _PATH
         resource = Resource.create({"service.name": service, "service.version": __version__})
-        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        sampler = None if has_sampler else ALWAYS_ON
+        self._provider = TracerProvider(sampler=sampler, resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(_Exporter(endpoint=address, headers=dict(headers))))
         self._tracer = self._provider.get_tracer("stratiform", __version__)
         self._traces = TraceContextTextMapPropagator()

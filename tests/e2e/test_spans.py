@@ -177,3 +177,18 @@ def test_without_the_extra_the_configuration_says_what_to_install(
     monkeypatch.setattr(factories, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"stratiform\[otel\]"):
         factories.spans_of(settings_of(tmp_path, config("http://127.0.0.1:4318")))
+
+
+@pytest.mark.parametrize("sampler", ["", "parentbased_always_on"])
+def test_a_client_hides_no_request_unless_the_operator_has_chosen_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: str
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
+    if sampler:
+        monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
+    collector = Collector()
+    with serving(collector) as endpoint, client_of(tmp_path, endpoint) as client:
+        trace = {"traceparent": f"00-{TRACE}-{PARENT}-00"}
+        client.chat.completions.create(model="m", messages=HELLO, max_tokens=1, extra_headers=trace)
+        client.chat.completions.create(model="m", messages=HELLO, max_tokens=1)
+    assert len(list(collector.spans())) == (1 if sampler else 2)

@@ -30,6 +30,10 @@ IMAGE_USD, CHARACTER_USD, SECOND_USD, QUERY_USD, SEARCH_USD = 0.01, 0.00001, 0.0
 LONGEST_TOKENS = 8192
 TOKENS_PER_S = 200.0
 TIERS = {"priority": 2.0, "fast": 2.0}
+SMALL, SMALL_WINDOW, SMALL_OUTPUT_USD = "m-small", 3000, 0.000001
+"""A model with a short window and cheap answers, so that what fills a window, or is as long as any answer, can be paid
+for."""
+WINDOW, FOUND_TOKENS, CALLS, MOST_CALLS, CODE_USD = 200_000, 8_000, 8, 100, 0.03
 _WAYS = ("answer", "answer", "answer", "error", "breaks", "late", "mute", "gateway")
 """How calls go: most are answered; some say no usage, break off, or are never answered; some a gateway gives up."""
 _PER_MESSAGE = 4
@@ -39,8 +43,11 @@ _LIMITS = {
     "/chat/completions": ("max_tokens", "max_completion_tokens"),
     "/completions": ("max_tokens",),
     "/responses": ("max_output_tokens",),
+    "/responses/compact": (),
     "/messages": ("max_tokens",),
 }
+_CALL_LIMITS = {"/responses": "max_tool_calls", "/messages": "max_uses"}
+_READING = ("web_fetch", "code_", "file_search", "mcp", "shell")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +110,24 @@ class _Call:
             await _whole(send, {"error": {"message": "overloaded", "type": "server_error"}}, 503)
             return
         factor = TIERS.get(str(asked.get("service_tier")).lower(), 1.0)
-        prompt, searches = tokens_of(asked) + media_tokens(asked), _searches(asked)
-        self.usd += factor * prompt * INPUT_USD + searches * SEARCH_USD
+        is_small = asked.get("model") == SMALL
+        prompt, searches = tokens_of(asked) + media_tokens(asked), _searches(asked, ending)
+        if is_small and prompt > SMALL_WINDOW:
+            await _whole(send, {"error": {"message": "too long", "code": "context_length_exceeded"}}, 400)
+            return
+        prompt = _read(asked, ending, prompt, SMALL_WINDOW if is_small else WINDOW)
+        self.usd += factor * prompt * INPUT_USD + searches * SEARCH_USD + _containers_usd(asked)
+        output_usd = factor * (SMALL_OUTPUT_USD if is_small else OUTPUT_USD)
         longest = _longest(asked, _LIMITS[ending]) * _answers(asked, ending)
         output = self.random.choice((longest, self.random.randint(1, longest))) if self.how in _WAYS else longest
+        output += tokens_of(asked.get("prediction")) * _answers(asked, ending)  # none of it was right
+        if "compact" in str(asked.get("context_management")):
+            output += LONGEST_TOKENS
         usage = _usage(ending, prompt, output, searches)
         if asked.get("stream") is True:
-            await self._stream(ending, output, factor * OUTPUT_USD, usage, receive, send)
+            await self._stream(ending, output, output_usd, usage, receive, send)
             return
-        self.usd += factor * output * OUTPUT_USD
+        self.usd += output * output_usd
         if self.how == "gateway":
             await _whole(send, {"error": {"message": "no answer"}}, 504)
             return
@@ -164,7 +180,7 @@ class _Call:
         if self.path.endswith("/rerank"):
             self.usd = math.ceil(len(asked.get("documents") or ()) / 100) * QUERY_USD
             return {"results": []}
-        self.usd = 1.0
+        self.usd = 0.0 if self.path.endswith("/files") else 1.0
         return {"id": "x"}
 
 
@@ -217,6 +233,8 @@ def _decoded(text: str) -> bytes:
 
 def seconds_of(form: bytes) -> float:
     """How long the sound in a form lasts, as a decoder finds it."""
+    if (start := form.find(b"hours")) >= 0:
+        return 14_400.0
     if (start := form.find(b"fLaC")) >= 0:
         (packed,) = struct.unpack(">Q", form[start + 18 : start + 26])
         return (packed & 0xFFFFFFFFF) / (packed >> 44)
@@ -257,18 +275,45 @@ def _answers(asked: dict[str, Any], ending: str) -> int:
     return answers
 
 
-def _searches(asked: dict[str, Any]) -> int:
+def _calls(asked: dict[str, Any], ending: str, *kinds: str) -> int:
+    """How often the model calls its provider's tools of these kinds: as often as it may."""
+    tools, name = asked.get("tools"), _CALL_LIMITS.get(ending, "")
+    holders = [tool for tool in (tools if isinstance(tools, list) else ()) if isinstance(tool, dict)]
+    found = [tool for tool in holders if str(tool.get("type")).startswith(kinds) and "local" not in repr(tool)]
+    calls = [(_number(tool.get(name)) if name == "max_uses" else 0) or CALLS for tool in found]
+    limit = _number(asked.get(name)) if name == "max_tool_calls" else 0
+    return min(sum(calls), limit or sum(calls), MOST_CALLS)
+
+
+def _searches(asked: dict[str, Any], ending: str) -> int:
+    return _calls(asked, ending, "web_search") or int("web_search_options" in asked)
+
+
+def _read(asked: dict[str, Any], ending: str, prompt: int, window: int) -> int:
+    """The tokens of all prompts of a request: once more behind each call, with what the calls before it brought; a page
+    or a program's output fills the window. What is kept under an id does, too; and a summary reads all of it before."""
+    is_kept = '"type": "reasoning"' in repr(asked.get("input")).replace("'", '"')
+    prompt, total = (window if is_kept else prompt), 0
+    reads, searches = _calls(asked, ending, *_READING), _searches(asked, ending)
+    for at in range(1 + reads + searches):
+        total += min(window, prompt + at * FOUND_TOKENS) if not reads or not at else window
+    return total * (2 if "compact" in str(asked.get("context_management")) else 1)
+
+
+def _containers_usd(asked: dict[str, Any]) -> float:
+    """https://platform.openai.com/docs/pricing#built-in-tools"""
     tools = asked.get("tools")
-    of_tools = sum(
-        min(3, tool.get("max_uses", 3))
+    places = [
+        tool.get("container") or tool.get("environment")
         for tool in (tools if isinstance(tools, list) else ())
-        if isinstance(tool, dict) and str(tool.get("type")).startswith("web_search")
-    )
-    return of_tools or int("web_search_options" in asked)
+        if isinstance(tool, dict) and tool.get("type") in ("code_interpreter", "shell")
+    ]
+    sizes = [str(one.get("memory_limit", "1g")) for one in places if isinstance(one, dict) and one["type"] != "local"]
+    return sum(CODE_USD * int(size.rstrip("g")) for size in sizes)
 
 
 def _usage(ending: str, prompt: int, output: int, searches: int) -> dict[str, Any]:
-    if ending in ("/responses", "/messages"):
+    if ending in ("/responses", "/responses/compact", "/messages"):
         tools = {"server_tool_use": {"web_search_requests": searches}} if searches else {}
         return {"input_tokens": prompt, "output_tokens": output, **tools}
     return {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
@@ -279,14 +324,14 @@ def _complete(ending: str, asked: dict[str, Any], usage: Any) -> dict[str, Any]:
     if isinstance(asked.get("service_tier"), str):
         answer["service_tier"] = asked["service_tier"].lower()
     if ending == "/responses":
-        return {**answer, "output": [{"type": "web_search_call"}] * _searches(asked)}
+        return {**answer, "output": [{"type": "web_search_call"}] * _searches(asked, ending)}
     if ending == "/messages":
         return {**answer, "type": "message", "content": []}
     return {**answer, "choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": "length"}]}
 
 
 def _piece(ending: str, text: str) -> bytes:
-    if ending == "/responses":
+    if ending.startswith("/responses"):
         return event({"type": "response.output_text.delta", "delta": text})
     if ending == "/messages":
         return event({"type": "content_block_delta", "delta": {"type": "text_delta", "text": text}})
@@ -295,7 +340,7 @@ def _piece(ending: str, text: str) -> bytes:
 
 
 def _last(ending: str, usage: Any) -> bytes:
-    if ending == "/responses":
+    if ending.startswith("/responses"):
         return event({"type": "response.completed", "response": {"id": "x", "usage": usage}})
     if ending == "/messages":
         return event({"type": "message_delta", "usage": usage}) + event({"type": "message_stop"})

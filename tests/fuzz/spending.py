@@ -41,6 +41,8 @@ model_list:
      model_info: {transport: TRANSPORT}}
   - {model_name: raw, litellm_params: {model: openai/m-1, api_base: "PROVIDER/v1", api_key: sk-provider, timeout: 1.5},
      model_info: {transport: TRANSPORT, mode: passthrough}}
+  - {model_name: small, litellm_params: {model: openai/m-small, api_base: "PROVIDER/v1", api_key: sk-provider,
+     timeout: 1.5}, model_info: {transport: TRANSPORT, max_input_tokens: 3000}}
 router_settings: {num_retries: 2, disable_cooldowns: true}
 general_settings: {master_key: sk-master-7d1fC0ffee00ab93e1}
 stratiform:
@@ -59,6 +61,8 @@ stratiform:
       input_cost_per_second: 0.0001
       input_cost_per_query: 0.002
     openai/m-1: *price
+    m-small: &small {<<: *price, output_cost_per_token: 0.000001}
+    openai/m-small: *small
 """
 _SCRIPTS = (
     "The quick brown fox jumps over the lazy dog. ",
@@ -75,6 +79,22 @@ _MEMBERS = (
     "reasoning", "thinking", "store", "safety_identifier", "guided_json",
 )  # fmt: skip
 _MESSAGE_MEMBERS = ("reasoning_content", "refusal", "function_call", "name", "audio", "zip", "annotations")
+_TOOLS: tuple[dict[str, Any], ...] = (
+    {"type": "web_search_20250305", "name": "web_search", "max_uses": 1},
+    {"type": "web_search", "max_tool_calls": 1},
+    {"type": "web_fetch_20250910", "name": "web_fetch", "max_uses": 1},
+    {"type": "file_search", "vector_store_ids": ["vs"], "max_num_results": 50},
+    {"type": "mcp", "server_url": "https://example.org", "server_label": "x", "require_approval": "never"},
+    {"type": "code_interpreter", "container": {"type": "auto", "memory_limit": "64g"}},
+    {"type": "code_interpreter", "container": {"type": "auto", "x": "1g"}},
+    {"type": "shell", "environment": {"type": "container_auto", "memory_limit": "4g"}},
+    {"type": "shell", "environment": {"type": "local"}},
+)
+_SUMMARIES: tuple[Any, ...] = (
+    {"edits": [{"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 1}}]},
+    {"edits": [{"type": "clear_tool_uses_20250919"}]},
+    [{"type": "compaction", "compact_threshold": 1}],
+)
 _LIMITS: tuple[object, ...] = (*(20, 50, 100, 200) * 4, 1, 1000, 3000, "100", 10.0, None, 10**9, 0, True)
 
 
@@ -164,25 +184,31 @@ def overrun(seed: int, count: int, calls: int = 40) -> list[str]:
 
 def request_of(random: Random) -> Request:
     """A request of any path."""
-    kind = random.choice(("chat",) * 6 + ("completions", "responses", "messages") * 2 + ("units",))
+    kinds = ("completions", "responses", "messages") * 2 + ("responses/compact", "units", "units")
+    kind = random.choice(("chat",) * 6 + kinds)
     if kind == "units":
         return _units(random)
-    asked: dict[str, Any] = {"model": random.choice(("m", "m", "raw"))}
+    asked: dict[str, Any] = {"model": random.choice(("m", "m", "raw", "small", "small"))}
     path = {"chat": "/v1/chat/completions"}.get(kind, f"/v1/{kind}")
     if kind == "completions":
         asked["prompt"] = random.choice((text(random), [text(random, 50)] * random.randint(1, 6)))
         _maybe(random, asked, "best_of", lambda: random.randint(1, 5))
-    elif kind == "responses":
+    elif kind.startswith("responses"):
         asked["input"] = random.choice((text(random), _messages(random)))
+        if random.random() < 0.1:
+            asked["input"] = [{"type": "reasoning", "id": "rs_1", "summary": []}, {"role": "user", "content": "Go on."}]
         _maybe(random, asked, "instructions", lambda: text(random))
     else:
         asked["messages"] = _messages(random)
         _maybe(random, asked, "system", lambda: text(random))
-    limit = {"responses": "max_output_tokens"}.get(kind, random.choice(("max_tokens", "max_completion_tokens")))
+    limit = random.choice(("max_tokens", "max_completion_tokens"))
+    limit = "max_output_tokens" if kind.startswith("responses") else limit
     _maybe(random, asked, limit, lambda: random.choice(_LIMITS), 0.95)
     _maybe(random, asked, "n", lambda: random.choice((1, 2, 3, "2")), 0.2)
     _maybe(random, asked, "service_tier", lambda: random.choice(("priority", "flex", "fast", "default")), 0.2)
-    _maybe(random, asked, "tools", lambda: [{"type": "web_search_20250305", "name": "web_search", "max_uses": 1}], 0.1)
+    _maybe(random, asked, "tools", lambda: random.choices(_TOOLS, k=random.choice((1, 1, 2))), 0.15)
+    _maybe(random, asked, "max_tool_calls", lambda: 1, 0.1)
+    _maybe(random, asked, "context_management", lambda: random.choice(_SUMMARIES), 0.1)
     _maybe(random, asked, "web_search_options", dict, 0.05)
     for name in random.sample(_MEMBERS, random.choice((0, 0, 0, 1, 2))):
         asked[name] = value(random)
@@ -247,10 +273,12 @@ def png(side: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
-def flac(seconds: float, rate: int = 16_000) -> bytes:
-    """A file that lasts so long and says so; there is nothing to hear in it."""
+def flac(seconds: float, rate: int = 16_000, real: bytes = b"") -> bytes:
+    """A file that says that it lasts so long; there is nothing to hear in it. Where it is ``real``ly longer, only a
+    decoder notices."""
     packed = struct.pack(">Q", rate << 44 | 15 << 36 | int(seconds * rate))
-    return b"fLaC\x80\0\0\x22" + struct.pack(">HH", 4096, 4096) + b"\0" * 6 + packed + b"\0" * 16 + b"\xff\xf8" * 5000
+    head = b"fLaC\x80\0\0\x22" + struct.pack(">HH", 4096, 4096) + b"\0" * 6 + packed + b"\0" * 16
+    return head + b"\xff\xf8" * 5000 + real
 
 
 def wav(seconds: float, rate: int = 8000) -> bytes:
@@ -262,21 +290,21 @@ def wav(seconds: float, rate: int = 8000) -> bytes:
     return file.getvalue()
 
 
-def form(data: bytes, **fields: str) -> Request:
-    """A file of sound to be transcribed."""
+def form(data: bytes, path: str = "/v1/audio/transcriptions", **fields: str) -> Request:
+    """A file in a form, of sound to be transcribed where the path says nothing else."""
     head = "".join(
         f'--b\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{given}\r\n' for name, given in fields.items()
     )
     file = '--b\r\ncontent-disposition: form-data; name="file"; filename="a.bin"\r\n\r\n'
     body = (head + file).encode() + data + b"\r\n--b--\r\n"
-    return Request("/v1/audio/transcriptions", body, (("content-type", "multipart/form-data; boundary=b"),))
+    return Request(path, body, (("content-type", "multipart/form-data; boundary=b"),))
 
 
 def _units(random: Random) -> Request:
     asked: dict[str, Any] = {"model": "m"}
-    match random.randrange(5):
+    match random.randrange(7):
         case 0:
-            sound = random.choice((wav(random.random() * 20), flac(random.choice((1.0, 14_400.0))), b"x" * 9000))
+            sound = random.choice((wav(random.random() * 20), flac(14_400.0), flac(1.0, real=b"hours"), b"x" * 9000))
             return form(sound, model="m", response_format=random.choice(("json", "text")))
         case 1:
             path, asked["input"] = "embeddings", random.choice((text(random), [text(random)] * 3))
@@ -284,6 +312,13 @@ def _units(random: Random) -> Request:
             path, asked["prompt"], asked["n"] = "images/generations", text(random), random.choice((1, 3, "4"))
         case 3:
             path, asked["input"] = "audio/speech", text(random)
+        case 4:
+            # A batch of lines that nobody here has read, or what nobody here knows.
+            path = random.choice(("batches", "messages/batches", "fine_tuning/jobs", "videos", "threads/t/runs"))
+            asked |= {"input_file_id": "f", "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+        case 5:
+            line = b'{"custom_id":"1","method":"POST","url":"/v1/chat/completions","body":{"model":"m"}}\n'
+            return form(line, path="/v1/files", purpose="batch")
         case _:
             path, asked["query"], asked["documents"] = (
                 "rerank",

@@ -113,12 +113,6 @@ async def _granted(*_: object, **__: object) -> bool:
     return True
 
 
-def _is_one_function(tool: bytes) -> bool:
-    """Whether a reader that keeps one value for each name finds a function."""
-    found = msgspec.json.decode(bytes(tool))
-    return isinstance(found, dict) and found.get("type", "function") == "function"
-
-
 DEFENCES = (
     # Who may enter
     Defence("expiry and revocation", "proxy.access.authentication:_check_good", nothing, ["test_authentication.py"]),
@@ -168,7 +162,7 @@ DEFENCES = (
     Defence("models in members of a body", "proxy.core.access.reach:_read_members",
             lambda old: lambda members, found: found.add([msgspec.json.decode(bytes(members["model"]))]),
             ["test_rights.py"]),
-    Defence("models in tools", "proxy.core.access.reach:_read_tools", nothing, ["test_rights.py"]),
+    Defence("models in tools", "proxy.core.access.reach:is_plain_function", always(True), ["test_rights.py"]),
     Defence("models in queries", "proxy.core.access.reach:_read_query", nothing, ["test_rights.py"]),
     Defence("models in headers", "proxy.core.access.reach:_read_headers", nothing, ["test_rights.py"]),
     Defence("the model of Azure's path", "proxy.engine.bodies.addressed:addressed", same, ["test_rights.py"]),
@@ -193,16 +187,14 @@ DEFENCES = (
             lambda old: lambda name: name.lower(), ["../unit/core/access/test_unambiguous.py"]),
     Defence("a mark in front of the body", "proxy.core.access.unambiguous:UTF8_MARK", lambda old: b"no mark",
             ["test_rights.py"]),
-    Defence("a tool's types, each of them", "proxy.core.access.named:_kinds", lambda old: lambda tool: old(tool)[-1:],
+    Defence("a tool that says its type once", "proxy.core.request.wants:known_once",
+            lambda old: lambda raw, members: members, ["test_rights.py"]),
+    Defence("tools and plugins that ask a model of their own", "proxy.engine.rights:_MAY_ASK", empty,
             ["test_rights.py"]),
-    Defence("a function that says its type once", "proxy.core.access.named:is_plain_function",
-            lambda old: _is_one_function, ["test_rights.py"]),
-    Defence("tools that ask a model of their own", "proxy.core.access.named:asks_unnamed", always(False),
-            ["test_rights.py"]),
-    Defence("names that servers take for another member", "proxy.core.access.reach:_read_odd", nothing,
-            ["test_rights.py"]),
-    Defence("routes", "proxy.core.access.reach:_read_route", nothing, ["test_rights.py"]),
-    Defence("plugins that choose", "proxy.core.access.reach:_read_plugins", nothing, ["test_rights.py"]),
+    Defence("names that servers take for another member", "proxy.core.access.named:folded",
+            lambda old: lambda name: name, ["test_rights.py"]),
+    Defence("members that may choose", "proxy.core.access.reach:_may_choose", always(False), ["test_rights.py"]),
+    Defence("members within that may choose", "proxy.core.access.reach:chooses", always(False), ["test_rights.py"]),
     Defence("presets", "proxy.core.access.reach:_PRESET", lambda old: "no preset", ["test_rights.py"]),
     Defence("what is not understood, for keys with a list", "proxy.engine.rights:reach_of",
             lambda old: lambda asked: replace(old(asked), unread="", beyond=""), ["test_rights.py"]),
@@ -250,6 +242,10 @@ DEFENCES = (
     Defence("a reservation for each further call", "proxy.spend.reservations:BudgetReservations.extend",
             lambda old: _granted,
             ["test_live_panels.py::test_each_call_of_a_panel_may_use_its_whole_output_limit"]),
+    Defence("rounds of tools", "proxy.core.money.charges:most_read", lambda old: lambda price, calls, prompt: prompt,
+            ["test_whole_bill.py::test_a_hard_budget_holds"]),
+    Defence("the memory of containers", "proxy.core.request.wants:_gib", always(0),
+            ["test_whole_bill.py::test_a_hard_budget_holds"]),
     Defence("how long sound lasts", "proxy.engine.bodies.sound:longest_s", always(1.0),
             ["test_unanswered.py::test_sound_lasts_as_long_as_its_file_says"]),
     Defence("the hard limit", "proxy.spend.reservations:booked",
@@ -257,7 +253,7 @@ DEFENCES = (
             ["test_usage_lies.py"]),
     Defence("counts are no negative numbers", "proxy.core.response.usage:_count",
             lambda old: lambda value: value if type(value) is int else 0, ["test_usage_lies.py"]),
-    Defence("limits by path", "proxy.core.request.demand:_limit", lambda old: lambda raw: 1, ["test_money.py"]),
+    Defence("limits by path", "proxy.core.request.demand:positive", lambda old: lambda raw: 1, ["test_money.py"]),
     Defence("the largest of several limits", "proxy.core.request.demand:_text_demand",
             lambda old: lambda *given: replace(made := old(*given), max_output_tokens=made.max_output_tokens and 1),
             ["test_money.py"]),
@@ -290,7 +286,7 @@ DEFENCES = (
             lambda old: property(lambda self: frozenset(), lambda self, value: None), ["test_prompt_bounds.py"]),
     Defence("what cannot be understood", "proxy.spend.estimates:_check_clear", nothing, ["test_money.py"]),
     Defence("what has no price", "proxy.spend.estimates:Estimates._check_priced", nothing, ["test_money.py"]),
-    Defence("dearer tiers and tools", "proxy.core.request.wants:wants_of", lambda old: lambda asked: (PLAIN, ""),
+    Defence("dearer tiers and tools", "proxy.core.request.wants:wants_of", lambda old: lambda *_: (PLAIN, ""),
             ["test_money.py"]),
     Defence("what came before a hang-up", "proxy.core.response.received:Received.tokens",
             lambda old: property(lambda self: 0), ["../unit/core/response/test_received.py"]),
@@ -302,7 +298,7 @@ DEFENCES = (
     Defence("whose an object is", "proxy.engine.objects.custody:Custody._check", idle, ["test_objects.py"]),
     Defence("a path's object", "proxy.engine.objects.custody:Custody.enter", idle, ["test_objects.py"]),
     Defence("a body's objects", "proxy.core.account.references:references", always([]), ["test_objects.py"]),
-    Defence("escapes in the names of members", "proxy.core.account.references:_ESCAPE", never, ["test_objects.py"]),
+    Defence("escapes in the names of members", "proxy.core.account.references:_ANY_ESCAPE", never, ["test_objects.py"]),
     Defence("items of the input", "proxy.core.account.references:_item", always(()), ["test_objects.py"]),
     Defence("a query's objects", "proxy.engine.objects.custody:_in_query", always([]), ["test_objects.py"]),
     Defence("a form's objects", "proxy.engine.objects.custody:refers", always(False), ["test_objects.py"]),

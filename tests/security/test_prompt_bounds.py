@@ -180,6 +180,7 @@ def test_what_stands_beside_something_that_is_understood_counts_its_bytes(said: 
     {"type": "document", "source": {"type": "url", "url": "https://example.com/a.pdf"}},
     {"fileData": {"fileUri": "gs://a"}},
     {"type": "item_reference", "id": "i"},
+    {"type": "reasoning", "id": "rs_1", "summary": []},
     {"type": "text", "text": "", "file": {"file_id": "f"}},
     {"type": "what nobody knows"},
     # A part that could hold several media, says two things of one, or calls a file a picture.
@@ -365,7 +366,7 @@ def unfolding(depth: int) -> object:
 ROWS = [
     Row("functions", CHAT, chat(max_tokens=10, functions=[{"name": "f", "description": DENSE}])),
     Row("response_format", CHAT, chat(max_tokens=10, response_format={"type": "json_schema", "x": PROSE}), passes=True),
-    Row("prediction", CHAT, chat(max_tokens=10, prediction={"type": "content", "content": PROSE}), passes=True),
+    Row("prediction", CHAT, chat(max_tokens=10, prediction={"type": "content", "content": PROSE[:2500]}), passes=True),
     Row("documents", CHAT, chat(max_tokens=10, documents=[{"title": "t", "text": PROSE}]), passes=True),
     Row("a member that nobody knows", CHAT, chat(max_tokens=10, wonders=DENSE[:600]), passes=True),
     Row("reasoning_content", CHAT, said(reasoning_content=PROSE), passes=True),

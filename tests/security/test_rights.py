@@ -226,15 +226,17 @@ ROWS = [
     Row("fallbacks by default", chat(fallbacks="default")),
     Row("context window fallbacks", chat(context_window_fallbacks=[{"cheap": ["dear"]}]), budget=True),
     Row("fallbacks that are not taken apart", raw('"x":NaN,"fallbacks":["dear"]'), budget=True),
-    Row("extra_body", chat(extra_body={"models": ["dear"]}), budget=True),
-    Row("options of a gateway", chat(providerOptions={"gateway": {"models": ["dear"]}}), budget=True),
-    Row("a name twice within", raw('"extra_body":{"model":"dear","model":"cheap"}'), budget=True),
+    Row("extra_body", chat(extra_body={"models": ["dear"]})),
+    Row("options of a gateway", chat(providerOptions={"gateway": {"models": ["dear"]}})),
+    Row("a name twice within", raw('"extra_body":{"model":"dear","model":"cheap"}')),
     Row("a preset as the model", chat(model="x-@preset/y")),
     Row("a preset", chat(preset="anything")),
-    Row("a plugin that chooses", chat(plugins=[{"id": "fusion"}]), budget=True),
-    Row("a plugin with models", chat(plugins=[{"id": "web", "models": ["dear"]}]), budget=True),
+    Row("a plugin that chooses", chat(plugins=[{"id": "fusion"}])),
+    Row("a plugin with models", chat(plugins=[{"id": "web", "models": ["dear"]}])),
     Row("a tool with a model", chat(tools=[{"type": "advisor_20260301", "name": "a", "model": "dear"}]),
         "/v1/messages", budget=None),
+    Row("a function with a model beside it", chat(tools=[{
+        "type": "function", "function": {"name": "f"}, "model": "dear"}])),
     Row("a tool with a model within", chat(tools=[{"type": "openrouter:advisor", "parameters": {"model": "dear"}}]),
         budget=None),
     Row("a tool that says its type twice", raw(
@@ -272,6 +274,10 @@ ROWS = [
     Row("GET with a body", chat(), "/v1/completions", method="GET"),
     Row("PUT", chat(), "/v1/completions", method="PUT"),
     Row("a header with a method", chat(), headers={"x-http-method-override": "PUT"}),
+    *[
+        Row(f"tools within the messages by the beta {beta}", chat(), "/v1/messages", {"anthropic-beta": f"a,{beta}"})
+        for beta in ("mid-conversation-tool-changes-2026-07-01", "inline-tools-2026-09-15")
+    ],
     Row("a header with a model", chat(), headers={"helicone-model-override": "dear"}),
     Row("two forms of content", b'{"model":"cheap","prompt":"x"}', "/v1/completions",
         {"content-type": "application/json", "Content-Type": "text/plain"}),

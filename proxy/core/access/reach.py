@@ -4,27 +4,17 @@ A request names its model in the body, in the path or in the query, and it may n
 (``models`` and ``route`` of OpenRouter, https://openrouter.ai/docs/guides/routing/model-fallbacks; ``fallbacks`` of
 LiteLLM, https://docs.litellm.ai/docs/proxy/client_side_fallbacks, and of Anthropic), presets
 (https://openrouter.ai/docs/features/presets), the model of a tool, of a session, of a transcription. A key's list and
-its budgets are held against all of them. Pure.
+its budgets are held against all of them. A member that is not in the table here and may choose a model is not
+understood. Pure.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import Raw
 
-from proxy.core.access.named import (
-    NotUnderstood,
-    Pairs,
-    asks_unnamed,
-    is_plain_function,
-    may_ask_unnamed,
-    may_name_models,
-    models_of_tool,
-    models_within,
-    parsed,
-    speaks_of_models,
-)
+from proxy.core.access.named import NotUnderstood, chooses, is_plain_function, may_choose, names_of, speaks_of_models
 from proxy.core.account.asking import VERBS, asking_path, is_body_path
 from proxy.core.account.paths import Path
 from proxy.core.wire.json_body import Unreadable, elements
@@ -34,6 +24,8 @@ Headers = Sequence[tuple[str, str]]
 Values = Mapping[str, Raw | bytes]
 
 _READS = ("GET", "HEAD")
+# Members whose values are names of models.
+_NAMING = frozenset({"model", "models", "fallbacks", "context_window_fallbacks", "content_policy_fallbacks"})
 # Members that hold what a model reads or fills in, and never say which model that is.
 _CONTENT = frozenset(
     {
@@ -48,7 +40,6 @@ _CONTENT = frozenset(
 _CHARSET = re.compile(r"charset\b[\s*]*+=\s*+[\"']?+([^\s;\"',]*+)")
 _PLAIN_CHARSETS = frozenset({"utf-8", "utf8", "us-ascii", "ascii", ""})
 _PRESET = "@preset/"
-_HARMLESS_PLUGINS = frozenset({"web", "file-parser", "response-healing", "context-compression"})
 _MODEL_PARAMETERS = frozenset({"engine", "deployment"})
 _METHOD_HEADERS = frozenset({"x-http-method-override", "x-http-method", "x-method-override"})
 _MODEL_HEADER_WORDS = frozenset({"model", "models", "fallback", "fallbacks", "deployment", "override"})
@@ -56,10 +47,10 @@ _MODEL_HEADERS = frozenset({"x-portkey-config", "x-portkey-provider", "x-portkey
 _OWN_HEADERS = "x-stratiform-"
 MODEL_HEADER = "x-stratiform-model"
 """Names the model whose deployment serves a request that names none, such as one for a file."""
-_TOOL_CHANGES = "tool-changes"
+_TOOL_CHANGES = ("tool-changes", "inline-tools")
 _MOST_MODELS = 32
-_MOST_NAMES_BYTES = 64 << 10
 _MOST_BYTES = 1 << 20
+_SHOWN_CHARS = 64
 _ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
@@ -91,15 +82,14 @@ class Asked:
 class Reach:
     """What a request can reach. ``models`` are all that it names, first the one that decides where it goes.
 
-    ``unread`` says what of it is not understood, so that neither its models nor its price are known; ``beyond`` says
-    why it may reach further models than it names. Both are empty where that is not so. ``is_foreign``: nobody here
+    ``unread`` says what of it is not understood, so that neither its models nor its price are known; empty where all
+    is. ``is_foreign``: nobody here
     knows what the path reaches. ``is_listing``: it only asks which models there are. ``place`` is where the path names
     a model. ``chosen`` is the model whose deployment is to serve a request that names none; it is no right to it.
     """
 
     models: tuple[str, ...] = ()
     unread: str = ""
-    beyond: str = ""
     is_foreign: bool = False
     is_listing: bool = False
     place: ModelPlace | None = None
@@ -110,18 +100,14 @@ class Reach:
 class _Found:
     models: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
-    beyond: list[str] = field(default_factory=list)
     left: int = _MOST_BYTES
 
-    def parsed(self, raw: bytes) -> object:
-        """The value of a member that is searched for models. Raises NotUnderstood, also where all such members
-        together are too long."""
+    def is_chosen_by(self, raw: bytes) -> bool:
+        """Whether a value may choose a model; all values together are searched up to a bound."""
         self.left -= len(raw)
-        if self.left < 0:
-            raise NotUnderstood("more of it than is searched could name models")
-        return parsed(raw)
+        return self.left < 0 or chooses(raw)
 
-    def add(self, names: Iterator[str] | Sequence[str]) -> None:
+    def add(self, names: Sequence[str]) -> None:
         for name in names:
             if _PRESET in name.lower():
                 self.unread.append("a preset of the provider's account may choose any model")
@@ -159,8 +145,7 @@ def reach_of(asked: Asked) -> Reach:
     is_foreign = not by_body and (place is None or asked.method != "POST")
     if found.models or place is not None or needs_model:
         chosen = ""
-    unread, beyond = next(iter(found.unread), ""), next(iter(found.beyond), "")
-    return Reach(tuple(found.models), unread, beyond, is_foreign, place=place, chosen=chosen)
+    return Reach(tuple(found.models), next(iter(found.unread), ""), is_foreign, place=place, chosen=chosen)
 
 
 def place_of(path: Path) -> ModelPlace | None:
@@ -179,83 +164,30 @@ def place_of(path: Path) -> ModelPlace | None:
 def _read_members(members: Values, found: _Found) -> None:
     first = ["model"] if "model" in members else []
     for name in (*first, *(name for name in members if name not in ("model", *_CONTENT))):
+        raw = bytes(members[name])
+        if raw[:1] not in (b'"', b"[", b"{"):
+            continue  # a number or a flag chooses nothing
         try:
-            _read_member(name, members, found)
-        except NotUnderstood as error:
+            if name in _NAMING:
+                found.add(names_of(raw))
+            elif _may_choose(name, raw, members, found):
+                found.unread.append(f"its member '{ascii(name)[1:-1][:_SHOWN_CHARS]}' may choose a model")
+        except (NotUnderstood, Unreadable) as error:
             found.unread.append(str(error))
 
 
-def _read_member(name: str, members: Values, found: _Found) -> None:
-    """Find the models that one member names. Raises NotUnderstood."""
-    raw = members[name]
-    if not name.isascii() or name != name.strip() or name.lower() != name:
-        _read_odd(name, raw, found)
-    elif name == "tools":
-        _read_tools(raw, found)
-    elif name == "route":
-        _read_route(raw, members)
-    elif name == "plugins":
-        _read_plugins(raw, found)
-    elif speaks_of_models(name):
-        _read_value(raw, found)
-    else:
-        _read_within(raw, found)
-
-
-def _read_odd(name: str, raw: Raw | bytes, found: _Found) -> None:
-    """Read a member whose name some servers may take for another one: ``Models``, ``Tools``."""
-    plain = folded(name)
-    if plain in ("tools", "route", "plugins") or speaks_of_models(plain):
-        raise NotUnderstood(f"some servers take one of its members for '{plain}'")
-    _read_within(raw, found)
-
-
-def _read_value(raw: Raw | bytes, found: _Found) -> None:
-    if len(raw) > _MOST_NAMES_BYTES:
-        raise NotUnderstood("a member that names models is too long")
-    found.add(models_within(found.parsed(bytes(raw)), is_chosen=True))
-
-
-def _read_within(raw: Raw | bytes, found: _Found) -> None:
-    if bytes(memoryview(raw)[:1]) in (b"{", b"[") and may_name_models(bytes(raw)):
-        found.add(models_within(found.parsed(bytes(raw))))
-
-
-def _read_tools(raw: Raw | bytes, found: _Found) -> None:
-    text = bytes(raw)
-    if text == b"null":
-        return
-    if text.startswith(b"[") and not (may_name_models(text) or may_ask_unnamed(text)):
-        return  # most requests: one look at the bytes of all tools
-    try:
-        for tool in elements(text):
-            if is_plain_function(tool):
-                continue
-            one = bytes(tool)
-            may_ask = may_name_models(one) or may_ask_unnamed(one)
-            read = found.parsed(one) if may_ask else None
-            names = models_of_tool(read)
-            found.add(names)
-            if not names and asks_unnamed(read):
-                found.beyond.append("a tool of it asks a model that it does not name: set the tool's own 'model'")
-    except (NotUnderstood, Unreadable) as error:
-        raise NotUnderstood("its tools cannot be read") from error
-
-
-def _read_route(raw: Raw | bytes, members: Values) -> None:
-    """OpenRouter picks a stand-in itself where a route is asked for and no models are named."""
-    text = bytes(raw)
-    if text != b"null" and not (text == b'"fallback"' and "models" in members):
-        raise NotUnderstood("'route' lets the provider choose a model that is not named")
-
-
-def _read_plugins(raw: Raw | bytes, found: _Found) -> None:
-    plugins = found.parsed(bytes(raw))
-    for plugin in plugins if isinstance(plugins, list) else [plugins]:
-        ids = [value for name, value in plugin if folded(name) == "id"] if isinstance(plugin, Pairs) else [""]
-        if plugin is not None and not all(isinstance(one, str) and one in _HARMLESS_PLUGINS for one in ids):
-            found.beyond.append("a plugin of it may choose a model that is not named")
-    found.add(models_within(plugins))
+def _may_choose(name: str, raw: bytes, members: Values, found: _Found) -> bool:
+    """Whether a member of another name may choose a model. Raises Unreadable."""
+    if name == "route":  # OpenRouter picks a stand-in itself where no models are named
+        return raw != b'"fallback"' or "models" not in members
+    if speaks_of_models(name):
+        return True
+    if raw.startswith(b'"') or not may_choose(raw):
+        return False  # most members: one look at the bytes
+    if name == "tools":
+        tools = (tool for tool in elements(raw) if not is_plain_function(tool))
+        return any(may_choose(bytes(tool)) and found.is_chosen_by(bytes(tool)) for tool in tools)
+    return found.is_chosen_by(raw)
 
 
 def _read_query(query: str, found: _Found) -> None:
@@ -287,8 +219,8 @@ def _read_headers(headers: Headers, found: _Found) -> None:
             not name.startswith(_OWN_HEADERS) and not _MODEL_HEADER_WORDS.isdisjoint(name.replace("_", "-").split("-"))
         ):
             found.unread.append(f"the header '{name}' may choose a model")
-        elif name == "anthropic-beta" and _TOOL_CHANGES in value.lower():
-            found.beyond.append("tools that change within the messages may ask a model that is not named")
+        elif name == "anthropic-beta" and any(change in value.lower() for change in _TOOL_CHANGES):
+            found.unread.append("tools that change within the messages are not read")
     if len(kinds) > 1:
         found.unread.append("it has several content types")
 

@@ -238,6 +238,8 @@ class _Walk:
     def _object(self, value: dict[str, object], depth: int) -> None:
         self._bare += _FRAME_TOKENS
         kind = value.get("type")
+        if kind == "reasoning" and value.get("id") and not (value.get("encrypted_content") or value.get("content")):
+            self._beyond = "reasoning"  # what the provider has kept of an earlier answer stands for the id
         is_text = kind is None or (isinstance(kind, str) and kind in _TEXTUAL)
         members: Iterable[tuple[str, object]] = value.items()
         if not is_text or any(isinstance(value[name], _HELD.get(name, object)) for name in HOLDERS.intersection(value)):

@@ -18,6 +18,9 @@ Unit = Literal["usd", "tokens", "requests"]
 
 NANOS_PER_USD = 1_000_000_000
 
+MOST_AMOUNT = (1 << 53) - 1
+"""The largest amount that a store counts exactly, more than any hard limit. What is larger counts as this much."""
+
 UNKNOWN_OUTPUT_TOKENS = 8192
 """The longest answer that is assumed of a model for which nobody names a limit."""
 
@@ -71,13 +74,13 @@ def expected_cost(price: Price, bill: Bill | None, prompt_tokens: int, output_to
 
 def nanos(usd: float) -> int:
     """An amount in nano-dollars, rounded."""
-    return round(usd * NANOS_PER_USD)
+    return round(min(usd * NANOS_PER_USD, MOST_AMOUNT))
 
 
 def nanos_at_most(usd: float) -> int:
     """An amount in nano-dollars, rounded up."""
     # Products of floats are off by less than the digits that are cut.
-    return math.ceil(round(usd * NANOS_PER_USD, 3))
+    return math.ceil(round(min(usd * NANOS_PER_USD, MOST_AMOUNT), 3))
 
 
 def refusal(rule: Rule, spent: int, reserved: int, amount: int, again: str, why: str = "") -> str:

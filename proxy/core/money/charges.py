@@ -2,14 +2,15 @@
 billed. Both follow the same rules. All functions are pure.
 
 The most is reserved before a request is sent: the whole prompt at its dearest rate, all answers as long as they may be,
-every tool called as often as it may be, each time with the prompt once more and with what it found. A discount that a
-provider may not give (``flex``) does not lower it. None stands for a cost that nobody can tell.
+every tool called as often as it may be, each time with the prompt once more and with all that was found before. A
+summary of the prompt that a provider may make first is one more reading and one more answer. A discount that a provider
+may not give (``flex``) does not lower it. None stands for a cost that nobody can tell.
 """
 
 import math
 from collections.abc import Sequence
 
-from proxy.core.money.budget import nanos_at_most, worst_case
+from proxy.core.money.budget import UNKNOWN_OUTPUT_TOKENS, nanos_at_most, worst_case
 from proxy.core.money.extras import CODE_USD, FILE_SEARCH_USD, SERVICE_FACTORS, Extras
 from proxy.core.money.prices import Cost, Price, cost
 from proxy.core.request.demand import Demand, Kind
@@ -19,8 +20,12 @@ from proxy.core.response.usage import Usage
 
 UNKNOWN_PROMPT_TOKENS = 200_000
 """The longest prompt that is assumed where not all of it stands in the body and the model's limit is not known."""
-FOUND_TOKENS = 8_000
-"""What a call of a tool adds to the prompt: https://platform.openai.com/docs/pricing#built-in-tools."""
+_STEPPED_TOKENS = 1_000_000
+"""The longest prompt of a model that has a price for prompts beyond its usual limit, which a client may ask for:
+https://platform.claude.com/docs/en/build-with-claude/context-windows#1m-token-context-window."""
+_FOUND_TOKENS = 8_000
+"""What a search adds to the prompt: https://platform.openai.com/docs/pricing#built-in-tools. All other tools bring what
+their servers like: pages, files, what a program prints."""
 _IMAGE_TOKENS = 6_300
 """The largest image at the highest quality: https://platform.openai.com/docs/guides/image-generation#cost-and-latency."""
 _MOST_PIXELS = 1792 * 1024
@@ -30,7 +35,7 @@ _DOCUMENTS_PER_QUERY = 100
 """https://docs.cohere.com/docs/how-does-cohere-pricing-work: a search has up to a hundred documents."""
 _TOKENS_PER_DOCUMENT = 500
 # Models that search before each answer, by a part of their names.
-_SEARCHING: Sequence[str] = ("-search-preview", "-search-api", "/sonar", "perplexity")
+_SEARCHING: Sequence[str] = ("-search-preview", "-search-api", "/sonar", "perplexity", ":online")
 
 
 def most_cost(
@@ -51,10 +56,28 @@ def most_cost(
 
 def most_prompt(price: Price | None, demand: Demand, prompt_tokens: int) -> int:
     """The most tokens of a prompt with all that a request refers to."""
-    if not demand.wants.is_beyond:
-        return prompt_tokens
-    known = price.extras.max_input_tokens if price is not None else None
-    return max(prompt_tokens, known or UNKNOWN_PROMPT_TOKENS)
+    return max(prompt_tokens, window_of(price)) if demand.wants.is_beyond else prompt_tokens
+
+
+def most_read(price: Price | None, calls: Sequence[tuple[Tool, int]], prompt_tokens: int) -> int:
+    """The most tokens that are read for a prompt, with what the provider's tools find in so many calls."""
+    rounds = 1 + sum(count for _, count in calls)
+    window = max(prompt_tokens, window_of(price))
+    if any(tool is not Tool.SEARCH for tool, _ in calls):
+        return rounds * window
+    return min(rounds * window, rounds * prompt_tokens + _FOUND_TOKENS * (rounds * (rounds - 1) // 2))
+
+
+def window_of(price: Price | None) -> int:
+    """The longest prompt that the model may be sent."""
+    known = (price.extras.max_input_tokens if price is not None else None) or UNKNOWN_PROMPT_TOKENS
+    is_stepped = price is not None and any(above >= known for above, _ in price.tiers)
+    return _STEPPED_TOKENS if is_stepped else known
+
+
+def unit_tokens(demand: Demand) -> int:
+    """The most tokens that the images or the sound of a call can be billed as."""
+    return demand.images * _IMAGE_TOKENS + math.ceil(demand.seconds * _SPOKEN_TOKENS_PER_S)
 
 
 def unit_cost(price: Price, demand: Demand, prompt_tokens: int) -> float | None:
@@ -99,14 +122,18 @@ def _most_text(
     extras, wants = price.extras, demand.wants
     if not extras.by_tokens:
         return None
-    calls = sum(count for _, count in wants.calls)
-    prompt = most_prompt(price, demand, prompt_tokens) * (1 + calls) + calls * FOUND_TOKENS
-    rate = _dearest(price, wants)
+    once = most_prompt(price, demand, prompt_tokens)
+    prompt = most_read(price, wants.calls, once)
+    rounds = 1 + sum(count for _, count in wants.calls)
+    rate = _dearest(price, wants).at(min(prompt, max(once, window_of(price))))
+    if wants.is_summarised:
+        prompt, output_tokens = 2 * prompt, output_tokens + rounds * longest_output(None, price)
     nanos = worst_case(rate, prompt, output_tokens, long_life=long_life)
-    usd = _more(output_tokens, _dearest_output(extras, wants), rate.at(prompt).output)
+    usd = _more(output_tokens, _dearest_output(extras, wants), rate.output)
     # What is of unknown length may be sound.
-    usd += _more(prompt, max(extras.image_in, extras.audio_in if wants.is_beyond else 0.0), rate.at(prompt).input)
+    usd += _more(prompt, max(extras.image_in, extras.audio_in if wants.is_beyond else 0.0), rate.input)
     usd += sum(_call_usd(extras, tool, count) for tool, count in wants.calls) + extras.request
+    usd += CODE_USD * wants.memory_gib
     if _searches(model) and not any(tool is Tool.SEARCH for tool, _ in wants.calls):
         usd += extras.search
     return nanos + nanos_at_most(usd)
@@ -141,8 +168,16 @@ def _call_usd(extras: Extras, tool: Tool, count: int) -> float:
             return count * FILE_SEARCH_USD
         case Tool.CODE:
             return CODE_USD
-        case Tool.READING:
+        case Tool.READING | Tool.CONTAINER:
             return 0.0
+
+
+def longest_output(given: int | None, price: Price | None) -> int:
+    """The longest answer: the limit of the request or of a rule, else the limit of the model."""
+    if given is not None:
+        return given
+    known = price.max_output_tokens if price is not None else None
+    return known or UNKNOWN_OUTPUT_TOKENS
 
 
 def _text_bill(price: Price, demand: Demand, usage: Usage, reported: Reported, model: str) -> Cost:
@@ -157,7 +192,8 @@ def _text_bill(price: Price, demand: Demand, usage: Usage, reported: Reported, m
     if usage.estimated:
         output_usd = _more(usage.output, _dearest_output(extras, demand.wants), at.output)
     searches = reported.searches or int(demand.wants.searches_once or _searches(model))
-    other_usd = searches * extras.search + reported.files * FILE_SEARCH_USD + reported.codes * CODE_USD + extras.request
+    codes = max(reported.codes, demand.wants.memory_gib)
+    other_usd = searches * extras.search + reported.files * FILE_SEARCH_USD + codes * CODE_USD + extras.request
     total = Cost(spent.input_usd + input_usd, spent.output_usd + output_usd + other_usd)
     return Cost(total.input_usd, max(total.output_usd, reported.usd - total.input_usd))
 

@@ -23,7 +23,10 @@ def unfolded_bytes(value: object) -> int | None:
     named: dict[str, list[object]] = {}
     for name, one in _members(value):
         named.setdefault(name, []).append(one)
-    return _Unfolding(named).added(value)
+    try:
+        return _Unfolding(named).added(value, ())
+    except _Endless:
+        return None
 
 
 class _Unfolding:
@@ -32,13 +35,7 @@ class _Unfolding:
         self._known: dict[str, int] = {}
         self._work = 0
 
-    def added(self, value: object) -> int | None:
-        try:
-            return self._added(value, ())
-        except _Endless:
-            return None
-
-    def _added(self, value: object, within: tuple[str, ...]) -> int:
+    def added(self, value: object, within: tuple[str, ...]) -> int:
         names = [one.rsplit("/", 1)[-1] for name, one in _members(value) if name == "$ref" and isinstance(one, str)]
         return sum([self._size(name, within) for name in names])
 
@@ -61,7 +58,7 @@ class _Unfolding:
         self._work += size
         if self._work > _MOST_WORK:
             raise _Endless
-        return size + self._added(value, (*within, name))
+        return size + self.added(value, (*within, name))
 
 
 def _members(value: object) -> Iterator[tuple[str, object]]:

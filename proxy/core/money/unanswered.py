@@ -8,6 +8,7 @@ line broke) and whoever made it:
 - the time in which nothing came is booked as thinking, at the fastest rate that is known of the model, for each of the
   answers; where the provider goes on with a call that the proxy has given up, as if it went on to its limit;
 - a tool that the provider runs was called once a second, and no oftener than the request allows;
+- a summary of the prompt that the provider was allowed to make was made, and is as long as any answer of the model;
 - the output is never more than the limit that went upstream.
 
 What providers do with a call whose client has left: some stop, others go on to the end and bill all of it. The list is
@@ -21,8 +22,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from proxy.core.lru import LastUsed
-from proxy.core.money.budget import UNKNOWN_OUTPUT_TOKENS
-from proxy.core.money.charges import FOUND_TOKENS
+from proxy.core.money.budget import MOST_AMOUNT
+from proxy.core.money.charges import longest_output, most_read, window_of
+from proxy.core.money.prices import Price
 from proxy.core.request.demand import Demand, Kind
 from proxy.core.request.wants import Tool
 from proxy.core.response.reported import Reported
@@ -81,19 +83,23 @@ class Speeds:
 
 
 def unanswered(
-    demand: Demand, prompt_tokens: int, heard: Heard, tokens_per_s: float, longest: int | None
+    demand: Demand, prompt_tokens: int, heard: Heard, tokens_per_s: float, price: Price | None
 ) -> tuple[Usage, Reported]:
-    """What the call is booked with. ``longest`` is the model's longest answer, for a request that sets no limit."""
-    most = (longest or UNKNOWN_OUTPUT_TOKENS) if demand.max_output_tokens is None else demand.max_output_tokens
+    """What the call is booked with. ``price`` is the model's, where it has one."""
+    longest = longest_output(None, price)
+    # No answer is longer than all that a model can hold.
+    most = min(longest_output(demand.max_output_tokens, price), max(longest, window_of(price)))
     output, most = heard.tokens + int(heard.silent_s * tokens_per_s * demand.answers), most * demand.answers
     if demand.kind is Kind.PROMPT:
         output = 0
     elif heard.runs_on or output > most:
         output = most
+    output += demand.predicted_tokens * demand.answers
     made = {tool: min(count, 1 + int(heard.total_s)) for tool, count in demand.wants.calls}
-    calls = sum(made.values())
-    prompt = prompt_tokens * (1 + calls) + FOUND_TOKENS * calls
+    prompt = most_read(price, tuple(made.items()), prompt_tokens)
+    if demand.wants.is_summarised:
+        prompt, output = 2 * prompt, output + longest
     ran = Reported(
         searches=made.get(Tool.SEARCH, 0), files=made.get(Tool.FILES, 0), codes=min(1, made.get(Tool.CODE, 0))
     )
-    return Usage(prompt, output, estimated=True), ran
+    return Usage(min(prompt, MOST_AMOUNT), min(output, MOST_AMOUNT), estimated=True), ran

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Raw
 
 from proxy.core.request import wants
-from proxy.core.request.wants import PLAIN, Wants, known_once, wants_of
+from proxy.core.request.wants import PLAIN, Wants, positive, small_object, wants_of
 from proxy.core.wire.json_body import small_value
 
 Asked = Mapping[str, Raw | bytes]
@@ -59,6 +59,9 @@ class Demand:
     answers: int = 1
     least_output_tokens: int = 0
     """Of a request without a limit: what some server may take for one; an answer may be at least that long."""
+    predicted_tokens: int = 0
+    """How much of a predicted answer may be billed as output beside each answer, by its bytes:
+    https://platform.openai.com/docs/guides/predicted-outputs#limitations."""
     unclear: str = ""
     """The member that cannot be understood; empty where all can."""
     wants: Wants = PLAIN
@@ -72,11 +75,13 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """How requests on paths with that ending are billed, and which members limit the answer there."""
+    """How requests on paths with that ending are billed, and which members limit the answer there. ``calls`` is the
+    member that limits the calls of tools (``wants_of``)."""
 
     ending: str
     kind: Kind
     limits: Sequence[str] = ()
+    calls: str = ""
 
 
 _CHAT = ("max_tokens", "max_completion_tokens")
@@ -84,8 +89,9 @@ _PATHS = (
     _Path("/threads/[^/]+/messages", Kind.FREE),
     _Path("/chat/completions", Kind.TEXT, _CHAT),
     _Path("/completions", Kind.TEXT, ("max_tokens",)),
-    _Path("/responses(?:/compact)?", Kind.TEXT, ("max_output_tokens",)),
-    _Path("/messages", Kind.TEXT, ("max_tokens",)),
+    _Path("/responses", Kind.TEXT, ("max_output_tokens",), "max_tool_calls"),
+    _Path("/responses/compact", Kind.TEXT),
+    _Path("/messages", Kind.TEXT, ("max_tokens",), "max_uses"),
     _Path(":(?:stream)?generatecontent", Kind.TEXT, ("maxOutputTokens", "max_output_tokens")),
     _Path("/embeddings|/moderations|:(?:batch)?embedcontents?", Kind.PROMPT),
     _Path("/rerank", Kind.RERANK),
@@ -102,7 +108,7 @@ _PLAIN_PATH = re.compile(r"[\w./:@+-]*", re.ASCII)
 _COUNTS = ("n", "best_of", "num_completions", "num_generations", "candidateCount", "candidate_count")
 _SETTINGS = ("generationConfig", "generation_config")
 _HARMLESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
-_TEXT = ("prompt", "input", "documents")
+_TEXT = ("prompt", "input", "documents", "prediction")
 MEMBERS = (*_CHAT, "max_output_tokens", *_COUNTS[:4], *_TEXT, *wants.MEMBERS)
 """The members of a body that are read here."""
 
@@ -114,13 +120,13 @@ _SLOWEST = 4.0
 """https://platform.openai.com/docs/api-reference/audio/createSpeech#audio-createspeech-speed"""
 _LONGEST_SOUND_S = 36_000.0
 """The longest file that a provider takes: https://elevenlabs.io/docs/capabilities/speech-to-text."""
-_MOST_SETTINGS_BYTES = 256 << 10
 _LARGE_BYTES = 512 << 10
 _MOST_NUMBER_BYTES = 1024
 """What is longer is no number: it is not read, for that could take long."""
+_MOST_ANSWERS = 1000
+"""No provider gives as many to one prompt."""
 _LARGEST = 1 << 53
 """A larger number is taken for this one: beyond it numbers of JSON are no exact counts."""
-_OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _ARRAY = msgspec.json.Decoder(list[Raw])
 
 
@@ -151,10 +157,10 @@ def demand_of(method: str, path: str, asked: Asked | None, sound_s: float | None
 
 
 def _text_demand(found: _Path, asked: Asked) -> Demand:
-    settings = {name: _object(asked[name]) for name in _SETTINGS if name in asked and not _is_null(asked[name])}
+    settings = {name: small_object(asked[name]) for name in _SETTINGS if name in asked and not _is_null(asked[name])}
     sources = (asked, *(members for members in settings.values() if members is not None))
     given = [one[name] for one in sources for name in found.limits if name in one and not _is_null(one[name])]
-    limits = [_limit(raw) for raw in given]
+    limits = [positive(raw) for raw in given]
     answers, unclear = _answers(sources)
     if "prompt" in asked and found.ending == "/completions":
         prompts = _prompts(asked["prompt"])
@@ -162,18 +168,20 @@ def _text_demand(found: _Path, asked: Asked) -> Demand:
     known = [limit for limit in limits if limit is not None]
     limit = max(known) if known and len(known) == len(limits) else None
     unclear = unclear or next((name for name, members in settings.items() if members is None), "")
-    wanted, odd = wants_of(asked)
+    wanted, odd = wants_of(asked, found.calls)
     if "prompt" in asked and found.ending != "/completions":
         wanted = replace(wanted, is_beyond=True)  # a stored one
     least = max(_count(raw) or 0 for raw in given) if given and limit is None else 0
-    return Demand(found.kind, limit, answers, least, unclear or odd, wanted)
+    predicted = asked.get("prediction", b"null")
+    more = 0 if _is_null(predicted) else len(predicted)
+    return Demand(found.kind, limit, answers, least, more, odd or unclear, wanted)
 
 
 def _image_demand(asked: Asked | None) -> Demand:
     """A form's fields are not read: it may ask for as many images as there can be."""
     if asked is None:
         return Demand(Kind.IMAGE, 0, images=_MOST_IMAGES)
-    count = _count(asked["n"]) if "n" in asked else 1
+    count = _few(asked["n"]) if "n" in asked else 1
     return Demand(Kind.IMAGE, 0, unclear="" if count else "n", images=count or 1)
 
 
@@ -198,15 +206,15 @@ def _answers(sources: Sequence[Asked]) -> tuple[int, str]:
     for source in sources:
         for name in _COUNTS:
             if name in source:
-                count = _count(source[name])
+                count = _few(source[name])
                 most, unclear = max(most, count or 1), unclear or ("" if count else name)
     return most, unclear
 
 
-def _limit(raw: Raw | bytes) -> int | None:
-    """A limit that every server reads alike; None for one that some may pass over."""
-    found = small_value(raw, _MOST_NUMBER_BYTES)
-    return min(found, _LARGEST) if type(found) is int and found > 0 else None
+def _few(raw: Raw | bytes) -> int | None:
+    """A count of answers; None for one that cannot be read, or that no server takes."""
+    count = _count(raw)
+    return count if count is not None and count <= _MOST_ANSWERS else None
 
 
 def _count(raw: Raw | bytes) -> int | None:
@@ -244,12 +252,3 @@ def _prompts(raw: Raw | bytes) -> int | None:
 
 def _is_null(raw: Raw | bytes) -> bool:
     return bytes(memoryview(raw)[:4]) == b"null"
-
-
-def _object(raw: Raw | bytes) -> Mapping[str, Raw] | None:
-    if len(raw) > _MOST_SETTINGS_BYTES:
-        return None
-    try:
-        return known_once(raw, _OBJECT.decode(raw))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None

@@ -7,10 +7,15 @@ https://platform.claude.com/docs/en/build-with-claude/fast-mode,
 https://platform.claude.com/docs/en/build-with-claude/data-residency. Tools that a provider runs and bills:
 https://platform.openai.com/docs/pricing#built-in-tools,
 https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-search-tool#usage-and-pricing,
-https://ai.google.dev/gemini-api/docs/google-search, https://docs.x.ai/docs/guides/tools/overview.
+https://ai.google.dev/gemini-api/docs/google-search, https://docs.x.ai/docs/guides/tools/overview. Containers are
+billed by their memory, whether anything ran in them or not: https://platform.openai.com/docs/pricing#built-in-tools. A
+provider may summarise a long prompt first, which is billed beside the answer:
+https://platform.claude.com/docs/en/build-with-claude/compaction,
+https://developers.openai.com/api/docs/guides/compaction.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -28,6 +33,8 @@ class Tool(StrEnum):
     SEARCH = "search"
     FILES = "files"
     CODE = "code"
+    CONTAINER = "container"
+    """Code in a container of the request's own."""
     READING = "reading"
     """Nothing but the tokens that it brings: pages, answers of an MCP server."""
 
@@ -46,6 +53,10 @@ class Wants:
     calls: Sequence[tuple[Tool, int]] = ()
     searches_once: bool = False
     """The model searches before it answers, and the provider does not tell how often."""
+    is_summarised: bool = False
+    """The provider may first summarise the prompt, in an answer of its own."""
+    memory_gib: int = 0
+    """Of all containers together."""
 
 
 PLAIN = Wants()
@@ -53,10 +64,21 @@ PLAIN = Wants()
 _BEYOND = ("previous_response_id", "conversation", "cachedContent", "cached_content", "container")
 _WAYS = ("modalities", "generationConfig", "generation_config")
 """Where a request says whether its answer is to be spoken; one that writes it with escapes is taken to say so."""
-_USUAL_TIERS = frozenset({"", "auto", "default", "standard", "standard_only", "on_demand", "scale", "reserved"})
+_USUAL_TIERS = frozenset({"auto", "default", "standard", "standard_only", "on_demand", "scale", "reserved"})
 _SAME_TIERS = {"fast": "priority"}
 _CALLS = 8
 """How often a tool is taken to be called where nothing limits that."""
+_SUMMARISES = (b"compact", b"\\")
+"""What stands in a setting of the context that asks for a summary; one that is written with escapes may ask for it."""
+_PLUGINS = frozenset({"web", "response-healing", "context-compression"})
+"""Of OpenRouter's those that cost no more than searches: https://openrouter.ai/docs/guides/features/plugins/overview."""
+_MOST_RESULTS = 50
+"""Of one search of theirs: as many as the searches that are reserved pay for."""
+_GIB: Mapping[str, int] = {"": 1, "1g": 1, "4g": 4, "16g": 16}
+_MOST_GIB = 64
+"""The largest container: https://platform.openai.com/docs/guides/tools-code-interpreter#memory-tiers."""
+_MOST_OBJECT_BYTES = 256 << 10
+_LARGEST = 1 << 53
 
 # The types of tools, by how they begin; dates and versions follow. The first that fits counts.
 _TOOLS: Sequence[tuple[str, Tool | None]] = (
@@ -64,6 +86,8 @@ _TOOLS: Sequence[tuple[str, Tool | None]] = (
     ("x_search", Tool.SEARCH),
     ("live_search", Tool.SEARCH),
     ("openrouter:web_search", Tool.SEARCH),
+    ("openrouter:web_fetch", Tool.READING),
+    ("openrouter:datetime", None),
     ("google_search", Tool.SEARCH),
     ("googlesearch", Tool.SEARCH),
     ("google_maps", Tool.SEARCH),
@@ -72,7 +96,7 @@ _TOOLS: Sequence[tuple[str, Tool | None]] = (
     ("file_search", Tool.FILES),
     ("filesearch", Tool.FILES),
     ("collections_search", Tool.FILES),
-    ("code_interpreter", Tool.CODE),
+    ("code_interpreter", Tool.CONTAINER),
     ("code_execution", Tool.CODE),
     ("codeexecution", Tool.CODE),
     ("web_fetch", Tool.READING),
@@ -98,7 +122,7 @@ _FUNCTION = Raw(b'"function"')
 _KIND = re.compile(r"[\w:]{1,64}", re.ASCII)
 MEMBERS = (
     "service_tier", "speed", "inference_geo", "tools", "web_search_options", "search_parameters", "plugins",
-    "max_tool_calls", "mcp_servers", "deferred", *_WAYS, *_BEYOND,
+    "max_tool_calls", "mcp_servers", "deferred", "context_management", "compaction", *_WAYS, *_BEYOND,
 )  # fmt: skip
 """The members of a body that are read here."""
 
@@ -110,53 +134,83 @@ _TOOL_LIST = msgspec.json.Decoder(list[Raw])
 _TOOL = msgspec.json.Decoder(dict[str, Raw])
 
 
-def wants_of(asked: Mapping[str, Raw | bytes]) -> tuple[Wants, str]:
-    """What a request wants, and the member that cannot be understood ("" where all can)."""
+def wants_of(asked: Mapping[str, Raw | bytes], limit: str = "") -> tuple[Wants, str]:
+    """What a request wants, and the member that cannot be understood ("" where all can). ``limit`` is what limits the
+    calls of tools on its path: ``max_tool_calls`` all of them, ``max_uses`` those of the tool that has it; empty:
+    nothing does, whatever the request says."""
     found = {name: raw for name in MEMBERS if (raw := asked.get(name)) is not None and bytes(raw) != b"null"}
     if not found:
         return PLAIN, ""
-    if "deferred" in found and bytes(found["deferred"]) != b"false":
-        # The answer is fetched later, by a call that costs nothing itself.
-        return PLAIN, "deferred"
+    calls, memory_gib, odd = _calls(found, limit)
     tier, is_text = _word(found.get("service_tier"))
-    if not is_text:
-        return PLAIN, "service_tier"
-    calls, odd = _calls(found)
+    if not odd and "deferred" in found and bytes(found["deferred"]) != b"false":
+        odd = "deferred"  # the answer is fetched later, by a call that costs nothing itself
+    if odd or not is_text:
+        return PLAIN, odd or "service_tier"
     ways = b"".join([bytes(found.get(name, b"")) for name in _WAYS]).lower()
     wanted = Wants(
-        tier="" if tier in _USUAL_TIERS else _SAME_TIERS.get(tier, tier),
+        tier=tier_of(tier),
         is_fast=_word(found.get("speed"))[0] not in ("", "standard"),
         is_local=_word(found.get("inference_geo"))[0] not in ("", "global"),
         has_audio=b"audio" in ways or b"\\" in ways,
         is_beyond=any(name in found for name in _BEYOND),
         calls=calls,
         searches_once="web_search_options" in found,
+        is_summarised="compaction" in found
+        or any(mark in bytes(found.get("context_management", b"")).lower() for mark in _SUMMARISES),
+        memory_gib=memory_gib,
     )
-    return wanted, odd
+    return wanted, ""
 
 
-def _calls(found: Mapping[str, Raw | bytes]) -> tuple[Sequence[tuple[Tool, int]], str]:
-    """The tools that the provider may call, and the member that cannot be understood."""
-    most: dict[Tool, int] = {}
-    limit = _positive(found.get("max_tool_calls"))
-    if "web_search_options" in found:
-        most[Tool.SEARCH] = 1
-    if "search_parameters" in found or "plugins" in found:
-        most[Tool.SEARCH] = _CALLS
-    if "mcp_servers" in found:
-        most[Tool.READING] = _CALLS
-    for tool in _tools(found.get("tools")):
-        if tool is None:
-            return (), "tools"
-        for kind in _kinds(tool):
-            if kind is None:
-                return (), "tools"
-            calls = _positive(tool.get("max_uses")) or limit or _CALLS
-            most[kind] = max(most.get(kind, 0), calls)
-    return tuple(most.items()), ""
+def tier_of(word: str) -> str:
+    """The service tier of that name in small letters, empty for the usual one."""
+    return "" if word in _USUAL_TIERS else _SAME_TIERS.get(word, word)
 
 
-def _tools(raw: Raw | bytes | None) -> Sequence[Mapping[str, Raw] | None]:
+def _calls(found: Mapping[str, Raw | bytes], limit: str) -> tuple[Sequence[tuple[Tool, int]], int, str]:
+    """The tools that the provider may call, the memory of their containers, and the member that cannot be
+    understood: first of all one that may ask a model of its own."""
+    most, memory_gib = Counter[Tool](), 0
+    overall = positive(found.get(limit)) or _CALLS
+    most[Tool.SEARCH] += int("web_search_options" in found) + _CALLS * int("plugins" in found)
+    most[Tool.READING] += _CALLS * int("mcp_servers" in found)
+    for tool in _objects(found.get("tools")):
+        for kind in (None,) if tool is None else _kinds(tool):
+            if kind is None or tool is None:
+                return (), 0, "tools"
+            own = positive(tool.get("max_uses")) if limit == "max_uses" else None
+            most[kind] += own or overall
+            memory_gib += _gib(tool) if kind is Tool.CONTAINER else 0
+    if odd := max(map(_odd_plugin, _objects(found.get("plugins"))), default=""):
+        return (), 0, odd
+    if "search_parameters" in found:
+        return (), 0, "search_parameters"  # billed by sources, of which nobody reports how many
+    return tuple((kind, min(calls, _LARGEST)) for kind, calls in most.items() if calls), memory_gib, ""
+
+
+def _odd_plugin(plugin: Mapping[str, Raw] | None) -> str:
+    """What cannot be understood of a plugin. What a parser of files costs cannot be told, but it asks no model."""
+    members = {} if plugin is None else plugin
+    name = small_value(members.get("id", b"0"), MOST_VALUE_BYTES)
+    results = small_value(members.get("max_results", b"5"), MOST_VALUE_BYTES)
+    is_small = type(results) is int and results <= _MOST_RESULTS
+    is_plain = isinstance(name, str) and name in _PLUGINS and is_small
+    return "" if is_plain else "file-parser" if name == "file-parser" else "plugins"
+
+
+def _gib(tool: Mapping[str, Raw]) -> int:
+    """The memory of a tool's container. One that is named by its id was paid for when it was made."""
+    most = 1
+    for raw in (tool[name] for name in ("container", "environment") if name in tool):
+        if bytes(memoryview(raw)[:1]) != b'"':
+            size, is_text = _word((small_object(raw) or {"memory_limit": raw}).get("memory_limit"))
+            most = max(most, _GIB.get(size, _MOST_GIB) if is_text else _MOST_GIB)
+    return most
+
+
+def _objects(raw: Raw | bytes | None) -> Sequence[Mapping[str, Raw] | None]:
+    """The objects of a list; None for what is none."""
     if raw is None:
         return ()
     text = bytes(raw)
@@ -166,6 +220,16 @@ def _tools(raw: Raw | bytes | None) -> Sequence[Mapping[str, Raw] | None]:
         return [known_once(one, _TOOL.decode(one)) for one in _TOOL_LIST.decode(text)]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return (None,)
+
+
+def small_object(raw: Raw | bytes) -> Mapping[str, Raw] | None:
+    """An object's members; None for what is none, is too large, or could be read differently."""
+    if len(raw) > _MOST_OBJECT_BYTES:
+        return None
+    try:
+        return known_once(raw, _TOOL.decode(raw))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def known_once(raw: Raw | bytes, members: Mapping[str, Raw]) -> Mapping[str, Raw] | None:
@@ -182,6 +246,9 @@ def _kinds(tool: Mapping[str, Raw]) -> Sequence[Tool | None]:
         if tool["type"] == _FUNCTION:  # most are, and a request may have hundreds
             return ()
         kind, is_text = _word(tool["type"])
+        if kind == "shell" and "environment" in tool:
+            where = (small_object(tool["environment"]) or {}).get("type", b"")
+            return () if bytes(where) == b'"local"' else (Tool.CONTAINER,)
         return _known(kind) if is_text else (None,)
     # Anthropic's own functions have no type; Gemini's tools are named by their member.
     if "input_schema" in tool or "function" in tool or "name" in tool:
@@ -208,6 +275,7 @@ def _word(raw: Raw | bytes | None) -> tuple[str, bool]:
     return found.lower(), True
 
 
-def _positive(raw: Raw | bytes | None) -> int | None:
+def positive(raw: Raw | bytes | None) -> int | None:
+    """A number above zero that every server reads alike; None for what is none."""
     found = small_value(raw, MOST_VALUE_BYTES) if raw is not None else None
-    return found if type(found) is int and found > 0 else None
+    return min(found, _LARGEST) if type(found) is int and found > 0 else None

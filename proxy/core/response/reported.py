@@ -10,6 +10,7 @@ what the call cost (https://openrouter.ai/docs/use-cases/usage-accounting). Pure
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+from proxy.core.request.wants import tier_of
 from proxy.core.response.usage import mapping
 
 _MOST_CALLS = 10_000
@@ -17,8 +18,6 @@ _MOST_TOKENS = 10**12
 _MOST_USD = 10_000.0
 _MOST_SECONDS = 10**7
 _MOST_ITEMS = 100_000
-_USUAL_TIERS = frozenset({"", "auto", "default", "standard", "on_demand"})
-_SAME_TIERS = {"fast": "priority"}
 _SEARCH_ITEMS = frozenset({"web_search_call", "x_search_call"})
 _FILE_ITEMS = frozenset({"file_search_call", "collections_search_call"})
 _CODE_ITEMS = frozenset({"code_interpreter_call"})
@@ -74,7 +73,7 @@ def reported_in(payload: Mapping[str, object]) -> Reported:
     gemini = mapping(outer.get("usageMetadata"))
     heard, made = _by_mode(gemini.get("promptTokensDetails")), _by_mode(gemini.get("candidatesTokensDetails"))
     return Reported(
-        tier=_tier(tier),
+        tier=tier_of(tier.lower()) if isinstance(tier, str) else "",
         is_fast=usage.get("speed") == "fast",
         is_local=usage.get("inference_geo") in ("us", "eu"),
         searches=max(_whole(tools.get("web_search_requests")), _whole(usage.get("num_search_queries")), _queries(outer),
@@ -103,12 +102,6 @@ def _queries(outer: Mapping[str, object]) -> int:
     grounds = [mapping(mapping(one).get("groundingMetadata")) for one in (found if isinstance(found, list) else ())]
     queries = [one.get("webSearchQueries") for one in grounds]
     return min(sum([len(one) for one in queries if isinstance(one, list)]), _MOST_CALLS)
-
-
-def _tier(found: object) -> str:
-    if not isinstance(found, str) or found.lower() in _USUAL_TIERS:
-        return ""
-    return _SAME_TIERS.get(found.lower(), found.lower())
 
 
 def _whole(found: object, most: int = _MOST_CALLS) -> int:

@@ -1,11 +1,11 @@
 """How long the sound in a file lasts, at the most.
 
-A second of sound has no least number of bytes: hours of silence are a few kilobytes of FLAC. So the file's own header
-is read, by a library. Plain WAV and MP3 last no longer than their bytes allow, whatever their headers say. What is not
-understood lasts as long as the longest file that any provider takes (``proxy.core.request.demand``).
+A second of sound has no least number of bytes: hours of silence are a few kilobytes of FLAC, Opus or AAC, and their
+header may say that they last a second, which no decoder believes. Plain WAV and MP3 last no longer than their bytes
+allow, whatever their headers say. Any other file lasts as long as the longest that any provider takes
+(``proxy.core.request.demand``), until the answer says how long it was.
 """
 
-import math
 from collections.abc import Sequence
 from io import BytesIO
 
@@ -29,11 +29,9 @@ def _seconds(file: bytes) -> float | None:
         tag = TinyTag.get(file_obj=BytesIO(file), tags=False)
     except (TinyTagException, ArithmeticError, ValueError, LookupError):
         return None
-    seconds = tag.duration
-    if (tag.mime_type or "").startswith("audio/wav"):
-        bytes_per_s = (tag.samplerate or 0) * (tag.channels or 0) * ((tag.bitdepth or 0) // 8)
-        seconds = len(file) / bytes_per_s if tag.is_lossless and bytes_per_s else None
-    return seconds if seconds and math.isfinite(seconds) and seconds > 0 else None
+    bytes_per_s = (tag.samplerate or 0) * (tag.channels or 0) * ((tag.bitdepth or 0) // 8)
+    is_plain = (tag.mime_type or "").startswith("audio/wav") and tag.is_lossless
+    return len(file) / bytes_per_s if is_plain and bytes_per_s > 0 else None
 
 
 def _is_mp3(file: bytes) -> bool:

@@ -103,4 +103,7 @@ def test_the_config_wins():
     prices = load_price_map(None, {"alias": {"input_cost_per_token": 7.0}})
     assert price_for(prices, deployment(name="alias", model="gpt-4o")).input == 7.0
     own = {"input_cost_per_token": 8.0, "output_cost_per_token": 1.0, "temperature": 0}
-    assert price_for(prices, deployment(model="gpt-4o", params=own)) == Price(8.0, 1.0, 8.0, 8.0, 8.0)
+    found = price_for(prices, deployment(model="gpt-4o", params=own, max_input_tokens=9))
+    assert found == Price(8.0, 1.0, 8.0, 8.0, 8.0, max_output_tokens=16384), "the map knows how long answers are"
+    assert found.extras.max_input_tokens == 9
+    assert price_for(prices, deployment(model="gpt-4o", params=own)).extras.max_input_tokens == 128_000

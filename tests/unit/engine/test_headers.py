@@ -125,6 +125,8 @@ def test_the_id_of_a_request_goes_where_the_provider_reads_it(deployment: dict[s
     served = make_deployment(**deployment)
     assert with_id([("a", "b")], served, "sx-1") == [("a", "b"), (name, "sx-1")]
     assert with_id([(name, "theirs")], served, "sx-1") == [(name, "theirs")]
+    for odd in ("two words", "x" * 129, "\x01", "", "é"):
+        assert with_id([(name.title(), odd), ("x-request-id", odd)], served, "sx-1") == [(name, "sx-1")]
 
 
 @pytest.mark.parametrize(

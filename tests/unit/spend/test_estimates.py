@@ -30,11 +30,15 @@ def estimates(price_of: PriceOf = lambda _: PRICE, *, allows: bool = False) -> E
     ("demand", "code"),
     [(Demand(Kind.UNKNOWN), "price_unknown"), (Demand(Kind.IMAGE, 0, images=1), "model_price_unknown")],
 )
-def test_what_nobody_can_price_is_refused_under_a_hard_budget_in_usd_alone(demand: Demand, code: str) -> None:
+def test_what_nobody_can_price_is_refused_under_a_hard_budget_in_its_unit(demand: Demand, code: str) -> None:
     with pytest.raises(Forbidden, match="`stratiform.budgets.on_unknown_price: allow`") as caught:
         estimates().amounts(exchange(10, demand=demand), (MODEL,), [USD])
     assert caught.value.code == code
-    for rules in ([], [TOKENS], [RATE], [replace(USD, hard=None, soft=1)]):
+    if demand.kind is Kind.UNKNOWN:
+        with pytest.raises(Forbidden):
+            estimates().amounts(exchange(10, demand=demand), (MODEL,), [TOKENS])
+    passing = [TOKENS] if demand.kind is Kind.IMAGE else [replace(TOKENS, is_rate=True)]
+    for rules in ([], passing, [RATE], [replace(USD, hard=None, soft=1)]):
         assert estimates().amounts(exchange(10, demand=demand), (MODEL,), rules)["usd"].most >= 1
     assert estimates(allows=True).amounts(exchange(10, demand=demand), (MODEL,), [USD])["usd"].most >= 1
 

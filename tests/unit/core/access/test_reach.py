@@ -20,15 +20,15 @@ def reach(path: str = "/chat/completions", query: str = "", method: str = "POST"
         ({"model": "a"}, ("a",)),
         ({"models": ["b", "c"], "model": "a"}, ("a", "b", "c")),
         ({"model": "a", "fallbacks": [{"a": ["b"]}, {"model": "c"}, "d"]}, ("a", "b", "c", "d")),
-        ({"model": "a", "session": {"model": "b", "audio": {"input": {"model": "c"}}}}, ("a", "b", "c")),
-        ({"model": "a", "judge_model": "b"}, ("a", "b")),
-        ({"model": "a", "tools": [{"type": "x", "model": "b"}]}, ("a", "b")),
+        ({"model": "a", "context_window_fallbacks": [{"a": ["b"]}]}, ("a", "b")),
         ({"model": "a", "tools": [{"type": "function", "function": {"model": "c"}}]}, ("a",)),
         ({"model": "a", "messages": [{"model": "b"}], "metadata": {"model": "c"}}, ("a",)),
         ({"model": "a", "fallback": None, "use_fallback": True, "model_version": 3}, ("a",)),
+        ({"model": "a", "provider": {"allow_fallbacks": False, "order": ["model"]}}, ("a",)),
+        ({"model": "a", "tools": [{"functionDeclarations": [{"parameters": {"model": {"type": "x"}}}]}]}, ("a",)),
     ]
 )
-def test_every_member_that_chooses_counts(members: dict[str, object], models: tuple[str, ...]) -> None:
+def test_every_member_that_names_models_counts(members: dict[str, object], models: tuple[str, ...]) -> None:
     assert reach(**members) == Reach(models)
 
 
@@ -81,11 +81,24 @@ def test_what_a_path_reaches_is_known_or_not(path: str) -> None:
     assert not reach("/threads/t/runs", model="a").is_foreign
 
 
-@for_every([{"id": {}}, {"id": ["web"]}, {"id": 1}, {"id": None}, "web", ["id"], [1, 2], 3])
-def test_a_plugin_of_an_odd_form_may_choose_a_model(plugin: object) -> None:
-    for plugins in ([plugin], [{"id": "web"}, plugin]):
-        assert reach(model="a", plugins=plugins).beyond
-    assert not reach(model="a", plugins=[{"id": "web"}, None, {}]).beyond
+@for_every(
+    [
+        {"session": {"model": "b"}},
+        {"judge_model": "b"},
+        {"Models": ["b"]},
+        {"preset": "b"},
+        {"tools": [{"type": "x", "model": "b"}]},
+        {"tools": [{"type": "function", "function": {}, "model": ["b"]}]},
+        {"tools": [{"type": "x", "inner": [{"fallbacks": {"b": 1}}]}]},
+        {"tools": {"model": "b"}},
+        {"plugins": [{"id": "web", "judge_model": "b"}]},
+        {"route": "fallback"},
+        {"route": {"model": "b"}, "models": ["a"]},
+        {"extra_body": {"a": [{"some_Models": ["b"]}]}},
+    ]
+)
+def test_what_is_not_in_the_table_and_may_choose_a_model_is_not_understood(members: dict[str, object]) -> None:
+    assert reach(model="a", **members).unread
 
 
 def test_the_time_to_find_models_grows_with_the_bytes() -> None:

@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.caches.prompt import Bill
-from proxy.core.money.budget import Rule, amount_text, expected_cost, nanos, refusal, worst_case
+from proxy.core.money.budget import (
+    MOST_AMOUNT,
+    Rule,
+    amount_text,
+    expected_cost,
+    nanos,
+    nanos_at_most,
+    refusal,
+    worst_case,
+)
 from proxy.core.money.prices import Price, cost
 from proxy.core.response.usage import Usage
 
@@ -60,3 +69,8 @@ def test_a_refusal_in_other_units() -> None:
 )
 def test_money_for_people(amount: int, text: str) -> None:
     assert amount_text("usd", amount) == text
+
+
+@pytest.mark.parametrize("usd", [1e12, 1e300, float("inf")])
+def test_no_amount_is_larger_than_a_store_counts(usd: float) -> None:
+    assert nanos(usd) == nanos_at_most(usd) == MOST_AMOUNT

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from proxy.core.money.charges import bill, most_cost
+from proxy.core.money.charges import bill, most_cost, most_prompt, unit_tokens
 from proxy.core.money.prices import Price, price_of
 from proxy.core.request.demand import Demand, Kind
 from proxy.core.request.wants import PLAIN, Tool, Wants
@@ -19,7 +19,7 @@ ENTRY = {
     "input_cost_per_token_flex": 5e-7, "output_cost_per_token_flex": 5e-6,
     "input_cost_per_token_above_200k_tokens": 2e-6, "output_cost_per_token_above_200k_tokens": 2e-5,
     "output_cost_per_audio_token": 1e-4, "provider_specific_entry": {"fast": 2.0, "us": 1.1},
-    "search_context_cost_per_query": {"search_context_size_low": 0.01}, "max_input_tokens": 100_000,
+    "search_context_cost_per_query": {"search_context_size_low": 0.01}, "max_input_tokens": 300_000,
 }  # fmt: skip
 
 
@@ -48,9 +48,12 @@ def text(**wants: Any) -> Demand:
         (text(is_fast=True), 0.004),
         (text(is_local=True), 0.0022),
         (text(has_audio=True), 0.011),
-        (text(is_beyond=True), 0.101),
-        (text(calls=((Tool.SEARCH, 2),)), 0.001 + 0.003 + 0.016 + 0.02),
-        (text(calls=((Tool.CODE, 1),)), 0.001 + 0.002 + 0.008 + 0.03),
+        (text(is_beyond=True), 0.602),
+        (text(calls=((Tool.SEARCH, 2),)), 0.001 + 0.003 + 0.008 + 0.016 + 0.02),
+        (text(calls=((Tool.CODE, 1),)), 0.002 + 2 * 0.6 + 0.03),
+        (text(calls=((Tool.READING, 2),)), 0.002 + 3 * 0.6),
+        (text(calls=((Tool.CONTAINER, 1),), memory_gib=4), 0.002 + 2 * 0.6 + 0.12),
+        (text(is_summarised=True), 0.002 + 0.001 + 8192 * 1e-5),
         (Demand(Kind.FREE), 0.0),
     ]
 )
@@ -60,6 +63,17 @@ def test_the_most_that_a_request_can_cost(demand: Demand, usd: float) -> None:
 
 def test_models_that_always_search() -> None:
     assert most(Demand(), model="gpt-4o-search-preview") == pytest.approx(0.012)
+    assert most(Demand(), model="anthropic/claude-sonnet-4.5:online") == pytest.approx(0.012)
+
+
+def test_a_client_may_ask_for_the_longer_prompts_that_have_a_price() -> None:
+    for window, tokens in ((200_000, 1_000_000), (1_048_576, 1_048_576), (300_000, 300_000)):
+        assert most_prompt(priced(max_input_tokens=window), text(is_beyond=True), 9) == tokens
+
+
+def test_sound_and_images_are_tokens_too() -> None:
+    assert unit_tokens(Demand(Kind.IMAGE, images=2)) == 2 * 6300
+    assert unit_tokens(Demand(Kind.TRANSCRIPTION, seconds=10.0)) == 200
 
 
 @for_every(
@@ -73,6 +87,8 @@ def test_models_that_always_search() -> None:
         (text(is_fast=True), Reported(is_fast=True), 0.004),
         (Demand(), Reported(searches=3), 0.032),
         (text(searches_once=True), NOTHING_REPORTED, 0.012),
+        (text(memory_gib=4), NOTHING_REPORTED, 0.122),
+        (text(memory_gib=1), Reported(codes=1), 0.032),
         (Demand(), Reported(audio_out=50), 0.002 + 50 * 9e-5),
         (Demand(), Reported(audio_out=10**12), 0.002 + 100 * 9e-5),
         (Demand(), Reported(usd=0.5), 0.5),

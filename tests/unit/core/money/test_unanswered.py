@@ -2,6 +2,7 @@
 
 import pytest
 
+from proxy.core.money.prices import Price
 from proxy.core.money.unanswered import Heard, Speeds, runs_on, unanswered
 from proxy.core.request.demand import Demand, Kind
 from proxy.core.request.wants import Tool, Wants
@@ -18,13 +19,15 @@ from proxy.core.response.usage import Usage
         (Demand(max_output_tokens=100, answers=2), Heard(40, 3.0, 9.0), 200),
         (Demand(max_output_tokens=500), Heard(0, 0.1, 0.1, runs_on=True), 500),
         (Demand(), Heard(0, 1e9, 1e9), 4000),
+        (Demand(max_output_tokens=500, predicted_tokens=30, answers=2), Heard(0, 0.0, 0.1, runs_on=True), 1060),
+        (Demand(max_output_tokens=10**15), Heard(0, 0.1, 0.1, runs_on=True), 200_000),
         (Demand(kind=Kind.PROMPT), Heard(7, 3.0, 3.0, runs_on=True), 0),
     ],
 )
 def test_output_is_what_came_and_what_may_have_been_thought_up_to_the_limit(
     demand: Demand, heard: Heard, output: int
 ) -> None:
-    usage, _ = unanswered(demand, 70, heard, 100.0, 4000)
+    usage, _ = unanswered(demand, 70, heard, 100.0, Price(1.0, 1.0, 1.0, 1.0, 1.0, max_output_tokens=4000))
     assert usage == Usage(70, output, estimated=True)
 
 
@@ -36,8 +39,15 @@ def test_a_tool_of_the_providers_was_called_once_a_second_and_no_oftener_than_al
     demand = Demand(wants=Wants(calls=((Tool.SEARCH, 5), (Tool.CODE, 8))))
     usage, ran = unanswered(demand, 1000, Heard(0, 0.0, 2.5), 100.0, None)
     assert (ran.searches, ran.codes) == (3, 1)
-    assert usage.prompt == 1000 * 7 + 6 * 8000
+    assert usage.prompt == 200_000 * 7, "what a program prints may fill the window, each time"
+    searches = Demand(wants=Wants(calls=((Tool.SEARCH, 5),)))
+    assert unanswered(searches, 1000, Heard(0, 0.0, 2.5), 100.0, None)[0].prompt == 1000 * 4 + 8000 * (1 + 2 + 3)
     assert unanswered(demand, 1000, Heard(0, 0.0, 99.0), 100.0, None)[1].searches == 5
+
+
+def test_a_summary_that_may_have_been_made_is_booked() -> None:
+    demand = Demand(max_output_tokens=10, wants=Wants(is_summarised=True))
+    assert unanswered(demand, 1000, Heard(3, 0.0, 0.5), 100.0, None)[0] == Usage(2000, 3 + 8192, estimated=True)
 
 
 def test_a_model_is_as_fast_as_it_was_seen_to_be_once_enough_was_seen() -> None:

@@ -10,13 +10,8 @@ from tests.fuzz.spending import flac, wav
 AAC = b"\xff\xf1\x50\x80\0\xff\xfc" * 900
 
 
-def test_a_file_lasts_as_long_as_its_header_says() -> None:
-    assert longest_s([flac(4 * 3600)]) == 4 * 3600
-    assert longest_s([wav(20)]) == pytest.approx(20, rel=0.01)
-    assert longest_s([wav(2), flac(30)]) == 30
-
-
 def test_plain_sound_lasts_as_long_as_its_bytes_whatever_its_header_says() -> None:
+    assert longest_s([wav(2), wav(20)]) == pytest.approx(20, rel=0.01)
     data = bytearray(wav(20))
     at = data.index(b"data") + 4
     data[at : at + 4] = struct.pack("<I", 16)
@@ -35,6 +30,7 @@ def test_plain_sound_lasts_as_long_as_its_bytes_whatever_its_header_says() -> No
         b"RIFF0000WAVE",
         b"OggS" * 9,
         flac(0),
+        flac(1.0, real=b"hours"),
         AAC,
         b"ID3\3\0\0\0\0\0\0" + AAC,
         b"ID3",
