@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["unavailable", "timeout", "rate-limited", "quota", "server-error"]
+Kind = Literal["unavailable", "timeout", "rate-limited", "quota", "server-error", "loading"]
 Stays = Literal["always", "beside-others", "never"]
 
 _NEVER = frozenset({501, 505})
@@ -57,7 +57,8 @@ class RetryPolicy:
 class Failure:
     """How an attempt failed. ``retry_after_s`` is what the upstream asked for; ``is_final``: it said not to retry.
 
-    "quota" means that the deployment's account has no money left: no wait helps there, and another one may serve."""
+    "quota" means that the deployment's account has no money left: no wait helps there, and another one may serve.
+    "loading" means that the proxy cannot call the deployment yet."""
 
     kind: Kind
     retry_after_s: float | None = None
