@@ -98,7 +98,7 @@ class Attempts:
     @property
     def may_follow(self) -> bool:
         """Whether a failure could be followed by another attempt at all."""
-        return self._policy.retries > 0 or len(self._options) > 1
+        return self._policy.most_retries > 0 or len(self._options) > 1
 
     def began(self) -> bool:
         """The attempt is about to go out; says whether it may. Where it may not, because another call probes the
