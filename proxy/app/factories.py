@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -81,7 +81,7 @@ def model_table_with(settings: Settings, prices: PriceMap) -> tuple[ModelTable, 
     """The model table as far as the configuration is right, and what is wrong with it."""
     default = settings.stratiform.default_model or ""
     lines, problems = entries_with(settings)
-    listed = {line.name for line in lines}
+    listed = _names(lines)
     table = ModelTable(
         lines,
         price_source(prices),
@@ -112,7 +112,7 @@ def entries_with(settings: Settings) -> tuple[list[ListedModel], list[str]]:
     """The lines of the model table as far as the configuration is right, and what is wrong with it."""
     problems: list[str] = []
     lines = list(_entries(settings, problems))
-    listed = {name for entry in lines for name in (entry.name, entry.id) if name}
+    listed = _names(lines)
     problems += [
         f"router_settings.model_group_alias.{alias}: leads to `{target}`, which is not in model_list"
         for alias, target in settings.aliases.items()
@@ -124,6 +124,10 @@ def entries_with(settings: Settings) -> tuple[list[ListedModel], list[str]]:
         if not _is_served(target, listed | settings.aliases.keys())
     ]
     return lines, problems
+
+
+def _names(lines: Sequence[ListedModel]) -> set[str]:
+    return {name for line in lines for name in (line.name, line.id) if name}
 
 
 def _leads_somewhere(target: str, listed: Collection[str]) -> bool:

@@ -141,7 +141,8 @@ def test_what_restricts_and_is_not_honoured_refuses_to_start(
     assert [line.partition(": ")[0] for line in refused.value.problems] == [key]
     assert "--ignore-unsupported" in refused.value.problems[0]
     assert main(["check-config", str(path), "--json"]) == 1
-    assert orjson.loads(capsys.readouterr().out)["errors"] == list(refused.value.problems)
+    told = orjson.loads(capsys.readouterr().out)["errors"]
+    assert [line.partition(" (line ")[0] for line in told] == list(refused.value.problems)
     settings = serve.settings_of(arguments(path, "--ignore-unsupported"))
     assert not_honoured(settings)[0].path == key
     assert check_config.check(path, ignores_unsupported=True)["not_honoured"]
@@ -320,7 +321,7 @@ def test_a_declared_key_that_has_expired_fails_the_check(tmp_path: Path) -> None
     path = tmp_path / "config.yaml"
     text = HEAD + "stratiform: {teams: [{name: a, keys: [{key: sk-a, expires: DATE}]}]}"
     path.write_text(text.replace("DATE", "2020-01-01"))
-    with pytest.raises(ConfigError, match=r"teams\[0\]\.keys\[0\]\.expires: has passed"):
-        check_config.check(path)
+    (told,) = check_config.check(path)["errors"]
+    assert "teams[0].keys[0].expires: has passed" in told
     path.write_text(text.replace("DATE", str((datetime.now(UTC) + timedelta(days=9)).date())))
     check_config.check(path)

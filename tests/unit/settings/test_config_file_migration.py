@@ -49,9 +49,10 @@ def consequences(settings: Settings) -> list[str]:
 
 def problems_of(path: Path) -> Sequence[str]:
     try:
-        return () if check(path)["models"] else ("no model",)
+        report = check(path)
     except ConfigError as error:
         return error.problems
+    return report["errors"] if "errors" in report else [] if report["models"] else ["no model"]
 
 
 @pytest.mark.parametrize("path", shipped(), ids=lambda path: f"{path.parent.name}-{path.stem}")
