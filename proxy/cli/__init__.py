@@ -30,6 +30,7 @@ COMMANDS = {
     "keys": "make, change and revoke the proxy's own keys",
     "budgets": "make and change budgets, and show what is left",
     "spend": "report what was spent, and what caching saved",
+    "prices": "show what models cost, and which pinned prices have changed",
     "top": "watch live sessions, or one of them in its layers",
     "demo": "show on sample sessions what the proxy saves",
 }

@@ -1,11 +1,9 @@
-"""What an exchange costs: the same as litellm says, to a billionth, for every model of its map; deviations are listed.
-
-A model's usage is made up in litellm's own form, so that both read the same counts.
+"""What an exchange costs: the same as litellm says, to a billionth, for every model of its map; deviations are listed
+(``proxy.deployments.price_deviations``). Usages are made up in litellm's own form, so that both read the same counts.
 """
 
 import json
 import random
-import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -14,23 +12,14 @@ import pytest
 
 from proxy.core.money.prices import cost
 from proxy.core.response.usage import usage_of
+from proxy.deployments.price_deviations import deviation_of
 from proxy.deployments.price_map import bundled_price_file, load_price_map
 from tests.contract.litellm_calls import LITELLM
 
 pytestmark = LITELLM
 
-_TIER = r"input_cost_per_token_above_\d+k_tokens"
 _MODES = ("chat", "responses", "completion")
 _LONG_LIVES = {"above_1hr": "ephemeral_1h_input_tokens", "above_12hr": "ephemeral_12h_input_tokens"}
-
-# Where litellm's sum is another one.
-DEVIATIONS = {
-    "off_peak_pricing": "litellm takes the price of the hour; ours is the one outside of its cheap hours",
-    "perplexity": "litellm bills reads and writes of the cache as plain input, or takes the provider's own sum",
-    "together_ai": "litellm takes the price of a size that it finds in the name",
-    "gemini-exp": "litellm takes experimental models for free",
-    "tiers": "a longer prompt's missing price of a read or write keeps its proportion to the input price",
-}
 
 
 @cache
@@ -42,18 +31,6 @@ def price_map() -> dict[str, dict[str, Any]]:
         for name, entry in json.loads(path.read_bytes()).items()
         if entry.get("mode") in _MODES and entry.get("input_cost_per_token") is not None
     }
-
-
-def deviates(name: str, entry: Mapping[str, Any]) -> bool:
-    """Whether one of ``DEVIATIONS`` is about the model."""
-    tiers = [key.removeprefix("input_cost_per_token") for key in entry if re.fullmatch(_TIER, key)]
-    cached = [key for key in ("cache_read_input_token_cost", "cache_creation_input_token_cost") if key in entry]
-    return (
-        "off_peak_pricing" in entry
-        or entry.get("litellm_provider") in ("perplexity", "together_ai")
-        or name.startswith("gemini-exp")
-        or any(key + tier not in entry for tier in tiers for key in cached)
-    )
 
 
 def usages(entry: Mapping[str, Any], chance: random.Random) -> list[dict[str, Any]]:
@@ -89,7 +66,7 @@ def test_costs_are_litellms() -> None:
     prices, compared, wrong = load_price_map(), 0, []
     for name, entry in price_map().items():
         price = prices.price(name)
-        if price is None or deviates(name, entry):
+        if price is None or deviation_of(name, entry):
             continue
         for usage in usages(entry, random.Random(name)):
             read, expected = usage_of(usage), theirs(litellm, name, entry, usage)
@@ -106,7 +83,7 @@ def test_deviations_are_few_and_ours_is_the_dearer() -> None:
     import litellm
 
     prices = load_price_map()
-    named = {name: entry for name, entry in price_map().items() if deviates(name, entry)}
+    named = {name: entry for name, entry in price_map().items() if deviation_of(name, entry)}
     assert len(named) < 0.1 * len(price_map())
     for name, entry in named.items():
         if entry.get("litellm_provider") == "perplexity":
