@@ -36,7 +36,9 @@ _SILENT = _columns(
     "allowed_cache_controls keys keys_count"
 )
 # Members of the free `metadata` by which LiteLLM restricts; what else stands there are an operator's notes.
-_RESTRICTING = re.compile(r"limit|budget|guardrail|polic|tag|route|param|enforce|block|allow|deny|model|expir|team_")
+_RESTRICTING = re.compile(
+    r"(?i)limit|budget|guardrail|polic|tag|route|param|enforce|block|allow|deny|model|expir|team_"
+)
 _EMPTY = ("", "null", "{}", "[]", "\\n", "f", "false")
 # The only routes that this proxy has.
 _ALL_ROUTES = ["llm_api_routes"]
@@ -72,7 +74,11 @@ def read_export(files: Sequence[Path]) -> Export:
     of_teams = {str(row["team_id"]): row for row in found if "token" not in row and row.get("team_id")}
     names = _team_names(of_teams)
     teams = {id_: _team(row, names[id_]) for id_, row in of_teams.items()}
-    keys = {str(row["token"]): row for row in found if row.get("token")}
+    keys: dict[str, Row] = {}
+    for row in found:
+        # A team's row may hold a shorter form of a key: what another row says of it counts, too.
+        if token := str(row.get("token") or ""):
+            keys[token] = {**keys.get(token, {}), **{name: value for name, value in row.items() if value is not None}}
     return Export(list(teams.values()), [_key(row, teams) for row in keys.values()])
 
 
@@ -132,7 +138,9 @@ def _team(row: Row, name: str) -> Imported:
 
 def _key(row: Row, teams: Mapping[str, Imported]) -> Imported:
     token, refused = str(row["token"]), [*_restrictions(row)]
-    label = " ".join(filter(None, (_text(row, "key_alias"), _text(row, "key_name")))) or token[:8]
+    # LiteLLM looks a key up by this digest as well (proxy/utils.py hash_token).
+    digest = token.lower() if _HEX.fullmatch(token) else digest_of(token)
+    label = " ".join(filter(None, (_text(row, "key_alias"), _text(row, "key_name")))) or digest[:8]
     id_, team = _text(row, "team_id"), "default"
     if not (token.startswith("sk-") or _HEX.fullmatch(token)):
         refused.append("token: is neither a key nor the SHA-256 of one")
@@ -142,8 +150,6 @@ def _key(row: Row, teams: Mapping[str, Imported]) -> Imported:
         team = teams[id_].team
         if teams[id_].refused:
             refused.append(f"team_id: the team {team} is not taken over")
-    # LiteLLM looks a key up by this digest as well (proxy/utils.py hash_token).
-    digest = token.lower() if _HEX.fullmatch(token) else digest_of(token)
     body = {"team": team, "sha256": digest, "note": label[:200], **_permissions(row, refused)}
     if user := _text(row, "user_id"):
         body["user"] = user
@@ -226,7 +232,7 @@ def _object(value: object) -> Mapping[str, Any]:
             value = json.loads(value)
         except (ValueError, RecursionError):
             return {"limits that cannot be read": value}
-    return value if isinstance(value, dict) else {}
+    return value if isinstance(value, dict) else {} if _is_empty(value) else {"limits that cannot be read": value}
 
 
 def _list(value: object) -> list[str]:
@@ -238,6 +244,6 @@ def _list(value: object) -> list[str]:
         try:
             value = json.loads(text) if text.startswith("[") else [] if _is_empty(text) else [text]
         except (ValueError, RecursionError):
-            # It allows no model: none is called so.
             return [text]
-    return [str(one) for one in value] if isinstance(value, list) else []
+    # What is no list allows no model: none is called so.
+    return [str(one) for one in value] if isinstance(value, list) else [] if value is None else [str(value)]

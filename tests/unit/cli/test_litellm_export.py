@@ -29,6 +29,8 @@ RESTRICTIONS: list[Mapping[str, object]] = [
     {"max_budget": "nan"},
     {"max_budget": 1, "budget_duration": "sometimes"},
     {"token": "neither"},
+    {"metadata": ["guardrails"]},
+    {"metadata": "{"},
 ]
 
 
@@ -37,6 +39,27 @@ def test_what_would_allow_more_than_before_is_refused(tmp_path: Path, more: Mapp
     path = tmp_path / "export.json"
     path.write_text(json.dumps([key_row("sk-alice", **more)]))
     assert read_export([path]).keys[0].refused
+
+
+@pytest.mark.parametrize("models", [{"m": 1}, 5, False, "[", "m"], ids=str)
+def test_models_that_are_no_list_allow_none_of_them_all(models: object, tmp_path: Path) -> None:
+    path = tmp_path / "export.json"
+    path.write_text(json.dumps([key_row("sk-alice", models=models)]))
+    assert read_export([path]).keys[0].body["models"] != []
+
+
+def test_what_any_row_says_of_a_key_counts(tmp_path: Path) -> None:
+    path = tmp_path / "export.json"
+    short = {"token": litellms_hash("sk-alice"), "models": None}
+    path.write_text(json.dumps([key_row("sk-alice", budget_id="b", models=["m"]), {"team_id": "t", "keys": [short]}]))
+    (key,) = read_export([path]).keys
+    assert (key.body["models"], list(key.refused)) == (["m"], ["budget_id: restricts, and is not known here"])
+
+
+def test_no_part_of_a_key_is_shown(tmp_path: Path) -> None:
+    path = tmp_path / "export.json"
+    path.write_text(json.dumps([{"token": "sk-0123456789"}]))
+    assert "0123" not in repr(read_export([path]).keys[0])
 
 
 def test_a_table_of_postgresql_is_read(tmp_path: Path) -> None:
