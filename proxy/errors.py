@@ -21,6 +21,7 @@
     │   ├── UpstreamUnavailable  502 server_error        upstream_unavailable
     │   ├── UpstreamTimeout      504 server_error        upstream_timeout
     │   ├── CircuitOpen          503 server_error        circuit_open         (+ retry-after)
+    │   ├── UpstreamLoading      503 server_error        upstream_loading     (+ retry-after)
     │   └── UpstreamRejected     (the provider's own status, type, code and param)
     ├── NotReady              503 server_error           not_ready
     ├── ShuttingDown          503 server_error           shutting_down        (+ retry-after)
@@ -194,6 +195,12 @@ class UpstreamTimeout(UpstreamError, status=504, code="upstream_timeout"):
 
 class CircuitOpen(UpstreamError, status=503, code="circuit_open"):
     """The upstream failed again and again; it is not called for a moment."""
+
+    may_bill = False
+
+
+class UpstreamLoading(UpstreamError, status=503, code="upstream_loading"):
+    """What calls the upstream is still being loaded. Other models are served meanwhile."""
 
     may_bill = False
 

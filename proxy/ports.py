@@ -49,6 +49,8 @@ class ModelTerms:
     """The header by which a router in front of the model's engines tells conversations apart."""
     salts_cache: bool = False
     """Requests of different teams never share an entry of the model's cache."""
+    groups: tuple[str, ...] = ()
+    """Names under which lists of keys and teams allow the model among others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,5 +33,5 @@ def digest_of(key: str) -> str:
 
 
 def declared_id(digest: str) -> str:
-    """The public id of a key of the configuration: the same at every start and in every worker."""
+    """The public id of a key that exists already, in the configuration or elsewhere: it follows from the digest."""
     return "key-" + hashlib.blake2b(digest.encode(), digest_size=6, person=b"strat-key-id").hexdigest()

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import UNSET
 
 from proxy.access.directory import DEFAULT_TEAM
-from proxy.access.virtual_keys import digest_of, new_id, new_key
+from proxy.access.virtual_keys import declared_id, digest_of, new_id, new_key
 from proxy.admin import forms
 from proxy.admin.forms import KeyForm
 from proxy.admin.resource import Resource, View
@@ -33,7 +33,9 @@ class Keys(Resource[KeyRecord, KeyForm]):
                 raise Conflict("There is such a key already.")
         now = self._clock.now()
         changes = forms.key_changes(form, now)
-        view = await self._put(KeyRecord(new_id("key"), digest, team.name, created_at=now, **changes))
+        # A key that exists already is known by its digest: its budgets can be made before it works.
+        id_ = new_id("key") if form.sha256 is UNSET else declared_id(digest)
+        view = await self._put(KeyRecord(id_, digest, team.name, created_at=now, **changes))
         return {**view, "key": secret} if form.sha256 is UNSET else view
 
     async def change(self, name: str, form: KeyForm) -> View:

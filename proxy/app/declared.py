@@ -4,7 +4,7 @@ import hashlib
 import secrets
 
 from proxy.access.authentication import Identity
-from proxy.access.directory import Declared, Directory
+from proxy.access.directory import DEFAULT_TEAM, Declared, Directory
 from proxy.access.validation import nanos
 from proxy.access.virtual_keys import declared_id, digest_of
 from proxy.settings import Budget, Key, Settings, Team, key_digest
@@ -17,7 +17,10 @@ def declared(settings: Settings) -> Declared:
     return Declared(
         teams=[_team(team) for team in ours.teams],
         keys=[_key(key, team) for team in ours.teams for key in team.keys],
-        budgets=[budget_record(budget, team.name) for team in ours.teams for budget in team.all_budgets],
+        budgets=[
+            *(budget_record(budget, team.name) for team in ours.teams for budget in team.all_budgets),
+            *([budget_record(settings.budget, DEFAULT_TEAM)] if settings.budget is not None else ()),
+        ],
         master_digest=digest_of(settings.master_key.get_secret_value()) if settings.master_key is not None else "",
         forwards_unknown=ours.client_keys == "forward",
     )

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -34,7 +34,7 @@ from proxy.planning.caps import DailyTerms
 from proxy.planning.keep_alive import RefreshTerms
 from proxy.ports import Deployment, StoreError, Transport
 from proxy.prompting.files import SHIPPED
-from proxy.settings import ConfigError, Environment, Freezing, LiteLLMParams, ModelEntry, Settings, nearest, weights_of
+from proxy.settings import ConfigError, Environment, Freezing, ModelEntry, Settings, nearest, weights_of
 from proxy.spend.estimates import PriceOf
 from proxy.storage.database import SERVING_WAIT_S
 from proxy.storage.memory import MemoryStore
@@ -81,7 +81,7 @@ def model_table_with(settings: Settings, prices: PriceMap) -> tuple[ModelTable, 
     """The model table as far as the configuration is right, and what is wrong with it."""
     default = settings.stratiform.default_model or ""
     lines, problems = entries_with(settings)
-    listed = {line.name for line in lines}
+    listed = _names(lines)
     table = ModelTable(
         lines,
         price_source(prices),
@@ -89,6 +89,7 @@ def model_table_with(settings: Settings, prices: PriceMap) -> tuple[ModelTable, 
         settings.routing.fallbacks,
         default,
         settings.routing.context_window_fallbacks,
+        settings.hidden,
     )
     try:
         if default and table.resolve(default).transport is Transport.LITELLM:
@@ -111,7 +112,7 @@ def entries_with(settings: Settings) -> tuple[list[ListedModel], list[str]]:
     """The lines of the model table as far as the configuration is right, and what is wrong with it."""
     problems: list[str] = []
     lines = list(_entries(settings, problems))
-    listed = {entry.name for entry in lines}
+    listed = _names(lines)
     problems += [
         f"router_settings.model_group_alias.{alias}: leads to `{target}`, which is not in model_list"
         for alias, target in settings.aliases.items()
@@ -123,6 +124,10 @@ def entries_with(settings: Settings) -> tuple[list[ListedModel], list[str]]:
         if not _is_served(target, listed | settings.aliases.keys())
     ]
     return lines, problems
+
+
+def _names(lines: Sequence[ListedModel]) -> set[str]:
+    return {name for line in lines for name in (line.name, line.id) if name}
 
 
 def _leads_somewhere(target: str, listed: Collection[str]) -> bool:
@@ -184,7 +189,9 @@ def request_rules(settings: Settings, prices: PriceMap) -> RequestRules:
     ours, routing = settings.stratiform, settings.routing
     return RequestRules(
         Limits(body_bytes=int(ours.limits.max_body_mib * (1 << 20)), receive_s=ours.limits.receive_s),
-        RetryPolicy(retries=routing.num_retries, least_wait_s=routing.retry_after_s),
+        RetryPolicy(
+            retries=routing.num_retries, least_wait_s=routing.retry_after_s, retries_after=routing.retries_after
+        ),
         trust_time_header=ours.clock == "header",
         window_of=partial(_window_of, prices) if routing.checks_windows else None,
         tells_id=ours.request_id,
@@ -316,10 +323,17 @@ def _entries(settings: Settings, problems: list[str]) -> Iterator[ListedModel]:
     weights, providers = weights_of(settings.models), provider_names()
     for index, (entry, weight) in enumerate(zip(settings.models, weights, strict=True)):
         path = f"model_list[{index}]"
-        listed = replace(_entry(entry, path, settings, problems), weight=weight)
+        listed = replace(_entry(entry, path, settings, problems), weight=weight, line=index)
         if not listed.base_url:  # by an address that it knows, litellm finds a provider that is not named
             problems += unknown_provider(listed, path, providers)
-        yield listed
+        organizations = entry.litellm_params.organization or []
+        if isinstance(organizations, str):
+            organizations = [organizations]
+        shared = replace(listed, weight=weight / max(1, len(organizations)))
+        # A deployment for each, as in LiteLLM. Header fields of the entry come last: they win.
+        yield from (replace(shared, headers=(("openai-organization", one), *shared.headers)) for one in organizations)
+        if not organizations:
+            yield listed
     if settings.upstream:
         # What the client calls the model is passed on unchanged, whatever prefix it has.
         yield ListedModel(
@@ -368,24 +382,19 @@ def _entry(entry: ModelEntry, path: str, settings: Settings, problems: list[str]
         profile=PROFILES[info.cache_profile] if info.cache_profile else None,
         base_url=base_url,
         api_key=given.api_key.get_secret_value() if given.api_key else None,
-        headers=tuple(_headers(given)),
+        headers=tuple((name.lower(), value) for name, value in (given.extra_headers or {}).items()),
         params=_params(entry, settings),
         price_key=info.base_model or "",
         mode=min(modes),
         reminder=_reminder(info.system_reminder, settings.folder, path, problems),
         timeout_s=given.timeout or settings.timeout_s,
         order=given.order or 0,
+        id=info.id or "",
         max_input_tokens=info.max_input_tokens,
         session_header=info.session_header or "",
         salts_cache=info.cache_salt is not None,
+        groups=tuple(info.access_groups or ()),
     )
-
-
-def _headers(given: LiteLLMParams) -> Iterator[tuple[str, str]]:
-    if given.organization:
-        yield "openai-organization", given.organization
-    for name, value in (given.extra_headers or {}).items():
-        yield name.lower(), value
 
 
 def _params(entry: ModelEntry, settings: Settings) -> Mapping[str, object]:

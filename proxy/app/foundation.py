@@ -34,7 +34,7 @@ from proxy.planning.session_store import SessionStore
 from proxy.planning.structured import StructuredChats
 from proxy.planning.text_store import TextStore
 from proxy.planning.token_factors import TokenFactors
-from proxy.planning.tokenizers import local_encode
+from proxy.planning.tokenizers import local_tokens
 from proxy.planning.windows import ContextWindows
 from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
 from proxy.settings import Settings
@@ -112,7 +112,7 @@ async def lay(
     worker: Worker | None = None,
 ) -> Foundation:
     """Open the store and build the planner. ``readings`` stand in for the machine's clocks. Raises ConfigError."""
-    prices, encode, aside = factories.price_map(settings), encode or local_encode(), Aside()
+    prices, encode, aside = factories.price_map(settings), encode or local_tokens, Aside()
     models, teams = factories.model_table(settings, prices), [team.name for team in settings.stratiform.teams]
     served = [models.resolve(name) for name in models.names()]
     metrics = Metrics(served, [DEFAULT_TEAM, *teams], worker.metrics if worker else None)

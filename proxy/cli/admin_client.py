@@ -23,7 +23,7 @@ from proxy.admin import AdminService
 from proxy.app import declared, factories
 from proxy.cli.output import Output, fail, plain_failures, plain_table, print_json
 from proxy.clock import SteadyClock
-from proxy.errors import NotFound, ProxyError
+from proxy.errors import Conflict, InvalidRequest, NotFound, ProxyError
 from proxy.settings import ConfigError, Environment, Settings, Stratiform, load
 from proxy.spend.epochs import Epochs
 from proxy.spend.timekeeping import Timekeeper
@@ -34,6 +34,7 @@ _TIMEOUT_S = 30.0
 _PATIENCE_S = 10.0
 _KEY_VARIABLES = ("STRATIFORM_MASTER_KEY", "LITELLM_MASTER_KEY")
 _CLEARED = ("", "none")
+_ERRORS: Mapping[int, type[ProxyError]] = {400: InvalidRequest, 404: NotFound, 409: Conflict}
 
 Ask = Callable[..., Awaitable[Any]]
 """``await ask(method, path, query, body)``: the content of the answer. Raises ProxyError, Unanswered."""
@@ -96,9 +97,13 @@ class Actions:
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self._choices = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
+    def parser(self, name: str, summary: str) -> argparse.ArgumentParser:
+        """The parser of a further action, which asks nothing by itself."""
+        return self._choices.add_parser(name, help=summary)
+
     def add(self, name: str, summary: str, request: Request) -> argparse.ArgumentParser:
         """Add an action, which asks ``request``, and return its parser."""
-        parser = self._choices.add_parser(name, help=summary)
+        parser = self.parser(name, summary)
         for option in request.options:
             parser.add_argument(option.flag, dest=option.field, metavar="VALUE", help=option.help)
         add_where(parser)
@@ -241,15 +246,15 @@ async def _ask_proxy(
     body: object = None,
 ) -> Any:
     """Ask a running proxy. A redirect is not followed, because the key belongs to this address alone. Raises
-    NotFound, Unanswered."""
+    InvalidRequest, NotFound, Conflict, Unanswered."""
     # An argument that is no UTF-8 is asked for as it was given.
     address = f"{url}/admin/{quote(path, errors='surrogateescape')}"
     if query:
         address += f"?{urlencode(query, errors='surrogateescape')}"
     try:
         async with session.request(method, address, json=body, allow_redirects=False) as answer:
-            if answer.status == 404:
-                raise NotFound(await _message(answer))
+            if answer.status in _ERRORS:
+                raise _ERRORS[answer.status](await _message(answer))
             if answer.status >= 300:
                 raise Unanswered(await _message(answer))
             if answer.content_type == "text/csv":

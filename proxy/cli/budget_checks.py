@@ -25,7 +25,7 @@ def tight_budgets(settings: Settings, table: ModelTable, price_of: PriceOf) -> I
 
 def _served(team: Team, table: ModelTable) -> Iterator[Deployment]:
     for name, deployment in table.listed():
-        if not team.models or allows([team.models], [name, deployment.name, deployment.entry]):
+        if not team.models or allows([team.models], [name, deployment.name, deployment.entry], deployment.groups):
             yield deployment
 
 

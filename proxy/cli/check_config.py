@@ -182,8 +182,9 @@ def _warnings(settings: Settings, prices: PriceMap, today: date) -> Iterator[str
     if ours.teams and ours.metrics.key is None:
         yield "stratiform.metrics.key: is not set: /metrics names teams and models to everyone who reaches it"
     yield from _about_teams(settings)
-    for index, entry in enumerate(factories.entries_with(settings)[0][: len(settings.models)]):
-        path, deployment = f"model_list[{index}]", deployment_of(entry, price_of)
+    lines = factories.entries_with(settings)[0]
+    for entry in {entry.line: entry for entry in lines if entry.line is not None}.values():
+        path, deployment = f"model_list[{entry.line}]", deployment_of(entry, price_of)
         if entry.weight <= 0:
             yield f"{path}: has no weight, rpm or tpm, and others have: it serves `{entry.name}` only when those failed"
         if deployment.transport is Transport.HTTP:

@@ -3,11 +3,12 @@
 import argparse
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from proxy.cli.admin_client import LIMITS, Actions, Option, Request, run, show
-
-__all__ = ["configure", "run"]
+from proxy.cli.admin_client import LIMITS, Actions, Option, Request, add_where, show
+from proxy.cli.admin_client import run as run_action
+from proxy.cli.key_import import import_keys
 
 _OPTIONS = (
     Option("--user", "user", str, "the user whose key it is"),
@@ -54,6 +55,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "delete a key from the list; its spend stays in the ledger",
         Request("DELETE", "keys/{id}", {"key": "id", "deleted": "deleted"}),
     ).add_argument("id")
+    importing = actions.parser("import", "take over LiteLLM's keys and teams; its users' keys go on working")
+    importing.add_argument(
+        "files", type=Path, nargs="+", metavar="FILE", help="an export of keys, teams or both: CSV or JSON"
+    )
+    importing.add_argument("--dry-run", action="store_true", help="only say what would be taken over")
+    importing.add_argument(
+        "--ignore-unsupported", action="store_true", help="take over what is restricted in ways that are not known here"
+    )
+    add_where(importing)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the action that was chosen, and return the exit status."""
+    return import_keys(arguments) if arguments.action == "import" else run_action(arguments)
 
 
 def _show_new(arguments: argparse.Namespace, content: Any, columns: Mapping[str, str]) -> None:

@@ -7,8 +7,6 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +19,6 @@ from proxy.app import composition, declared, factories
 from proxy.app.foundation import Worker
 from proxy.app.reload import ConfigSource
 from proxy.cli.exposure import refuse_exposed
-from proxy.cli.hud import Hud
 from proxy.cli.logs import log_to_stderr
 from proxy.cli.server import address, listen, run_on_loop, server
 from proxy.cli.shadowed import shadowing
@@ -30,8 +27,6 @@ from proxy.cli.workers import Workers
 from proxy.clock import SystemClock
 from proxy.core.modes import Mode
 from proxy.core.providers import PROFILES
-from proxy.core.request.tokens import Encode
-from proxy.planning.tokenizers import local_encode
 from proxy.ports import Transport
 from proxy.settings import IGNORE_FLAG, MOST_WORKERS, NO_SHARED_STORE, ConfigError, Settings, export, load
 from proxy.tasks import Tasks, spawn
@@ -163,11 +158,13 @@ async def serve(
     settings, warming, background = source.settings, _Warming(), Tasks()
     assembly = await composition.build(
         settings,
-        encode=_loaded_beside(local_encode),
         obstacle=lambda: warming.obstacle,
         worker=worker,
     )
     if has_hud:
+        # Only those who watch need what draws on a terminal.
+        from proxy.cli.hud import Hud
+
         assembly.watch(Hud(sys.stderr).show)
     directory = assembly.reload.directory
     is_open = directory.declared.is_empty and not directory.snapshot.keys
@@ -207,15 +204,6 @@ def settle_heap() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_ALLOCATIONS, 20, 50)
-
-
-def _loaded_beside(load_encode: Callable[[], Encode]) -> Encode:
-    """A function that a thread loads meanwhile. Loading takes a quarter of the start-up time, and nobody needs the
-    function before the first prompt."""
-    thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="encoding")
-    loading = thread.submit(load_encode)
-    thread.shutdown(wait=False)
-    return lambda text: loading.result()(text)
 
 
 class _Warming:

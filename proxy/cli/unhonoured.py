@@ -41,6 +41,7 @@ def expired_keys(settings: Settings, now: float) -> Iterator[str]:
 
 
 def _on_http(settings: Settings) -> Iterator[Unused]:
-    for index, (given, entry) in enumerate(zip(settings.models, factories.entries_with(settings)[0], strict=False)):
-        if deployment_of(entry, no_price).transport is Transport.HTTP:
+    lines = {entry.line: entry for entry in factories.entries_with(settings)[0]}
+    for index, given in enumerate(settings.models):
+        if deployment_of(lines[index], no_price).transport is Transport.HTTP:
             yield from unused_on_http(given, f"model_list[{index}]")

@@ -8,14 +8,17 @@ from collections.abc import Collection, Iterable, Sequence
 _ORDINARY = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\\%?#<>\"'`&;|^{}\u200b-\u200f\u2028-\u202e\ufeff\ud800-\udfff]*+")
 
 
-def allows(lists: Iterable[Sequence[str]], names: Sequence[str]) -> bool:
-    """Whether every list lets a model pass that goes by any of these names. An empty list lets all pass.
+def allows(lists: Iterable[Sequence[str]], names: Sequence[str], groups: Collection[str] = ()) -> bool:
+    """Whether every list lets a model pass that goes by any of these names, or is in any of these groups. An empty list
+    lets all pass. A group is listed by its whole name: a pattern is one of models.
 
     A team's list and a key's are both asked, so the narrower one wins whichever of the two it is. A name that servers
     may read in different ways passes where it is listed as it is, or where all names are.
     """
     return all(
-        any(_lets_pass(pattern, name) for pattern in patterns for name in names) for patterns in lists if patterns
+        any(pattern in groups or any(_lets_pass(pattern, name) for name in names) for pattern in patterns)
+        for patterns in lists
+        if patterns
     )
 
 

@@ -6,7 +6,7 @@ by weight, and those of a lower ``order`` come first. After the group come the f
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
@@ -31,7 +31,8 @@ _NUMBERED = re.compile(r"^.+#[0-9]+", re.DOTALL)
 class ListedModel(ModelTerms):
     """One line of the model list. ``model`` is written as LiteLLM does: ``provider/name``; both may hold ``*``.
 
-    ``transport`` and ``profile`` are None where the configuration does not say.
+    ``transport`` and ``profile`` are None where the configuration does not say. ``id`` is a further name, of this line
+    alone. ``line`` is the number of the entry in the configuration, None where it has none.
     """
 
     name: str
@@ -40,6 +41,8 @@ class ListedModel(ModelTerms):
     transport: Transport | None = None
     profile: CacheProfile | None = None
     order: int = 0
+    id: str = ""
+    line: int | None = None
 
 
 def deployment_of(entry: ListedModel, price_of: PriceOf, name: str = "", model: str = "") -> Deployment:
@@ -71,6 +74,7 @@ def deployment_of(entry: ListedModel, price_of: PriceOf, name: str = "", model: 
         max_input_tokens=entry.max_input_tokens,
         session_header=entry.session_header,
         salts_cache=entry.salts_cache,
+        groups=entry.groups,
     )
     return replace(deployment, profile=_fitted(deployment.profile, bare, price_of(deployment)))
 
@@ -100,7 +104,7 @@ class ModelTable:
     """The Models port over the entries of a configuration. ``aliases`` are further names for names in it; ``fallbacks``
     are the names that serve a name when all of its own deployments fail (``*``: any name), ``wider`` those that serve
     it when its context windows are too small; ``default`` is the name whose deployment serves paths that name no
-    model."""
+    model; ``hidden`` are names that serve and are not listed."""
 
     def __init__(
         self,
@@ -110,8 +114,10 @@ class ModelTable:
         fallbacks: Mapping[str, Sequence[str]] | None = None,
         default: str = "",
         wider: Mapping[str, Sequence[str]] | None = None,
+        hidden: Collection[str] = (),
     ) -> None:
         self._price_of = price_of
+        self._hidden = frozenset(hidden)
         self._aliases = dict(aliases or {})
         self._fallbacks = dict(fallbacks or {})
         self._default = default
@@ -123,6 +129,7 @@ class ModelTable:
         self._exact = {
             name: _group(group, [deployment_of(entry, price_of) for entry in group]) for name, group in named.items()
         }
+        self._by_id = _by_id(named.values(), self._exact)
         self._wildcards = [(pattern, entries) for pattern, entries in sorted(self._patterns.items(), key=_specificity)]
         # Names behind a wildcard are the clients' choice: the memory of them is bounded.
         self._matched: LastUsed[str, Levels] = LastUsed(_CACHED_NAMES)
@@ -170,7 +177,7 @@ class ModelTable:
 
     def _own(self, name: str) -> Levels:
         target = self._aliases.get(name, name)
-        found = self._exact.get(target) or self._matched.find(target) or self._match(target)
+        found = self._exact.get(target) or self._by_id.get(target) or self._matched.find(target) or self._match(target)
         if not found:
             shown = name[:_MAX_NAME_CHARS]
             raise UnknownModel(
@@ -206,7 +213,7 @@ class ModelTable:
 
     def names(self) -> Sequence[str]:
         """The names that are listed one by one, aliases last; no wildcards."""
-        return list(dict.fromkeys([*self._exact, *self._aliases]))
+        return [name for name in dict.fromkeys([*self._exact, *self._aliases]) if name not in self._hidden]
 
     def wildcards(self) -> Sequence[ListedModel]:
         """The entries whose name has a star."""
@@ -278,9 +285,25 @@ def _group(entries: Sequence[ListedModel], deployments: Sequence[Deployment]) ->
     """The deployments of one name by their order, numbered where there are several."""
     levels: dict[int, list[Deployment]] = {}
     for number, (entry, deployment) in enumerate(zip(entries, deployments, strict=True), start=1):
-        id_ = f"{deployment.name}#{number}" if len(entries) > 1 else deployment.name
+        id_ = _numbered(deployment.name, number, len(entries))
         levels.setdefault(entry.order, []).append(replace(deployment, id=id_))
     return tuple(tuple(levels[order]) for order in sorted(levels))
+
+
+def _by_id(groups: Iterable[Sequence[ListedModel]], exact: Mapping[str, Levels]) -> dict[str, Levels]:
+    """Each deployment whose line has an id, alone. It keeps its number in its group, and so its breaker."""
+    found: dict[str, Levels] = {}
+    for group in groups:
+        deployments = {one.id: one for level in exact[group[0].name] for one in level}
+        for number, entry in enumerate(group, start=1):
+            if entry.id:
+                one = deployments[_numbered(entry.name, number, len(group))]
+                found[entry.id] = (*found.get(entry.id, ()), (one,))
+    return found
+
+
+def _numbered(name: str, number: int, size: int) -> str:
+    return f"{name}#{number}" if size > 1 else name
 
 
 def _specificity(item: tuple[str, list[ListedModel]]) -> tuple[int, int]:

@@ -124,7 +124,9 @@ def usable(levels: Levels, principal: Principal, checked: str | None = None) -> 
     ``checked`` stay in any case."""
     if allows_all(principal.models):
         return levels
-    found = [[d for d in level if d.name == checked or allows(principal.models, _names(d))] for level in levels]
+    found = [
+        [d for d in level if d.name == checked or allows(principal.models, _names(d), d.groups)] for level in levels
+    ]
     return [level for level in found if level]
 
 
@@ -148,7 +150,7 @@ def _is_allowed(principal: Principal, deployment: Deployment, asked: str) -> boo
     # A star is a pattern's: no model has one in its name. The line of the model list that serves a name vouches only
     # for names that mean nothing else to a server.
     names = _names(deployment, asked) if is_ordinary(asked) else [asked]
-    return "*" not in asked and allows(principal.models, names)
+    return "*" not in asked and allows(principal.models, names, deployment.groups if is_ordinary(asked) else ())
 
 
 def _names(deployment: Deployment, asked: str = "") -> list[str]:

@@ -51,6 +51,12 @@ def local_encode() -> Encode:
     return encode
 
 
+def local_tokens(text: str) -> int:
+    """The tokens of a text by ``local_encode``, which the first call loads: a fifth of a second and 70 MB that a proxy
+    does without until a text comes whose tokens cannot be estimated."""
+    return local_encode()(text)
+
+
 @lru_cache(maxsize=1000)
 def is_counted_by(model: str) -> bool:
     """Whether the tokenizer of this model is the one that ``local_encode`` counts with."""

@@ -4,13 +4,14 @@ LiteLLM's config.yaml with its ``stratiform`` section and the environment come i
 reload. Checked, frozen settings go out, or ``ConfigError``. This package never starts anything.
 """
 
+from proxy.settings.budget_durations import window_of
 from proxy.settings.config_file import NO_SHARED_STORE, Settings, key_digest, load, places, read
 from proxy.settings.environment import Environment, export
 from proxy.settings.messages import ConfigError, nearest
 from proxy.settings.mistakes import Mistakes
 from proxy.settings.prompts import AllowedPrompts, PromptLevel
 from proxy.settings.routing import Routing, weights_of
-from proxy.settings.schema import MOST_WORKERS, Freezing, Limits, LiteLLMParams, ModelEntry, ModelInfo, Stratiform
+from proxy.settings.schema import MOST_WORKERS, Freezing, Limits, ModelEntry, ModelInfo, Stratiform
 from proxy.settings.teams import Budget, Key, Team
 from proxy.settings.unsupported import IGNORE_FLAG, Effect, Unused, unused_on_http
 
@@ -26,7 +27,6 @@ __all__ = [
     "Freezing",
     "Key",
     "Limits",
-    "LiteLLMParams",
     "Mistakes",
     "ModelEntry",
     "ModelInfo",
@@ -44,4 +44,5 @@ __all__ = [
     "read",
     "unused_on_http",
     "weights_of",
+    "window_of",
 ]

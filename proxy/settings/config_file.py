@@ -21,14 +21,15 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from proxy.access.virtual_keys import digest_of
 from proxy.core.window.built_in import BUILT_IN
 from proxy.core.window.profile import CapabilityProfile
+from proxy.settings.budget_durations import window_of
 from proxy.settings.environment import Environment, own_folder, state_folder
 from proxy.settings.messages import ConfigError, explain, nearest
 from proxy.settings.mistakes import Mistakes, without
 from proxy.settings.places import Places
 from proxy.settings.profiles import profiles_of
 from proxy.settings.routing import Routing, routing_of
-from proxy.settings.schema import ConfigFile, ModelEntry, Stratiform, http_url
-from proxy.settings.teams import Key, Team
+from proxy.settings.schema import ConfigFile, LiteLLMSettings, ModelEntry, Stratiform, http_url
+from proxy.settings.teams import Budget, Key, Team
 from proxy.settings.unsupported import Unused, unused
 from proxy.settings.yaml_file import read_yaml
 
@@ -41,6 +42,7 @@ _EXPANDED = (
     "router_settings.retry_after", "router_settings.allowed_fails", "router_settings.cooldown_time",
     "router_settings.disable_cooldowns", "router_settings.fallbacks", "router_settings.default_fallbacks",
     "router_settings.context_window_fallbacks", "router_settings.enable_pre_call_checks",
+    "router_settings.retry_policy", "litellm_settings.max_budget", "litellm_settings.budget_duration",
     "general_settings.master_key", "stratiform",
 )  # fmt: skip
 _MAX_INCLUDES = 100
@@ -59,12 +61,16 @@ class Settings:
     stratiform: Stratiform = field(default_factory=Stratiform)
     models: tuple[ModelEntry, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
+    hidden: frozenset[str] = frozenset()
+    """The aliases that are not listed."""
     master_key: SecretStr | None = None
     upstream: str = ""
     upstream_profile: str = ""
     """The cache profile of ``upstream`` where the command line names one."""
     timeout_s: float = 600.0
     drop_params: bool | None = None
+    budget: Budget | None = None
+    """LiteLLM's ``max_budget``: what the requests of no team may cost together."""
     routing: Routing = field(default_factory=Routing)
     profiles: Mapping[str, CapabilityProfile] = field(default_factory=lambda: BUILT_IN)
     """The capability profiles, with what the environment says of them."""
@@ -88,7 +94,7 @@ class Settings:
         """
         store = self.stratiform.store
         if store is None:
-            is_used = self.stratiform.teams or self.master_key is not None
+            is_used = self.stratiform.teams or self.master_key is not None or self.budget is not None
             return self.state_folder / "spend.sqlite" if is_used else None
         if store == "memory" or self.store_url is not None:
             return None
@@ -167,10 +173,14 @@ def read(path: Path | None, mistakes: Mistakes, upstream: str = "", environment:
         aliases={
             name: to if isinstance(to, str) else to.model for name, to in file.router_settings.model_group_alias.items()
         },
+        hidden=frozenset(
+            name for name, to in file.router_settings.model_group_alias.items() if not isinstance(to, str) and to.hidden
+        ),
         master_key=_master_key(file, environment),
         upstream=_upstream(upstream) if upstream else "",
         timeout_s=file.litellm_settings.request_timeout or file.router_settings.timeout or 600.0,
         drop_params=file.litellm_settings.drop_params,
+        budget=_budget(file.litellm_settings, problems),
         routing=routing_of(file.router_settings, file.litellm_settings),
         profiles=profiles_of(file.stratiform.window, environment, problems),
         folder=path.parent.absolute(),
@@ -309,6 +319,17 @@ def _master_key(file: ConfigFile, environment: Environment) -> SecretStr | None:
         return key
     text = environment.get("LITELLM_MASTER_KEY")
     return SecretStr(text) if text else None
+
+
+def _budget(given: LiteLLMSettings, problems: list[str]) -> Budget | None:
+    # As in LiteLLM, 0 means no limit.
+    if not given.max_budget:
+        return None
+    try:
+        return Budget(name="max_budget", usd=given.max_budget, window=window_of(given.budget_duration))
+    except ValueError as error:
+        problems.append(f"litellm_settings.budget_duration: {error}")
+        return None
 
 
 def _contradictions(settings: Settings) -> Iterator[str]:

@@ -77,11 +77,11 @@ RESTRICTS: Mapping[str, Mapping[str, str]] = {
             "guardrails guardrail_name_config_map pre_call_rules post_call_rules banned_keywords_list "
             "blocked_user_list llamaguard_model_name llamaguard_unsafe_content_categories "
             "openai_moderations_model_name presidio_ad_hoc_recognizers google_moderation_confidence_threshold "
-            "llm_guard_mode output_parse_pii presidio_logging_only websearch_interception_params",
+            "llm_guard_mode output_parse_pii presidio_logging_only",
         ),
         **_all(
             _BUDGETS,
-            "max_budget budget_duration default_soft_budget budget_exceeded_throttle_percentage max_user_budget "
+            "default_soft_budget budget_exceeded_throttle_percentage max_user_budget "
             "max_internal_user_budget default_max_internal_user_budget internal_user_budget_duration "
             "max_end_user_budget max_end_user_budget_id tag_budget_config",
         ),
@@ -169,6 +169,10 @@ CHANGES: Mapping[str, Mapping[str, str]] = {
         ),
         "enable_json_schema_validation": "answers are not checked against a schema",
         **_all(
+            "no tool is run here: the client gets the call",
+            "websearch_interception_params code_interpreter_interception_params",
+        ),
+        **_all(
             "set it at the model: litellm_params",
             "api_base api_key headers api_version organization project vertex_project vertex_location "
             "use_litellm_proxy enable_model_config_credential_overrides",
@@ -208,6 +212,7 @@ CHANGES: Mapping[str, Mapping[str, str]] = {
             "content_policy_fallbacks",
         ),
         "stream_timeout": "use timeout",
+        "model_group_retry_policy": "use retry_policy, which holds for all models",
     },
     "litellm_params": {
         **_all("is a weight among the entries of one name here, and no limit: " + _RATES, "rpm tpm"),
@@ -215,7 +220,6 @@ CHANGES: Mapping[str, Mapping[str, str]] = {
     },
     "model_info": {
         **_all("is no limit here: " + _RATES, "rpm tpm"),
-        "access_groups": "keys name models, not groups: set stratiform.teams[].models",
         "hidden": "the model is listed by `/v1/models` for everyone who may use it",
         **_all("use model_name", "team_public_model_name member_auto_router"),
         "discoverable": "the model is listed by `/v1/models` for everyone who may use it",
@@ -267,7 +271,7 @@ HARMLESS: Mapping[str, frozenset[str]] = {
     "router_settings": _names(
         "alerting_config allowed_fails_policy assistants_config caching_groups client_ttl debug_level default_priority "
         "deployment_affinity_ttl_seconds ignore_invalid_deployments max_fallbacks max_retries "
-        "model_group_affinity_config model_group_retry_policy polling_interval retry_policy router_general_settings "
+        "model_group_affinity_config polling_interval router_general_settings "
         "routing_groups routing_strategy routing_strategy_args search_tools set_verbose weights"
     ),
     "litellm_params": _names(
@@ -275,7 +279,7 @@ HARMLESS: Mapping[str, frozenset[str]] = {
         "use_in_pass_through cooldown_time id"
     ),
     "model_info": _names(
-        "id key model db_model litellm_params litellm_provider original_model_id direct_access access_via_team_ids "
+        "key model db_model litellm_params litellm_provider original_model_id direct_access access_via_team_ids "
         "created_at created_by updated_at updated_by type description display_name custom_tags custom_metadata "
         "deprecation_date successor_model disable_background_health_check litellm_routing_preferences "
         "max_output_tokens max_embedding_batch_size supported_endpoints supported_openai_params custom_tokenizer "

@@ -7,8 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from proxy.core.resilience.retry import Kind
 from proxy.settings.environment import join
-from proxy.settings.schema import LiteLLMSettings, ModelEntry, RouterSettings
+from proxy.settings.schema import (
+    FallbackList,
+    FallbackTarget,
+    LiteLLMSettings,
+    ModelEntry,
+    RetriesByError,
+    RouterSettings,
+)
 
 # LiteLLM's own defaults: openai.DEFAULT_MAX_RETRIES, DEFAULT_ALLOWED_FAILS, DEFAULT_COOLDOWN_TIME_SECONDS.
 _RETRIES = 2
@@ -32,6 +40,7 @@ class Routing:
     checks_windows: bool = False
     targets: Sequence[tuple[str, str]] = ()
     """Each name that stands in for another, with the path at which it stands."""
+    retries_after: Mapping[Kind, int] = field(default_factory=dict)
 
 
 def routing_of(router: RouterSettings, litellm: LiteLLMSettings) -> Routing:
@@ -46,7 +55,24 @@ def routing_of(router: RouterSettings, litellm: LiteLLMSettings) -> Routing:
         context_window_fallbacks=_named(_first_given(router, litellm, "context_window_fallbacks")[1]),
         checks_windows=bool(router.enable_pre_call_checks),
         targets=tuple(_targets(router, litellm)),
+        retries_after=_by_kind(router.retry_policy) if router.retry_policy is not None else {},
     )
+
+
+def _by_kind(given: RetriesByError) -> dict[Kind, int]:
+    """Retries by what failed. LiteLLM has two classes for 5xx answers: the smaller number holds for both."""
+    errors = (given.InternalServerErrorRetries, given.ServiceUnavailableErrorRetries)
+    told = [retries for retries in errors if retries is not None]
+    by_kind: dict[Kind, int | None] = {
+        "timeout": given.TimeoutErrorRetries,
+        "rate-limited": given.RateLimitErrorRetries,
+        "server-error": min(told) if told else None,
+        "unavailable": None,
+    }
+    every = given.DefaultRetries
+    return {
+        kind: most for kind, retries in by_kind.items() if (most := every if retries is None else retries) is not None
+    }
 
 
 def weights_of(models: Sequence[ModelEntry]) -> list[float]:
@@ -86,14 +112,18 @@ def _targets(router: RouterSettings, litellm: LiteLLMSettings) -> Iterator[tuple
             for name, targets in named.items():
                 for place, target in enumerate(targets):
                     path = join(f"{section}.{key}", index)
-                    yield (join(join(path, name), place) if name else path), target
+                    yield (join(join(path, name), place) if name else path), _target(target)
 
 
-def _named(sections: Sequence[Mapping[str, Sequence[str]]] | None) -> dict[str, tuple[str, ...]]:
+def _target(given: str | FallbackTarget) -> str:
+    return given if isinstance(given, str) else given.model
+
+
+def _named(sections: FallbackList | None) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for section in sections or ():
-        for name, others in section.items():
-            found[name] = (*found.get(name, ()), *others)
+        for name, others in ({"*": [section]} if isinstance(section, str) else section).items():
+            found[name] = (*found.get(name, ()), *map(_target, others))
     return found
 
 

@@ -105,7 +105,7 @@ class LiteLLMParams(_Loose):
     api_key: Annotated[SecretStr, AfterValidator(_filled("forward the client's own key"))] | None = None
     timeout: float | None = Field(default=None, gt=0)
     extra_headers: dict[str, str] | None = Field(default=None, repr=False)
-    organization: str | None = None
+    organization: str | list[str] | None = None
     litellm_credential_name: str | None = None
     weight: float | None = Field(default=None, ge=0)
     order: int | None = None
@@ -126,7 +126,7 @@ class ModelInfo(_Loose):
     """What is known about a model. The first six keys are Stratiform's, the rest is LiteLLM's. ``session_header`` is
     the header by which a router in front of self-hosted engines keeps a conversation on one of them; ``cache_salt``
     keeps the teams apart in the engine's cache. ``max_input_tokens`` is the most that it reads; None: what the price
-    map says."""
+    map says. ``id`` names this entry alone, ``access_groups`` the lists of models that it is in."""
 
     transport: TransportName | None = None
     cache_profile: CacheProfileName | None = None
@@ -136,6 +136,8 @@ class ModelInfo(_Loose):
     cache_salt: Literal["team"] | None = None
     base_model: str | None = None
     max_input_tokens: int | None = Field(default=None, gt=0)
+    id: str | None = None
+    access_groups: list[str] | None = None
 
     @field_validator("mode")
     @classmethod
@@ -173,15 +175,25 @@ class GeneralSettings(_Loose):
     master_key: Annotated[SecretStr, AfterValidator(_filled("accept any key"))] | None = None
 
 
+class FallbackTarget(_Loose):
+    """The long form of a fallback."""
+
+    model: str
+
+
+FallbackList = list[dict[str, list[str | FallbackTarget]] | str]
+"""What stands in for a name; a name alone stands in for every other."""
+
+
 class _Retries(_Loose):
     """What LiteLLM reads from two sections."""
 
     num_retries: int | None = Field(default=None, ge=0, le=20)
     allowed_fails: int | None = Field(default=None, ge=0)
     cooldown_time: float | None = Field(default=None, ge=0)
-    fallbacks: list[dict[str, list[str]]] | None = None
+    fallbacks: FallbackList | None = None
     default_fallbacks: list[str] | None = None
-    context_window_fallbacks: list[dict[str, list[str]]] | None = None
+    context_window_fallbacks: FallbackList | None = None
 
 
 class LiteLLMSettings(_Retries):
@@ -189,12 +201,25 @@ class LiteLLMSettings(_Retries):
 
     drop_params: bool | None = None
     request_timeout: float | None = Field(default=None, gt=0)
+    max_budget: Usd | None = None
+    budget_duration: str | None = None
 
 
 class AliasTarget(_Loose):
-    """The long form of an alias."""
+    """The long form of an alias; ``hidden``: it is not listed."""
 
     model: str
+    hidden: bool = False
+
+
+class RetriesByError(_Loose):
+    """LiteLLM's ``retry_policy``: retries after an error, by its class there. Refusals are never repeated here."""
+
+    TimeoutErrorRetries: int | None = Field(default=None, ge=0, le=20)
+    RateLimitErrorRetries: int | None = Field(default=None, ge=0, le=20)
+    InternalServerErrorRetries: int | None = Field(default=None, ge=0, le=20)
+    ServiceUnavailableErrorRetries: int | None = Field(default=None, ge=0, le=20)
+    DefaultRetries: int | None = Field(default=None, ge=0, le=20)
 
 
 class RouterSettings(_Retries):
@@ -204,6 +229,7 @@ class RouterSettings(_Retries):
     timeout: float | None = Field(default=None, gt=0)
     retry_after: float | None = Field(default=None, ge=0)
     disable_cooldowns: bool | None = None
+    retry_policy: RetriesByError | None = None
     enable_pre_call_checks: bool | None = None
 
 

@@ -20,11 +20,19 @@ from proxy.settings.litellm_keys import (
     RESTRICTS,
 )
 from proxy.settings.messages import nearest
-from proxy.settings.schema import ConfigFile, ModelEntry
+from proxy.settings.schema import ConfigFile, FallbackList, ModelEntry, RetriesByError
 
 IGNORE_FLAG = "--ignore-unsupported"
 _OUR_INFO = ("transport", "cache_profile", "system_reminder", "mode", "session_header", "cache_salt")
 _NO_GUARDRAIL = "no guardrail or handler of LiteLLM's runs here: keep it in front of this proxy, or behind it"
+_NEVER_REPEATED = frozenset(
+    {
+        "BadRequestErrorRetries",
+        "AuthenticationErrorRetries",
+        "ContentPolicyViolationErrorRetries",
+        "NotFoundErrorRetries",
+    }
+)
 _LIMITING_CHECKS = frozenset({"router_budget_limiting", "enforce_model_rate_limits"})
 
 
@@ -86,10 +94,13 @@ def unused(file: ConfigFile, *, names_keys: bool) -> Iterator[Unused]:
     for section in ("general_settings", "litellm_settings", "router_settings"):
         for key, value in (getattr(file, section).model_extra or {}).items():
             yield from _special(section, key, value, names_keys=names_keys)
-    for alias, target in file.router_settings.model_group_alias.items():
-        if not isinstance(target, str) and (target.model_extra or {}).get("hidden"):
-            path = f"router_settings.model_group_alias.{alias}.hidden"
-            yield Unused(path, Effect.CHANGES, "`/v1/models` lists the alias for everyone who may use it")
+    if file.litellm_settings.max_budget and file.stratiform.teams:
+        # It would hold for all teams together, whose money is counted apart here.
+        yield Unused("litellm_settings.max_budget", Effect.RESTRICTS, "set stratiform.teams[].budgets")
+    yield from _of_retries(file.router_settings.retry_policy)
+    for section in ("router_settings", "litellm_settings"):
+        for key in ("fallbacks", "context_window_fallbacks"):
+            yield from _of_fallbacks(getattr(getattr(file, section), key), f"{section}.{key}")
     for index, entry in enumerate(file.model_list):
         yield from _of_entry(entry, f"model_list[{index}]")
 
@@ -103,6 +114,27 @@ def unused_on_http(entry: ModelEntry, path: str) -> Iterator[Unused]:
         if key not in HARMLESS["litellm_params"]:
             note = "is not sent on the http transport; clients must send it, or use `model_info.transport: litellm`"
             yield Unused(join(f"{path}.litellm_params", key), Effect.CHANGES, note)
+
+
+def _of_retries(given: RetriesByError | None) -> Iterator[Unused]:
+    for key, value in ((given.model_extra or {}) if given is not None else {}).items():
+        path = f"router_settings.retry_policy.{key}"
+        if key not in _NEVER_REPEATED:
+            yield Unused(path, Effect.UNKNOWN)
+        elif value:
+            yield Unused(path, Effect.CHANGES, "such a refusal is the answer: it is not repeated")
+
+
+def _of_fallbacks(given: FallbackList | None, path: str) -> Iterator[Unused]:
+    """What a fallback's long form would change of the request."""
+    for index, section in enumerate(given or ()):
+        for name, others in section.items() if not isinstance(section, str) else ():
+            for at, other in enumerate(others):
+                for key in (other.model_extra or {}) if not isinstance(other, str) else ():
+                    where = f"{path}[{index}].{name}[{at}].{key}"
+                    yield Unused(
+                        where, Effect.CHANGES, "the request goes to the fallback as it is: use a model of its own"
+                    )
 
 
 def _of_entry(entry: ModelEntry, path: str) -> Iterator[Unused]:
@@ -132,8 +164,17 @@ def _special(section: str, key: str, value: object, *, names_keys: bool) -> Iter
             yield Unused(path, Effect.CHANGES, "keys, teams and budgets of LiteLLM's database are not known here")
         case "router_settings", "optional_pre_call_checks" if _LIMITING_CHECKS & set(_listed(value)):
             yield Unused(path, Effect.RESTRICTS, "set requests_per_minute and budgets in stratiform.teams")
+        case "litellm_settings", "default_team_settings" if _only_logs(value):
+            yield Unused(path, Effect.HARMLESS)
         case _:
             yield _found(section, key, value, path)
+
+
+def _only_logs(teams: object) -> bool:
+    """Whether what LiteLLM has for each team by its id is where its requests are logged, and nothing else."""
+    keys = [key for team in teams if isinstance(team, Mapping) for key in team] if isinstance(teams, list) else [""]
+    loggers = tuple(f"{name}_" for name in LOGGING_CALLBACKS)
+    return all(key == "team_id" or key.endswith("_callback") or key.startswith(loggers) for key in map(str, keys))
 
 
 def _callbacks(value: object, path: str) -> Iterator[Unused]:

@@ -36,7 +36,7 @@ NONE = "none"
 """The label where an exchange never got so far as to have a model, a team or a transport."""
 
 _BYTES_PER_TOKEN = 4
-_ERROR_KINDS = {"upstream_timeout": "timeout", "circuit_open": "circuit-open"}
+_ERROR_KINDS = {"upstream_timeout": "timeout", "circuit_open": "circuit-open", "upstream_loading": "loading"}
 _STATUS = {
     ExchangeOutcome.HUNG_UP: 499,
     ExchangeOutcome.BROKEN: 502,

@@ -50,7 +50,7 @@ _STATUSES = frozenset(
 
 ERROR_KINDS = (
     "timeout", "unavailable", "broken-off", "rate-limited", "quota", "unauthorized", "rejected", "server-error",
-    "circuit-open",
+    "circuit-open", "loading",
 )  # fmt: skip
 """How an upstream call can fail."""
 RETRIED_KINDS = get_args(Kind)

@@ -71,7 +71,7 @@ class ModelsEndpoint:
         if not principal.models:
             return True
         deployment = self.models.resolve(name)
-        return allows(principal.models, (name, deployment.name, deployment.entry))
+        return allows(principal.models, (name, deployment.name, deployment.entry), deployment.groups)
 
 
 def _wants_patterns(query: str) -> bool:

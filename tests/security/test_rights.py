@@ -391,6 +391,37 @@ def test_a_native_path_is_not_free(rights: World) -> None:
     assert rights.spent("tight") > before
 
 
+GROUPED = """
+model_list:
+  - model_name: cheap
+    litellm_params: {model: openai/c, api_base: "{alpha}/v1", api_key: k}
+    model_info: {access_groups: [beta], id: c-1}
+  - model_name: dear
+    litellm_params: {model: openai/d, api_base: "{alpha}/v1", api_key: k}
+    model_info: {access_groups: [best], id: d-1}
+router_settings: {num_retries: 0, fallbacks: [{cheap: [d-1]}]}
+stratiform:
+  port: 0
+  store: "{sqlite}"
+  teams:
+    - {name: grouped, keys: [LISTED], models: [beta]}
+    - {name: starred, keys: [FREE], models: ["be*"]}
+""".replace("LISTED", LISTED).replace("FREE", FREE)
+
+
+def test_a_group_allows_its_models_and_no_others() -> None:
+    with world_of(GROUPED, providers=("alpha",)) as world:
+        statuses = {
+            (key, name): world.call("POST", CHAT, chat(model=name), key=key).status
+            for key in (LISTED, FREE)
+            for name in ("cheap", "c-1", "dear", "d-1", "beta", "best")
+        }
+        assert [statuses[LISTED, name] for name in ("cheap", "c-1", "dear", "d-1")] == [200, 200, 403, 403]
+        assert {statuses[LISTED, name] for name in ("beta", "best")} <= {403, 404}
+        assert {statuses[FREE, name] for name in ("cheap", "c-1", "dear", "d-1", "beta", "best")} <= {403, 404}
+        assert {json.loads(seen.body)["model"] for seen in world.sent()} == {"c"}
+
+
 def test_there_are_enough_rows() -> None:
     assert len(ROWS) >= 60
     assert len({row.name for row in ROWS}) == len(ROWS)

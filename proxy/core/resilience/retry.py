@@ -5,11 +5,11 @@ holds is written anew, at full price, at another. So where the wait is short the
 only then the next one; where the upstream cannot be reached at all, the next one at once.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["unavailable", "timeout", "rate-limited", "quota", "server-error"]
+Kind = Literal["unavailable", "timeout", "rate-limited", "quota", "server-error", "loading"]
 Stays = Literal["always", "beside-others", "never"]
 
 _NEVER = frozenset({501, 505})
@@ -33,6 +33,7 @@ _QUOTA_NAMES = frozenset(
 class RetryPolicy:
     """How often and how long. ``retries`` is per level: a group of equal deployments, then each fallback.
 
+    ``retries_after`` says it for failures of a kind, as LiteLLM's ``retry_policy`` does.
     ``least_wait_s`` is LiteLLM's ``retry_after``. Beyond ``most_wait_s`` the client is told to wait itself; nothing is
     tried again later than ``most_total_s`` after the request. ``patience_s``: a wait that is cheaper than a cold cache,
     and the longest that is taken because the upstream asked for it.
@@ -51,13 +52,20 @@ class RetryPolicy:
     patience_s: float = 2.0
     stays: Stays = "always"
     spent: int = 0
+    retries_after: Mapping[Kind, int] = field(default_factory=dict)
+
+    @property
+    def most_retries(self) -> int:
+        """The most that any failure is followed by."""
+        return max(self.retries, *self.retries_after.values(), 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
     """How an attempt failed. ``retry_after_s`` is what the upstream asked for; ``is_final``: it said not to retry.
 
-    "quota" means that the deployment's account has no money left: no wait helps there, and another one may serve."""
+    "quota" means that the deployment's account has no money left: no wait helps there, and another one may serve.
+    "loading" means that the proxy cannot call the deployment yet."""
 
     kind: Kind
     retry_after_s: float | None = None
@@ -122,12 +130,13 @@ def next_step(
     fresh = [i for i in others if not options[i].tries]
     step: Step | None = None
     made = sum(o.tries for o in options if o.level == here.level)
+    retries = policy.retries_after.get(failure.kind, policy.retries)
     may_stay = policy.stays == "always" or (policy.stays == "beside-others" and len(options) > 1)
-    if made <= policy.retries:
+    if made <= retries:
         # A wait that the upstream names is the client's to take, who knows what it is worth: only a short one is ours.
         is_told = failure.retry_after_s is not None and failure.retry_after_s > policy.patience_s
         is_possible = here.is_admitted and wait_s <= policy.most_wait_s and not is_told
-        can_stay = may_stay and made + policy.spent <= policy.retries and is_possible and failure.kind != "quota"
+        can_stay = may_stay and made + policy.spent <= retries and is_possible and failure.kind != "quota"
         is_patient = here.tries == 1 and wait_s <= policy.patience_s and failure.kind in _PATIENT
         if can_stay and (is_patient or not others):
             step = Step(current, wait_s)

@@ -16,13 +16,20 @@ from proxy.core.resilience.retry import Failure, Kind, Option, RetryPolicy, is_q
 from proxy.core.response.refusal import NO_WORDS, Refusal
 from proxy.engine.attempts.breaker import Breakers
 from proxy.engine.headers import get
-from proxy.errors import CircuitOpen, ProxyError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
+from proxy.errors import (
+    CircuitOpen,
+    ProxyError,
+    UpstreamLoading,
+    UpstreamRejected,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+)
 from proxy.ports import Deployment, Headers
 
 _MOST_S = 1e6
 # How long a deployment without money is passed over where there is another: as long as a breaker lets it rest.
 _QUOTA_REST_S = 60.0
-_NO_FAULT: frozenset[Kind] = frozenset({"rate-limited", "quota"})
+_NO_FAULT: frozenset[Kind] = frozenset({"rate-limited", "quota", "loading"})
 
 ONE_TRY = RetryPolicy(retries=0)
 
@@ -91,7 +98,7 @@ class Attempts:
     @property
     def may_follow(self) -> bool:
         """Whether a failure could be followed by another attempt at all."""
-        return self._policy.retries > 0 or len(self._options) > 1
+        return self._policy.most_retries > 0 or len(self._options) > 1
 
     def began(self) -> bool:
         """The attempt is about to go out; says whether it may. Where it may not, because another call probes the
@@ -230,6 +237,8 @@ def failure_of(error: ProxyError) -> Failure | None:
             return Failure("timeout")
         case UpstreamUnavailable():
             return Failure("unavailable")
+        case UpstreamLoading():
+            return Failure("loading", retry_after_s(list(error.headers.items())))
         case UpstreamRejected():
             return failure_answered(error.status, list(error.headers.items()), refusal_of(error))
         case _:

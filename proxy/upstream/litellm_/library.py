@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from proxy.core.lru import LastUsed
+from proxy.errors import UpstreamLoading
 from proxy.ports import Deployment
 
 # Read by litellm while it is imported. Offline: its catalogues come from the wheel, nothing is fetched that the
@@ -29,6 +30,8 @@ _EXTRA_BODY_PROVIDERS = frozenset({"openai", "azure", "openrouter", "text-comple
 _KEY_PROVIDERS = frozenset({"openai", "anthropic", "openrouter"})
 
 _MOST_ROUTES = 1024
+_LOADING_S = 5
+"""When a client is told to come back that asks for a model before litellm is loaded: about how long that takes."""
 _WARM_MODELS = ("anthropic/claude-sonnet-4-5", "openai/gpt-4o")
 
 
@@ -54,11 +57,18 @@ class Library:
     def __init__(self) -> None:
         self._module: Any = None
         self._importing = asyncio.Lock()
+        self._is_warming = False
         # A wildcard's names are the clients' choice: the memory of them is bounded.
         self._routes: LastUsed[tuple[str, str, str], Route] = LastUsed(_MOST_ROUTES)
 
     async def module(self) -> Any:
-        """The imported and configured litellm. The event loop goes on while it is imported."""
+        """The imported and configured litellm. The event loop goes on while it is imported. While ``warm`` runs nobody
+        is kept waiting: raises UpstreamLoading."""
+        if self._is_warming:
+            raise UpstreamLoading("litellm is being loaded: try again", headers={"retry-after": str(_LOADING_S)})
+        return await self._imported()
+
+    async def _imported(self) -> Any:
         if self._module is None:
             async with self._importing:
                 if self._module is None:
@@ -67,7 +77,11 @@ class Library:
 
     async def warm(self) -> None:
         """Import litellm and run one mock answer, so that the first real call does not pay for either."""
-        await asyncio.to_thread(_mock_answers, await self.module())
+        self._is_warming = True
+        try:
+            await asyncio.to_thread(_mock_answers, await self._imported())
+        finally:
+            self._is_warming = False
 
     def route(self, deployment: Deployment) -> Route:
         """How a deployment is served. litellm must have been imported. Raises litellm's error for unknown models."""

@@ -59,6 +59,14 @@ def test_the_narrower_list_wins(lists: list[list[str]], expected: bool) -> None:
     assert allows(lists, ["sonnet", "fast"]) is expected
 
 
+@pytest.mark.parametrize(
+    ("lists", "expected"),
+    [([["beta"]], True), ([["beta"], ["haiku"]], False), ([["b*"]], False), ([["beta-2"]], False), ([[]], True)],
+)
+def test_a_group_is_listed_by_its_whole_name(lists: list[list[str]], expected: bool) -> None:
+    assert allows(lists, ["sonnet", "fast"], ("beta",)) is expected
+
+
 def test_patterns_that_fit_come_with_the_most_general_first() -> None:
     patterns = ["gpt-5", "*", "gpt-*", "openai/*", "claude", "*-5"]
 

@@ -34,7 +34,7 @@ def table(settings: Settings) -> ModelTable:
 
 def test_every_name_and_alias_is_served(table: ModelTable) -> None:
     assert list(table.names()) == [
-        "gpt-4o", "claude", "in-house", "shared", "text-embedding-3-small", "gpt-4", "hidden-claude",
+        "gpt-4o", "claude", "in-house", "shared", "text-embedding-3-small", "gpt-4",
     ]  # fmt: skip
     assert table.resolve("gpt-4").model == "openai/gpt-4o"
     assert table.resolve("hidden-claude").model == "anthropic/claude-sonnet-4-5"

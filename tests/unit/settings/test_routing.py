@@ -79,7 +79,7 @@ litellm_settings: {context_window_fallbacks: [{m: [w-1]}]}
     assert not found.routing.checks_windows
 
 
-@pytest.mark.parametrize("value", ["[small]", "{m: [n]}", "[{m: n}]", "3"])
+@pytest.mark.parametrize("value", ["[[m]]", "{m: [n]}", "[{m: n}]", "3"])
 def test_context_window_fallbacks_of_another_form_are_a_mistake(value: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         settings(f"router_settings: {{context_window_fallbacks: {value}}}", tmp_path)
@@ -133,10 +133,14 @@ def test_weights_are_a_groups_own(tmp_path: Path) -> None:
 
 
 def test_what_is_not_honoured_is_said(tmp_path: Path) -> None:
-    found = settings("router_settings: {routing_strategy: latency-based-routing, retry_policy: {a: 1}}", tmp_path)
+    found = settings(
+        "router_settings: {routing_strategy: latency-based-routing, retry_policy: {a: 1, BadRequestErrorRetries: 1}}",
+        tmp_path,
+    )
     assert [one.path for one in found.unused if not one.path.startswith("model_list")] == [
         "router_settings.routing_strategy",
-        "router_settings.retry_policy",
+        "router_settings.retry_policy.a",
+        "router_settings.retry_policy.BadRequestErrorRetries",
     ]
 
 

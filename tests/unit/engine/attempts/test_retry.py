@@ -15,7 +15,15 @@ from proxy.core.window.profile import Capability, CapabilityProfile, OverBudget
 from proxy.engine import Breakers
 from proxy.engine.attempts.retry import Attempts, failure_answered, failure_of, retry_after_s
 from proxy.engine.exchange import Exchange, ExchangeOutcome
-from proxy.errors import CircuitOpen, ProxyError, UpstreamError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
+from proxy.errors import (
+    CircuitOpen,
+    ProxyError,
+    UpstreamError,
+    UpstreamLoading,
+    UpstreamRejected,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+)
 from proxy.ports import Deployment, Principal
 from tests.doubles import ModelList, RewritingPlanner, make_deployment
 from tests.examples import for_every
@@ -88,6 +96,27 @@ def test_what_reached_nobody_is_tried_again(trouble: Callable[[], Script | Proxy
     assert bench.planner.events == ["accepted", "completed"]
     assert len(set(bench.upstream.bodies)) == 1
     assert all(script.closed == 1 for script in bench.upstream.scripts if isinstance(script, Script))
+
+
+def test_a_deployment_that_cannot_be_called_yet_has_done_nothing_wrong() -> None:
+    loading = [UpstreamLoading("not yet", headers={"retry-after": "5"}) for _ in range(6)]
+    bench = Bench(*loading, ok(), retries=QUICK, breakers=Breakers(BreakerPolicy(allowed_fails=1)))
+    for _ in loading:
+        client = bench.chat(MemoryClient(chat_body()))
+        assert (client.status, client.answer_headers["retry-after"]) == (503, "5")
+    assert bench.chat(MemoryClient(chat_body())).status == 200
+
+
+def test_another_deployment_serves_while_one_cannot_be_called_yet() -> None:
+    bench = Bench(
+        UpstreamLoading("not yet", headers={"retry-after": "5"}),
+        ok(),
+        models=Groups(groups=[[place("m", 1), place("m", 2)]]),
+        retries=QUICK,
+    )
+    assert bench.chat(MemoryClient(chat_body())).status == 200
+    assert len(set(ids(bench))) == 2
+    assert bench.ledger.failures == ["loading"]
 
 
 def test_the_last_failure_is_the_answer() -> None:

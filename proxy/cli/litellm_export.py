@@ -1,0 +1,249 @@
+"""Reads an export of LiteLLM's keys and teams: rows of its tables ``LiteLLM_VerificationToken`` and
+``LiteLLM_TeamTable``, as CSV or JSON, or the answers of its ``/key/list`` and ``/team/list``.
+
+A column is used, or says nothing about what a key may do, or it restricts: a row in which it has a value is not taken
+over, for here the key could do more. Columns that are not known restrict, too.
+"""
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from proxy.access.virtual_keys import declared_id, digest_of
+from proxy.settings import ConfigError, window_of
+
+Row = Mapping[str, Any]
+
+
+def _columns(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+_USED = _columns(
+    "token key_name key_alias user_id team_id team_alias models tpm_limit rpm_limit max_budget soft_budget "
+    "budget_duration spend expires blocked"
+)
+_SILENT = _columns(
+    "soft_budget_cooldown total_spend budget_reset_at created_at created_by updated_at updated_by settings_updated_at "
+    "last_active rotation_count auto_rotate rotation_interval last_rotation_at key_rotation_at model_spend key_type "
+    "agent_id admins members members_with_roles members_count team_member_permissions allow_team_guardrail_config "
+    "allowed_cache_controls keys keys_count"
+)
+# Members of the free `metadata` by which LiteLLM restricts; what else stands there are an operator's notes.
+_RESTRICTING = re.compile(
+    r"(?i)limit|budget|guardrail|polic|tag|route|param|enforce|block|allow|deny|model|expir|team_"
+)
+_EMPTY = ("", "null", "{}", "[]", "\\n", "f", "false")
+# The only routes that this proxy has.
+_ALL_ROUTES = ["llm_api_routes"]
+_HEX = re.compile(r"[0-9a-fA-F]{64}")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+_ALL_MODELS = frozenset({"all-proxy-models", "all-team-models"})
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A team or a key: the body with which the admin API makes it, that of its budget, and what the budget has spent.
+    ``refused`` says why it is not taken over; empty: it is."""
+
+    label: str
+    team: str
+    body: Mapping[str, Any] = field(repr=False)
+    budget: Mapping[str, Any] | None = None
+    spent: float = 0.0
+    refused: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What the files hold."""
+
+    teams: Sequence[Imported]
+    keys: Sequence[Imported]
+
+
+def read_export(files: Sequence[Path]) -> Export:
+    """The teams and keys of all files together. Raises ConfigError."""
+    found = [row for path in files for row in _rows_of(path)]
+    of_teams = {str(row["team_id"]): row for row in found if "token" not in row and row.get("team_id")}
+    names = _team_names(of_teams)
+    teams = {id_: _team(row, names[id_]) for id_, row in of_teams.items()}
+    keys: dict[str, Row] = {}
+    for row in found:
+        # A team's row may hold a shorter form of a key: what another row says of it counts, too.
+        if token := str(row.get("token") or ""):
+            keys[token] = {**keys.get(token, {}), **{name: value for name, value in row.items() if value is not None}}
+    return Export(list(teams.values()), [_key(row, teams) for row in keys.values()])
+
+
+def _rows_of(path: Path) -> Iterator[Row]:
+    try:
+        text = path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError([f"{path}: cannot be read: {getattr(error, 'strerror', None) or 'it is no UTF-8'}"]) from None
+    is_json = text.lstrip()[:1] in ("[", "{")
+    try:
+        rows: list[Row] = list(_within(_json(text, path)) if is_json else csv.DictReader(io.StringIO(text)))
+    except csv.Error:
+        raise ConfigError([f"{path}: is neither JSON nor CSV"]) from None
+    if not any(row.get("token") or row.get("team_id") for row in rows):
+        raise ConfigError([f"{path}: holds no keys (with a column `token`) and no teams (with a column `team_id`)"])
+    return iter(rows)
+
+
+def _json(text: str, path: Path) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    except (ValueError, RecursionError):
+        raise ConfigError([f"{path}: is neither JSON nor CSV"]) from None
+
+
+def _within(value: object) -> Iterator[Row]:
+    """The rows in a list, in the lists of an answer, or beside a team."""
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, dict):
+            if "token" in one or "team_id" in one:
+                yield one
+            yield from (row for name in ("keys", "teams", "data") for row in _within(one.get(name) or []))
+
+
+def _team_names(rows: Mapping[str, Row]) -> dict[str, str]:
+    """A name for each team, by its id: its alias, where that can be made a name and no other team has it."""
+    wanted = {id_: _named(_text(row, "team_alias") or id_) for id_, row in rows.items()}
+    taken = list(wanted.values())
+    return {id_: name if taken.count(name) == 1 else f"{name[:40]}-{_named(id_)[:20]}" for id_, name in wanted.items()}
+
+
+def _named(text: str) -> str:
+    """The text as the name of a team (``proxy.access.validation.name``)."""
+    name = _NOT_IN_NAMES.sub("-", text).strip("-_.")[:64]
+    return name if name and name != "default" else f"team-{digest_of(text)[:8]}"
+
+
+def _team(row: Row, name: str) -> Imported:
+    refused = [*_restrictions(row)]
+    body = {"name": name, **_permissions(row, refused)}
+    return Imported(name, name, body, _budget(row, "team", refused), _spent(row, refused), tuple(refused))
+
+
+def _key(row: Row, teams: Mapping[str, Imported]) -> Imported:
+    token, refused = str(row["token"]), [*_restrictions(row)]
+    # LiteLLM looks a key up by this digest as well (proxy/utils.py hash_token).
+    digest = token.lower() if _HEX.fullmatch(token) else digest_of(token)
+    label = " ".join(filter(None, (_text(row, "key_alias"), _text(row, "key_name")))) or digest[:8]
+    id_, team = _text(row, "team_id"), "default"
+    if not (token.startswith("sk-") or _HEX.fullmatch(token)):
+        refused.append("token: is neither a key nor the SHA-256 of one")
+    if id_ and id_ not in teams:
+        refused.append("team_id: this team is not in the export: export the teams, too")
+    elif id_:
+        team = teams[id_].team
+        if teams[id_].refused:
+            refused.append(f"team_id: the team {team} is not taken over")
+    body = {"team": team, "sha256": digest, "note": label[:200], **_permissions(row, refused)}
+    if user := _text(row, "user_id"):
+        body["user"] = user
+    if expires := _text(row, "expires"):
+        body["expires_at"] = expires
+    budget = _budget(row, "key", refused)
+    if budget is not None:
+        budget |= {"subject": declared_id(digest), "name": f"litellm-{declared_id(digest)}"}
+    return Imported(label, team, body, budget, _spent(row, refused), tuple(refused))
+
+
+def _restrictions(row: Row) -> Iterator[str]:
+    for column, value in row.items():
+        if column == "blocked" and not _is_empty(value):
+            yield "blocked: LiteLLM refuses it, and an unknown key is refused here"
+        elif column == "metadata":
+            told = [name for name in _object(value) if _RESTRICTING.search(name)]
+            yield from (f"metadata.{name}: restricts, and is not known here" for name in told)
+        elif column == "allowed_routes" and _list(value) == _ALL_ROUTES:
+            continue
+        elif column not in _USED | _SILENT and not _is_empty(value):
+            yield f"{column}: restricts, and is not known here"
+
+
+def _permissions(row: Row, refused: list[str]) -> dict[str, Any]:
+    models = _list(row.get("models"))
+    found: dict[str, Any] = {} if _ALL_MODELS & set(models) else {"models": models}
+    for column, name in (("rpm_limit", "requests_per_minute"), ("tpm_limit", "tokens_per_minute")):
+        if (limit := _number(row, column, refused)) is not None:
+            found[name] = int(limit)
+    return found
+
+
+def _budget(row: Row, scope: str, refused: list[str]) -> dict[str, Any] | None:
+    hard, soft = _number(row, "max_budget", refused), _number(row, "soft_budget", refused)
+    if hard is None and soft is None:
+        return None
+    try:
+        window = window_of(_text(row, "budget_duration"))
+    except ValueError as error:
+        refused.append(f"budget_duration: {error}")
+        window = "total"
+    amounts = {name: usd for name, usd in (("usd", hard), ("soft_usd", soft)) if usd is not None}
+    return {"scope": scope, "name": "litellm", "window": window, **amounts}
+
+
+def _spent(row: Row, refused: list[str]) -> float:
+    return _number(row, "spend", refused) or 0.0
+
+
+def _number(row: Row, column: str, refused: list[str]) -> float | None:
+    text = _text(row, column)
+    if not text:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        refused.append(f"{column}: is no number")
+        return None
+    return number
+
+
+def _text(row: Row, column: str) -> str:
+    value = row.get(column)
+    return "" if value is None or value in ("null", "\\N") else str(value).strip()
+
+
+def _is_empty(value: object) -> bool:
+    """Whether a column has no value. A limit of 0 is one."""
+    if isinstance(value, str):
+        return value.strip().lower() in _EMPTY
+    return value is None or value is False or value == [] or value == {}
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    if isinstance(value, str) and value.strip():
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return {"limits that cannot be read": value}
+    return value if isinstance(value, dict) else {} if _is_empty(value) else {"limits that cannot be read": value}
+
+
+def _list(value: object) -> list[str]:
+    """A list of JSON, or an array as PostgreSQL writes it: ``{a,"b c"}``."""
+    if isinstance(value, str):
+        text = value.strip()
+        if text.startswith("{") and text.endswith("}"):
+            return next(csv.reader([text[1:-1]], escapechar="\\"), [])
+        try:
+            value = json.loads(text) if text.startswith("[") else [] if _is_empty(text) else [text]
+        except (ValueError, RecursionError):
+            return [text]
+    # What is no list allows no model: none is called so.
+    return [str(one) for one in value] if isinstance(value, list) else [] if value is None else [str(value)]

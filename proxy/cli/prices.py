@@ -1,0 +1,100 @@
+"""``stratiform prices``: what the models of a configuration cost, and which pinned prices have changed."""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import orjson
+import yaml
+
+from proxy.app import factories
+from proxy.cli.output import Output, plain_table, print_json
+from proxy.core.money.prices import Price, forms, needed
+from proxy.deployments.price_deviations import deviation_of
+from proxy.deployments.price_map import bundled_price_file, price_for
+from proxy.ports import Deployment
+from proxy.settings import Settings, load
+
+_PER = 1_000_000
+_COLUMNS = ("name", "model", "input", "read", "write", "output", "from", "note")
+_NUMBERS = _COLUMNS[2:6]
+_NO_PRICE = "no price: budgets in USD refuse it (see stratiform.prices)"
+
+RawMap = Mapping[str, Mapping[str, Any]]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    check = actions.add_parser("check", help="show each model's price in USD per million tokens, and what is not known")
+    check.add_argument("--json", action="store_true", help="print JSON")
+    update = actions.add_parser("update", help="print the pinned prices that differ from the installed LiteLLM's, anew")
+    for one in (check, update):
+        one.add_argument(
+            "--config", type=Path, metavar="FILE", default=Path("config.yaml"), help="default: config.yaml"
+        )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the action, and return the exit status: 1 where a model has no price, or a pinned one has changed. Raises
+    ConfigError."""
+    settings, path = load(arguments.config), bundled_price_file()
+    known: RawMap = orjson.loads(path.read_bytes()) if path is not None else {}
+    return _update(settings, known) if arguments.action == "update" else _check(settings, known, as_json=arguments.json)
+
+
+def _check(settings: Settings, known: RawMap, *, as_json: bool) -> int:
+    rows = list(_rows(settings, known))
+    if as_json:
+        print_json({"litellm": version("litellm"), "models": rows})
+    else:
+        table = plain_table(_COLUMNS, _NUMBERS)
+        for row in rows:
+            table.add_row(*("-" if row[name] is None else str(row[name]) for name in _COLUMNS))
+        Output().print(table)
+        print(f"USD per million tokens; LiteLLM {version('litellm')}")
+    return 1 if any(row["note"] == _NO_PRICE for row in rows) else 0
+
+
+def _rows(settings: Settings, known: RawMap) -> Iterator[dict[str, Any]]:
+    prices = factories.price_map(settings)
+    for name, deployment in factories.model_table(settings, prices).listed():
+        price, found = price_for(prices, deployment), _named(deployment, known)
+        is_given = prices.override(name) is not None or "input_cost_per_token" in deployment.params
+        row = {"name": name, "model": deployment.model, **_amounts(price)}
+        if price is None:
+            yield row | {"from": "-", "note": _NO_PRICE}
+        elif is_given:
+            yield row | {"from": "config", "note": ""}
+        else:
+            yield row | {"from": found or "stratiform", "note": deviation_of(found, known.get(found, {}))}
+
+
+def _amounts(price: Price | None) -> dict[str, float | None]:
+    if price is None:
+        return dict.fromkeys(_NUMBERS)
+    rates = (price.input, price.read, price.write_5m, price.output)
+    return {name: round(rate * _PER, 6) for name, rate in zip(_NUMBERS, rates, strict=True)}
+
+
+def _named(deployment: Deployment, known: RawMap) -> str:
+    """The name under which the map has the price of a deployment; empty where it has none."""
+    names = [name for name in (deployment.price_key, deployment.model) if name]
+    return next((form for name in names for form in (name, *forms(name)) if form in known), "")
+
+
+def _update(settings: Settings, known: RawMap) -> int:
+    """Print what ``stratiform.prices`` should say where the installed map says something else by now."""
+    pinned, table = factories.price_overrides(settings), factories.model_table(settings, factories.price_map(settings))
+    by_name = dict(table.listed())
+    changed: dict[str, dict[str, object]] = {}
+    for name, given in pinned.items():
+        found = _named(by_name[name], known) if name in by_name else name
+        current = {key: value for key, value in needed(known.get(found, {})).items() if key in given}
+        if current and current != {key: given[key] for key in current}:
+            changed[name] = given | current
+    if changed:
+        print(yaml.safe_dump({"stratiform": {"prices": changed}}, sort_keys=False), end="")
+    return 1 if changed else 0

@@ -1,0 +1,24 @@
+"""LiteLLM's ``budget_duration`` as a window of a budget."""
+
+import re
+
+# 1 hour, day and month begin by the calendar in LiteLLM as well (litellm_core_utils/duration_parser.py); 7 days and all
+# others begin with a key, which a rolling window of that length is never laxer than.
+_CALENDAR = {"1h": "hour", "hourly": "hour", "1d": "day", "24h": "day", "daily": "day", "1mo": "month"}
+_WORDS = {"weekly": "7d", "monthly": "30d"}
+_DURATION = re.compile(r"([1-9][0-9]{0,5})(s|m|h|d|w|mo)")
+_IN_DAYS = {"w": 7, "mo": 31}
+
+
+def window_of(duration: str | None) -> str:
+    """The window of a budget that LiteLLM resets after this time; ``total`` where it never does. Raises ValueError."""
+    if not duration:
+        return "total"
+    plain = duration.strip().lower()
+    if plain in _CALENDAR:
+        return _CALENDAR[plain]
+    match = _DURATION.fullmatch(_WORDS.get(plain, plain))
+    if match is None:
+        raise ValueError("must be a length as in 30s, 15m, 12h, 30d, 2w or 1mo")
+    number, unit = int(match[1]), match[2]
+    return f"rolling:{number * _IN_DAYS[unit]}d" if unit in _IN_DAYS else f"rolling:{number}{unit}"

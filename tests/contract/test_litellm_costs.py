@@ -1,0 +1,95 @@
+"""What an exchange costs: the same as litellm says, to a billionth, for every model of its map; deviations are listed
+(``proxy.deployments.price_deviations``). Usages are made up in litellm's own form, so that both read the same counts.
+"""
+
+import json
+import random
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import pytest
+
+from proxy.core.money.prices import cost
+from proxy.core.response.usage import usage_of
+from proxy.deployments.price_deviations import deviation_of
+from proxy.deployments.price_map import bundled_price_file, load_price_map
+from tests.contract.litellm_calls import LITELLM
+
+pytestmark = LITELLM
+
+_MODES = ("chat", "responses", "completion")
+_LONG_LIVES = {"above_1hr": "ephemeral_1h_input_tokens", "above_12hr": "ephemeral_12h_input_tokens"}
+
+
+@cache
+def price_map() -> dict[str, dict[str, Any]]:
+    path = bundled_price_file()
+    assert path is not None
+    return {
+        name: entry
+        for name, entry in json.loads(path.read_bytes()).items()
+        if entry.get("mode") in _MODES and entry.get("input_cost_per_token") is not None
+    }
+
+
+def usages(entry: Mapping[str, Any], chance: random.Random) -> list[dict[str, Any]]:
+    """Usages in litellm's form: without a cache, read, and written at each life that has a price."""
+    found = []
+    prompt, output = chance.randrange(100, 400_000), chance.randrange(1, 5000)
+    read, written = chance.randrange(prompt // 2), chance.randrange(prompt // 2)
+    plain = {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
+    found.append(plain)
+    if entry.get("cache_read_input_token_cost"):
+        found.append(plain | {"prompt_tokens_details": {"cached_tokens": read}, "cache_read_input_tokens": read})
+    if not entry.get("cache_creation_input_token_cost"):
+        return found
+    for life, key in _LONG_LIVES.items():
+        long = chance.randrange(written + 1) if f"cache_creation_input_token_cost_{life}" in entry else 0
+        short = "ephemeral_30m_input_tokens" if life == "above_12hr" else "ephemeral_5m_input_tokens"
+        lives = {short: written - long, key: long}
+        details = {"cached_tokens": read, "cache_creation_tokens": written, "cache_creation_token_details": lives}
+        counts = {"cache_read_input_tokens": read, "cache_creation_input_tokens": written}
+        found.append(plain | counts | {"prompt_tokens_details": details})
+    return found
+
+
+def theirs(litellm: Any, name: str, entry: Mapping[str, Any], usage: Mapping[str, Any]) -> float:
+    response = litellm.ModelResponse(model=name, usage=litellm.Usage(**usage))
+    provider = entry.get("litellm_provider")
+    return float(litellm.completion_cost(completion_response=response, model=name, custom_llm_provider=provider))
+
+
+def test_costs_are_litellms() -> None:
+    import litellm
+
+    prices, compared, wrong = load_price_map(), 0, []
+    for name, entry in price_map().items():
+        price = prices.price(name)
+        if price is None or deviation_of(name, entry):
+            continue
+        for usage in usages(entry, random.Random(name)):
+            read, expected = usage_of(usage), theirs(litellm, name, entry, usage)
+            assert read is not None
+            compared += 1
+            if cost(read, price).total_usd != pytest.approx(expected, rel=1e-9, abs=1e-12):
+                wrong.append((name, cost(read, price).total_usd, expected, usage))
+    assert wrong == []
+    assert compared > 5000
+
+
+def test_deviations_are_few_and_ours_is_the_dearer() -> None:
+    """But at Perplexity, whose models litellm looks up by another name."""
+    import litellm
+
+    prices = load_price_map()
+    named = {name: entry for name, entry in price_map().items() if deviation_of(name, entry)}
+    assert len(named) < 0.1 * len(price_map())
+    for name, entry in named.items():
+        if entry.get("litellm_provider") == "perplexity":
+            continue
+        plain, price = usages(entry, random.Random(name))[0], prices.price(name)
+        read = usage_of(plain)
+        assert read is not None
+        assert price is not None
+        assert cost(read, price).total_usd >= theirs(litellm, name, entry, plain) * (1 - 1e-9), name

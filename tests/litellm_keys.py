@@ -1,0 +1,22 @@
+"""Keys as LiteLLM keeps them."""
+
+import ast
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+
+def litellms_hash(key: str) -> str:
+    """LiteLLM's own function, from its wheel; to import its module takes all of its proxy."""
+    spec = find_spec("litellm")
+    assert spec is not None
+    assert spec.origin is not None
+    source = (Path(spec.origin).parent / "proxy" / "utils.py").read_text()
+    found = [one for one in ast.parse(source).body if isinstance(one, ast.FunctionDef) and one.name == "hash_token"]
+    names: dict[str, Any] = {"Final": Any}
+    exec(compile(ast.Module(found, []), "hash_token", "exec"), names)
+    return str(names["hash_token"](key))
+
+
+def key_row(key: str, **more: object) -> dict[str, object]:
+    return {"token": litellms_hash(key), "key_name": f"sk-...{key[-4:]}", "models": [], "spend": 0.0, **more}

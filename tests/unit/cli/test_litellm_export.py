@@ -1,0 +1,118 @@
+"""Exports of LiteLLM's keys and teams: what is read of them, and which keys could do more here than there."""
+
+import csv
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.cli import main
+from proxy.cli.litellm_export import read_export
+from tests.litellm_keys import key_row, litellms_hash
+
+RESTRICTIONS: list[Mapping[str, object]] = [
+    {"blocked": True},
+    {"max_parallel_requests": 0},
+    {"allowed_routes": ["/v1/embeddings"]},
+    {"metadata": {"model_rpm_limit": {"m": 1}}},
+    {"metadata": {"guardrails": ["pii"]}},
+    {"model_max_budget": {"m": {"budget_limit": 1}}},
+    {"budget_id": "b-1"},
+    {"access_group_ids": ["g"]},
+    {"team_id": "gone"},
+    {"a_column_of_tomorrow": "x"},
+    {"rpm_limit": "many"},
+    {"max_budget": "nan"},
+    {"max_budget": 1, "budget_duration": "sometimes"},
+    {"token": "neither"},
+    {"metadata": ["guardrails"]},
+    {"metadata": "{"},
+]
+
+
+@pytest.mark.parametrize("more", RESTRICTIONS, ids=str)
+def test_what_would_allow_more_than_before_is_refused(tmp_path: Path, more: Mapping[str, object]) -> None:
+    path = tmp_path / "export.json"
+    path.write_text(json.dumps([key_row("sk-alice", **more)]))
+    assert read_export([path]).keys[0].refused
+
+
+@pytest.mark.parametrize("models", [{"m": 1}, 5, False, "[", "m"], ids=str)
+def test_models_that_are_no_list_allow_none_of_them_all(models: object, tmp_path: Path) -> None:
+    path = tmp_path / "export.json"
+    path.write_text(json.dumps([key_row("sk-alice", models=models)]))
+    assert read_export([path]).keys[0].body["models"] != []
+
+
+def test_what_any_row_says_of_a_key_counts(tmp_path: Path) -> None:
+    path = tmp_path / "export.json"
+    short = {"token": litellms_hash("sk-alice"), "models": None}
+    path.write_text(json.dumps([key_row("sk-alice", budget_id="b", models=["m"]), {"team_id": "t", "keys": [short]}]))
+    (key,) = read_export([path]).keys
+    assert (key.body["models"], list(key.refused)) == (["m"], ["budget_id: restricts, and is not known here"])
+
+
+def test_no_part_of_a_key_is_shown(tmp_path: Path) -> None:
+    path = tmp_path / "export.json"
+    path.write_text(json.dumps([{"token": "sk-0123456789"}]))
+    assert "0123" not in repr(read_export([path]).keys[0])
+
+
+def test_a_table_of_postgresql_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "keys.csv"
+    rows = [
+        {**dict.fromkeys(("metadata", "config", "permissions"), "{}"), "token": "sk-plain", "models": '{m,"gpt 4,o"}',
+         "blocked": "f", "max_parallel_requests": "", "spend": "0", "expires": "2030-01-31 10:00:00+00",
+         "tpm_limit": "70"},
+        {"token": "A" * 64, "models": "{}", "blocked": "t"},
+    ]  # fmt: skip
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    one, other = read_export([path]).keys
+    assert one.refused == ()
+    assert one.body["sha256"] == litellms_hash("sk-plain")
+    assert (one.body["models"], one.body["tokens_per_minute"]) == (["m", "gpt 4,o"], 70)
+    assert [why.partition(":")[0] for why in other.refused] == ["blocked"]
+
+
+def test_teams_of_one_alias_stay_apart(tmp_path: Path) -> None:
+    path = tmp_path / "teams.json"
+    teams = [{"team_id": f"id-{n}", "team_alias": alias} for n, alias in enumerate(("a b", "a/b", "default", "é"))]
+    path.write_text("\n".join(map(json.dumps, teams)))
+    names = [team.team for team in read_export([path]).teams]
+    assert names[:2] == ["a-b-id-0", "a-b-id-1"]
+    assert len(set(names)) == 4
+    assert "default" not in names
+
+
+@pytest.mark.parametrize("text", ["", "[1, 2]", "{", "a,b\n1,2\n", '{"keys": []}', "[" * 100_000, "\0"])
+def test_a_file_without_keys_is_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "export"
+    path.write_text(text)
+    assert main(["keys", "import", str(path), "--store", f"sqlite:{tmp_path}/s.sqlite"]) == 1
+    assert f"error: {path}: " in capsys.readouterr().err
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=6,
+)
+COLUMNS = st.sampled_from(
+    ["team_id", "team_alias", "models", "rpm_limit", "max_budget", "budget_duration", "spend", "expires", "blocked",
+     "metadata", "user_id", "key_alias", "permissions", "keys"]
+)  # fmt: skip
+
+
+@given(st.lists(st.dictionaries(COLUMNS, JSON, max_size=5), min_size=1, max_size=4))
+def test_a_column_may_hold_anything(tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]]) -> None:
+    path = tmp_path_factory.mktemp("exports") / "export.json"
+    path.write_text(json.dumps([{**row, "token": f"sk-{number}"} for number, row in enumerate(rows)]))
+    for key in read_export([path]).keys:
+        assert key.refused or all(value is not None for value in key.body.values())
