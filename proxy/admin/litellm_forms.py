@@ -108,9 +108,7 @@ class LitellmForms:
         return {"key": asked, "info": self._shown(await self._do("GET", f"keys/{name}"), await self._spent(key=name))}
 
     async def _user_info(self, query: Query, body: Any, caller: Principal | None) -> Any:
-        user = query.get("user_id") or (caller.user if caller is not None else "")
-        if caller is not None and user != caller.user:
-            raise Forbidden("A key may look at its own user alone.", code="master_key_needed")
+        user = _own(query, "user_id", None if caller is None else caller.user)
         teams = {} if caller is None else {"team": caller.team}
         keys = [key for key in (await self._do("GET", "keys", query=teams))["data"] if user and key["user"] == user]
         spent = await self._spent(user=user, **teams) if user else {}
@@ -122,9 +120,7 @@ class LitellmForms:
         }
 
     async def _team_info(self, query: Query, body: Any, caller: Principal | None) -> Any:
-        name = query.get("team_id") or (caller.team if caller is not None else "")
-        if caller is not None and name != caller.team:
-            raise Forbidden("A key may look at its own team alone.", code="master_key_needed")
+        name = _own(query, "team_id", None if caller is None else caller.team)
         team, spent = await self._do("GET", f"teams/{name or '-'}"), await self._spent(team=name)
         keys = (await self._do("GET", "keys", query={"team": name}))["data"]
         info = {"team_id": name, "team_alias": name, "models": team["models"], "spend": sum(spent.values()),
@@ -175,6 +171,14 @@ class LitellmForms:
             "spend": spent.get(key["id"], 0.0),
             **dict(zip(_BUDGET, self._limit(key["team"], "key", key["id"]), strict=True)),
         }  # fmt: skip
+
+
+def _own(query: Query, name: str, own: str | None) -> str:
+    """What a query asks for, and by default the caller's own; None: the caller may see all. Raises Forbidden."""
+    asked = query.get(name) or own or ""
+    if own is not None and asked != own:
+        raise Forbidden(f"A key may look at its own '{name}' alone.", code="master_key_needed")
+    return asked
 
 
 def _says_nothing(value: object) -> bool:
