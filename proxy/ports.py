@@ -167,6 +167,10 @@ class Models(Protocol):
         """The deployment for that name: an exact entry first, then the most specific wildcard. Raises UnknownModel."""
         ...
 
+    def candidates(self, name: str) -> Sequence[Deployment]:
+        """Every deployment for that name, without those that stand in for it. Raises UnknownModel."""
+        ...
+
     def levels(self, name: str) -> Sequence[Sequence[Deployment]]:
         """Every deployment that may serve that name: groups of equal ones, the first group first, then the fallbacks.
         The first of the first group is what ``resolve`` gives. Raises UnknownModel."""

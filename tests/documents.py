@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 ROOT = Path(__file__).parents[1]
-_FOLDERS = ("", "grafana", "plugins", "prompts", "proxy", "tests")
+_FOLDERS = ("", "grafana", "deploy", "plugins", "prompts", "proxy", "tests")
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
 # A full stop ends a sentence before a blank and a capital; one within a name (`a.py`, "e.g. this") does not.
 _END = re.compile(r"(?<=[.!?])[)\"”]*\s+(?=[A-Z`(\"“0-9])")

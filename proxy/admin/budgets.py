@@ -20,6 +20,9 @@ from proxy.spend.epochs import Epochs
 from proxy.spend.rules import rule_of
 from proxy.storage.port import BudgetRecord, MoneyStore
 
+_MOST_COUNTERS = 200
+"""So many counters of a budget are shown. Each of them is asked for at the store."""
+
 
 class Budgets(Resource[BudgetRecord, BudgetForm]):
     """What a budget counts never changes, only how much it allows."""
@@ -103,13 +106,23 @@ class Budgets(Resource[BudgetRecord, BudgetForm]):
             # The path of a webhook is often its password.
             "webhook": urlsplit(record.webhook).hostname if record.webhook else None,
             "declared": record.id in self._snapshot.declared,
-            **(await self._state_now(record) if _has_one_counter(record) else {}),
+            **(await self._state_now(record) if _has_one_counter(record) else await self._counters(record)),
         }
 
-    async def _state_now(self, budget: BudgetRecord) -> Mapping[str, Any]:
-        """The state of a budget with one counter, in the current window."""
+    async def _counters(self, budget: BudgetRecord) -> Mapping[str, Any]:
+        """The counters of the keys that are known, or of the users that they name. Of models, none is known here."""
+        keys = self._snapshot.keys_of(budget.team)
+        named = {"key": {key.id for key in keys}, "user": {key.user for key in keys if key.user}}.get(
+            budget.scope, set()
+        )
+        subjects = sorted(one for one in named if matches(budget.subject, one))[:_MOST_COUNTERS]
+        return {"counters": [{"subject": one, **await self._state_now(budget, one)} for one in subjects]}
+
+    async def _state_now(self, budget: BudgetRecord, subject: str = "") -> Mapping[str, Any]:
+        """The state of one counter of a budget, in the current window; ``subject`` where there are several."""
         now = self._clock.now()
-        booking = booked(rule_of(budget, "" if budget.scope == "team" else budget.subject), NOTHING, now)
+        whom = subject or ("" if budget.scope == "team" else budget.subject)
+        booking = booked(rule_of(budget, whom), NOTHING, now)
         found = await self._store.balance(budget.team, booking.charge, now)
         return _state(booking, found.spent, found.reserved)
 

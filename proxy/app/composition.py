@@ -8,6 +8,7 @@ from typing import Any
 
 from proxy.access.authentication import Identity
 from proxy.admin import AdminService
+from proxy.admin.litellm_forms import LitellmForms
 from proxy.app import declared, factories, prompting
 from proxy.app.foundation import Closing, Foundation, State, Worker, lay
 from proxy.app.prompt_registry import LazyRegistry
@@ -74,6 +75,7 @@ async def build(
     models, metrics, state, aside = base.models, base.metrics, base.state, base.aside
     identity = declared.identity(settings, state.directory, state.store)
     admission = await _open_budgets(settings, base, identity)
+    breakers = Breakers(factories.breaker_policy(settings), metrics.breaker)
     rules, prompts = prompting.rules_of(settings, models.spellings), LazyRegistry(settings, base.manager, metrics, wait)
     await prompts.open(settings, rules)
     used = {**make_upstreams(base.encode), **(upstreams or {})}
@@ -83,14 +85,9 @@ async def build(
     reports = TokenUsage(base.facts, aside, book.so_far if book is not None else None)
     ports = Ports(models, used, base.planner, admission, meter, state.clock, composer, base.windows(), reports, asked)
     follower = _followers(settings, base, ports, conclusion := Conclusion(ports, custody), wait, book)
+    limits = factories.request_rules(settings, base.prices)
     engine = Engine(
-        ports,
-        factories.request_rules(settings, base.prices),
-        breakers=Breakers(factories.breaker_policy(settings), metrics.breaker),
-        conclusion=conclusion,
-        follower=follower,
-        custody=custody,
-        aside=aside,
+        ports, limits, breakers=breakers, conclusion=conclusion, follower=follower, custody=custody, aside=aside
     )
     admin, ui = _admin(settings, state, identity, book)
     live = ui.live if ui is not None else None
@@ -105,6 +102,8 @@ async def build(
         admin=admin,
         ui=ui,
         metrics_key=ours.metrics.secret,
+        is_failing=breakers.is_failing,
+        allowed_ips=settings.allowed_ips,
     )
     reload = Reload(models, base.prices, state.directory, composer, prompts)
     return Assembly(parts, used, reload, live, lambda show: follower.lead(UsageFollower(reports, show)))
@@ -139,7 +138,7 @@ def _admin(
     service = AdminService(state.directory, state.store, state.clock, state.epochs, book)
     admin, ui, ours = None, None, settings.stratiform.ui
     if identity.has_master:
-        admin = AdminEndpoint(service, identity)
+        admin = AdminEndpoint(service, identity, LitellmForms(service, state.directory))
     if ours.enabled and factories.is_watched(settings):
         gate = Gate(identity, state.clock.now, settings.stratiform.host, ours.hosts, ours.session_minutes * 60.0)
         ui = UiEndpoint(service, gate, shows_text=ours.show_text)

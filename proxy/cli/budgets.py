@@ -2,8 +2,10 @@
 
 import argparse
 import math
+from collections.abc import Mapping
+from typing import Any
 
-from proxy.cli.admin_client import Actions, Option, Request, run
+from proxy.cli.admin_client import Actions, Option, Request, run, show
 
 __all__ = ["configure", "run"]
 
@@ -44,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions.add(
         "list",
         "list all budgets, or those of a team",
-        Request("GET", "budgets", _COLUMNS, query=("team",)),
+        Request("GET", "budgets", _COLUMNS, query=("team",), show=_show),
     ).add_argument("--team", help="only those of this team")
     create = actions.add(
         "create",
@@ -83,6 +85,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "accept a store that was emptied or exchanged as it is now",
         Request("POST", "store/accept", {"epoch": "epoch", "in the place of": "accepted"}),
     )
+
+
+def _show(arguments: argparse.Namespace, content: Any, columns: Mapping[str, str]) -> None:
+    """A budget that counts each key or user apart has a line for each of them, below its own."""
+    if not arguments.json:
+        rows = [[one, *({"id": one["id"], **each} for each in one.get("counters", ()))] for one in content["data"]]
+        content = {**content, "data": [row for of_one in rows for row in of_one]}
+    show(arguments, content, columns)
 
 
 def _amount(text: str) -> float:

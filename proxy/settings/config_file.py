@@ -7,10 +7,11 @@ LiteLLM would use and Stratiform does not are listed in ``Settings.unused``.
 import os
 import ssl
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
@@ -43,7 +44,7 @@ _EXPANDED = (
     "router_settings.disable_cooldowns", "router_settings.fallbacks", "router_settings.default_fallbacks",
     "router_settings.context_window_fallbacks", "router_settings.enable_pre_call_checks",
     "router_settings.retry_policy", "litellm_settings.max_budget", "litellm_settings.budget_duration",
-    "general_settings.master_key", "stratiform",
+    "general_settings.master_key", "general_settings.allowed_ips", "stratiform",
 )  # fmt: skip
 _MAX_INCLUDES = 100
 _MOST_LOOKS = 20
@@ -76,6 +77,8 @@ class Settings:
     """The capability profiles, with what the environment says of them."""
     folder: Path = Path()
     state_folder: Path = Path()
+    allowed_ips: Sequence[IPv4Network | IPv6Network] = ()
+    """Where clients may connect from; none given: from everywhere."""
     exported: Mapping[str, str] = field(default_factory=dict, repr=False)
     unused: tuple[Unused, ...] = ()
     """What LiteLLM would use and Stratiform does not."""
@@ -185,6 +188,7 @@ def read(path: Path | None, mistakes: Mistakes, upstream: str = "", environment:
         profiles=profiles_of(file.stratiform.window, environment, problems),
         folder=path.parent.absolute(),
         state_folder=own_folder(state_folder(environment), path),
+        allowed_ips=tuple(file.general_settings.allowed_ips or ()),
         exported=exported,
     )
     names_keys = settings.master_key is not None or bool(settings.stratiform.teams)

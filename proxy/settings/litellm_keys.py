@@ -45,7 +45,7 @@ RESTRICTS: Mapping[str, Mapping[str, str]] = {
             "use_azure_key_vault database_url database_type service_account_settings self_serve_budget_policy",
         ),
         **_all(_PATHS, "allowed_routes admin_only_routes public_routes"),
-        **_all(_NETWORK, "allowed_ips block_robots"),
+        **_all(_NETWORK, "block_robots"),
         **_all(_BODIES, "enforce_user_param enforced_params reject_clientside_metadata_tags missing_session_id"),
         **_all(_USERS, "user_header_name user_header_mappings"),
         **_all(

@@ -5,7 +5,7 @@ says what follows from that. In the ``stratiform`` section every unknown key is 
 """
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -13,6 +13,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    IPvAnyNetwork,
     SecretStr,
     TypeAdapter,
     ValidationError,
@@ -170,9 +171,19 @@ class Credential(_Loose):
 
 
 class GeneralSettings(_Loose):
-    """LiteLLM's ``general_settings``, of which only the master key is used."""
+    """LiteLLM's ``general_settings``, of which the master key and the allowed addresses are used."""
 
     master_key: Annotated[SecretStr, AfterValidator(_filled("accept any key"))] | None = None
+    allowed_ips: list[IPvAnyNetwork] | None = Field(default=None, min_length=1)
+
+    @model_validator(mode="after")
+    def _connections_count(self) -> Self:
+        if self.allowed_ips and (self.model_extra or {}).get("use_x_forwarded_for"):
+            raise ValueError(
+                "allowed_ips goes by the address of the connection, because a client can write any address into a "
+                "header: remove use_x_forwarded_for, or restrict addresses in the proxy that stands in front"
+            )
+        return self
 
 
 class FallbackTarget(_Loose):

@@ -161,7 +161,7 @@ def _special(section: str, key: str, value: object, *, names_keys: bool) -> Iter
             yield from _callbacks(value, path)
         case "general_settings", "database_url" if names_keys:
             # A client with a key of that database is refused, so that nobody may do more than before.
-            yield Unused(path, Effect.CHANGES, "keys, teams and budgets of LiteLLM's database are not known here")
+            yield Unused(path, Effect.CHANGES, "keys live in this proxy's own store, and not in that database")
         case "router_settings", "optional_pre_call_checks" if _LIMITING_CHECKS & set(_listed(value)):
             yield Unused(path, Effect.RESTRICTS, "set requests_per_minute and budgets in stratiform.teams")
         case "litellm_settings", "default_team_settings" if _only_logs(value):

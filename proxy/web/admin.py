@@ -3,6 +3,7 @@
 Without a master key there is no such path. Whoever asks is known before anything of the request is read.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
@@ -11,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from proxy.access.authentication import Identity
 from proxy.admin import AdminResponse, AdminService
+from proxy.admin.litellm_forms import LitellmForms
 from proxy.engine import ClientDisconnected
 from proxy.errors import InvalidRequest, NotFound, ProxyError, Unauthorized
 from proxy.web.connection import Connection
@@ -25,30 +27,36 @@ class AdminEndpoint:
 
     service: AdminService
     identity: Identity
+    forms: LitellmForms
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         path: str = scope["path"].removeprefix("/admin/")
         connection = Connection(scope, receive, send, path)
-        await connection.serve(self._serve(connection))
-
-    async def _serve(self, connection: Connection) -> None:
-        try:
-            await _send(connection, await self._answer(connection))
-        except ProxyError as error:
-            await connection.refuse(error)
-        except ClientDisconnected:
-            return
+        await connection.serve(serve(connection, self._answer))
 
     async def _answer(self, connection: Connection) -> AdminResponse:
         if not self.identity.has_master:
             raise NotFound(f"Invalid URL ({connection.method} /admin/...): nothing is served there")
         if not self.identity.is_master(connection.headers):
             raise Unauthorized("The admin API needs the proxy's master key as `Authorization: Bearer KEY`.")
-        body = await connection.read(_BODY_BYTES)
-        return await self.service.answer(
-            connection.method, connection.path, _query(connection.query), _json(body) if body else {}
-        )
+        return await self.service.answer(connection.method, connection.path, *await sent(connection))
+
+
+async def serve(connection: Connection, answer: Callable[[Connection], Awaitable[AdminResponse]]) -> None:
+    """Send an answer, or the refusal in its place."""
+    try:
+        await _send(connection, await answer(connection))
+    except ProxyError as error:
+        await connection.refuse(error)
+    except ClientDisconnected:
+        return
+
+
+async def sent(connection: Connection) -> tuple[dict[str, str], object]:
+    """The query and the body of a request whose sender is known. Raises InvalidRequest."""
+    body = await connection.read(_BODY_BYTES)
+    return _query(connection.query), _json(body) if body else {}
 
 
 async def _send(connection: Connection, reply: AdminResponse) -> None:

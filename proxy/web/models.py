@@ -67,6 +67,11 @@ class ModelsEndpoint:
             return False
         return is_same_upstream(asked, deployment) and deployment.model == name
 
+    def deployments(self, principal: Principal) -> list[tuple[str, Deployment]]:
+        """The deployments of each name that the key may use, without those that stand in for them."""
+        names = [name for name in self.models.names() if self._allows(principal, name)]
+        return [(name, deployment) for name in names for deployment in self.models.candidates(name)]
+
     def _allows(self, principal: Principal, name: str) -> bool:
         if not principal.models:
             return True

@@ -23,6 +23,7 @@ from proxy.cli.unhonoured import not_honoured
 from proxy.settings import ConfigError, Effect, Environment, Settings, load
 from proxy.settings.schema import GeneralSettings, LiteLLMParams, LiteLLMSettings, ModelInfo, RouterSettings
 from proxy.settings.unsupported import effect_of
+from tests.config_lines import bare
 from tests.examples import sampled
 from tests.security.world import KEYS, World
 
@@ -49,7 +50,6 @@ RESTRICTING = [
     (HEAD + "general_settings: {allowed_routes: [a]}", "general_settings.allowed_routes"),
     (HEAD + "general_settings: {admin_only_routes: [a]}", "general_settings.admin_only_routes"),
     (HEAD + "general_settings: {public_routes: [a]}", "general_settings.public_routes"),
-    (HEAD + "general_settings: {allowed_ips: [10.0.0.1]}", "general_settings.allowed_ips"),
     (HEAD + "general_settings: {block_robots: true}", "general_settings.block_robots"),
     (HEAD + "general_settings: {enforce_user_param: true}", "general_settings.enforce_user_param"),
     (HEAD + "general_settings: {enforced_params: [user]}", "general_settings.enforced_params"),
@@ -141,8 +141,7 @@ def test_what_restricts_and_is_not_honoured_refuses_to_start(
     assert [line.partition(": ")[0] for line in refused.value.problems] == [key]
     assert "--ignore-unsupported" in refused.value.problems[0]
     assert main(["check-config", str(path), "--json"]) == 1
-    told = orjson.loads(capsys.readouterr().out)["errors"]
-    assert [line.partition(" (line ")[0] for line in told] == list(refused.value.problems)
+    assert bare(orjson.loads(capsys.readouterr().out)["errors"]) == list(refused.value.problems)
     settings = serve.settings_of(arguments(path, "--ignore-unsupported"))
     assert not_honoured(settings)[0].path == key
     assert check_config.check(path, ignores_unsupported=True)["not_honoured"]
@@ -321,7 +320,7 @@ def test_a_declared_key_that_has_expired_fails_the_check(tmp_path: Path) -> None
     path = tmp_path / "config.yaml"
     text = HEAD + "stratiform: {teams: [{name: a, keys: [{key: sk-a, expires: DATE}]}]}"
     path.write_text(text.replace("DATE", "2020-01-01"))
-    (told,) = check_config.check(path)["errors"]
-    assert "teams[0].keys[0].expires: has passed" in told
+    (problem,) = check_config.check(path)["errors"]
+    assert problem.startswith("stratiform.teams[0].keys[0].expires: has passed")
     path.write_text(text.replace("DATE", str((datetime.now(UTC) + timedelta(days=9)).date())))
-    check_config.check(path)
+    assert "errors" not in check_config.check(path)

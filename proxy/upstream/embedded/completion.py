@@ -74,7 +74,7 @@ def told(bill: Bill, profile: CacheProfile) -> str:
         did = f"{bill.total:,} prompt tokens are too few for this provider's cache, {least}."
     else:
         did = f"none of the {bill.total:,} prompt tokens were read from the cache."
-    return f"(This is the offline model: {did})\n"
+    return f"(This is the offline model: {did})"
 
 
 def complete(request: ChatRequest, seed: bytes, output_tokens: int, encode: Encode, opening: str = "") -> Completion:
@@ -94,7 +94,7 @@ def complete(request: ChatRequest, seed: bytes, output_tokens: int, encode: Enco
 
 def write(seed: bytes, output_tokens: int, limit: int | None, encode: Encode, opening: str = "") -> Completion:
     """Plain text of about ``output_tokens``, of at most ``limit``."""
-    pieces = opening.splitlines(keepends=True)
+    pieces = [f"{word} " for word in opening.split()]
     tokens = 0
     for word in _words(seed):
         tokens += encode(word)

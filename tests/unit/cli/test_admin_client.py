@@ -95,6 +95,20 @@ def test_what_a_budget_has_spent_is_corrected(run: Run) -> None:
     run("budgets", "create", "--team", "red", "--scope", "user", "--tokens", "70", "--name", "each")
     ann = as_json(run("budgets", "set-spent", "red/each", "30", "--subject", "ann", "--json"))
     assert (ann["subject"], ann["spent"], ann["left"], ann["unit"]) == ("ann", 30, 40, "tokens")
+    for user in ("ann", "bob"):
+        run("keys", "create", "--team", "red", "--user", user)
+    listed = as_json(run("budgets", "list", "--json"))["data"]
+    (each,) = [one for one in listed if one["id"] == "red/each"]
+    assert [(one["subject"], one["spent"], one["left"]) for one in each["counters"]] == [
+        ("ann", 30, 40),
+        ("bob", 0, 70),
+    ]
+    shown = [line.split() for line in run("budgets", "list").splitlines() if line.startswith("red/each")]
+    assert [line[2] for line in shown] == ["*", "ann", "bob"], "each user has a line"
+    assert {"30", "40"} <= set(shown[1])
+    run("budgets", "create", "--team", "red", "--scope", "key", "--usd", "1", "--name", "keys")
+    (keys,) = [one for one in as_json(run("budgets", "list", "--json"))["data"] if one["id"] == "red/keys"]
+    assert len(keys["counters"]) == 3
 
 
 def test_budgets_are_made_changed_and_say_what_is_left(run: Run) -> None:

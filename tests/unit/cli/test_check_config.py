@@ -72,8 +72,8 @@ def test_warnings_name_what_will_not_do_what_it_seems_to(file: Path, capsys: pyt
     main(["check-config", str(file), "--json"])
     report = orjson.loads(capsys.readouterr().out)
     assert report["not_honoured"][:1] == [
-        "general_settings.database_url: is not honoured by Stratiform: keys, teams and budgets of LiteLLM's database "
-        "are not known here",
+        "general_settings.database_url: is not honoured by Stratiform: keys live in this proxy's own store, "
+        "and not in that database",
     ]
     assert bare(report["warnings"]) == [
         "stratiform.clock: clients set the time: use this for replays only",

@@ -114,3 +114,27 @@ def test_every_variable_that_is_needed_and_not_set_is_named_at_once() -> None:
         "credential_list[0].credential_values.api_key: the environment variable AZURE_API_KEY is not set",
         "general_settings.master_key: the environment variable LITELLM_MASTER_KEY is not set",
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ("{allowed_ips: []}", "general_settings.allowed_ips: list should have at least 1 item"),
+        (
+            "{allowed_ips: [10.0.0.1, home]}",
+            "general_settings.allowed_ips[1]: value is not a valid IPv4 or IPv6 network",
+        ),
+        (
+            "{allowed_ips: [10.0.0.1], use_x_forwarded_for: true}",
+            "general_settings: allowed_ips goes by the address of",
+        ),
+        ("{allowed_ips: [os.environ/NO_SUCH]}", "general_settings.allowed_ips[0]: the environment variable NO_SUCH"),
+    ],
+)
+def test_addresses_that_cannot_be_held_to_are_refused(tmp_path: Path, settings: str, problem: str) -> None:
+    text = f"model_list: [{{model_name: m, litellm_params: {{model: gpt-4o}}}}]\ngeneral_settings: {settings}\n"
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "config.yaml", environment=Environment({}))
+    (found,) = caught.value.problems
+    assert found.startswith(problem)

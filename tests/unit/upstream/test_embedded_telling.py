@@ -4,7 +4,8 @@ import pytest
 
 from proxy.core.caches.prompt import Bill
 from proxy.core.providers import ANTHROPIC, NONE, CacheProfile
-from proxy.upstream.embedded.completion import told
+from proxy.core.request.tokens import bytes_over_four
+from proxy.upstream.embedded.completion import told, write
 
 
 @pytest.mark.parametrize(
@@ -19,3 +20,12 @@ from proxy.upstream.embedded.completion import told
 )
 def test_it_says_what_was_billed(bill: Bill, profile: CacheProfile, said: str) -> None:
     assert told(bill, profile).startswith(f"(This is the offline model: {said}")
+
+
+@pytest.mark.parametrize("limit", [1, 3, 10, 20, 40, 1000])
+def test_no_answer_is_longer_than_was_asked_for(limit: int) -> None:
+    opening = told(Bill(4000, 100, 50, 7), ANTHROPIC)
+    answer = write(b"seed", 60, limit, bytes_over_four, opening)
+    assert answer.tokens <= max(limit, 2), "of one word at least"
+    assert f"{opening} ".startswith(answer.text[: len(opening)])
+    assert (answer.text.startswith(f"{opening} ")) == (limit >= 40)

@@ -1,0 +1,241 @@
+"""LiteLLM's forms of keys, users, teams and spend, for tools that were made for its proxy.
+
+Each request becomes one of the admin API's own (``AdminService``), and its answer is written with LiteLLM's names, as
+far as there are such facts here: proxy/settings/README.md has a table. A field that would restrict a key and is not
+known here is refused, because a key must never be able to do more than was asked for.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any
+
+from proxy.access.directory import Directory
+from proxy.access.virtual_keys import digest_of
+from proxy.admin.operations import AdminService
+from proxy.admin.resource import Query, View
+from proxy.errors import Conflict, Forbidden, InvalidRequest, MethodNotAllowed, NotFound, ProxyError
+from proxy.ports import Principal
+
+_KEY = {
+    "models": "models", "team_id": "team", "user_id": "user", "key_alias": "note", "duration": "expires_at",
+    "rpm_limit": "requests_per_minute", "tpm_limit": "tokens_per_minute",
+}  # fmt: skip
+_BUDGET = ("max_budget", "budget_duration")
+# Windows that begin anew where LiteLLM's do; others roll.
+_WINDOWS = {"": "total", "1h": "hour", "24h": "day", "1d": "day", "7d": "week", "30d": "month", "1mo": "month"}
+_ALL_TIME = "0"
+_DAY = "1d"
+_PAGE = "10000"
+
+Handler = Callable[[Query, Any, Principal | None], Awaitable[Any]]
+
+
+class LitellmForms:
+    """Answers LiteLLM's paths. A caller with the master key is None; any other one sees what is its own."""
+
+    def __init__(self, service: AdminService, directory: Directory) -> None:
+        self._service = service
+        self._directory = directory
+        self._handlers: Mapping[str, tuple[str, Handler]] = {
+            "key/generate": ("POST", self._generate),
+            "key/delete": ("POST", self._delete),
+            "key/info": ("GET", self._key_info),
+            "user/info": ("GET", self._user_info),
+            "team/info": ("GET", self._team_info),
+            "spend/logs": ("GET", self._spend_logs),
+        }
+
+    @property
+    def paths(self) -> Collection[str]:
+        """The paths that are answered."""
+        return self._handlers.keys()
+
+    async def answer(self, method: str, path: str, query: Query, body: Any, caller: Principal | None) -> Any:
+        """The content of an answer. Raises ProxyError."""
+        wanted, handler = self._handlers[path]
+        if method != wanted:
+            raise MethodNotAllowed(f"/{path} takes {wanted}.")
+        # A provider's own key, where such keys are let through, is nobody that is known here.
+        if caller is not None and (wanted == "POST" or not caller.key_id):
+            raise Forbidden(f"/{path} needs the proxy's master key.", code="master_key_needed")
+        return await handler(query, body, caller)
+
+    async def _generate(self, query: Query, body: Any, caller: Principal | None) -> Any:
+        if not isinstance(body, dict):
+            raise InvalidRequest("The body must be a JSON object.")
+        given = {name: value for name, value in body.items() if not _says_nothing(value) and name != "metadata"}
+        for name in given.keys() - _KEY.keys() - set(_BUDGET):
+            raise InvalidRequest(
+                f"'{name[:64]}' is not known here, so this key would not be held to it.", param=name[:64]
+            )
+        budget = _budget(given)
+        made = await self._do("POST", "keys", {ours: given[name] for name, ours in _KEY.items() if name in given})
+        if budget:
+            try:
+                await self._do(
+                    "POST", "budgets", {"team": made["team"], "subject": made["id"], "name": made["id"], **budget}
+                )
+            except ProxyError:
+                await self._do("POST", f"keys/{made['id']}/revoke")
+                raise
+        return {**self._shown(made, {}), "key": made["key"], "key_name": f"sk-...{made['key'][-4:]}"}
+
+    async def _delete(self, query: Query, body: Any, caller: Principal | None) -> Any:
+        """Revoke keys. Nothing is revoked where one of them is not known, or is the configuration's."""
+        await self._directory.refresh()
+        snapshot = self._directory.snapshot
+        wanted = {one: [self._id(one)] for one in _texts(body, "keys")}
+        for alias in _texts(body, "key_aliases"):
+            wanted[alias] = [key.id for key in snapshot.keys.values() if key.note == alias]
+        found = {name for names in wanted.values() for name in names or [None]}
+        if not found or None in found:
+            raise NotFound("One of the keys is not known here, or none was named; none was deleted.", param="keys")
+        if snapshot.declared & found:
+            raise Conflict("One of the keys is declared in the proxy's configuration; none was deleted.")
+        for name in found:
+            await self._do("POST", f"keys/{name}/revoke")
+        return {"deleted_keys": list(wanted)}
+
+    async def _key_info(self, query: Query, body: Any, caller: Principal | None) -> Any:
+        await self._directory.refresh()
+        asked = query.get("key") or (caller.key_id if caller is not None else "")
+        name = self._id(asked)
+        if caller is not None and name != caller.key_id:
+            raise Forbidden("A key may look at itself alone.", code="master_key_needed")
+        if name is None:
+            raise NotFound("There is no such key.", param="key")
+        return {"key": asked, "info": self._shown(await self._do("GET", f"keys/{name}"), await self._spent(key=name))}
+
+    async def _user_info(self, query: Query, body: Any, caller: Principal | None) -> Any:
+        user = _own(query, "user_id", None if caller is None else caller.user)
+        teams = {} if caller is None else {"team": caller.team}
+        keys = [key for key in (await self._do("GET", "keys", query=teams))["data"] if user and key["user"] == user]
+        spent = await self._spent(user=user, **teams) if user else {}
+        return {
+            "user_id": user or None,
+            "user_info": {"user_id": user or None, "spend": sum(spent.values()), "max_budget": None, "models": []},
+            "keys": [self._shown(key, spent) for key in keys],
+            "teams": sorted({key["team"] for key in keys}),
+        }
+
+    async def _team_info(self, query: Query, body: Any, caller: Principal | None) -> Any:
+        name = _own(query, "team_id", None if caller is None else caller.team)
+        team, spent = await self._do("GET", f"teams/{name or '-'}"), await self._spent(team=name)
+        keys = (await self._do("GET", "keys", query={"team": name}))["data"]
+        info = {"team_id": name, "team_alias": name, "models": team["models"], "spend": sum(spent.values()),
+                "rpm_limit": team["requests_per_minute"], "tpm_limit": team["tokens_per_minute"], "blocked": False,
+                "created_at": _iso(team["created_at"]), "members_with_roles": [], "metadata": {}}  # fmt: skip
+        info |= dict(zip(_BUDGET, self._limit(name, "team", "*"), strict=True))
+        shown = [self._shown(key, spent) for key in keys if caller is None or key["id"] == caller.key_id]
+        return {"team_id": name, "team_info": info, "keys": shown, "team_memberships": []}
+
+    async def _spend_logs(self, query: Query, body: Any, caller: Principal | None) -> Any:
+        key = caller.key_id if caller is not None else query.get("api_key", "")
+        name = self._id(key) or key
+        since, until = query.get("start_date"), query.get("end_date")
+        if since and until and query.get("summarize", "true").lower() != "false":
+            of = {"key": name, "user": query.get("user_id", "")}
+            asked = {"since": since, "until": until, "by": "day,key,user,model", **_given(of)}
+            return list(_daily((await self._do("GET", "spend", query=asked))["data"]))
+        asked = {"since": since or _DAY, "limit": _PAGE, **_given({"until": until or ""})}
+        wanted = _given({"key_id": name, "user": query.get("user_id", ""), "exchange_id": query.get("request_id", "")})
+        entries = (await self._do("GET", "entries", query=asked))["data"]
+        return [_log(one) for one in reversed(entries) if all(one[field] == value for field, value in wanted.items())]
+
+    async def _do(self, method: str, path: str, body: Any = None, query: Query | None = None) -> Any:
+        return (await self._service.answer(method, path, query, body)).content
+
+    async def _spent(self, **of: str) -> Mapping[str, float]:
+        """What was spent in all, by keys."""
+        rows = (await self._do("GET", "spend", query={"since": _ALL_TIME, "by": "key", **_given(of)}))["data"]
+        return {row["key"]: row["cost_usd"] for row in rows}
+
+    def _id(self, text: str) -> str | None:
+        """The id of a key that is named by its id, by its SHA-256, or by itself."""
+        keys, digest = self._directory.snapshot.keys, digest_of(text)
+        return text if text in keys else next((one.id for one in keys.values() if one.digest in (text, digest)), None)
+
+    def _limit(self, team: str, scope: str, subject: str) -> tuple[float | None, str | None]:
+        """The hard limit in USD of a counter, and its window."""
+        for one in self._directory.snapshot.budgets_of(team):
+            if (one.scope, one.subject, one.unit) == (scope, subject, "usd") and one.hard is not None:
+                return one.hard / 1e9, one.window
+        return None, None
+
+    def _shown(self, key: View, spent: Mapping[str, float]) -> View:
+        shown = {name: key[ours] for name, ours in _KEY.items() if name != "duration"}
+        return shown | {
+            "token": key["id"], "token_id": key["id"], "expires": _iso(key["expires_at"]), "status": key["status"],
+            "created_at": _iso(key["created_at"]), "blocked": key["status"] == "revoked", "metadata": {},
+            "spend": spent.get(key["id"], 0.0),
+            **dict(zip(_BUDGET, self._limit(key["team"], "key", key["id"]), strict=True)),
+        }  # fmt: skip
+
+
+def _own(query: Query, name: str, own: str | None) -> str:
+    """What a query asks for, and by default the caller's own; None: the caller may see all. Raises Forbidden."""
+    asked = query.get(name) or own or ""
+    if own is not None and asked != own:
+        raise Forbidden(f"A key may look at its own '{name}' alone.", code="master_key_needed")
+    return asked
+
+
+def _says_nothing(value: object) -> bool:
+    """Whether a field of a form is empty. A limit of 0 is a limit."""
+    return value is None or value is False or value in ("", [], {})
+
+
+def _texts(body: Any, name: str) -> list[str]:
+    given = body.get(name) or [] if isinstance(body, dict) else None
+    if not isinstance(given, list) or not all(isinstance(one, str) and one for one in given):
+        raise InvalidRequest(f"'{name}' must be a list of texts.", param=name)
+    return given
+
+
+def _budget(given: Mapping[str, Any]) -> View:
+    """The budget of a key that is to be made; empty where there is none."""
+    duration = given.get("budget_duration", "")
+    if "max_budget" not in given:
+        if duration:
+            raise InvalidRequest("'budget_duration' goes with 'max_budget'.", param="budget_duration")
+        return {}
+    if not isinstance(duration, str):
+        raise InvalidRequest("'budget_duration' must be a text.", param="budget_duration")
+    return {"scope": "key", "usd": given["max_budget"], "window": _WINDOWS.get(duration, f"rolling:{duration}")}
+
+
+def _given(query: Query) -> dict[str, str]:
+    return {name: value for name, value in query.items() if value}
+
+
+def _iso(at: float | None) -> str | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat()
+
+
+def _daily(rows: list[View]) -> Iterator[View]:
+    """The rows of a report by day, key, user and model, as one sum for each day with its parts."""
+    for day, group in groupby(sorted(rows, key=lambda row: str(row["day"])), key=lambda row: row["day"]):
+        of_day = list(group)
+        parts = {part: {row[part]: 0.0 for row in of_day} for part in ("key", "user", "model")}
+        for part, sums in parts.items():
+            for row in of_day:
+                sums[row[part]] += row["cost_usd"]
+        total = sum(row["cost_usd"] for row in of_day)
+        yield {**parts["key"], "startTime": day, "spend": total, "users": parts["user"], "models": parts["model"]}
+
+
+def _log(entry: View) -> View:
+    """An entry of the ledger as a row of LiteLLM's spend logs."""
+    read, output = entry["read_tokens"], entry["output_tokens"]
+    written = entry["write_5m_tokens"] + entry["write_1h_tokens"]
+    prompt = read + written + entry["plain_tokens"]
+    return {
+        "request_id": entry["exchange_id"], "call_type": "acompletion", "api_key": entry["key_id"],
+        "spend": entry["cost_usd"], "total_tokens": prompt + output, "prompt_tokens": prompt,
+        "completion_tokens": output, "startTime": _iso(entry["at"]),
+        "endTime": _iso(entry["at"] + entry["latency_ms"] / 1000), "model": entry["model"], "user": entry["user"],
+        "team_id": entry["team"], "cache_hit": "False", "request_tags": [],
+        "status": "success" if entry["status"] < 400 else "failure",
+        "metadata": {"usage_object": {"cache_read_input_tokens": read, "cache_creation_input_tokens": written}},
+    }  # fmt: skip

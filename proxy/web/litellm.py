@@ -1,0 +1,91 @@
+"""The paths by which LiteLLM's tools know its proxy, in its forms: models and their health, keys, users, teams, spend.
+
+Whoever has the master key sees everything; a key sees the models that it may use, and what is its own.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from proxy import __version__
+from proxy.admin.operations import AdminResponse
+from proxy.engine import Engine
+from proxy.errors import ProxyError
+from proxy.ports import Deployment
+from proxy.web.admin import AdminEndpoint, sent, serve
+from proxy.web.connection import Connection
+from proxy.web.models import ModelsEndpoint
+
+_JSON = (("content-type", "application/json"),)
+_FRONT = {
+    "name": "stratiform",
+    "version": __version__,
+    "what": "An OpenAI-compatible proxy: clients set their base URL to /v1 here.",
+    "paths": ["/v1/chat/completions", "/v1/models", "/healthz", "/readyz", "/metrics", "/ui"],
+}
+_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Stratiform</title>
+<h1>Stratiform</h1><p>{what}</p><p>Its pages: <a href="/ui">/ui</a>, for whoever may look at them.</p></html>"""
+
+
+async def front(request: Request) -> Response:
+    """What this is: a page for a browser, JSON for others."""
+    if "text/html" in request.headers.get("accept", ""):
+        return HTMLResponse(_PAGE.format(**_FRONT))
+    return JSONResponse(_FRONT)
+
+
+@dataclass(frozen=True, slots=True)
+class LitellmAdmin:
+    """Keys, users, teams and spend in LiteLLM's forms."""
+
+    admin: AdminEndpoint
+    engine: Engine
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        connection = Connection(scope, receive, send, scope["path"].strip("/"))
+        await connection.serve(serve(connection, self._answer))
+
+    async def _answer(self, connection: Connection) -> AdminResponse:
+        caller = None if self.admin.identity.is_master(connection.headers) else self.engine.principal(connection)
+        asked = await sent(connection)
+        return AdminResponse(await self.admin.forms.answer(connection.method, connection.path, *asked, caller))
+
+
+@dataclass(frozen=True, slots=True)
+class LitellmModels:
+    """``/model/info`` and ``/health``: the models that the key may use. Their health is what the circuit breakers have
+    seen: no call is made for it, which would cost money."""
+
+    engine: Engine
+    models: ModelsEndpoint
+    is_failing: Callable[[Deployment], bool]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        connection = Connection(scope, receive, send, scope["path"])
+        try:
+            found = self.models.deployments(self.engine.principal(connection))
+        except ProxyError as error:
+            await connection.refuse(error)
+            return
+        content = self._health(found) if scope["path"] == "/health" else {"data": list(map(_info, found))}
+        await connection.answer(200, orjson.dumps(content), _JSON)
+
+    def _health(self, found: list[tuple[str, Deployment]]) -> object:
+        parts: dict[bool, list[object]] = {False: [], True: []}
+        for name, deployment in found:
+            parts[self.is_failing(deployment)].append({"model": deployment.model, "model_name": name})
+        return {"healthy_endpoints": parts[False], "unhealthy_endpoints": parts[True],
+                "healthy_count": len(parts[False]), "unhealthy_count": len(parts[True])}  # fmt: skip
+
+
+def _info(named: tuple[str, Deployment]) -> object:
+    name, deployment = named
+    told = {"max_input_tokens": deployment.max_input_tokens} if deployment.max_input_tokens else {}
+    info = {"id": deployment.id, "db_model": False, "cache_profile": deployment.profile.name, **told}
+    return {"model_name": name, "litellm_params": {"model": deployment.model}, "model_info": info}
