@@ -45,7 +45,7 @@ class Identity:
         """Who this is. Raises Unauthorized where keys are needed and no valid one was sent."""
         self._follow()
         sent = {name.lower(): value for name, value in headers}
-        hint = next((sent[name][:_MAX_HINT_CHARS] for name in _SESSION_HEADERS if sent.get(name)), "")
+        hint = session_hint(sent)
         keys = sent_keys(headers)
         if self._is_open:
             self._check_loaded()
@@ -142,6 +142,11 @@ class Identity:
     def _scope(self, team: str, key: str) -> str:
         text = f"{team}\0{key}".encode("utf-8", "surrogateescape")
         return hashlib.blake2b(text, digest_size=16, key=self._salt).hexdigest()
+
+
+def session_hint(headers: Mapping[str, str]) -> str:
+    """What a client's headers, by their names in lower case, say of its session; empty where they say nothing."""
+    return next((headers[name][:_MAX_HINT_CHARS] for name in _SESSION_HEADERS if headers.get(name)), "")
 
 
 def _principal(scope: str, team: TeamRecord, key: KeyRecord | None) -> Principal:

@@ -34,7 +34,6 @@ from proxy.spend.estimates import Estimates
 from proxy.spend.prompt_bounds import PromptBounds
 from proxy.spend.reservations import BudgetReservations
 from proxy.spend.rules import LimitResolver, rule_of
-from proxy.spend.store_client import StoreClient
 from proxy.spend.webhooks import WebhookSender
 from proxy.telemetry.meter import Meter
 from proxy.ui.endpoint import UiEndpoint
@@ -147,17 +146,10 @@ def _admin(
 
 async def _open_budgets(settings: Settings, base: Foundation, identity: Identity) -> BudgetReservations:
     """Who may send requests, what they may spend, and the ledger. What is left of the teams' budgets is read ahead of
-    the first request. A store in memory needs no spool: it cannot be away."""
+    the first request."""
     ours, state, metrics = settings.stratiform, base.state, base.metrics
-    store, clock, bounds = state.store, state.clock, PromptBounds(base.encode, base.aside, is_counted_by)
-    webhook, days = ours.budgets.webhook, ours.ledger.retention_days
-    store_client = StoreClient(
-        store,
-        clock,
-        metrics,
-        factories.spool_of(settings) if store.is_durable else None,
-        keep_entries_s=None if days is None else days * 86400.0,
-    )
+    clock, bounds = state.clock, PromptBounds(base.encode, base.aside, is_counted_by)
+    webhook, store_client = ours.budgets.webhook, base.store_client(settings)
     secret = webhook.secret.get_secret_value() if webhook is not None and webhook.secret is not None else ""
     reservations = BudgetReservations(
         identity.admit,

@@ -323,7 +323,7 @@ def _entries(settings: Settings, problems: list[str]) -> Iterator[ListedModel]:
     weights, providers = weights_of(settings.models), provider_names()
     for index, (entry, weight) in enumerate(zip(settings.models, weights, strict=True)):
         path = f"model_list[{index}]"
-        listed = replace(_entry(entry, path, settings, problems), weight=weight, line=index)
+        listed = replace(listed_model(entry, path, settings, problems), weight=weight, line=index)
         if not listed.base_url:  # by an address that it knows, litellm finds a provider that is not named
             problems += unknown_provider(listed, path, providers)
         organizations = entry.litellm_params.organization or []
@@ -358,7 +358,9 @@ def unknown_provider(entry: ListedModel, path: str, providers: Collection[str]) 
         yield f"{path}.litellm_params.{key}: names a provider that litellm does not know{advice}"
 
 
-def _entry(entry: ModelEntry, path: str, settings: Settings, problems: list[str]) -> ListedModel:
+def listed_model(entry: ModelEntry, path: str, settings: Settings, problems: list[str]) -> ListedModel:
+    """An entry of the model list as a line of the model table. ``path`` is where it stands; what is wrong with it is
+    added to ``problems``."""
     given, info = entry.litellm_params, entry.model_info
     provider, _ = provider_of(given.model, given.custom_llm_provider or "")
     transport = Transport(info.transport) if info.transport else None

@@ -39,6 +39,7 @@ from proxy.planning.windows import ContextWindows
 from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
 from proxy.settings import Settings
 from proxy.spend.epochs import Epochs
+from proxy.spend.store_client import StoreClient
 from proxy.spend.timekeeping import ClockNews, Timekeeper
 from proxy.storage.port import Store
 from proxy.telemetry.metrics import Metrics
@@ -96,6 +97,13 @@ class Foundation:
         return ContextWindows(
             self.planner.pure.reader, self.encode, self.facts, load_window_texts(), self.aside, factors
         )
+
+    def store_client(self, settings: Settings) -> StoreClient:
+        """What settles into the store. A store in memory needs no spool: it cannot be away."""
+        store, days = self.state.store, settings.stratiform.ledger.retention_days
+        spool = factories.spool_of(settings) if store.is_durable else None
+        keep_s = None if days is None else days * 86400.0
+        return StoreClient(store, self.state.clock, self.metrics, spool, keep_entries_s=keep_s)
 
     @property
     def closing(self) -> tuple[Closing, ...]:

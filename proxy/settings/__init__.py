@@ -5,7 +5,7 @@ reload. Checked, frozen settings go out, or ``ConfigError``. This package never 
 """
 
 from proxy.settings.budget_durations import window_of
-from proxy.settings.config_file import NO_SHARED_STORE, Settings, key_digest, load, places, read
+from proxy.settings.config_file import NO_SHARED_STORE, Settings, key_digest, load, load_section, places, read
 from proxy.settings.environment import Environment, export
 from proxy.settings.messages import ConfigError, nearest
 from proxy.settings.mistakes import Mistakes
@@ -39,6 +39,7 @@ __all__ = [
     "export",
     "key_digest",
     "load",
+    "load_section",
     "nearest",
     "places",
     "read",

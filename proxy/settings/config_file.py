@@ -197,6 +197,30 @@ def read(path: Path | None, mistakes: Mistakes, upstream: str = "", environment:
     return settings
 
 
+def load_section(path: Path | None, environment: Environment | None = None) -> Settings:
+    """The settings of the ``stratiform`` section alone, for a gateway that honours all else in the file by itself. Its
+    teams, whose keys and budgets are the gateway's, are left out. None: all defaults. Raises ConfigError."""
+    environment = environment or Environment.of_process()
+    raw = _read_with_includes(path) if path is not None else {}
+    section = raw.get("environment_variables")
+    if isinstance(section, dict):
+        environment = environment.with_section(section)
+    mistakes, problems, base = Mistakes(), list[str](), state_folder(environment)
+    given = _expanded({"stratiform": raw.get("stratiform") or {}}, environment, problems)
+    mistakes.add(problems)
+    ours = _validated(given, mistakes).stratiform
+    settings = Settings(
+        stratiform=ours.model_copy(update={"teams": []}) if ours.teams else ours,
+        folder=path.parent.absolute() if path is not None else Path(),
+        state_folder=own_folder(base, path) if path is not None else base,
+    )
+    if settings.store_ca is not None:
+        mistakes.add(_store_ca(settings, settings.store_ca))
+    if mistakes.lines:
+        raise ConfigError(mistakes.lines)
+    return settings
+
+
 def places(path: Path) -> Places:
     """Where the values of a file stand, and of the files that it includes; nothing is known of one that cannot be
     read."""

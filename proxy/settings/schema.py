@@ -450,6 +450,23 @@ class Structured(Strict):
     compaction: Compaction = Compaction()
 
 
+class CallbackSettings(Strict):
+    """How the callback inside a LiteLLM proxy behaves (``proxy.inside``)."""
+
+    injection_points: Literal["keep", "replace"] = Field(
+        default="keep",
+        description="keep: markers of LiteLLM's cache_control_injection_points stay, and ours take the slots that they "
+        "leave; replace: a request that is laid out goes without them",
+    )
+    share_of_time: float = Field(
+        default=0.25,
+        gt=0.0,
+        le=1.0,
+        allow_inf_nan=False,
+        description="the share of the process's time beyond which requests go as they came",
+    )
+
+
 class Stratiform(Strict):
     """The ``stratiform`` section."""
 
@@ -537,6 +554,7 @@ class Stratiform(Strict):
     structured: Structured = Structured()
     prompts: Prompts = Prompts()
     window: Window = Window()
+    callback: CallbackSettings = CallbackSettings()
     prices: dict[str, Price] = Field(default={}, description="prices by model, which override LiteLLM's price map")
 
     @model_validator(mode="after")

@@ -310,6 +310,9 @@ class Metrics:
             "plugin_bounds_total", "Texts that stayed whole at a bound.", "plugin", "bound"
         )
         self.plugin_switched_off = self._counter("plugins_switched_off_total", "Plugins that were too slow.", "plugin")
+        self.callback_stood_down = self._counter(
+            "callback_stand_downs_total", "Requests inside LiteLLM that went as they came, unplanned.", "reason"
+        )
         self.prompts_reloaded = self._counter(
             "prompt_reloads_total", "Changes of prompts' files.", "outcome", starts=zip(_RELOADED)
         )

@@ -89,7 +89,7 @@ class Library:
         key = (deployment.model, deployment.base_url, str(provider or ""))
         found = self._routes.find(key)
         if found is None:
-            found = _route(self._module, *key)
+            found = route_of(self._module, *key)
             self._routes.put(key, found)
         return found
 
@@ -133,7 +133,8 @@ def _mock_answers(litellm: Any) -> None:
         litellm.completion(model=model, messages=messages, mock_response="warm", api_key="none", num_retries=0)
 
 
-def _route(litellm: Any, model: str, base_url: str, provider: str) -> Route:
+def route_of(litellm: Any, model: str, base_url: str, provider: str) -> Route:
+    """How litellm serves a model. Raises litellm's error for unknown models."""
     from litellm.llms.openai_like.json_loader import JSONProviderRegistry
     from litellm.types.utils import all_litellm_params
 

@@ -1,0 +1,62 @@
+"""Stratiform inside a LiteLLM proxy: ``callbacks: ["plugins.litellm_hook.stratiform"]``.
+
+This is the entry alone, and the only module beside ``proxy.upstream.litellm_`` that imports litellm. The work stands in
+``proxy.inside``. It is no plugin of Stratiform's: LiteLLM loads it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import litellm
+from litellm.integrations.custom_logger import CustomLogger
+
+from proxy.inside import Callback, Host
+
+
+class StratiformLogger(CustomLogger):  # type: ignore[misc]  # litellm is not read by the type checker
+    """LiteLLM's names for what ``proxy.inside.callback`` does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._callback = Callback(Host(litellm))
+
+    async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: object) -> dict[str, Any] | None:
+        """Called for each attempt, retries and fallbacks included, with the deployment that is really called."""
+        return await self._callback.before_attempt(kwargs, call_type)
+
+    async def async_post_call_success_deployment_hook(
+        self, request_data: dict[str, Any], response: object, call_type: object
+    ) -> None:
+        """Called with each answer that is no stream. The answer stays as it is."""
+        await self._callback.after_success(request_data, response)
+
+    async def async_post_call_failure_deployment_hook(
+        self,
+        request_data: Mapping[str, Any],
+        exception: Exception,
+        call_type: object,
+        fallback_depth: int | None = None,
+    ) -> None:
+        """Called for each attempt that failed."""
+        await self._callback.after_failure(request_data, exception)
+
+    async def async_log_success_event(
+        self, kwargs: dict[str, Any], response_obj: object, start_time: object, end_time: object
+    ) -> None:
+        """Called at the end of each stream, also where its client has left, and for answers of the response cache."""
+        await self._callback.after_logging(kwargs, response_obj)
+
+    async def async_log_failure_event(
+        self, kwargs: dict[str, Any], response_obj: object, start_time: object, end_time: object
+    ) -> None:
+        """Called where a stream breaks off, and once for a call of which an attempt failed."""
+        await self._callback.after_logged_failure(kwargs)
+
+    async def async_post_call_response_headers_hook(
+        self, data: dict[str, Any], user_api_key_dict: object, response: object, **_further: Any
+    ) -> dict[str, str] | None:
+        """Called before the answer goes out; of a stream, when it begins."""
+        return await self._callback.answer_headers(data, response)
+
+
+stratiform = StratiformLogger()

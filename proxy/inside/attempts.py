@@ -1,0 +1,106 @@
+"""Attempts that are under way: LiteLLM calls a deployment, and has not yet told what became of it.
+
+A call of a client's is one or more attempts (retries, fallbacks), all under the call's id. LiteLLM tells the end of
+each by one hook or another, and of some by none. What is never told is dropped by time, and by the room that all take.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.engine.exchange import Exchange
+from proxy.inside.rewriting import Rewriting
+from proxy.ports import Plan
+
+LONGEST_S = 3600.0
+"""An attempt of which nothing was heard for so long is over: LiteLLM's own longest time-out is 6,000 s by default, and
+no provider's is longer than this."""
+_MOST = 10_000
+_MOST_BYTES = 256 << 20
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One call of a deployment: the arguments as they ``came``, and what was ``rewritten`` of them; None where the
+    request goes as it came."""
+
+    call_id: str
+    model_id: str
+    exchange: Exchange
+    plan: Plan = field(repr=False)
+    is_stream: bool = False
+    came: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    rewritten: Rewriting | None = field(default=None, repr=False)
+    is_open: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes, about."""
+        return len(self.plan.body) + len(self.plan.original)
+
+    @property
+    def messages(self) -> Any:
+        """The messages that were sent."""
+        changed = self.rewritten.changed if self.rewritten is not None else {}
+        return changed["messages"] if "messages" in changed else self.came.get("messages")
+
+    def is_shown_by(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether arguments hold the messages that were sent for this attempt."""
+        mine, theirs = self.messages, arguments.get("messages")
+        return mine is not None and (theirs is mine or theirs == mine)
+
+    def is_continued_by(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether arguments hold these messages, and others behind them."""
+        mine, theirs = self.messages, arguments.get("messages")
+        return isinstance(mine, list) and isinstance(theirs, list) and theirs[: len(mine)] == mine
+
+
+class OpenAttempts:
+    """The attempts that are under way, the oldest first. ``dropped`` counts those that never ended."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[int, Attempt] = OrderedDict()
+        self._of_calls: dict[str, list[Attempt]] = {}
+        self._bytes = 0
+        self.dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def begin(self, attempt: Attempt, now: float) -> None:
+        """An attempt begins at ``now``, in unix seconds."""
+        attempt.is_open = True
+        self._open[id(attempt)] = attempt
+        self._of_calls.setdefault(attempt.call_id, []).append(attempt)
+        self._bytes += attempt.size
+        while len(self._open) > 1:
+            oldest = next(iter(self._open.values()))
+            is_over = now - oldest.exchange.arrival.now > LONGEST_S
+            if not is_over and len(self._open) <= _MOST and self._bytes <= _MOST_BYTES:
+                return
+            self.end(oldest)
+            self.dropped += 1
+
+    def end(self, attempt: Attempt) -> bool:
+        """The attempt is over; False where it was over before."""
+        if not attempt.is_open:
+            return False
+        attempt.is_open = False
+        del self._open[id(attempt)]
+        self._bytes -= attempt.size
+        siblings = self._of_calls[attempt.call_id]
+        siblings.remove(attempt)
+        if not siblings:
+            del self._of_calls[attempt.call_id]
+        return True
+
+    def of(self, call_id: object, arguments: Mapping[str, Any] | None = None, model_id: str = "") -> Attempt | None:
+        """The attempt of a call that is meant: the one whose messages stand in the ``arguments``, or the one at that
+        deployment, or else the last one."""
+        found = self._of_calls.get(call_id, []) if isinstance(call_id, str) else []
+        if len(found) > 1 and arguments is not None:
+            found = [one for one in found if one.is_shown_by(arguments)] or found
+        if len(found) > 1 and model_id:
+            found = [one for one in found if one.model_id == model_id] or found
+        return found[-1] if found else None

@@ -1,0 +1,57 @@
+"""What the callback reads of the LiteLLM that it runs in: its configuration's file, its response cache, its providers.
+
+The module comes from the entry (``plugins/litellm_hook.py``), which alone imports it.
+"""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from proxy.core.lru import LastUsed
+from proxy.upstream.litellm_.library import Route, route_of
+
+_PROXY_SERVER = "litellm.proxy.proxy_server"
+_MOST_ROUTES = 1024
+
+
+class SemanticCache(Exception):
+    """The response cache compares texts by their meaning: a layout of ours would be another text."""
+
+
+class Host:
+    """One LiteLLM. ``litellm`` is its module."""
+
+    def __init__(self, litellm: Any) -> None:
+        self._litellm = litellm
+        self._routes: LastUsed[tuple[str, str, str], Route] = LastUsed(_MOST_ROUTES)
+
+    def settings_path(self) -> Path | None:
+        """The file that LiteLLM's proxy was started with; None where it was started without one, or as a library."""
+        server = sys.modules.get(_PROXY_SERVER)
+        path = getattr(server, "user_config_file_path", None)
+        return Path(path) if isinstance(path, str) and path else None
+
+    def cache_key(self, arguments: Mapping[str, Any]) -> str | None:
+        """The response cache's key of a request as it came; None where that cache is not asked.
+
+        LiteLLM looks an answer up behind the callback. Without a key that is given it would make one of the layout, and
+        equal requests would be found only while their layouts are equal. Raises SemanticCache.
+        """
+        cache, control = self._litellm.cache, arguments.get("cache")
+        is_asked = cache is not None and arguments.get("caching") is not False
+        if not is_asked or (isinstance(control, Mapping) and control.get("no-cache") is True):
+            return None
+        if "semantic" in str(getattr(cache, "type", "")):
+            raise SemanticCache
+        given = arguments.get("cache_key")
+        return given if isinstance(given, str) and given else str(cache.get_cache_key(**arguments))
+
+    def route(self, model: str, base_url: str, provider: str) -> Route:
+        """Which parameters LiteLLM takes for a model. Raises LiteLLM's error for an unknown one."""
+        key = (model, base_url, provider)
+        found = self._routes.find(key)
+        if found is None:
+            found = route_of(self._litellm, *key)
+            self._routes.put(key, found)
+        return found

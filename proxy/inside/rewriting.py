@@ -1,0 +1,54 @@
+"""A plan as LiteLLM's arguments: what it changes is exchanged in a new mapping, and everything else is the caller's."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from proxy.core.request.parsed_body import ParsedBody
+from proxy.core.wire.json_body import parse_members
+from proxy.inside.incoming import NotJson
+from proxy.ports import Plan
+from proxy.upstream.litellm_.library import Route, mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """The arguments that a plan has ``changed``; ``dropped`` are those that it leaves out."""
+
+    changed: Mapping[str, Any]
+    dropped: frozenset[str] = frozenset()
+
+    def applied(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The caller's arguments with it, as a new mapping."""
+        return {**{n: v for n, v in arguments.items() if n not in self.dropped}, **self.changed}
+
+    def undone(self, arguments: Mapping[str, Any], came: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments in which it was applied, without it: ``came`` are those that it was applied to."""
+        touched = self.changed.keys() | self.dropped
+        return {
+            **{n: v for n, v in arguments.items() if n not in touched},
+            **{n: came[n] for n in touched if n in came},
+        }
+
+
+def rewriting(arguments: Mapping[str, Any], parsed: ParsedBody, plan: Plan, route: Callable[[], Route]) -> Rewriting:
+    """What LiteLLM is to send in place of the request. A field that LiteLLM would refuse for the provider goes into
+    ``extra_body``; where there is no such way, it is left out. Raises NotJson where what the caller has given is not
+    what its JSON says (a number that is none, a key that is no text): then nothing of it is exchanged."""
+    before, after = parsed.members, parse_members(plan.body)
+    differs = [name for name, raw in after.items() if name != "model" and bytes(raw) != bytes(before.get(name, b""))]
+    changed = {name: orjson.loads(after[name]) for name in differs}
+    for name in changed.keys() & before.keys():
+        if orjson.loads(before[name]) != arguments[name]:
+            raise NotJson
+    added = changed.keys() - before.keys()
+    found = route() if added else None
+    beside = {name: changed.pop(name) for name in added if found is not None and name not in found.fields}
+    if beside and found is not None and found.extra_body:
+        # What the caller says itself counts for more.
+        changed["extra_body"] = {**beside, **mapping(arguments.get("extra_body"))}
+    if plan.headers:
+        changed["extra_headers"] = {**dict(plan.headers), **mapping(arguments.get("extra_headers"))}
+    return Rewriting(changed, frozenset(before.keys() - after.keys()))

@@ -1,0 +1,54 @@
+"""Bounds the share of the process's time that planning may take, so that LiteLLM's own work is never held up by it."""
+
+from collections.abc import Coroutine, Generator
+from time import perf_counter, thread_time
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+_BURST_S = 2.0
+"""What may be used ahead: a re-laid request of a megabyte takes a few hundredths of a second."""
+
+
+class ShareOfTime:
+    """Planning may take ``share`` of the time that passes, and what it has left unused, up to some seconds."""
+
+    def __init__(self, share: float, now_s: float | None = None) -> None:
+        self._share = share
+        self._left_s = _BURST_S
+        self._seen_s = perf_counter() if now_s is None else now_s
+
+    def has_any(self, now_s: float | None = None) -> bool:
+        """Whether anything of the share is left. ``now_s`` is a reading of the monotonic clock."""
+        now_s = perf_counter() if now_s is None else now_s
+        self._left_s = min(_BURST_S, self._left_s + self._share * (now_s - self._seen_s))
+        self._seen_s = now_s
+        return self._left_s > 0
+
+    def take(self, seconds: float) -> None:
+        """So many seconds of the event loop's processor time were used."""
+        self._left_s -= seconds
+
+
+class Timed(Generic[T]):
+    """Awaits a coroutine, and takes the processor time of its own steps from a share: what others do while it waits is
+    not counted."""
+
+    def __init__(self, work: Coroutine[Any, Any, T], share: ShareOfTime) -> None:
+        self._work = work
+        self._share = share
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        step, value = self._work.send, None
+        while True:
+            began = thread_time()
+            try:
+                waits_for = step(value)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            finally:
+                self._share.take(thread_time() - began)
+            try:
+                step, value = self._work.send, (yield waits_for)
+            except BaseException as error:  # noqa: BLE001 - a cancellation is the coroutine's to handle
+                step, value = self._work.throw, error

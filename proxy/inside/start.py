@@ -1,0 +1,125 @@
+"""Builds what plans and settles, from the ``stratiform`` section of LiteLLM's configuration.
+
+That is done by the first request, on the event loop that serves. A section that is broken, or a store that cannot be
+used, is told once, and every request goes as it came: LiteLLM serves on.
+"""
+
+import asyncio
+import logging
+
+from proxy.app.foundation import lay
+from proxy.engine import Conclusion, Ports
+from proxy.engine.suppress import place_of
+from proxy.inside.deployments import Deployments
+from proxy.inside.exported import export
+from proxy.inside.host import Host
+from proxy.inside.reasons import StandDownReason, StoodDown
+from proxy.inside.recording import Recording
+from proxy.inside.share_of_time import ShareOfTime
+from proxy.inside.work import Around, Work
+from proxy.settings import ConfigError, Settings, load_section
+from proxy.telemetry.meter import Meter
+from proxy.telemetry.metrics import Metrics
+
+_WAIT_S = 5.0
+_log = logging.getLogger("stratiform")
+
+_WITHOUT_EFFECT = (
+    "teams", "budgets", "client_keys", "workers", "host", "port", "open_to_network", "default_model", "keep_alive",
+    "structured", "prompts", "window", "objects", "ui", "metrics", "otel", "clock", "request_id", "log_level",
+    "log_format",
+)  # fmt: skip
+"""Settings of the section that are about a server of ours, or about what LiteLLM does itself."""
+
+
+class Start:
+    """What the first request builds, and all others use."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._building: asyncio.Task[Work] | None = None
+        self._trouble: StandDownReason | None = None
+        self._told: set[str] = set()
+        self.metrics: Metrics | None = None
+        self.share = ShareOfTime(1.0)
+
+    async def work(self) -> Work:
+        """What plans. Raises StoodDown where there is none, or not yet."""
+        loop = asyncio.get_running_loop()
+        if self._building is None:
+            self._loop, self._building = loop, loop.create_task(self._build())
+        if self._trouble is not None:
+            raise StoodDown(self._trouble)
+        if self._loop is not loop:
+            raise StoodDown("another-loop")
+        if not self._building.done():
+            await asyncio.wait([self._building], timeout=_WAIT_S)
+            if not self._building.done():
+                raise StoodDown("starting")
+        return self._building.result()
+
+    @property
+    def built(self) -> Work | None:
+        """What plans, where it stands and belongs to this event loop."""
+        is_built = self._building is not None and self._building.done() and self._trouble is None
+        is_ours = is_built and self._loop is asyncio.get_running_loop()
+        return self._building.result() if self._building is not None and is_ours else None
+
+    def stood_down(self, reason: StandDownReason) -> None:
+        """A request goes as it came."""
+        if self.metrics is not None:
+            self.metrics.callback_stood_down(reason)
+        self.tell(f"requests go as they came ({reason})")
+
+    def contained(self, step: str, error: Exception) -> None:
+        """An error of our own goes no further. Only its type and its place are told: a message could quote a prompt."""
+        if self.metrics is not None:
+            self.metrics.callback_stood_down("internal-error")
+        self.tell(f"contained a failure in {step}: {place_of(error)}")
+
+    def tell(self, text: str) -> None:
+        """Log a text, the first time."""
+        if text not in self._told and len(self._told) < 1000:
+            self._told.add(text)
+            _log.warning("inside LiteLLM: %s", text)
+
+    async def _build(self) -> Work:
+        try:
+            return await self._built()
+        except ConfigError as error:
+            for problem in error.problems:
+                self.tell(problem)
+        except Exception as error:  # noqa: BLE001 - LiteLLM serves on, whatever is wrong here
+            self.tell(f"cannot be started: {place_of(error)}")
+        self._trouble = "settings"
+        self.metrics = self.metrics or Metrics()
+        export(self.metrics)
+        raise StoodDown("settings")
+
+    async def _built(self) -> Work:
+        settings = load_section(self._host.settings_path())
+        self._tell_unused(settings)
+        base = await lay(settings)
+        self.metrics, self.share = base.metrics, ShareOfTime(settings.stratiform.callback.share_of_time)
+        export(base.metrics)
+        store_client = base.store_client(settings)
+        await store_client.start()
+        recording = Recording(store_client)
+        ports = Ports(base.models, {}, base.planner, recording, Meter(base.metrics, base.prices), base.state.clock)
+        return Work(
+            Around(
+                ports,
+                Conclusion(ports),
+                Deployments(settings, base.prices, self.tell),
+                self._host,
+                self.share,
+                base.aside,
+                replaces_points=settings.stratiform.callback.injection_points == "replace",
+            )
+        )
+
+    def _tell_unused(self, settings: Settings) -> None:
+        unused = [name for name in _WITHOUT_EFFECT if name in settings.stratiform.model_fields_set]
+        if unused:
+            self.tell(f"without effect here are stratiform.{', stratiform.'.join(unused)}")

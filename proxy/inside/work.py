@@ -1,0 +1,273 @@
+"""One attempt inside LiteLLM, from its plan to its settlement.
+
+Each attempt is planned for its own deployment, from the request as it came. LiteLLM's own repetition of a call, and a
+call that it makes within another one, begin with the arguments that the callback returned: these are known again, and
+what was exchanged is put back first. Of nested calls only the innermost is planned and settled.
+"""
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any
+
+from proxy.aside import Aside
+from proxy.core.lru import LastUsed
+from proxy.core.request.demand import demand_of
+from proxy.core.request.message import may_be_signed
+from proxy.core.request.parsed_body import ParsedBody
+from proxy.core.response.context_refusal import is_context_refusal
+from proxy.core.response.outcome import AnswerFacts, Outcome
+from proxy.core.response.refusal import refusal_of_object
+from proxy.core.wire.json_body import Unreadable
+from proxy.engine import Conclusion, Ports
+from proxy.engine.answers.relay import own_headers
+from proxy.engine.attempts.retry_body import OurEdit
+from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
+from proxy.engine.headers import ID_HEADER, named_by
+from proxy.errors import InvalidRequest
+from proxy.inside.attempts import Attempt, OpenAttempts
+from proxy.inside.deployments import Deployments
+from proxy.inside.host import Host, SemanticCache
+from proxy.inside.incoming import NotJson, body_of, injected_marks, mode_of, principal_of
+from proxy.inside.reasons import StandDown, StoodDown
+from proxy.inside.rewriting import Rewriting, rewriting
+from proxy.inside.share_of_time import ShareOfTime
+from proxy.ports import Deployment, Headers, Plan, PlanRequest
+from proxy.tasks import Tasks, drain, spawn
+from proxy.upstream.litellm_.library import mapping
+
+_PATH = "/chat/completions"
+_POINTS = "cache_control_injection_points"
+_MOST_RECENT = 4096
+_MOST_SAID_CHARS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What stands around every attempt. ``replaces_points``: where a plan is carried out, LiteLLM's own injection
+    points are left out."""
+
+    ports: Ports
+    conclusion: Conclusion
+    deployments: Deployments
+    host: Host
+    share: ShareOfTime
+    aside: Aside
+    replaces_points: bool = False
+
+
+class Work:
+    """Plans attempts, and settles each exactly once."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+        self._ports = around.ports
+        self.open = OpenAttempts()
+        self._current: ContextVar[Attempt | None] = ContextVar("attempt", default=None)
+        self._recent: LastUsed[str, Headers] = LastUsed(_MOST_RECENT)
+        self._ending: Tasks = set()
+
+    async def plan(self, arguments: Mapping[str, Any], stood_down: StandDown) -> dict[str, Any] | None:
+        """The arguments of an attempt in whose place the caller goes on with others; None: with its own. ``stood_down``
+        is told where the request goes as it came although it might be planned."""
+        restored: dict[str, Any] | None = None
+        try:
+            restored = await self._restored(arguments)
+            return await self._planned(restored or arguments) or restored
+        except StoodDown as why:
+            stood_down(why.reason)
+        except (NotJson, Unreadable, InvalidRequest):
+            stood_down("unreadable")  # LiteLLM, or the provider, judges the request
+        except SemanticCache:
+            stood_down("semantic-cache")
+        return restored
+
+    async def succeeded(self, arguments: Mapping[str, Any], response: object) -> None:
+        """A deployment has answered, and not with a stream."""
+        attempt = self.open.of(arguments.get("litellm_call_id"), arguments)
+        if attempt is not None:
+            self._accept(attempt)
+            attempt.exchange.answer.outcome = _outcome(response)
+            await self._finish(attempt, ExchangeOutcome.COMPLETED)
+
+    async def failed(self, arguments: Mapping[str, Any], error: Exception) -> None:
+        """A deployment has refused the request, or could not be reached. A layout that may be to blame is barred for
+        its session: what LiteLLM sends next goes as it came."""
+        attempt = self.open.of(arguments.get("litellm_call_id"), arguments)
+        if attempt is None:
+            return
+        told = getattr(error, "status_code", 0)
+        status = told if isinstance(told, int) and 400 <= told < 600 else 0
+        said = refusal_of_object({"error": {"message": str(error)[:_MOST_SAID_CHARS]}})
+        is_suspect = bool(OurEdit.LAYOUT.behind(status)) and not is_context_refusal(status, said)
+        if attempt.rewritten is not None and is_suspect:
+            self._ports.planner.barred(attempt.plan)
+        attempt.exchange.answer.status = status
+        is_rejected = 400 <= status < 500
+        await self._finish(attempt, ExchangeOutcome.REJECTED if is_rejected else ExchangeOutcome.BROKEN)
+
+    async def logged(self, details: Mapping[str, Any], response: object) -> None:
+        """LiteLLM logs a success: the end of a stream, be it that its client left, or an answer out of its response
+        cache, for which nobody was called."""
+        attempt = self._of(details)
+        if attempt is None:
+            return
+        if details.get("cache_hit") is True:
+            self.open.end(attempt)
+        elif attempt.is_stream:
+            has_left = bool(mapping(details.get("standard_logging_object")).get("error_str"))
+            self._accept(attempt)
+            attempt.exchange.answer.outcome = _cut_short(_outcome(response)) if has_left else _outcome(response)
+            await self._finish(attempt, ExchangeOutcome.HUNG_UP if has_left else ExchangeOutcome.COMPLETED)
+
+    async def broken(self, details: Mapping[str, Any]) -> None:
+        """LiteLLM logs a failure. Those of calls that were not answered are told otherwise; this is of a stream."""
+        attempt = self._of(details)
+        if attempt is not None and attempt.exchange.answer.is_accepted:
+            attempt.exchange.answer.outcome = Outcome(saw_content=True, is_open=True)
+            await self._finish(attempt, ExchangeOutcome.BROKEN)
+
+    def headers(self, call_id: object, *, is_answered: bool) -> dict[str, str]:
+        """What is told about a call's last attempt. A stream begins with it."""
+        attempt = self.open.of(call_id)
+        if attempt is not None and is_answered and attempt.is_stream:
+            self._accept(attempt)
+        return dict(self._recent.find(call_id) or ()) if isinstance(call_id, str) else {}
+
+    async def aclose(self) -> None:
+        """Write what is being written."""
+        await drain(self._ending)
+
+    async def _restored(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The arguments as they came, where they are those that an earlier attempt of this task was sent with. Raises
+        StoodDown for a call within another one that only begins like that."""
+        outer = self._current.get()
+        if outer is None:
+            return None
+        theirs, came = arguments.get("messages"), outer.came.get("messages")
+        is_shown, is_same = outer.is_shown_by(arguments), theirs is came or theirs == came
+        if outer.rewritten is not None and not is_shown and outer.is_continued_by(arguments):
+            raise StoodDown("nested")
+        if outer.is_open and outer.call_id == arguments.get("litellm_call_id"):
+            if outer.exchange.answer.is_accepted:
+                await self._finish(outer, ExchangeOutcome.BROKEN)  # a stream broke off, and another takes its place
+            elif not (is_shown or is_same):
+                raise StoodDown("nested")
+            self.open.end(outer)
+        return outer.rewritten.undone(arguments, outer.came) if outer.rewritten is not None and is_shown else None
+
+    async def _planned(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The attempt's plan, as arguments; None where the request goes as it came. Raises StoodDown, NotJson,
+        Unreadable, InvalidRequest, SemanticCache."""
+        around, now = self._around, self._ports.clock.now()
+        deployment = around.deployments.find(arguments)
+        if deployment is None:
+            return None
+        if not around.replaces_points:
+            deployment = _with_room(deployment, injected_marks(arguments))
+        body = body_of(arguments, deployment.profile)
+        # What is bound by signed thinking must go out as it was: it is laid out however little time is left.
+        if not around.share.has_any() and not may_be_signed(body):
+            raise StoodDown("share-of-time")
+        parsed = await around.aside.run_large(len(body), self._ports.planner.parse, body)
+        mode, principal = mode_of(arguments, deployment.mode), principal_of(arguments)
+        plan = await self._ports.planner.plan(PlanRequest(parsed, deployment, principal, mode, now))
+        done = await self._carried_out(arguments, parsed, plan, deployment) if plan.rewritten else None
+        metadata = mapping(arguments.get("metadata"))
+        exchange = Exchange(
+            Arrival("POST", _PATH, now, size=len(body), is_chat=True, named=_named(arguments)),
+            principal,
+            Requested(
+                str(metadata.get("model_group") or deployment.name),
+                stream=arguments.get("stream") is True,
+                demand=demand_of("POST", _PATH, parsed.members),
+            ),
+            deployment=deployment,
+            planned=Planned(plan.mode, plan.reason, plan),
+            attempts=1,
+        )
+        await self._ports.admission.reserve(exchange)
+        self._begin(arguments, exchange, plan, done)
+        return done.applied(arguments) if done is not None else None
+
+    async def _carried_out(
+        self, arguments: Mapping[str, Any], parsed: ParsedBody, plan: Plan, deployment: Deployment
+    ) -> Rewriting:
+        around, provider = self._around, arguments.get("custom_llm_provider")
+        key = around.host.cache_key(arguments)
+        done = await around.aside.run_large(
+            len(plan.body),
+            rewriting,
+            arguments,
+            parsed,
+            plan,
+            lambda: around.host.route(deployment.model, deployment.base_url, provider if provider else ""),
+        )
+        if key is not None:
+            done = replace(done, changed={**done.changed, "cache_key": key})
+        return replace(done, dropped=done.dropped | {_POINTS}) if around.replaces_points else done
+
+    def _begin(self, arguments: Mapping[str, Any], exchange: Exchange, plan: Plan, rewritten: Rewriting | None) -> None:
+        call_id = str(arguments.get("litellm_call_id") or "")
+        exchange.overhead_s = exchange.elapsed_s()
+        exchange.answer.asked(exchange.elapsed_s(), runs_on=False)
+        model_id, is_stream = str(mapping(arguments.get("model_info")).get("id") or ""), exchange.requested.stream
+        attempt = Attempt(call_id, model_id, exchange, plan, is_stream, arguments, rewritten)
+        self.open.begin(attempt, exchange.arrival.now)
+        self._current.set(attempt)
+        # LiteLLM tells the request's id in a header of its own.
+        self._recent.put(call_id, own_headers(exchange, ((ID_HEADER, call_id),)))
+
+    def _of(self, details: Mapping[str, Any]) -> Attempt | None:
+        info = mapping(mapping(details.get("litellm_params")).get("model_info"))
+        return self.open.of(details.get("litellm_call_id"), model_id=str(info.get("id") or ""))
+
+    def _accept(self, attempt: Attempt) -> None:
+        """The deployment took the request, and began to answer."""
+        answer = attempt.exchange.answer
+        if answer.first_byte_s is None:
+            answer.status, answer.first_byte_s = 200, attempt.exchange.elapsed_s()
+            self._ports.planner.on_accepted(attempt.plan, attempt.exchange.time())
+
+    async def _finish(self, attempt: Attempt, ending: ExchangeOutcome) -> None:
+        """Settle the attempt, if it was not. LiteLLM does not wait for a store."""
+        if not self.open.end(attempt):
+            return
+        attempt.exchange.ending = ending
+        self._ports.meter.began(attempt.exchange)
+        ends = self._around.conclusion.end(attempt.exchange)
+        if self._ports.admission.is_immediate:
+            await ends
+        else:
+            spawn(ends, self._ending)
+
+
+def _with_room(deployment: Deployment, injected: int) -> Deployment:
+    """The deployment with room for so many markers less. Raises StoodDown where none is left."""
+    if not injected:
+        return deployment
+    left = deployment.profile.max_marks - injected
+    if left < 1:
+        raise StoodDown("injection-points")
+    return replace(deployment, profile=replace(deployment.profile, max_marks=left))
+
+
+def _named(arguments: Mapping[str, Any]) -> str:
+    return named_by([(ID_HEADER, str(arguments.get("litellm_call_id") or ""))], ())
+
+
+def _outcome(response: object) -> Outcome:
+    """What LiteLLM's answer says of its usage."""
+    facts, usage = AnswerFacts(), getattr(response, "usage", None)
+    if usage is not None:
+        facts.learn({"usage": usage.model_dump(exclude_none=True, warnings=False)})
+    return facts.outcome(saw_content=True)
+
+
+def _cut_short(outcome: Outcome) -> Outcome:
+    """The outcome of a stream whose client has left. Where the provider had not told the usage, LiteLLM has counted it
+    by itself, and knows nothing of the cache then."""
+    usage = outcome.usage
+    is_told = usage is not None and (usage.read or usage.write)
+    tokens = usage.output if usage is not None else 0
+    return replace(outcome, usage=usage if is_told else None, tokens=tokens, is_open=True)
