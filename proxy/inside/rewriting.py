@@ -39,9 +39,9 @@ def rewriting(arguments: Mapping[str, Any], parsed: ParsedBody, plan: Plan, rout
     what its JSON says (a number that is none, a key that is no text): then nothing of it is exchanged."""
     before, after = parsed.members, parse_members(plan.body)
     differs = [name for name, raw in after.items() if name != "model" and bytes(raw) != bytes(before.get(name, b""))]
-    changed = {name: orjson.loads(after[name]) for name in differs}
+    changed = {name: orjson.loads(memoryview(after[name])) for name in differs}
     for name in changed.keys() & before.keys():
-        if orjson.loads(before[name]) != arguments[name]:
+        if orjson.loads(memoryview(before[name])) != arguments[name]:
             raise NotJson
     added = changed.keys() - before.keys()
     found = route() if added else None
