@@ -1,7 +1,7 @@
 """A LiteLLM proxy of the tests' own, in an environment with LiteLLM's versions, with Stratiform inside.
 
-Where no package index can be reached the test is skipped, and fails in CI. ``STRATIFORM_GATEWAY`` may name an environment
-that is ready.
+Where no package index can be reached the test is skipped, and fails in CI. ``STRATIFORM_GATEWAY`` may name an
+environment that is ready.
 """
 
 import json
@@ -75,7 +75,10 @@ def gateway(place: Place, config: dict[str, Any], workers: int = 1, **variables:
     port = free_port()
     settings = {
         "general_settings": {"master_key": KEY},
-        "litellm_settings": {"callbacks": ["prometheus", "plugins.litellm_hook.stratiform"], **config.pop("litellm", {})},
+        "litellm_settings": {
+            "callbacks": ["prometheus", "plugins.litellm_hook.stratiform"],
+            **config.pop("litellm", {}),
+        },
         **config,
     }
     (place.folder / "gateway.yaml").write_text(json.dumps(settings))
@@ -84,9 +87,7 @@ def gateway(place: Place, config: dict[str, Any], workers: int = 1, **variables:
     around = {**place.around["env"], "LITELLM_LOCAL_MODEL_COST_MAP": "True", **variables}
     log = place.folder / "gateway.log"
     with log.open("w") as out:
-        process = subprocess.Popen(
-            words, cwd=place.folder, env=around, stdout=out, stderr=out, start_new_session=True
-        )
+        process = subprocess.Popen(words, cwd=place.folder, env=around, stdout=out, stderr=out, start_new_session=True)
         try:
             _wait(f"http://127.0.0.1:{port}/health/liveliness", process, log)
             yield Gateway(f"http://127.0.0.1:{port}", log)

@@ -1,7 +1,6 @@
 """Stratiform inside a real LiteLLM proxy, between the real SDK and a provider that really caches."""
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from proxy.core.providers import ANTHROPIC
 from proxy.testing import serving
 from proxy.upstream.embedded.ledger import Ledger
 from proxy.upstream.embedded.upstream import account_name
-from tests.e2e.provider import Scripted, chunk, completion, embedded_app, new_embedded, replies, streams
+from tests.e2e.provider import DONE, Seen, chunk, completion, embedded_app, new_embedded, replies, streams, usage_chunk
 from tests.fidelity.checker import check
 from tests.fidelity.recorded import requests_of, trace_files
 from tests.gateway import KEY, Gateway, gateway, gateway_place
@@ -70,7 +69,12 @@ class Provider:
     def cost(self, key: str) -> float:
         """What the prompts of a key have cost, in plain input tokens."""
         bill = self.ledgers[account_name(key)]
-        return bill.plain + bill.read * ANTHROPIC.read + bill.write_5m * ANTHROPIC.write + bill.write_1h * ANTHROPIC.write_long
+        return (
+            bill.plain
+            + bill.read * ANTHROPIC.read
+            + bill.write_5m * ANTHROPIC.write
+            + bill.write_1h * ANTHROPIC.write_long
+        )
 
 
 @contextmanager
@@ -96,7 +100,10 @@ def client_of(server: Gateway | str) -> openai.OpenAI:
 
 def asked(client: openai.OpenAI, model: str, body: dict[str, Any], *, stream: bool) -> dict[str, str]:
     """Send a recorded request, read all of its answer, and return what the headers tell."""
-    given = {**{n: v for n, v in body.items() if n in ("messages", "tools", "tool_choice", "temperature")}, "max_tokens": 8}
+    given = {
+        **{n: v for n, v in body.items() if n in ("messages", "tools", "tool_choice", "temperature")},
+        "max_tokens": 8,
+    }
     answer = client.chat.completions.with_raw_response.create(model=model, stream=stream, **given)
     if stream:
         assert list(answer.parse())
@@ -119,7 +126,10 @@ def test_sessions_cost_what_they_cost_stand_alone_and_say_the_same(place: Place)
     with caching_provider() as provider:
         plain = listed("plain", provider.url, stratiform=False)
         models = [plain, listed("inside", provider.url)]
-        with gateway(place, {"model_list": models, "stratiform": {"store": "memory"}}) as server, client_of(server) as client:
+        with (
+            gateway(place, {"model_list": models, "stratiform": {"store": "memory"}}) as server,
+            client_of(server) as client,
+        ):
             sent = 0
             for name in (MOVING, APPENDING):
                 for number, body in enumerate(session(name)):
@@ -140,4 +150,159 @@ def test_sessions_cost_what_they_cost_stand_alone_and_say_the_same(place: Place)
         assert violations(provider, "inside") == []
         inside, without = provider.cost("sk-inside"), provider.cost("sk-plain")
         assert inside == pytest.approx(provider.cost("sk-alone"), rel=0.01)
-        assert inside < 0.8 * without
+        assert inside < 0.95 * without
+
+
+def long_chat(turns: int = 1, words: str = "") -> list[dict[str, Any]]:
+    """A conversation that is long enough to be cached."""
+    system = {"role": "system", "content": f"You are helpful. {words}" + "Follow the guide to the letter. " * 400}
+    talk = [
+        [{"role": "user", "content": f"Question {n}"}, {"role": "assistant", "content": "fine"}] for n in range(turns)
+    ]
+    return [system, *(message for turn in talk for message in turn)][:-1]
+
+
+def is_marked(body: dict[str, Any]) -> bool:
+    return "cache_control" in json.dumps(body["messages"])
+
+
+@dataclass
+class Moody:
+    """A provider that answers by the name of the model, and keeps what it was sent."""
+
+    seen: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        body = b""
+        more = True
+        while more:
+            message = await receive()
+            body, more = body + message.get("body", b""), message.get("more_body", False)
+
+        parts = [body]
+
+        async def again() -> Message:
+            return {"type": "http.request", "body": parts.pop()} if parts else await receive()
+
+        request = json.loads(body or b"{}")
+        earlier = self.seen.setdefault(request.get("model", ""), [])
+        earlier.append(request)
+        match request.get("model", ""):
+            case "flaky" if len(earlier) % 2 == 1:
+                reply = replies({"error": {"message": "later", "type": "server_error"}}, 500)
+            case "down":
+                reply = replies({"error": {"message": "down", "type": "server_error"}}, 500)
+            case "picky" if is_marked(request):
+                reply = replies({"error": {"message": "no markers", "type": "invalid_request_error"}}, 400)
+            case "endless":
+                reply = streams(chunk("one "), chunk("two "), ends=False)
+            case _ if request.get("stream"):
+                reply = streams(chunk("fine"), chunk(finish="stop"), usage_chunk(), DONE)
+            case _:
+                reply = replies(completion())
+        await reply(Seen("POST", "", "", []), send, again)
+
+
+def test_each_attempt_is_settled_once_whatever_becomes_of_it(place: Place) -> None:
+    moody, names = Moody(), ("fine", "flaky", "down", "picky", "endless")
+    with serving(moody) as url:
+        models = [listed(name, f"{url}/v1", params={"model": f"openai/{name}", "max_retries": 0}) for name in names]
+        config = {
+            "model_list": models,
+            "router_settings": {"num_retries": 1, "retry_after": 0, "fallbacks": [{"down": ["fine"]}]},
+            "litellm": {"cache": True, "cache_params": {"type": "local"}},
+            "stratiform": {"store": "memory"},
+        }
+        with gateway(place, config) as server, client_of(server) as client:
+
+            def ask(model: str, messages: Any, *, stream: bool = False) -> int:
+                try:
+                    answer = client.chat.completions.create(model=model, messages=messages, stream=stream)
+                    if stream:
+                        assert list(answer)
+                except openai.APIStatusError as error:
+                    return error.status_code
+                return 200
+
+            settled = 0
+            for stream in (False, True):
+                # A retry: the failed attempt, and the one that was answered.
+                assert ask("flaky", long_chat(1, str(stream)), stream=stream) == 200
+                # A fallback: two attempts that failed, and another deployment's.
+                assert ask("down", long_chat(1, str(stream)), stream=stream) == 200
+                settled += 5
+                assert server.settled(settled) == settled
+            assert all(is_marked(one) for one in (*moody.seen["flaky"], *moody.seen["down"], *moody.seen["fine"]))
+            # Each attempt is planned from the request as it came: the retry is what the first attempt was.
+            assert moody.seen["flaky"][0] == moody.seen["flaky"][1]
+
+            # A layout that is refused is not sent again in its session.
+            refused = ask("picky", long_chat())
+            assert refused in (200, 400)
+            settled += len(moody.seen["picky"])
+            assert [is_marked(one) for one in moody.seen["picky"]] == [True, False, False][: len(moody.seen["picky"])]
+            assert ask("picky", long_chat(2)) == 200
+            settled += 1
+            assert not is_marked(moody.seen["picky"][-1])
+
+            # The client leaves.
+            answer = client.chat.completions.create(model="endless", messages=long_chat(), stream=True)
+            next(iter(answer))
+            answer.close()
+            settled += 1
+            assert server.settled(settled) == settled
+            assert server.total("stratiform_client_disconnects_total") == 1
+
+            # The response cache answers: nobody is called, and nothing is settled.
+            called = len(moody.seen["fine"])
+            for _ in range(3):
+                assert ask("fine", long_chat(1, "again")) == 200
+                assert ask("fine", long_chat(1, "again"), stream=True) == 200
+            assert len(moody.seen["fine"]) == called + 2
+            settled += 2
+            assert server.settled(settled) == settled
+
+            # What LiteLLM refuses is LiteLLM's to refuse.
+            for messages in ("text", [1, None], [{"role": "user", "content": {"a": 1}}], []):
+                ask("fine", messages)
+            assert ask("fine", long_chat(1, "still here")) == 200
+            assert server.total("stratiform_callback_stand_downs_total", reason="internal-error") == 0
+            assert "contained a failure" not in server.log.read_text()
+            assert "Follow the guide" not in server.log.read_text()
+
+
+def test_two_workers_share_what_they_know_and_serve_on_without_their_store(place: Place, tmp_path: Path) -> None:
+    samples = tmp_path / "metrics"
+    samples.mkdir()
+    with caching_provider() as provider, redis_server(tmp_path / "redis", *BRISK) as redis:
+        models = [listed("plain", provider.url, stratiform=False), listed("inside", provider.url)]
+        config = {"model_list": models, "stratiform": {"store": redis.url, "spool": str(tmp_path / "spool")}}
+        with (
+            gateway(place, config, 2, PROMETHEUS_MULTIPROC_DIR=str(samples)) as server,
+            client_of(server) as client,
+        ):
+            bodies = session(MOVING)
+            for number, body in enumerate(bodies):
+                asked(client, "plain", body, stream=number % 2 == 1)
+                asked(client, "inside", body, stream=number % 2 == 1)
+            assert server.settled(len(bodies)) == len(bodies)
+            assert violations(provider, "inside") == []
+            assert provider.cost("sk-inside") < provider.cost("sk-plain")
+
+            redis.call("CONFIG", "SET", "maxmemory", "1")
+            asked(client, "inside", bodies[-1], stream=False)
+            redis.kill()
+            for stream in (False, True):
+                asked(client, "inside", bodies[-1], stream=stream)
+
+
+def test_a_broken_section_is_told_once_and_litellm_serves_on(place: Place) -> None:
+    with serving(Moody()) as url:
+        config = {"model_list": [listed("fine", f"{url}/v1")], "stratiform": {"mode": "fastest"}}
+        with gateway(place, config) as server, client_of(server) as client:
+            for _ in range(3):
+                assert client.chat.completions.create(model="fine", messages=long_chat()).choices
+            assert server.total("stratiform_callback_stand_downs_total", reason="settings") == 3
+            assert server.log.read_text().count("stratiform.mode: input should be") == 1
