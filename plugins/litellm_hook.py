@@ -5,12 +5,21 @@ This is the entry alone, and the only module beside ``proxy.upstream.litellm_`` 
 """
 
 from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import litellm
 from litellm.integrations.custom_logger import CustomLogger
 
-from proxy.inside import Callback, Host
+_OURS, _FOUND = Path(__file__).resolve().parents[1] / "proxy", find_spec("proxy")
+if _FOUND is None or Path(_FOUND.origin or "nothing").resolve().parent != _OURS:
+    found = "nothing" if _FOUND is None else _FOUND.origin or _FOUND.submodule_search_locations
+    raise ImportError(
+        f"Python finds {found} for `proxy`, and not Stratiform's {_OURS}: rename it, or see to PYTHONPATH"
+    )
+
+from proxy.inside import Callback, Host  # noqa: E402 - only once it is known to be ours
 
 
 class StratiformLogger(CustomLogger):  # type: ignore[misc]  # litellm is not read by the type checker

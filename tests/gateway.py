@@ -47,6 +47,7 @@ class Gateway:
 
     url: str
     log: Path
+    pid: int
 
     def metrics(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
         """Stratiform's samples, as LiteLLM serves them."""
@@ -90,7 +91,7 @@ def gateway(place: Place, config: dict[str, Any], workers: int = 1, **variables:
         process = subprocess.Popen(words, cwd=place.folder, env=around, stdout=out, stderr=out, start_new_session=True)
         try:
             _wait(f"http://127.0.0.1:{port}/health/liveliness", process, log)
-            yield Gateway(f"http://127.0.0.1:{port}", log)
+            yield Gateway(f"http://127.0.0.1:{port}", log, process.pid)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)

@@ -15,7 +15,7 @@ from keyword import iskeyword
 from types import ModuleType
 
 from proxy import __version__
-from proxy.cli.shadowed import refuse_shadowed
+from proxy.app.shadowed import refuse_shadowed
 from proxy.settings import ConfigError, places
 
 COMMANDS = {

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 from rich.console import Console
 
 from proxy.app import declared, factories
+from proxy.app.shadowed import shadowing
 from proxy.cli.budget_checks import tight_budgets
 from proxy.cli.exposure import provider_keys
 from proxy.cli.output import plain_table, print_json
 from proxy.cli.prompt_checks import prompt_lines, prompt_warnings, prompts_of, registered, window_of
-from proxy.cli.shadowed import shadowing
 from proxy.cli.unhonoured import IGNORE_HELP, expired_keys, not_honoured, unsupported
 from proxy.clock import SystemClock
 from proxy.core.model_patterns import matches

@@ -8,6 +8,7 @@ import asyncio
 import logging
 
 from proxy.app.foundation import lay
+from proxy.app.shadowed import shadowing
 from proxy.engine import Conclusion, Ports
 from proxy.engine.suppress import place_of
 from proxy.inside.deployments import Deployments
@@ -98,7 +99,10 @@ class Start:
         raise StoodDown("settings")
 
     async def _built(self) -> Work:
-        settings = load_section(self._host.settings_path())
+        path = self._host.settings_path()
+        settings = load_section(path)
+        for warning in shadowing(settings.folder) if path is not None else ():
+            self.tell(warning)
         self._tell_unused(settings)
         base = await lay(settings)
         self.metrics, self.share = base.metrics, ShareOfTime(settings.stratiform.callback.share_of_time)

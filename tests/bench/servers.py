@@ -37,12 +37,17 @@ class Server:
 
     def cpu_s(self) -> float:
         """CPU seconds of all threads so far, of the process and its children."""
-        return sum(_cpu_s(pid) for pid in _tree(self.process.pid))
+        return cpu_of(self.process.pid)
 
     def rss_mb(self) -> float:
         """Resident memory."""
         pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in _tree(self.process.pid))
         return pages * 4096 / 1e6
+
+
+def cpu_of(pid: int) -> float:
+    """CPU seconds of all threads so far, of a process and its children."""
+    return sum(_cpu_s(one) for one in _tree(pid))
 
 
 def _cpu_s(pid: int) -> float:

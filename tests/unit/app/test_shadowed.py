@@ -8,8 +8,8 @@ from pathlib import Path
 import orjson
 import pytest
 
+from proxy.app.shadowed import shadowing
 from proxy.cli import main
-from proxy.cli.shadowed import shadowing
 
 ROOT = Path(__file__).parents[3]
 CONFIG = "model_list: [{model_name: m, litellm_params: {model: embedded/claude}}]\n"
