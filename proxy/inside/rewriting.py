@@ -1,16 +1,19 @@
 """A plan as LiteLLM's arguments: what it changes is exchanged in a new mapping, and everything else is the caller's."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from msgspec import Raw
 
 from proxy.core.request.parsed_body import ParsedBody
-from proxy.core.wire.json_body import parse_members
+from proxy.core.wire.json_body import elements, parse_members
 from proxy.inside.incoming import NotJson
 from proxy.ports import Plan
 from proxy.upstream.litellm_.library import Route, mapping
+
+_MESSAGES = "messages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +42,9 @@ def rewriting(arguments: Mapping[str, Any], parsed: ParsedBody, plan: Plan, rout
     what its JSON says (a number that is none, a key that is no text): then nothing of it is exchanged."""
     before, after = parsed.members, parse_members(plan.body)
     differs = [name for name, raw in after.items() if name != "model" and bytes(raw) != bytes(before.get(name, b""))]
-    changed = {name: orjson.loads(memoryview(after[name])) for name in differs}
+    changed = {name: _value(after[name]) for name in differs if name != _MESSAGES}
     for name in changed.keys() & before.keys():
-        if orjson.loads(memoryview(before[name])) != arguments[name]:
-            raise NotJson
+        _check_same(before[name], arguments[name])
     added = changed.keys() - before.keys()
     found = route() if added else None
     beside = {name: changed.pop(name) for name in added if found is not None and name not in found.fields}
@@ -51,4 +53,27 @@ def rewriting(arguments: Mapping[str, Any], parsed: ParsedBody, plan: Plan, rout
         changed["extra_body"] = {**beside, **mapping(arguments.get("extra_body"))}
     if plan.headers:
         changed["extra_headers"] = {**dict(plan.headers), **mapping(arguments.get("extra_headers"))}
+    if _MESSAGES in differs:
+        came = [bytes(raw) for raw in parsed.raws()]
+        changed[_MESSAGES] = _messages(arguments[_MESSAGES], came, elements(after[_MESSAGES]))
     return Rewriting(changed, frozenset(before.keys() - after.keys()))
+
+
+def _messages(given: Sequence[Any], came: Sequence[bytes], sent: Sequence[Raw]) -> list[Any]:
+    """The messages that are sent. Those that are as they ``came`` are the caller's own."""
+    own = dict(zip(came, given, strict=True))
+    raws = [bytes(raw) for raw in sent]
+    exchanged = own.keys() - set(raws)
+    for raw in exchanged:
+        _check_same(raw, own[raw])
+    return [own[raw] if raw in own else _value(raw) for raw in raws]
+
+
+def _value(raw: Raw | bytes) -> Any:
+    return orjson.loads(memoryview(raw))
+
+
+def _check_same(raw: Raw | bytes, given: object) -> None:
+    """Raises NotJson."""
+    if _value(raw) != given:
+        raise NotJson
