@@ -7,7 +7,7 @@ used, is told once, and every request goes as it came: LiteLLM serves on.
 import asyncio
 import logging
 
-from proxy.app.foundation import lay
+from proxy.app.foundation import Closing, lay
 from proxy.app.shadowed import shadowing
 from proxy.engine import Conclusion, Ports
 from proxy.engine.suppress import place_of
@@ -42,6 +42,7 @@ class Start:
         self._building: asyncio.Task[Work] | None = None
         self._trouble: StandDownReason | None = None
         self._told: set[str] = set()
+        self._closing: list[Closing] = []
         self.metrics: Metrics | None = None
         self.share = ShareOfTime(1.0)
 
@@ -85,6 +86,13 @@ class Start:
             self._told.add(text)
             _log.warning("inside LiteLLM: %s", text)
 
+    async def aclose(self) -> None:
+        """Write what waits to be written, and release the store."""
+        if (work := self.built) is not None:
+            await work.aclose()
+        for part in self._closing:
+            await part.aclose()
+
     async def _build(self) -> Work:
         try:
             return await self._built()
@@ -109,6 +117,7 @@ class Start:
         export(base.metrics)
         store_client = base.store_client(settings)
         await store_client.start()
+        self._closing = [*base.closing, store_client]
         recording = Recording(store_client)
         ports = Ports(base.models, {}, base.planner, recording, Meter(base.metrics, base.prices), base.state.clock)
         return Work(

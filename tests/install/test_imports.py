@@ -48,5 +48,9 @@ def test_store_metrics_and_planner_are_built_without_the_web_and_the_upstreams()
     assert loaded(BUILT) == []
 
 
+def test_the_callback_inside_litellm_needs_no_server_and_no_client() -> None:
+    assert loaded("import proxy.inside") == []
+
+
 def test_the_check_sees_what_is_loaded() -> None:
     assert loaded("import starlette.types, redis") == ["starlette", "redis"]

@@ -1,0 +1,282 @@
+"""The callback inside LiteLLM: each attempt is planned from the request as it came, and settled once."""
+
+import asyncio
+import copy
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from proxy.inside import Callback
+from tests.examples import examples
+from tests.fidelity.checker import check
+from tests.fidelity.strategies import Body, sessions
+from tests.inside import (
+    MODEL_INFO,
+    MadeHost,
+    ResponseCache,
+    answer,
+    call,
+    is_marked,
+    long_messages,
+    on_loop,
+    sample,
+    settled,
+    stand_downs,
+    texts,
+)
+
+CHAT = SimpleNamespace(value="acompletion")
+
+
+async def sent(callback: Callback, arguments: dict[str, Any]) -> dict[str, Any]:
+    """What LiteLLM goes on with."""
+    return await callback.before_attempt(arguments, CHAT) or arguments
+
+
+def failure(status: int, message: str = "no") -> Exception:
+    error = RuntimeError(message)
+    error.status_code = status  # type: ignore[attr-defined]
+    return error
+
+
+async def alone(callback: Callback, arguments: dict[str, Any]) -> dict[str, Any]:
+    """A request of its own task, as LiteLLM's proxy has one for each, from its plan to its answer."""
+
+    async def whole() -> dict[str, Any]:
+        going = await sent(callback, arguments)
+        await callback.after_success(going, answer())
+        return going
+
+    return await asyncio.create_task(whole())
+
+
+@on_loop
+async def test_a_plan_takes_the_place_of_the_messages_and_of_nothing_else() -> None:
+    callback, arguments = Callback(MadeHost()), call(long_messages())
+    before = copy.deepcopy(arguments)
+    going = await sent(callback, arguments)
+    assert is_marked(going)
+    assert texts(going["messages"]) == texts(arguments["messages"])
+    assert arguments == before
+    assert {n: v for n, v in going.items() if n != "messages"} == {n: v for n, v in before.items() if n != "messages"}
+    # What is not touched is the caller's own.
+    assert going["messages"][-1] is arguments["messages"][-1] or is_marked({"messages": going["messages"][-1:]})
+
+
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
+@given(sessions(), st.booleans())
+def test_any_session_says_the_same_from_every_attempt_and_no_argument_is_changed(
+    bodies: list[Body], fails: bool
+) -> None:
+    async def run() -> None:
+        callback = Callback(MadeHost())
+
+        async def one(number: int, body: Body) -> None:
+            came = {n: v for n, v in body.items() if n in ("messages", "tools", "temperature", "max_tokens")}
+            arguments = call(came.pop("messages"), f"call-{number}", **came)
+            before, going = copy.deepcopy(arguments), await sent(callback, arguments)
+            if fails:
+                await callback.after_failure(going, failure(503))
+                # LiteLLM's own repetition begins with what it was given.
+                again = await sent(callback, going)
+                assert again == going
+            mine = {n: v for n, v in arguments.items() if n in ("messages", "tools")}
+            theirs = {n: v for n, v in going.items() if n in ("messages", "tools")}
+            assert check(mine, theirs, mode="tier", profile="anthropic") == []
+            assert arguments == before
+            await callback.after_success(going, answer())
+            assert arguments == before
+
+        for number, body in enumerate(bodies):
+            await asyncio.create_task(one(number, body))
+        assert settled(callback) == len(bodies) * (2 if fails else 1)
+        assert stand_downs(callback, "internal-error") == 0
+
+    asyncio.run(run())
+
+
+@on_loop
+async def test_an_answer_settles_its_attempt_once_and_its_log_line_no_second_time() -> None:
+    callback, arguments = Callback(MadeHost()), call(long_messages())
+    going = await sent(callback, arguments)
+    assert settled(callback) == 0
+    for _ in range(2):
+        await callback.after_success(going, answer())
+        await callback.after_logging({"litellm_call_id": "call-1", "stream": False}, answer())
+    assert settled(callback) == 1
+    assert sample(callback, "stratiform_tokens_total") > 0
+
+
+@on_loop
+async def test_a_stream_is_settled_by_its_log_line_and_one_whose_client_left_is_known_for_it() -> None:
+    callback = Callback(MadeHost())
+    for number, has_left in enumerate((False, True)):
+        details = {
+            "litellm_call_id": f"call-{number}",
+            "standard_logging_object": {"error_str": "left" if has_left else None},
+        }
+        await sent(callback, call(long_messages(), f"call-{number}", stream=True))
+        headers = await callback.answer_headers(details, object())
+        assert headers is not None
+        assert headers["x-stratiform-reason"]
+        assert settled(callback) == number
+        await callback.after_logging(details, answer())
+        assert settled(callback) == number + 1
+        assert sample(callback, "stratiform_client_disconnects_total") == has_left
+
+
+@on_loop
+async def test_an_answer_of_the_response_cache_is_no_attempt() -> None:
+    callback, arguments = Callback(MadeHost(cache=ResponseCache())), call(long_messages(), caching=True)
+    going = await sent(callback, arguments)
+    # The key is made of the request as it came, and not of the layout.
+    assert going["cache_key"] == "key of Question 0"
+    await callback.after_logging({"litellm_call_id": "call-1", "cache_hit": True}, answer())
+    await callback.after_success(going, answer())
+    assert settled(callback) == 0
+
+
+@on_loop
+async def test_a_cache_that_compares_texts_has_the_request_go_as_it_came() -> None:
+    cache = ResponseCache()
+    cache.type = "redis-semantic"
+    callback = Callback(MadeHost(cache=cache))
+    assert await callback.before_attempt(call(long_messages()), CHAT) is None
+    assert stand_downs(callback, "semantic-cache") == 1
+    assert await callback.before_attempt(call(long_messages(), cache={"no-cache": True}), CHAT) is not None
+
+
+@on_loop
+async def test_a_refused_layout_is_barred_and_one_that_is_too_long_is_not() -> None:
+    callback = Callback(MadeHost())
+
+    def of_key(name: str) -> dict[str, str]:
+        return {"user_api_key_hash": name}
+
+    async def refused(turns: int, words: str, error: Exception) -> bool:
+        going = await sent(callback, call(long_messages(turns), f"{turns}{words}", metadata=of_key(words)))
+        await callback.after_failure(going, error)
+        return is_marked(going)
+
+    too_long = failure(400, "litellm.ContextWindowExceededError: too long")
+    for words, error, is_barred in (("a", failure(400), True), ("b", too_long, False), ("c", failure(429), False)):
+        assert await asyncio.create_task(refused(1, words, error))
+        going = await alone(callback, call(long_messages(2), f"again {words}", metadata=of_key(words)))
+        assert is_marked(going) is not is_barred
+
+
+@on_loop
+async def test_of_nested_calls_the_innermost_is_planned_and_what_only_begins_alike_is_left_alone() -> None:
+    callback, arguments = Callback(MadeHost()), call(long_messages())
+    outer = await sent(callback, arguments)
+    inner = await sent(callback, dict(outer))
+    assert inner["messages"] == outer["messages"]
+    await callback.after_success(inner, answer())
+    await callback.after_success(outer, answer())
+    assert settled(callback) == 1
+    longer = {**inner, "messages": [*inner["messages"], {"role": "assistant", "content": "fine"}]}
+    assert await callback.before_attempt(longer, CHAT) is None
+    assert stand_downs(callback, "nested") == 1
+
+
+@on_loop
+async def test_injection_points_get_their_slots_or_are_left_out_as_the_operator_says(tmp_path: Path) -> None:
+    points = [{"location": "message", "role": "system"}, {"location": "message", "index": -1}]
+    arguments = call(long_messages(4), cache_control_injection_points=points)
+    kept = await sent(Callback(MadeHost()), arguments)
+    assert kept["cache_control_injection_points"] == points
+    assert str(kept["messages"]).count("cache_control") in (1, 2)
+    replaced = await sent(Callback(MadeHost(tmp_path, callback={"injection_points": "replace"})), arguments)
+    assert "cache_control_injection_points" not in replaced
+    assert is_marked(replaced)
+    everywhere = call(long_messages(5), cache_control_injection_points=[{"location": "message", "role": "user"}])
+    callback = Callback(MadeHost())
+    assert await callback.before_attempt(everywhere, CHAT) is None
+    assert stand_downs(callback, "injection-points") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        call("text"), call(None), call([1, None]), call([{"role": "user", "content": {"a": {1, 2}}}]), call([]), {},
+        call([{"role": "user", "content": float("nan")}]), call(long_messages(), metadata=3, model_info="x"),
+        call(long_messages(), litellm_call_id=7, proxy_server_request=[], model=None),
+        call(long_messages(), cache_control_injection_points=[3, {"role": []}]),
+        call([{"role": "user", "content": "\ud83d" * 9000}]), call(long_messages(), tools="none"),
+    ],
+)  # fmt: skip
+@on_loop
+async def test_nothing_is_raised_into_litellm_whatever_it_says(arguments: dict[str, Any]) -> None:
+    callback = Callback(MadeHost())
+    going = await sent(callback, arguments)
+    await callback.answer_headers(arguments, object())
+    await callback.after_success(going, SimpleNamespace(usage=None))
+    await callback.after_failure(going, failure(500))
+    await callback.after_logging(arguments, None)
+    await callback.after_logged_failure(arguments)
+    assert await callback.before_attempt({"any": 1}, None) is None
+
+
+@on_loop
+async def test_what_is_switched_off_or_no_chat_is_not_touched(tmp_path: Path) -> None:
+    callback = Callback(MadeHost(tmp_path))
+    assert await callback.before_attempt(call(long_messages()), SimpleNamespace(value="anthropic_messages")) is None
+    assert (
+        await callback.before_attempt(call(long_messages(), model_info={**MODEL_INFO, "stratiform": False}), CHAT)
+        is None
+    )
+    for info in ({"stratiform": "observe"}, {"mode": "passthrough"}):
+        assert (
+            await callback.before_attempt(
+                call(long_messages(), model_info={**MODEL_INFO, "id": str(info), **info}), CHAT
+            )
+            is None
+        )
+    lowered = call(long_messages(), proxy_server_request={"headers": {"X-Stratiform-Mode": "observe"}})
+    assert await callback.before_attempt(lowered, CHAT) is None
+
+
+@on_loop
+async def test_planning_that_has_had_its_share_of_time_stands_down(tmp_path: Path) -> None:
+    callback = Callback(MadeHost(tmp_path, callback={"share_of_time": 1e-9}))
+    assert await callback.before_attempt(call(long_messages()), CHAT) is not None
+    callback.start.share.take(10.0)
+    assert await callback.before_attempt(call(long_messages(), "call-2"), CHAT) is None
+    assert stand_downs(callback, "share-of-time") == 1
+
+
+@on_loop
+async def test_a_broken_section_is_told_once_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    callback = Callback(MadeHost(tmp_path, mode="fastest", store="nowhere"))
+    for _ in range(3):
+        assert await callback.before_attempt(call(long_messages()), CHAT) is None
+    assert stand_downs(callback, "settings") == 3
+    assert caplog.text.count("stratiform.mode: input should be") == 1
+    assert caplog.text.count("requests go as they came (settings)") == 1
+
+
+@on_loop
+async def test_a_redis_that_is_not_there_costs_no_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store, spool = "redis://127.0.0.1:1/0", str(tmp_path / "spool")
+    callback = Callback(MadeHost(tmp_path, store=store, spool=spool))
+    going = await sent(callback, call(long_messages()))
+    await callback.after_success(going, answer())
+    assert is_marked(going)
+    await callback.aclose()
+    assert settled(callback) == 1
+    assert "Follow the guide" not in caplog.text
+
+
+def test_another_event_loop_is_stood_down_for() -> None:
+    callback = Callback(MadeHost())
+
+    async def planned() -> bool:
+        return await callback.before_attempt(call(long_messages()), CHAT) is not None
+
+    assert asyncio.run(planned())
+    assert not asyncio.run(planned())
+    assert stand_downs(callback, "another-loop") == 1

@@ -1,0 +1,66 @@
+"""The share of the process's time that planning may take."""
+
+import asyncio
+from time import thread_time
+
+from proxy.inside.share_of_time import ShareOfTime, Timed
+from tests.inside import on_loop
+
+
+def spin(seconds: float) -> None:
+    until = thread_time() + seconds
+    while thread_time() < until:
+        pass
+
+
+def test_what_was_used_ahead_must_pass_before_there_is_more() -> None:
+    share = ShareOfTime(0.25, 100.0)
+    assert share.has_any(100.0)
+    share.take(3.0)
+    assert not share.has_any(103.9)
+    assert share.has_any(104.1)
+    # What is left unused is kept for some seconds only.
+    assert share.has_any(10_000.0)
+    share.take(2.1)
+    assert not share.has_any(10_000.0)
+
+
+@on_loop
+async def test_only_the_work_itself_is_taken_from_the_share() -> None:
+    taken: list[float] = []
+    share = ShareOfTime(0.5)
+    share.take = taken.append  # type: ignore[method-assign]
+
+    async def work() -> str:
+        spin(0.02)
+        await asyncio.sleep(0.01)
+        spin(0.02)
+        return "done"
+
+    async def others() -> None:
+        spin(0.2)
+
+    both = await asyncio.gather(Timed(work(), share), others())
+    assert both[0] == "done"
+    assert 0.04 <= sum(taken) < 0.1
+
+
+@on_loop
+async def test_a_cancellation_is_the_works_to_handle() -> None:
+    ended: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append("cleaned up")
+
+    async def timed() -> None:
+        await Timed(work(), ShareOfTime(1.0))
+
+    task = asyncio.create_task(timed())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert ended == ["cleaned up"]
