@@ -1,6 +1,6 @@
 """Bounds the share of the process's time that planning may take, so that LiteLLM's own work is never held up by it."""
 
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from time import perf_counter, thread_time
 from typing import Any, Generic, TypeVar
 
@@ -33,21 +33,25 @@ class Timed(Generic[T]):
     """Awaits a coroutine, and takes the processor time of its own steps from a share: what others do while it waits is
     not counted."""
 
-    def __init__(self, work: Coroutine[Any, Any, T], share: ShareOfTime) -> None:
+    def __init__(
+        self, work: Coroutine[Any, Any, T], share: ShareOfTime, clock: Callable[[], float] = thread_time
+    ) -> None:
+        """``clock`` reads the processor time of this thread, in seconds."""
         self._work = work
         self._share = share
+        self._clock = clock
 
     def __await__(self) -> Generator[Any, Any, T]:
         step, value = self._work.send, None
         while True:
-            began = thread_time()
+            began = self._clock()
             try:
                 waits_for = step(value)
             except StopIteration as end:
                 result: T = end.value
                 return result
             finally:
-                self._share.take(thread_time() - began)
+                self._share.take(self._clock() - began)
             try:
                 step, value = self._work.send, (yield waits_for)
             except BaseException as error:  # noqa: BLE001 - a cancellation is the coroutine's to handle

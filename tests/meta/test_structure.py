@@ -48,6 +48,7 @@ NEIGHBOURS = {
     "core/sessions": "unit/core/sessions/test_session.py",
     "core/shadow": "unit/core/sessions/test_sharing.py",
     "demo": "unit/demo/test_samples.py",
+    "inside": "unit/inside/test_callback.py",
     "planning/arranger.py": "unit/planning/test_context_assembler.py",
     "planning/blob_loads.py": "unit/planning/test_layout_state.py",
     "planning/blob_writes.py": "unit/planning/test_layout_state.py",
