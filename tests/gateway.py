@@ -84,7 +84,8 @@ def gateway(place: Place, config: dict[str, Any], workers: int = 1, **variables:
     }
     (place.folder / "gateway.yaml").write_text(json.dumps(settings))
     words = [str(place.environment / "bin" / "litellm"), "--config", "gateway.yaml", "--host", "127.0.0.1"]
-    words += ["--port", str(port), "--num_workers", str(workers)]
+    # uvicorn's own supervisor ends workers that have not answered within five seconds, which litellm's import takes.
+    words += ["--port", str(port), "--num_workers", str(workers), *(["--run_gunicorn"] if workers > 1 else [])]
     around = {**place.around["env"], "LITELLM_LOCAL_MODEL_COST_MAP": "True", **variables}
     log = place.folder / "gateway.log"
     with log.open("w") as out:

@@ -58,6 +58,8 @@ class Deployments:
         except (ValidationError, ValueError) as error:
             self._told(f"model_info of {name}: {type(error).__name__}; its requests go as they came")
             return None
+        if listed.salts_cache:
+            problems.append(f"model_info of {name}: cache_salt is without effect here; its teams share a cache")
         for problem in problems:
             self._told(problem)
         found = deployment_of(replace(listed, transport=Transport.LITELLM, mode=mode), self._price_of)

@@ -51,7 +51,7 @@ def ours(section: str) -> str:
          "log_level, log_format, request_id, otel, limits, "
          "client_keys, teams, budgets, "
          "workers, store, store_ca, spool, spool_max_mib, spool_fsync, spool_fallback, ledger, metrics, ui, objects, "
-         "keep_alive, structured, prompts, window, prices"),
+         "keep_alive, structured, prompts, window, callback, prices"),
         ("{mode: teir}", "stratiform.mode: input should be 'passthrough', 'observe', 'mark' or 'tier'"),
         ("{policy: classical}", "stratiform.policy: input should be 'economic' or 'classic'"),
         ("{clock: wall}", "stratiform.clock: input should be 'system' or 'header'"),
