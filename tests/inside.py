@@ -22,6 +22,7 @@ class MadeHost(Host):
 
     def __init__(self, folder: Path | None = None, cache: Any = None, **section: Any) -> None:
         super().__init__(SimpleNamespace(cache=cache))
+        self.route = lambda deployment: Route("openai", FIELDS, extra_body=True, owned=frozenset())
         self._path = None
         if folder is not None:
             self._path = folder / "config.yaml"
@@ -29,9 +30,6 @@ class MadeHost(Host):
 
     def settings_path(self) -> Path | None:
         return self._path
-
-    def route(self, model: str, base_url: str, provider: str) -> Route:
-        return Route("openai", FIELDS, extra_body=True, owned=frozenset())
 
 
 class ResponseCache:

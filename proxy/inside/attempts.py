@@ -13,9 +13,8 @@ from proxy.engine.exchange import Exchange
 from proxy.inside.rewriting import Rewriting
 from proxy.ports import Plan
 
-LONGEST_S = 3600.0
-"""An attempt of which nothing was heard for so long is over: LiteLLM's own longest time-out is 6,000 s by default, and
-no provider's is longer than this."""
+LONGEST_S = 7200.0
+"""An attempt of which nothing was heard for so long is over: LiteLLM's own time-out is 6,000 s by default."""
 _MOST = 10_000
 _MOST_BYTES = 256 << 20
 
@@ -57,13 +56,12 @@ class Attempt:
 
 
 class OpenAttempts:
-    """The attempts that are under way, the oldest first. ``dropped`` counts those that never ended."""
+    """The attempts that are under way, the oldest first."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[int, Attempt] = OrderedDict()
         self._of_calls: dict[str, list[Attempt]] = {}
         self._bytes = 0
-        self.dropped = 0
 
     def __len__(self) -> int:
         return len(self._open)
@@ -80,7 +78,6 @@ class OpenAttempts:
             if not is_over and len(self._open) <= _MOST and self._bytes <= _MOST_BYTES:
                 return
             self.end(oldest)
-            self.dropped += 1
 
     def end(self, attempt: Attempt) -> bool:
         """The attempt is over; False where it was over before."""

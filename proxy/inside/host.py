@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proxy.core.lru import LastUsed
-from proxy.upstream.litellm_.library import Route, route_of
+from proxy.upstream.litellm_.library import Library
 
 _PROXY_SERVER = "litellm.proxy.proxy_server"
-_MOST_ROUTES = 1024
 
 
 class SemanticCache(Exception):
@@ -24,7 +22,7 @@ class Host:
 
     def __init__(self, litellm: Any) -> None:
         self._litellm = litellm
-        self._routes: LastUsed[tuple[str, str, str], Route] = LastUsed(_MOST_ROUTES)
+        self.route = Library(litellm).route
 
     def settings_path(self) -> Path | None:
         """The file that LiteLLM's proxy was started with; None where it was started without one, or as a library."""
@@ -46,12 +44,3 @@ class Host:
             raise SemanticCache
         given = arguments.get("cache_key")
         return given if isinstance(given, str) and given else str(cache.get_cache_key(**arguments))
-
-    def route(self, model: str, base_url: str, provider: str) -> Route:
-        """Which parameters LiteLLM takes for a model. Raises LiteLLM's error for an unknown one."""
-        key = (model, base_url, provider)
-        found = self._routes.find(key)
-        if found is None:
-            found = route_of(self._litellm, *key)
-            self._routes.put(key, found)
-        return found

@@ -8,6 +8,7 @@ what was exchanged is put back first. Of nested calls only the innermost is plan
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from proxy.aside import Aside
@@ -193,7 +194,7 @@ class Work:
     async def _carried_out(
         self, arguments: Mapping[str, Any], parsed: ParsedBody, plan: Plan, deployment: Deployment
     ) -> Rewriting:
-        around, provider = self._around, arguments.get("custom_llm_provider")
+        around = self._around
         key = around.host.cache_key(arguments)
         done = await around.aside.run_large(
             len(plan.body),
@@ -201,7 +202,7 @@ class Work:
             arguments,
             parsed,
             plan,
-            lambda: around.host.route(deployment.model, deployment.base_url, provider if provider else ""),
+            partial(around.host.route, deployment),
         )
         if key is not None:
             done = replace(done, changed={**done.changed, "cache_key": key})

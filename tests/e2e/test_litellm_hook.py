@@ -234,6 +234,8 @@ def test_each_attempt_is_settled_once_whatever_becomes_of_it(place: Place) -> No
                 assert ask("down", long_chat(1, str(stream)), stream=stream) == 200
                 settled += 5
                 assert server.settled(settled) == settled
+            assert server.total("stratiform_requests_total", status="200") == 4
+            assert server.total("stratiform_requests_total", status="500") == 6
             assert all(is_marked(one) for one in (*moody.seen["flaky"], *moody.seen["down"], *moody.seen["fine"]))
             # Each attempt is planned from the request as it came: the retry is what the first attempt was.
             assert moody.seen["flaky"][0] == moody.seen["flaky"][1]

@@ -54,8 +54,9 @@ class Route:
 class Library:
     """litellm, imported on first use. One import however many calls ask for it at once."""
 
-    def __init__(self) -> None:
-        self._module: Any = None
+    def __init__(self, module: Any = None) -> None:
+        """``module``: litellm, where somebody else has imported and configured it."""
+        self._module = module
         self._importing = asyncio.Lock()
         self._is_warming = False
         # A wildcard's names are the clients' choice: the memory of them is bounded.
@@ -89,7 +90,7 @@ class Library:
         key = (deployment.model, deployment.base_url, str(provider or ""))
         found = self._routes.find(key)
         if found is None:
-            found = route_of(self._module, *key)
+            found = _route(self._module, *key)
             self._routes.put(key, found)
         return found
 
@@ -133,8 +134,7 @@ def _mock_answers(litellm: Any) -> None:
         litellm.completion(model=model, messages=messages, mock_response="warm", api_key="none", num_retries=0)
 
 
-def route_of(litellm: Any, model: str, base_url: str, provider: str) -> Route:
-    """How litellm serves a model. Raises litellm's error for unknown models."""
+def _route(litellm: Any, model: str, base_url: str, provider: str) -> Route:
     from litellm.llms.openai_like.json_loader import JSONProviderRegistry
     from litellm.types.utils import all_litellm_params
 
