@@ -23,8 +23,9 @@ class Recording:
         raise Unauthorized("LiteLLM admits requests")
 
     async def reserve(self, exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
-        """Have the exchange's end recorded."""
-        exchange.reservation = Reservation(exchange.arrival.id, exchange.admitted.team)
+        """Have the exchange's end recorded, where the store outlives this process: nobody else reads its ledger."""
+        if self._store_client.is_durable:
+            exchange.reservation = Reservation(exchange.arrival.id, exchange.admitted.team)
 
     async def extend(self, exchange: Exchange, spent: Settlement, further_tokens: int = 0) -> bool:
         """There is always room."""
