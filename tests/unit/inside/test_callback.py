@@ -4,13 +4,14 @@ import asyncio
 import copy
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.inside import Callback
+from proxy.inside.reasons import StandDownReason
 from tests.examples import examples
 from tests.fidelity.checker import check
 from tests.fidelity.strategies import Body, sessions
@@ -280,3 +281,8 @@ def test_another_event_loop_is_stood_down_for() -> None:
     assert asyncio.run(planned())
     assert not asyncio.run(planned())
     assert stand_downs(callback, "another-loop") == 1
+
+
+def test_every_reason_to_stand_down_has_a_meaning() -> None:
+    page = (Path(__file__).parents[3] / "proxy" / "inside" / "README.md").read_text("utf-8")
+    assert [reason for reason in get_args(StandDownReason) if f"| `{reason}` |" not in page] == []
