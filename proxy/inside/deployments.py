@@ -12,7 +12,7 @@ from proxy.core.modes import Mode
 from proxy.core.money.prices import PriceMap
 from proxy.deployments.table import deployment_of
 from proxy.ports import Deployment, Transport
-from proxy.settings import LiteLLMParams, ModelEntry, ModelInfo, Settings
+from proxy.settings import ModelEntry, Settings
 from proxy.upstream.litellm_.library import mapping
 
 _MOST = 1024
@@ -49,9 +49,8 @@ class Deployments:
         # Prices that an entry has for itself stand among LiteLLM's arguments.
         params = {n: v for n, v in arguments.items() if (n in _PARAMS or "_cost" in n) and v}
         try:
-            entry = ModelEntry(
-                model_name=name, litellm_params=LiteLLMParams(**params), model_info=ModelInfo.model_validate(dict(info))
-            )
+            given = {"model_name": name, "litellm_params": params, "model_info": dict(info)}
+            entry = ModelEntry.model_validate(given)
             problems: list[str] = []
             listed = listed_model(entry, "model_info", self._settings, problems)
             mode = min(listed.mode, Mode.parse(switch)) if isinstance(switch, str) else listed.mode

@@ -9,17 +9,6 @@ StandDownReason = Literal[
 ]  # fmt: skip
 """What each means stands in this package's README."""
 
-
-StandDownReason = Literal[
-    "settings", "starting", "another-loop", "share-of-time", "unreadable", "nested", "injection-points",
-    "semantic-cache", "internal-error",
-]  # fmt: skip
-"""``settings``: the ``stratiform`` section is broken, or what it names cannot be used. ``starting``: planner and store
-are still being built. ``another-loop``: they belong to another event loop. ``share-of-time``: planning has had its
-share of the process's time. ``unreadable``: the arguments have no form in JSON, or are no chat request. ``nested``:
-LiteLLM makes the call within another one that was planned. ``injection-points``: LiteLLM's own markers leave no room.
-``semantic-cache``: LiteLLM's response cache compares texts. ``internal-error``: an error of our own was contained."""
-
 StandDown = Callable[[StandDownReason], None]
 
 
