@@ -148,7 +148,7 @@ class SessionCohort(Struct, array_like=True):
         """
         if self.has_tools or self.continued:
             return GOES_ON
-        return _FIRST_GOES_ON / max(1, self.started)
+        return _FIRST_GOES_ON / (1 + self.started)
 
     @property
     def is_one_shot(self) -> bool:

@@ -19,7 +19,7 @@ class TestContinues:
         for at in range(6):
             chances.append(cohort.continues())
             cohort.request(float(at), None)
-        assert chances[1] > 0.5
+        assert chances[0] > 0.5 > chances[1] > chances[2]
         assert chances[-1] < 0.2
 
     def test_one_session_that_went_on_tells_that_sessions_go_on(self) -> None:
