@@ -31,7 +31,7 @@ _LIMITS = (FIXED, BEST, FREE)
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.add_argument(
-        "--compare", action="store_true", help="compare with what gateways do, and with the lowest possible cost"
+        "--compare", action="store_true", help="compare with other policies, and with the lowest possible cost"
     )
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="write the comparison as an SVG picture (needs --compare)"

@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="a log: a recorded session, requests and answers in JSON lines, LiteLLM's spend logs, Langfuse's"
-        " observations, HAR, Claude Code's files of sessions, fingerprints; or a folder of logs",
+        " observations, HAR, Claude Code's session files, fingerprints; or a folder of logs",
     )
     parser.add_argument("--url", help="a running proxy; its master key is read from STRATIFORM_MASTER_KEY")
     parser.add_argument("--since", default="30d", help="how far --url looks back: 30d, 12h, 2026-11-01 (default: 30d)")

@@ -44,17 +44,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "update",
         "change the given fields",
         Request("PATCH", "keys/{id}", _COLUMNS, _OPTIONS),
-    ).add_argument("id")
+    ).add_argument("id", help="the id of the key, as the list shows it")
     actions.add(
         "revoke",
         "refuse a key from now on; it stays in the list",
         Request("POST", "keys/{id}/revoke", _COLUMNS),
-    ).add_argument("id")
+    ).add_argument("id", help="the id of the key, as the list shows it")
     actions.add(
         "delete",
         "delete a key from the list; its spend stays in the ledger",
         Request("DELETE", "keys/{id}", {"key": "id", "deleted": "deleted"}),
-    ).add_argument("id")
+    ).add_argument("id", help="the id of the key, as the list shows it")
     importing = actions.parser("import", "take over LiteLLM's keys and teams; its users' keys go on working")
     importing.add_argument(
         "files", type=Path, nargs="+", metavar="FILE", help="an export of keys, teams or both: CSV or JSON"

@@ -30,10 +30,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     check = actions.add_parser("check", help="show each model's price in USD per million tokens, and what is not known")
     check.add_argument("--json", action="store_true", help="print JSON")
-    update = actions.add_parser("update", help="print the pinned prices that differ from the installed LiteLLM's, anew")
+    update = actions.add_parser("update", help="print the installed LiteLLM's values of the pinned prices that differ")
     for one in (check, update):
         one.add_argument(
-            "--config", type=Path, metavar="FILE", default=Path("config.yaml"), help="default: config.yaml"
+            "--config",
+            type=Path,
+            metavar="FILE",
+            default=Path("config.yaml"),
+            help="the configuration (default: config.yaml)",
         )
 
 

@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("--config", type=Path, metavar="FILE", help="LiteLLM's config.yaml, with a stratiform section")
     parser.add_argument(
-        "--upstream", default="", metavar="URL", help="the server to which requests for all other models go"
+        "--upstream", default="", metavar="URL", help="the server for all models that the configuration does not name"
     )
     parser.add_argument(
         "--cache-profile", choices=sorted(PROFILES), metavar="NAME", default="",

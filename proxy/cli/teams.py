@@ -35,16 +35,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "create",
         "make a team",
         Request("POST", "teams", _COLUMNS, _OPTIONS, fields=("name",)),
-    ).add_argument("name")
+    ).add_argument("name", help="the name of the team")
     actions.add(
         "update",
         "change the given fields",
         Request("PATCH", "teams/{name}", _COLUMNS, _OPTIONS),
-    ).add_argument("name")
+    ).add_argument("name", help="the name of the team")
     delete = actions.add(
         "delete",
         "delete a team and its budgets; its spend stays in the ledger",
         Request("DELETE", "teams/{name}", {"team": "name", "deleted": "deleted", "keys": "keys"}, query=("force",)),
     )
-    delete.add_argument("name")
+    delete.add_argument("name", help="the name of the team")
     delete.add_argument("--force", action="store_const", const="true", help="delete its keys, too")

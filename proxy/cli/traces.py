@@ -57,7 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hoisting",
         action="store_true",
-        help="play a provider that moves later system messages to the front; the planner must find that out",
+        help="simulate a provider that moves later system messages to the front; the planner has to learn that",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 

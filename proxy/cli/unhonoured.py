@@ -9,7 +9,7 @@ from proxy.deployments import deployment_of
 from proxy.ports import Transport
 from proxy.settings import IGNORE_FLAG, ConfigError, Effect, Settings, Unused, unused_on_http
 
-IGNORE_HELP = "start even if the file restricts clients in ways that this proxy does not enforce"
+IGNORE_HELP = "accept the file even if it restricts clients in ways that this proxy does not enforce"
 
 
 def not_honoured(settings: Settings) -> list[Unused]:

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from proxy.cli.prompts.setup import PromptSetup, setup_at
 from proxy.settings import ConfigError
 
-HELP = "a folder of prompts, a configuration, or REVISION:PATH for one of both as it is in Git"
+HELP = "a folder of prompts, a configuration, or REVISION:PATH for either of them at a revision of Git"
 _GIT_S = 60.0
 
 
