@@ -26,6 +26,9 @@ from tests.page_scripts import UNSTARTED, file_of
 
 PAGES = pages()
 FRONT = Page(Path("README.md"))
+SOURCES = [
+    f"/{path.relative_to(ROOT)}" for folder in ("proxy", "plugins", "tests") for path in (ROOT / folder).rglob("*.py")
+]
 PROVIDERS = Page(Path("proxy/settings/PROVIDERS.md"))
 _FRONT_BYTES, _PAGE_BYTES, _SENTENCE_WORDS = 9_000, 12_000, 30
 # Tables in which a reader looks something up, and whose rows tests compare with the code.
@@ -64,6 +67,12 @@ def test_links_lead_to_files_and_headings_that_exist(page: Page) -> None:
             target = (ROOT / page.path.parent / path).resolve() if path else ROOT / page.path
             assert target.exists(), link
             assert not anchor or anchor in Page(target.relative_to(ROOT)).anchors(), link
+
+
+@for_every([page for page in PAGES if str(page) != "CHANGELOG.md"])
+def test_source_files_that_a_page_names_exist(page: Page) -> None:
+    named = set(re.findall(r"`(?!src/)((?:\w+/)+\w+\.py)(?:::\w+)?`", page.text))
+    assert [path for path in named if not any(one.endswith(f"/{path}") for one in SOURCES)] == []
 
 
 def test_every_page_is_reached_from_the_front_page() -> None:
