@@ -18,10 +18,10 @@ from proxy.access.budget_durations import window_of
 from proxy.access.directory import Directory
 from proxy.access.virtual_keys import digest_of
 from proxy.admin.forms import checked
-from proxy.admin.operations import AdminService
+from proxy.admin.operations import AdminService, store_away
 from proxy.admin.resource import Query, View
 from proxy.errors import Conflict, Forbidden, InvalidRequest, MethodNotAllowed, NotFound, ProxyError
-from proxy.ports import Principal
+from proxy.ports import Principal, StoreError
 
 _KEY = {
     "models": "models", "team_id": "team", "user_id": "user", "key_alias": "note", "duration": "expires_at",
@@ -69,11 +69,15 @@ class LitellmForms:
         # A provider's own key, where such keys are let through, is nobody that is known here.
         if caller is not None and (wanted == "POST" or not caller.key_id):
             raise Forbidden(f"/{path} needs the proxy's master key.", code="master_key_needed")
-        if caller is None:
-            return await handler(query, body, caller)
-        # A sum over the ledger takes a while, and no rate limits how often a key asks for one.
-        async with self._turn:
-            return await handler(query, body, caller)
+        try:
+            await self._directory.refresh()
+            if caller is None:
+                return await handler(query, body, caller)
+            # A sum over the ledger takes a while, and no rate limits how often a key asks for one.
+            async with self._turn:
+                return await handler(query, body, caller)
+        except StoreError as error:
+            raise store_away(error) from error
 
     async def _generate(self, query: Query, body: Any, caller: Principal | None) -> Any:
         if not isinstance(body, dict):
@@ -104,22 +108,19 @@ class LitellmForms:
 
     async def _delete(self, query: Query, body: Any, caller: Principal | None) -> Any:
         """Revoke keys. Nothing is revoked where one of them is not known, or is the configuration's."""
-        await self._directory.refresh()
-        snapshot = self._directory.snapshot
-        wanted = {one: [self._id(one)] for one in _texts(body, "keys")}
-        for alias in _texts(body, "key_aliases"):
-            wanted[alias] = [key.id for key in snapshot.keys.values() if key.note == alias]
-        found = {name for names in wanted.values() for name in names or [None]}
+        snapshot, keys, aliases = self._directory.snapshot, _texts(body, "keys"), _texts(body, "key_aliases")
+        wanted = [[self._id(one)] for one in keys]
+        wanted += [[key.id for key in snapshot.keys.values() if key.note == alias] for alias in aliases]
+        found = {name for names in wanted for name in names or [None]}
         if not found or None in found:
             raise NotFound("One of the keys is not known here, or none was named; none was deleted.", param="keys")
         if snapshot.declared & found:
             raise Conflict("One of the keys is declared in the proxy's configuration; none was deleted.")
         for name in found:
             await self._do("POST", f"keys/{name}/revoke")
-        return {"deleted_keys": list(wanted)}
+        return {"deleted_keys": [*keys, *aliases]}
 
     async def _key_info(self, query: Query, body: Any, caller: Principal | None) -> Any:
-        await self._directory.refresh()
         asked = query.get("key") or (caller.key_id if caller is not None else "")
         name = self._id(asked)
         if caller is not None and name != caller.key_id:
@@ -143,7 +144,9 @@ class LitellmForms:
 
     async def _team_info(self, query: Query, body: Any, caller: Principal | None) -> Any:
         name = _own(query, "team_id", None if caller is None else caller.team)
-        team, spent = await self._do("GET", f"teams/{name or '-'}"), await self._spent(team=name)
+        if name not in self._directory.snapshot.teams:
+            raise NotFound("There is no such team.", param="team_id")
+        team, spent = await self._do("GET", f"teams/{name}"), await self._spent(team=name)
         keys = (await self._do("GET", "keys", query={"team": name}))["data"]
         info = {"team_id": name, "team_alias": name, "models": team["models"], "spend": sum(spent.values()),
                 "rpm_limit": team["requests_per_minute"], "tpm_limit": team["tokens_per_minute"], "blocked": False,

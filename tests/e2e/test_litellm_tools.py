@@ -195,7 +195,8 @@ def test_strangers_are_told_nothing(url: str, path: str, key: str | None) -> Non
 
 @pytest.mark.parametrize(
     ("path", "status"),
-    [("key/info?key=gone", 404), ("team/info?team_id=gone", 404), ("team/info", 404), ("user/info", 200),
+    [("key/info?key=gone", 404), ("team/info?team_id=gone", 404), ("team/info?team_id=/", 404), ("team/info", 404),
+     ("user/info", 200),
      ("spend/logs?start_date=soon", 400)],
 )  # fmt: skip
 def test_what_is_not_there_is_said(url: str, path: str, status: int) -> None:

@@ -10,7 +10,8 @@ from proxy.access.virtual_keys import digest_of
 from proxy.admin import AdminService, litellm_forms
 from proxy.admin.litellm_forms import LitellmForms
 from proxy.core.modes import Mode
-from proxy.ports import Principal
+from proxy.errors import NotReady
+from proxy.ports import Principal, StoreError
 from proxy.storage.memory import MemoryStore
 from proxy.storage.port import KeyRecord, LedgerEntry, Settle, SpendQuery, TeamRecord
 from tests.doubles import ManualClock
@@ -29,6 +30,7 @@ class Counting(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.teams: list[str | None] = []
+        self.is_away = False
         self.running = self.most_running = 0
 
     async def spend(self, query: SpendQuery) -> Any:
@@ -38,6 +40,11 @@ class Counting(MemoryStore):
         await asyncio.sleep(0)
         self.running -= 1
         return await super().spend(query)
+
+    async def directory_version(self) -> int:
+        if self.is_away:
+            raise StoreError("away")
+        return await super().directory_version()
 
     async def entries(self, *args: Any, **named: Any) -> Any:
         self.teams.append(args[4])
@@ -81,3 +88,18 @@ def test_a_key_has_the_ledger_of_its_own_team_read_and_once_at_a_time() -> None:
     assert answered[0]["info"]["spend"] == 4.0
     assert set(store.teams) == {"red"}
     assert store.most_running == 1
+
+
+@pytest.mark.parametrize("who", [None, RED], ids=["master", "key"])
+@pytest.mark.parametrize("path", ["key/info", "key/delete", "team/info", "user/info"])
+def test_a_store_that_is_away_is_said(path: str, who: Principal | None) -> None:
+    async def main() -> None:
+        store = Counting()
+        store.is_away = True
+        directory = Directory(DECLARED, store)
+        forms = LitellmForms(AdminService(directory, store, ManualClock(NOW)), directory)
+        with pytest.raises(NotReady):
+            await forms.answer("GET" if path != "key/delete" else "POST", path, {}, {"keys": ["key-red"]}, who)
+
+    if path != "key/delete" or who is None:
+        asyncio.run(main())
