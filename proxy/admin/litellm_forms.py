@@ -102,7 +102,7 @@ class LitellmForms:
                     "POST", "budgets", {"team": made["team"], "subject": made["id"], "name": made["id"], **budget}
                 )
             except ProxyError:
-                await self._do("POST", f"keys/{made['id']}/revoke")
+                await self._do("DELETE", f"keys/{made['id']}")
                 raise
         return {**self._shown(made, {}), "key": made["key"], "key_name": f"sk-...{made['key'][-4:]}"}
 
