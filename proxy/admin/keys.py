@@ -35,6 +35,8 @@ class Keys(Resource[KeyRecord, KeyForm]):
         changes = forms.key_changes(form, now)
         # A key that exists already is known by its digest: its budgets can be made before it works.
         id_ = new_id("key") if form.sha256 is UNSET else declared_id(digest)
+        if id_ in self._snapshot.keys:
+            raise Conflict("There is a key of this id already.")
         view = await self._put(KeyRecord(id_, digest, team.name, created_at=now, **changes))
         return {**view, "key": secret} if form.sha256 is UNSET else view
 

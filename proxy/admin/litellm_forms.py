@@ -5,28 +5,37 @@ far as there are such facts here: proxy/settings/README.md has a table. A field 
 known here is refused, because a key must never be able to do more than was asked for.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+import asyncio
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
+from proxy.access import validation
+from proxy.access.budget_durations import window_of
 from proxy.access.directory import Directory
 from proxy.access.virtual_keys import digest_of
-from proxy.admin.operations import AdminService
+from proxy.admin.forms import checked
+from proxy.admin.operations import AdminService, store_away
 from proxy.admin.resource import Query, View
 from proxy.errors import Conflict, Forbidden, InvalidRequest, MethodNotAllowed, NotFound, ProxyError
-from proxy.ports import Principal
+from proxy.ports import Principal, StoreError
 
 _KEY = {
     "models": "models", "team_id": "team", "user_id": "user", "key_alias": "note", "duration": "expires_at",
     "rpm_limit": "requests_per_minute", "tpm_limit": "tokens_per_minute",
 }  # fmt: skip
 _BUDGET = ("max_budget", "budget_duration")
-# Windows that begin anew where LiteLLM's do; others roll.
-_WINDOWS = {"": "total", "1h": "hour", "24h": "day", "1d": "day", "7d": "week", "30d": "month", "1mo": "month"}
+# Members of the free `metadata` by which LiteLLM restricts; what else stands there are an operator's notes.
+_RESTRICTING = re.compile(
+    r"(?i)limit|budget|guardrail|polic|(?:^|_)tags?(?:_|$)|route|param|enforce|block|allow|deny|model|expir|team_"
+)
 _ALL_TIME = "0"
 _DAY = "1d"
-_PAGE = "10000"
+_PAGE = "1000"
+_MOST_LOGS = 10_000
 
 Handler = Callable[[Query, Any, Principal | None], Awaitable[Any]]
 
@@ -37,6 +46,7 @@ class LitellmForms:
     def __init__(self, service: AdminService, directory: Directory) -> None:
         self._service = service
         self._directory = directory
+        self._turn = asyncio.Lock()
         self._handlers: Mapping[str, tuple[str, Handler]] = {
             "key/generate": ("POST", self._generate),
             "key/delete": ("POST", self._delete),
@@ -59,16 +69,31 @@ class LitellmForms:
         # A provider's own key, where such keys are let through, is nobody that is known here.
         if caller is not None and (wanted == "POST" or not caller.key_id):
             raise Forbidden(f"/{path} needs the proxy's master key.", code="master_key_needed")
-        return await handler(query, body, caller)
+        try:
+            await self._directory.refresh()
+            if caller is None:
+                return await handler(query, body, caller)
+            # A sum over the ledger takes a while, and no rate limits how often a key asks for one.
+            async with self._turn:
+                return await handler(query, body, caller)
+        except StoreError as error:
+            raise store_away(error) from error
 
     async def _generate(self, query: Query, body: Any, caller: Principal | None) -> Any:
         if not isinstance(body, dict):
             raise InvalidRequest("The body must be a JSON object.")
-        given = {name: value for name, value in body.items() if not _says_nothing(value) and name != "metadata"}
-        for name in given.keys() - _KEY.keys() - set(_BUDGET):
-            raise InvalidRequest(
-                f"'{name[:64]}' is not known here, so this key would not be held to it.", param=name[:64]
-            )
+        known = {*_KEY, *_BUDGET}
+        given = {name: body[name] for name in known & body.keys() if body[name] is not None}
+        metadata = body.get("metadata") or {}
+        if not isinstance(metadata, dict):
+            raise InvalidRequest("'metadata' must be a JSON object.", param="metadata")
+        others = {name: value for name, value in body.items() if name not in {*known, "metadata"}}
+        others |= {f"metadata.{name}": metadata[name] for name in restricting(metadata)}
+        for name, value in others.items():
+            if not _says_nothing(value):
+                raise InvalidRequest(
+                    f"'{name[:64]}' is not known here, so this key would not be held to it.", param=name[:64]
+                )
         budget = _budget(given)
         made = await self._do("POST", "keys", {ours: given[name] for name, ours in _KEY.items() if name in given})
         if budget:
@@ -77,35 +102,33 @@ class LitellmForms:
                     "POST", "budgets", {"team": made["team"], "subject": made["id"], "name": made["id"], **budget}
                 )
             except ProxyError:
-                await self._do("POST", f"keys/{made['id']}/revoke")
+                await self._do("DELETE", f"keys/{made['id']}")
                 raise
         return {**self._shown(made, {}), "key": made["key"], "key_name": f"sk-...{made['key'][-4:]}"}
 
     async def _delete(self, query: Query, body: Any, caller: Principal | None) -> Any:
         """Revoke keys. Nothing is revoked where one of them is not known, or is the configuration's."""
-        await self._directory.refresh()
-        snapshot = self._directory.snapshot
-        wanted = {one: [self._id(one)] for one in _texts(body, "keys")}
-        for alias in _texts(body, "key_aliases"):
-            wanted[alias] = [key.id for key in snapshot.keys.values() if key.note == alias]
-        found = {name for names in wanted.values() for name in names or [None]}
+        snapshot, keys, aliases = self._directory.snapshot, _texts(body, "keys"), _texts(body, "key_aliases")
+        wanted = [[self._id(one)] for one in keys]
+        wanted += [[key.id for key in snapshot.keys.values() if key.note == alias] for alias in aliases]
+        found = {name for names in wanted for name in names or [None]}
         if not found or None in found:
             raise NotFound("One of the keys is not known here, or none was named; none was deleted.", param="keys")
         if snapshot.declared & found:
             raise Conflict("One of the keys is declared in the proxy's configuration; none was deleted.")
         for name in found:
             await self._do("POST", f"keys/{name}/revoke")
-        return {"deleted_keys": list(wanted)}
+        return {"deleted_keys": [*keys, *aliases]}
 
     async def _key_info(self, query: Query, body: Any, caller: Principal | None) -> Any:
-        await self._directory.refresh()
         asked = query.get("key") or (caller.key_id if caller is not None else "")
         name = self._id(asked)
         if caller is not None and name != caller.key_id:
             raise Forbidden("A key may look at itself alone.", code="master_key_needed")
         if name is None:
             raise NotFound("There is no such key.", param="key")
-        return {"key": asked, "info": self._shown(await self._do("GET", f"keys/{name}"), await self._spent(key=name))}
+        key = await self._do("GET", f"keys/{name}")
+        return {"key": asked, "info": self._shown(key, await self._spent(key=name, team=key["team"]))}
 
     async def _user_info(self, query: Query, body: Any, caller: Principal | None) -> Any:
         user = _own(query, "user_id", None if caller is None else caller.user)
@@ -121,7 +144,9 @@ class LitellmForms:
 
     async def _team_info(self, query: Query, body: Any, caller: Principal | None) -> Any:
         name = _own(query, "team_id", None if caller is None else caller.team)
-        team, spent = await self._do("GET", f"teams/{name or '-'}"), await self._spent(team=name)
+        if name not in self._directory.snapshot.teams:
+            raise NotFound("There is no such team.", param="team_id")
+        team, spent = await self._do("GET", f"teams/{name}"), await self._spent(team=name)
         keys = (await self._do("GET", "keys", query={"team": name}))["data"]
         info = {"team_id": name, "team_alias": name, "models": team["models"], "spend": sum(spent.values()),
                 "rpm_limit": team["requests_per_minute"], "tpm_limit": team["tokens_per_minute"], "blocked": False,
@@ -133,15 +158,27 @@ class LitellmForms:
     async def _spend_logs(self, query: Query, body: Any, caller: Principal | None) -> Any:
         key = caller.key_id if caller is not None else query.get("api_key", "")
         name = self._id(key) or key
-        since, until = query.get("start_date"), query.get("end_date")
+        since, until, user = query.get("start_date"), query.get("end_date", ""), query.get("user_id", "")
+        of = _given({"team": caller.team if caller is not None else "", "until": until})
         if since and until and query.get("summarize", "true").lower() != "false":
-            of = {"key": name, "user": query.get("user_id", "")}
-            asked = {"since": since, "until": until, "by": "day,key,user,model", **_given(of)}
+            asked = {"since": since, "by": "day,key,user,model", **of, **_given({"key": name, "user": user})}
             return list(_daily((await self._do("GET", "spend", query=asked))["data"]))
-        asked = {"since": since or _DAY, "limit": _PAGE, **_given({"until": until or ""})}
-        wanted = _given({"key_id": name, "user": query.get("user_id", ""), "exchange_id": query.get("request_id", "")})
-        entries = (await self._do("GET", "entries", query=asked))["data"]
-        return [_log(one) for one in reversed(entries) if all(one[field] == value for field, value in wanted.items())]
+        wanted = _given({"key_id": name, "user": user, "exchange_id": query.get("request_id", "")})
+        newest = deque[View](maxlen=_MOST_LOGS)
+        async for one in self._entries({"since": since or _DAY, **of}):
+            if all(one[field] == value for field, value in wanted.items()):
+                newest.appendleft(one)
+        return [_log(one) for one in newest]
+
+    async def _entries(self, query: Query) -> AsyncIterator[View]:
+        """The entries of the ledger, the oldest first, page by page: each page leaves the event loop to others."""
+        asked, has_more = {**query, "limit": _PAGE}, True
+        while has_more:
+            page = await self._do("GET", "entries", query=asked)
+            for one in page["data"]:
+                yield one
+                asked |= {"since": repr(one["at"]), "after": one["exchange_id"]}
+            asked["until"], has_more = repr(page["until"]), page["has_more"]
 
     async def _do(self, method: str, path: str, body: Any = None, query: Query | None = None) -> Any:
         return (await self._service.answer(method, path, query, body)).content
@@ -160,7 +197,7 @@ class LitellmForms:
         """The hard limit in USD of a counter, and its window."""
         for one in self._directory.snapshot.budgets_of(team):
             if (one.scope, one.subject, one.unit) == (scope, subject, "usd") and one.hard is not None:
-                return one.hard / 1e9, one.window
+                return validation.usd(one.hard), one.window
         return None, None
 
     def _shown(self, key: View, spent: Mapping[str, float]) -> View:
@@ -181,8 +218,13 @@ def _own(query: Query, name: str, own: str | None) -> str:
     return asked
 
 
+def restricting(metadata: Mapping[str, Any]) -> list[str]:
+    """The members of a key's ``metadata`` by which LiteLLM limits what the key may do."""
+    return [name for name in metadata if _RESTRICTING.search(name)]
+
+
 def _says_nothing(value: object) -> bool:
-    """Whether a field of a form is empty. A limit of 0 is a limit."""
+    """Whether a field that is not known here is empty. A limit of 0 is a limit."""
     return value is None or value is False or value in ("", [], {})
 
 
@@ -196,13 +238,13 @@ def _texts(body: Any, name: str) -> list[str]:
 def _budget(given: Mapping[str, Any]) -> View:
     """The budget of a key that is to be made; empty where there is none."""
     duration = given.get("budget_duration", "")
-    if "max_budget" not in given:
-        if duration:
-            raise InvalidRequest("'budget_duration' goes with 'max_budget'.", param="budget_duration")
-        return {}
     if not isinstance(duration, str):
         raise InvalidRequest("'budget_duration' must be a text.", param="budget_duration")
-    return {"scope": "key", "usd": given["max_budget"], "window": _WINDOWS.get(duration, f"rolling:{duration}")}
+    if "max_budget" in given:
+        return {"scope": "key", "usd": given["max_budget"], "window": checked("budget_duration", window_of, duration)}
+    if duration:
+        raise InvalidRequest("'budget_duration' goes with 'max_budget'.", param="budget_duration")
+    return {}
 
 
 def _given(query: Query) -> dict[str, str]:

@@ -76,7 +76,7 @@ class AdminService:
                 await self._directory.refresh()
                 return await _operation(resource, method, rest, query or {}, body)
         except StoreError as error:
-            raise NotReady(f"The store does not answer ({error}).", code="store_unavailable") from error
+            raise store_away(error) from error
 
     async def _report(self, kind: str, method: str, query: Query) -> AdminResponse:
         if method != "GET":
@@ -91,6 +91,11 @@ class AdminService:
         lost = await (self._epochs.accept() if verb else self._epochs.not_accepted())
         accepted = {"accepted": list(lost)} if verb else {}
         return {"object": "store", "epoch": self._epochs.current, "lost": [] if verb else list(lost), **accepted}
+
+
+def store_away(error: StoreError) -> NotReady:
+    """What a client is told while the store does not answer."""
+    return NotReady(f"The store does not answer ({error}).", code="store_unavailable")
 
 
 async def _operation(resource: Resource[Any, Any], method: str, rest: str, query: Query, body: Any) -> AdminResponse:

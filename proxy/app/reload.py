@@ -9,7 +9,7 @@ starts; a change there is named in the log.
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from proxy.access.directory import Directory
 from proxy.app import declared, factories, prompting
@@ -17,9 +17,10 @@ from proxy.app.prompt_registry import LazyRegistry
 from proxy.core.money.prices import PriceMap
 from proxy.deployments import ModelTable
 from proxy.prompting.composer import Composer
-from proxy.settings import ConfigError, Settings
+from proxy.settings import ConfigError, Routing, Settings
 
 _TAKEN_OVER = frozenset({"teams", "client_keys", "prices", "mode", "prompts", "window"})
+_TAKEN_OVER_OF_ROUTING = frozenset({"fallbacks", "context_window_fallbacks", "targets"})
 _FIXED_OF_PROMPTS = ("folders", "shipped", "look_s")
 
 _log = logging.getLogger("stratiform")
@@ -90,7 +91,8 @@ def _needs_restart(before: Settings, now: Settings) -> Iterator[str]:
             yield f"stratiform.prompts.{name}"
     if (before.master_key is None) != (now.master_key is None):
         yield "general_settings.master_key (the admin API is switched on and off at the start)"
-    if before.routing.has_breakers != now.routing.has_breakers or before.routing.num_retries != now.routing.num_retries:
-        yield "router_settings (retries and cooldowns)"
-    if before.routing.checks_windows != now.routing.checks_windows:
-        yield "router_settings.enable_pre_call_checks"
+    if before.allowed_ips != now.allowed_ips:
+        yield "general_settings.allowed_ips"
+    names = {one.name for one in fields(Routing)} - _TAKEN_OVER_OF_ROUTING
+    if any(getattr(before.routing, name) != getattr(now.routing, name) for name in names):
+        yield "router_settings (retries, cooldowns and pre-call checks)"

@@ -8,24 +8,29 @@ import argparse
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from proxy.access.virtual_keys import declared_id
 from proxy.cli.admin_client import Ask, run_with
 from proxy.cli.litellm_export import Imported, read_export
 from proxy.cli.output import print_json, visible
-from proxy.errors import Conflict, InvalidRequest
+from proxy.errors import Conflict, InvalidRequest, NotFound
 
 _THERE = "is there already"
 
 
 def import_keys(arguments: argparse.Namespace) -> int:
     """Import the files; the exit status is 1 where something was not taken over. Raises ConfigError."""
-    export, outcomes = read_export(arguments.files), list[Mapping[str, Any]]()
+    export, outcomes, lacking = read_export(arguments.files), list[Mapping[str, Any]](), set[str]()
 
     async def work(ask: Ask) -> None:
         for kind, found in (("team", export.teams), ("key", export.keys)):
             for one in found:
                 whys = [] if arguments.ignore_unsupported and _is_readable(one) else list(one.refused)
+                if kind == "key" and one.team in lacking:
+                    whys.append(f"team_id: the team {one.team} is not taken over")
                 if not whys and not arguments.dry_run:
                     whys = await _taken_over(ask, kind, one)
+                if kind == "team" and whys not in ([], [_THERE]):
+                    lacking.add(one.team)
                 outcomes.append({"kind": kind, "name": one.label, "team": one.team, "not_imported": whys})
 
     run_with(arguments, work)
@@ -43,9 +48,9 @@ async def _taken_over(ask: Ask, kind: str, one: Imported) -> list[str]:
     try:
         if kind == "team":
             there = await _made(ask, "teams", one.body)
-            await _with_budget(ask, one)
+            await _with_budget(ask, one, f"teams/{one.team}")
             return [] if there else [_THERE]
-        await _with_budget(ask, one)
+        await _with_budget(ask, one, f"keys/{declared_id(one.body['sha256'])}")
         return [] if await _made(ask, "keys", one.body) else [_THERE]
     except InvalidRequest as error:
         return [error.message]
@@ -59,12 +64,22 @@ async def _made(ask: Ask, path: str, body: Mapping[str, Any]) -> bool:
     return True
 
 
-async def _with_budget(ask: Ask, one: Imported) -> None:
+async def _with_budget(ask: Ask, one: Imported, owner: str) -> None:
+    """Make the budget, with what has been spent. Where its owner is not there yet, an earlier run has ended before."""
     if one.budget is None:
         return
     name = f"{one.team}/{one.budget['name']}"
-    if await _made(ask, "budgets", {"team": one.team, **one.budget}) and one.spent:
+    is_new = await _made(ask, "budgets", {"team": one.team, **one.budget}) or not await _is_there(ask, owner)
+    if is_new and one.spent:
         await ask("POST", f"budgets/{name}/set-spent", None, {"spent": one.spent})
+
+
+async def _is_there(ask: Ask, path: str) -> bool:
+    try:
+        await ask("GET", path)
+    except NotFound:
+        return False
+    return True
 
 
 def _show(outcomes: Iterable[Mapping[str, Any]], *, is_dry: bool) -> None:

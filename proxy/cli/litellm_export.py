@@ -10,13 +10,18 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from proxy.access import validation
+from proxy.access.budget_durations import window_of
+from proxy.access.directory import CLIENT_KEYS_TEAM, DEFAULT_TEAM
 from proxy.access.virtual_keys import declared_id, digest_of
-from proxy.settings import ConfigError, window_of
+from proxy.admin.litellm_forms import restricting
+from proxy.settings import ConfigError
 
 Row = Mapping[str, Any]
 
@@ -34,10 +39,6 @@ _SILENT = _columns(
     "last_active rotation_count auto_rotate rotation_interval last_rotation_at key_rotation_at model_spend key_type "
     "agent_id admins members members_with_roles members_count team_member_permissions allow_team_guardrail_config "
     "allowed_cache_controls keys keys_count"
-)
-# Members of the free `metadata` by which LiteLLM restricts; what else stands there are an operator's notes.
-_RESTRICTING = re.compile(
-    r"(?i)limit|budget|guardrail|polic|tag|route|param|enforce|block|allow|deny|model|expir|team_"
 )
 _EMPTY = ("", "null", "{}", "[]", "\\n", "f", "false")
 # The only routes that this proxy has.
@@ -71,15 +72,28 @@ class Export:
 def read_export(files: Sequence[Path]) -> Export:
     """The teams and keys of all files together. Raises ConfigError."""
     found = [row for path in files for row in _rows_of(path)]
-    of_teams = {str(row["team_id"]): row for row in found if "token" not in row and row.get("team_id")}
+    of_teams = _merged((_text(row, "team_id"), row) for row in found if "token" not in row)
     names = _team_names(of_teams)
-    teams = {id_: _team(row, names[id_]) for id_, row in of_teams.items()}
-    keys: dict[str, Row] = {}
-    for row in found:
-        # A team's row may hold a shorter form of a key: what another row says of it counts, too.
-        if token := str(row.get("token") or ""):
-            keys[token] = {**keys.get(token, {}), **{name: value for name, value in row.items() if value is not None}}
-    return Export(list(teams.values()), [_key(row, teams) for row in keys.values()])
+    keys = _merged((_digest(_text(row, "token")), row) for row in found if _text(row, "token"))
+    return Export(
+        [_team(row, names[id_]) for id_, row in of_teams.items()],
+        [_key(digest, row, names) for digest, row in keys.items()],
+    )
+
+
+def _merged(rows: Iterable[tuple[str, Row]]) -> dict[str, Row]:
+    """One row for each name. A team's row may hold a shorter form of a key: what any row says counts."""
+    found: dict[str, Row] = {}
+    for name, row in rows:
+        told = {column: value for column, value in row.items() if not _is_empty(value)}
+        if name:
+            found[name] = {**row, **found.get(name, {}), **told}
+    return found
+
+
+def _digest(token: str) -> str:
+    """The digest by which LiteLLM looks a key up, too (proxy/utils.py hash_token)."""
+    return token.lower() if _HEX.fullmatch(token) else digest_of(token)
 
 
 def _rows_of(path: Path) -> Iterator[Row]:
@@ -118,16 +132,18 @@ def _within(value: object) -> Iterator[Row]:
 
 
 def _team_names(rows: Mapping[str, Row]) -> dict[str, str]:
-    """A name for each team, by its id: its alias, where that can be made a name and no other team has it."""
-    wanted = {id_: _named(_text(row, "team_alias") or id_) for id_, row in rows.items()}
-    taken = list(wanted.values())
-    return {id_: name if taken.count(name) == 1 else f"{name[:40]}-{_named(id_)[:20]}" for id_, name in wanted.items()}
+    """A name for each team, by its id: its alias, where that can be made a name and no other team has it. Whoever gives
+    a team its alias must not get it into another team's limits."""
+    names = {id_: _named(_text(row, "team_alias") or id_) for id_, row in rows.items()}
+    while len(taken := Counter(names.values())) < len(names):
+        names = {id_: name if taken[name] == 1 else f"{name[:40]}-{digest_of(id_)[:23]}" for id_, name in names.items()}
+    return names
 
 
 def _named(text: str) -> str:
     """The text as the name of a team (``proxy.access.validation.name``)."""
     name = _NOT_IN_NAMES.sub("-", text).strip("-_.")[:64]
-    return name if name and name != "default" else f"team-{digest_of(text)[:8]}"
+    return name if name not in ("", DEFAULT_TEAM, CLIENT_KEYS_TEAM) else f"team-{digest_of(text)[:8]}"
 
 
 def _team(row: Row, name: str) -> Imported:
@@ -136,20 +152,16 @@ def _team(row: Row, name: str) -> Imported:
     return Imported(name, name, body, _budget(row, "team", refused), _spent(row, refused), tuple(refused))
 
 
-def _key(row: Row, teams: Mapping[str, Imported]) -> Imported:
-    token, refused = str(row["token"]), [*_restrictions(row)]
-    # LiteLLM looks a key up by this digest as well (proxy/utils.py hash_token).
-    digest = token.lower() if _HEX.fullmatch(token) else digest_of(token)
+def _key(digest: str, row: Row, teams: Mapping[str, str]) -> Imported:
+    token, refused = _text(row, "token"), [*_restrictions(row)]
     label = " ".join(filter(None, (_text(row, "key_alias"), _text(row, "key_name")))) or digest[:8]
-    id_, team = _text(row, "team_id"), "default"
+    id_, team = _text(row, "team_id"), DEFAULT_TEAM
     if not (token.startswith("sk-") or _HEX.fullmatch(token)):
         refused.append("token: is neither a key nor the SHA-256 of one")
     if id_ and id_ not in teams:
         refused.append("team_id: this team is not in the export: export the teams, too")
     elif id_:
-        team = teams[id_].team
-        if teams[id_].refused:
-            refused.append(f"team_id: the team {team} is not taken over")
+        team = teams[id_]
     body = {"team": team, "sha256": digest, "note": label[:200], **_permissions(row, refused)}
     if user := _text(row, "user_id"):
         body["user"] = user
@@ -166,8 +178,7 @@ def _restrictions(row: Row) -> Iterator[str]:
         if column == "blocked" and not _is_empty(value):
             yield "blocked: LiteLLM refuses it, and an unknown key is refused here"
         elif column == "metadata":
-            told = [name for name in _object(value) if _RESTRICTING.search(name)]
-            yield from (f"metadata.{name}: restricts, and is not known here" for name in told)
+            yield from (f"metadata.{name}: restricts, and is not known here" for name in restricting(_object(value)))
         elif column == "allowed_routes" and _list(value) == _ALL_ROUTES:
             continue
         elif column not in _USED | _SILENT and not _is_empty(value):
@@ -197,7 +208,12 @@ def _budget(row: Row, scope: str, refused: list[str]) -> dict[str, Any] | None:
 
 
 def _spent(row: Row, refused: list[str]) -> float:
-    return _number(row, "spend", refused) or 0.0
+    spent = _number(row, "spend", refused) or 0.0
+    try:
+        validation.nanos(spent)
+    except ValueError as error:
+        refused.append(f"spend: {error}")
+    return spent
 
 
 def _number(row: Row, column: str, refused: list[str]) -> float | None:

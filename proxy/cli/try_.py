@@ -179,8 +179,6 @@ def _report(used: Mapping[str, Any]) -> Sequence[str]:
     elif cost:
         lines.append(f"Without Stratiform it would have been {other:.4f} USD: for such a conversation it adds nothing.")
     if not read:
-        lines.append(
-            f"Nothing was read (mode {used['mode']}, reason {used['reason']}): `stratiform check-config` shows which "
-            "cache profile the model has."
-        )
+        why = visible(f"mode {used['mode']}, reason {used['reason']}")
+        lines.append(f"Nothing was read ({why}): `stratiform check-config` shows which cache profile the model has.")
     return lines

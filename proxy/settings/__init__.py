@@ -4,7 +4,6 @@ LiteLLM's config.yaml with its ``stratiform`` section and the environment come i
 reload. Checked, frozen settings go out, or ``ConfigError``. This package never starts anything.
 """
 
-from proxy.settings.budget_durations import window_of
 from proxy.settings.config_file import NO_SHARED_STORE, Settings, key_digest, load, load_section, places, read
 from proxy.settings.environment import Environment, export
 from proxy.settings.messages import ConfigError, nearest
@@ -45,5 +44,4 @@ __all__ = [
     "read",
     "unused_on_http",
     "weights_of",
-    "window_of",
 ]

@@ -19,10 +19,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
+from proxy.access.budget_durations import window_of
 from proxy.access.virtual_keys import digest_of
 from proxy.core.window.built_in import BUILT_IN
 from proxy.core.window.profile import CapabilityProfile
-from proxy.settings.budget_durations import window_of
 from proxy.settings.environment import Environment, own_folder, state_folder
 from proxy.settings.messages import ConfigError, explain, nearest
 from proxy.settings.mistakes import Mistakes, without

@@ -79,7 +79,7 @@ def test_health_and_models_are_those_that_the_key_may_use(url: str) -> None:
 def test_a_key_is_made_used_shown_and_deleted(url: str) -> None:
     made = generated(
         url, models=["house"], team_id="search", user_id="bob", key_alias="ci", duration="30d", rpm_limit=60,
-        max_budget=0, budget_duration="30d", metadata={"a": "b"}, aliases={}, blocked=False, spend=None,
+        max_budget=0, budget_duration="30d", metadata={"stage": "b", "tags": []}, aliases={}, blocked=False, spend=None,
     )  # fmt: skip
     key = made["key"]
     assert key.startswith("sk-strat-")
@@ -125,6 +125,8 @@ def test_keys_are_deleted_by_alias_and_all_or_none(url: str) -> None:
         {"rpm_limit": 0}, {"duration": "soon"}, {"duration": 30}, {"models": "house"}, {"budget_duration": "1d"},
         {"max_budget": -1}, {"max_budget": "x"}, {"max_budget": 1, "budget_duration": "2 moons"},
         {"max_budget": 1, "budget_duration": 7}, {"models": ["x"] * 2000}, {"quux": 1},
+        {"max_budget": False}, {"max_budget": ""}, {"models": False}, {"rpm_limit": {}},
+        {"metadata": {"model_rpm_limit": {"house": 1}}}, {"metadata": {"tags": ["x"]}}, {"metadata": "x"},
     ],
 )  # fmt: skip
 def test_no_key_is_left_that_may_do_more_than_was_asked_for(url: str, field: dict[str, object]) -> None:
@@ -132,8 +134,7 @@ def test_no_key_is_left_that_may_do_more_than_was_asked_for(url: str, field: dic
     status, refused = ask(url, "key/generate", body=field)
     assert status == 400
     assert "sk-strat-" not in json.dumps(refused)
-    after = [one for one in ask(url, "admin/keys")[1]["data"] if one["status"] == "active"]
-    assert after == before
+    assert ask(url, "admin/keys")[1]["data"] == before
 
 
 def test_a_key_sees_itself_its_user_and_its_team_and_nothing_else(url: str) -> None:
@@ -193,7 +194,8 @@ def test_strangers_are_told_nothing(url: str, path: str, key: str | None) -> Non
 
 @pytest.mark.parametrize(
     ("path", "status"),
-    [("key/info?key=gone", 404), ("team/info?team_id=gone", 404), ("team/info", 404), ("user/info", 200),
+    [("key/info?key=gone", 404), ("team/info?team_id=gone", 404), ("team/info?team_id=/", 404), ("team/info", 404),
+     ("user/info", 200),
      ("spend/logs?start_date=soon", 400)],
 )  # fmt: skip
 def test_what_is_not_there_is_said(url: str, path: str, status: int) -> None:

@@ -83,9 +83,9 @@ class Reach:
     """What a request can reach. ``models`` are all that it names, first the one that decides where it goes.
 
     ``unread`` says what of it is not understood, so that neither its models nor its price are known; empty where all
-    is. ``is_foreign``: nobody here
-    knows what the path reaches. ``is_listing``: it only asks which models there are. ``place`` is where the path names
-    a model. ``chosen`` is the model whose deployment is to serve a request that names none; it is no right to it.
+    is. ``is_foreign``: nobody here knows what the path reaches. ``is_listing``: it only asks which models there are.
+    ``place`` is where the path names a model. ``chosen`` is the model whose deployment is to serve a request that names
+    none; it is no right to it.
     """
 
     models: tuple[str, ...] = ()

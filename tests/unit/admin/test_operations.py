@@ -10,9 +10,9 @@ import pytest
 from proxy.access.authentication import Identity
 from proxy.access.directory import Declared, Directory
 from proxy.access.virtual_keys import digest_of
-from proxy.admin import AdminService
+from proxy.admin import AdminService, keys
 from proxy.core.modes import Mode
-from proxy.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, NotReady, ProxyError
+from proxy.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, NotReady, ProxyError, Unauthorized
 from proxy.ports import StoreError
 from proxy.spend.bookings import account_of
 from proxy.spend.rules import rule_of
@@ -119,6 +119,20 @@ def test_a_key_is_revoked_and_stays_in_the_list() -> None:
         at.clock.set(NOW + 9)
         assert (await at.ask("POST", f"keys/{made['id']}/revoke"))["revoked_at"] == NOW + 5
         assert (await at.ask("DELETE", f"keys/{made['id']}"))["deleted"]
+
+    office(work)
+
+
+def test_a_key_never_takes_the_place_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(at: Office) -> None:
+        # Ids have 48 bits: whoever chooses keys can find two of one id.
+        monkeypatch.setattr(keys, "declared_id", lambda digest: "key-same")
+        await at.ask("POST", "keys", {"sha256": digest_of("sk-old")})
+        await at.refused(Conflict, "POST", "keys", {"sha256": digest_of("sk-evil")})
+        admit = Identity(at.directory, b"s").admit
+        assert admit([("authorization", "Bearer sk-old")], NOW).key_id == "key-same"
+        with pytest.raises(Unauthorized):
+            admit([("authorization", "Bearer sk-evil")], NOW)
 
     office(work)
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import httpx2 as httpx
 import pytest
 
+from proxy.app.reload import ConfigSource
+from proxy.settings import load
 from tests.doubles import serving as provider_at
 from tests.e2e.provider import Scripted, streams
 from tests.unit.cli.test_serve import serving
@@ -141,3 +143,23 @@ def test_a_stream_that_outlasts_the_drain_ends_in_an_error_and_logs_no_traceback
             assert process.stderr is not None
             assert "Traceback" not in process.stderr.read()
             assert process.wait() == code
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ("general_settings: {allowed_ips: [10.0.0.0/8]}", "general_settings.allowed_ips"),
+        ("router_settings: {retry_policy: {TimeoutErrorRetries: 0}}", "router_settings (retries"),
+        ("router_settings: {allowed_fails: 9}", "router_settings (retries"),
+        ("router_settings: {enable_pre_call_checks: true}", "router_settings (retries"),
+        ("router_settings: {fallbacks: [{one: [one]}]}", ""),
+    ],
+)
+def test_what_needs_a_restart_is_named(more: str, what: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(config_of(["one"], {"red": ""}))
+    source = ConfigSource(load(path), lambda: load(path))
+    path.write_text(config_of(["one"], {"red": ""}) + more + "\n")
+    caplog.clear()
+    assert source.reread()
+    assert [line.startswith(what) for line in caplog.messages] == ([True] if what else [])

@@ -8,8 +8,9 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
+from proxy.access.virtual_keys import declared_id
 from proxy.cli import main
-from tests.litellm_keys import key_row
+from tests.litellm_keys import key_row, litellms_hash
 from tests.whole import whole
 
 CONFIG = """
@@ -61,11 +62,7 @@ def test_imported_keys_go_on_working_with_their_limits(served: tuple[Command, st
     keys = {key["note"]: key for key in listed(url, "keys")}
     assert [(key["team"], key["requests_per_minute"]) for key in keys.values()] == [("Team-Red", None), ("default", 3)]
     budgets = {one["scope"]: one for one in listed(url, "budgets")}
-    assert (budgets["team"]["usd"], budgets["team"]["spent"], budgets["team"]["window"]) == (
-        100,
-        12.5,
-        "rolling:2592000",
-    )
+    assert (budgets["team"]["usd"], budgets["team"]["spent"], budgets["team"]["window"]) == (100, 12.5, "month")
     assert (budgets["key"]["subject"], budgets["key"]["spent"]) == (keys["sk-...lice"]["id"], 1.25)
 
 
@@ -103,3 +100,30 @@ def test_what_is_not_known_here_may_be_passed_over(served: tuple[Command, str]) 
     rows = [key_row("sk-alice", max_parallel_requests=3), key_row("sk-bob", blocked=True)]
     assert command(rows, "--ignore-unsupported") == 1
     assert (models_of(url, "sk-alice"), models_of(url, "sk-bob")) == (["m", "n"], 401)
+
+
+def test_the_keys_of_a_team_without_its_budget_are_not_taken_over(served: tuple[Command, str]) -> None:
+    command, url = served
+    team = TEAM | {"soft_budget": 200, "max_budget": 100}
+    for _ in range(2):
+        assert command([team, key_row("sk-alice", team_id="8b7c")]) == 1
+        assert models_of(url, "sk-alice") == 401
+
+
+def test_a_team_whose_limits_are_passed_over_brings_its_keys(served: tuple[Command, str]) -> None:
+    command, url = served
+    rows = [TEAM | {"max_parallel_requests": 1}, key_row("sk-alice", team_id="8b7c")]
+    assert command(rows) == 1
+    assert models_of(url, "sk-alice") == 401
+    assert command(rows, "--ignore-unsupported") == 0
+    assert models_of(url, "sk-alice") == ["m", "n"]
+
+
+def test_what_was_spent_counts_although_the_first_run_has_ended_before(served: tuple[Command, str]) -> None:
+    command, url = served
+    id_ = declared_id(litellms_hash("sk-alice"))
+    budget = {"scope": "key", "subject": id_, "name": f"litellm-{id_}", "usd": 5}
+    headers = {"authorization": "Bearer sk-master"}
+    assert httpx.post(f"{url}/admin/budgets", json={"team": "default", **budget}, headers=headers).is_success
+    assert command([key_row("sk-alice", max_budget=5, spend=1.25)]) == 0
+    assert [one["spent"] for one in listed(url, "budgets")] == [1.25]

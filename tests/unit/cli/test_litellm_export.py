@@ -31,6 +31,7 @@ RESTRICTIONS: list[Mapping[str, object]] = [
     {"token": "neither"},
     {"metadata": ["guardrails"]},
     {"metadata": "{"},
+    {"spend": -1},
 ]
 
 
@@ -54,6 +55,42 @@ def test_what_any_row_says_of_a_key_counts(tmp_path: Path) -> None:
     path.write_text(json.dumps([key_row("sk-alice", budget_id="b", models=["m"]), {"team_id": "t", "keys": [short]}]))
     (key,) = read_export([path]).keys
     assert (key.body["models"], list(key.refused)) == (["m"], ["budget_id: restricts, and is not known here"])
+
+
+@pytest.mark.parametrize("empty", [None, "", [], False], ids=str)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_row_that_says_nothing_takes_no_limit_away(empty: object, is_first: bool, tmp_path: Path) -> None:
+    limits = {"models": ["m"], "max_budget": 3, "max_parallel_requests": 1}
+    nothing = dict.fromkeys(limits, empty)
+    # LiteLLM knows a key by itself and by its digest.
+    of_key = [{**nothing, "token": "sk-alice"}, key_row("sk-alice", **limits)]
+    of_team = [{**nothing, "team_id": "t"}, {**limits, "team_id": "t"}]
+    path = tmp_path / "export.json"
+    path.write_text(json.dumps([*of_key, *of_team] if is_first else [*of_key[::-1], *of_team[::-1]]))
+    export = read_export([path])
+    for one in (*export.keys, *export.teams):
+        assert one.budget is not None
+        assert (one.body["models"], one.budget["usd"], len(one.refused)) == (["m"], 3, 1)
+    assert (len(export.keys), len(export.teams)) == (1, 1)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["a", "b", "cc-1", "cc-2"]), st.sampled_from(["x", "x ", "client-keys", "default"]), min_size=2
+    )
+)
+def test_no_alias_gets_a_team_into_another(tmp_path_factory: pytest.TempPathFactory, aliases: dict[str, str]) -> None:
+    path = tmp_path_factory.mktemp("exports") / "teams.json"
+
+    def names(aliases: Mapping[str, str]) -> list[str]:
+        path.write_text(json.dumps([{"team_id": id_, "team_alias": alias} for id_, alias in aliases.items()]))
+        return [team.team for team in read_export([path]).teams]
+
+    found = names(aliases)
+    assert len({*found, "default", "client-keys"}) == len(aliases) + 2
+    # The alias of a further team is the name that one of them has got.
+    for name in found:
+        assert len(set(names({**aliases, "evil": name}))) == len(aliases) + 1
 
 
 def test_no_part_of_a_key_is_shown(tmp_path: Path) -> None:
@@ -86,7 +123,7 @@ def test_teams_of_one_alias_stay_apart(tmp_path: Path) -> None:
     teams = [{"team_id": f"id-{n}", "team_alias": alias} for n, alias in enumerate(("a b", "a/b", "default", "é"))]
     path.write_text("\n".join(map(json.dumps, teams)))
     names = [team.team for team in read_export([path]).teams]
-    assert names[:2] == ["a-b-id-0", "a-b-id-1"]
+    assert all(name.startswith("a-b-") for name in names[:2])
     assert len(set(names)) == 4
     assert "default" not in names
 
