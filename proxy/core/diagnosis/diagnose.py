@@ -50,7 +50,8 @@ class Comparison:
         accounts = _Accounts(self, usage, profile)
         culprit = _outside(self, profile) or _culprit(self)
         if culprit is None:
-            culprit = accounts.unexplained(deviation)
+            kind = accounts.unexplained(deviation)
+            culprit = None if kind is None else Break(kind, before=self.now.total)
         elif not accounts.is_alive(self.old):
             culprit = replace(culprit, kind=Deviation.EXPIRED, is_waste=False)
         return None if culprit is None else accounts.priced(culprit, price)
@@ -168,17 +169,16 @@ class _Accounts:
         self._usage = None if usage is None or usage.estimated or usage.prompt <= 0 else usage
         self._ratio = self._usage.prompt / self._now.total if self._usage is not None and self._now.total else 1.0
 
-    def unexplained(self, deviation: str) -> Break | None:
+    def unexplained(self, deviation: str) -> BreakKind | Deviation | None:
         """What the provider's side is where no piece differs; None where all was read that could be."""
         now, profile = self._now, self._profile
         if deviation and self._usage is not None:
-            return Break(Deviation(deviation), before=now.total) if deviation in LOST else None
-        expected, whole = self._held(self._old), Break(Deviation.EXPIRED, before=now.total)
+            return Deviation(deviation) if deviation in LOST else None
+        expected = self._held(self._old)
         if self._usage is None:
-            return whole if not self.is_alive(self._old) and expected else None
+            return Deviation.EXPIRED if not self.is_alive(self._old) and expected else None
         if not expected and not self._usage.read and profile.family is not Family.NONE:
-            is_short = now.total < profile.min_tokens
-            return replace(whole, kind=BreakKind.BELOW_MINIMUM) if is_short else None
+            return BreakKind.BELOW_MINIMUM if now.total < profile.min_tokens else None
         if self._usage.read >= expected * self._ratio * profile.hit_chance - tolerance(self._usage, profile):
             return None
         hit = bisect_left(now.ends, expected)
@@ -190,7 +190,7 @@ class _Accounts:
             life_s=self._life(self._old),
             distance=min(distances, default=0),
         )
-        return replace(whole, kind=lost_kind(seen, profile))
+        return lost_kind(seen, profile)
 
     def priced(self, culprit: Break, price: Price | None) -> Break:
         """The break with what it cost: the bill, less the bill if so much more had been read, and if that had not

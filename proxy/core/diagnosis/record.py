@@ -7,7 +7,6 @@ layout (``proxy.core.planner.diagnosed``), or read from a file of fingerprints.
 import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
@@ -38,8 +37,7 @@ _KEY_CHARS = 200
 _HEADS = (TOOL, SYSTEM)
 
 
-@dataclass(frozen=True, slots=True)
-class PromptPiece:
+class PromptPiece(Struct, frozen=True):
     """One piece of a prompt. ``key`` names it over time ("read_file", "system", "user", "file:src/app.py").
 
     ``place`` is its index in the list where it stands on the wire (tools, system blocks, messages; -1: not known).
@@ -149,20 +147,22 @@ class PromptRecord(Struct, frozen=True, array_like=True):
         is_whole = shared == front.count
         used = len(front.names) if is_whole else max(front._column(2)[:shared], default=-1) + 1
         numbers = {name: number for number, name in enumerate(front.names[:used])}
-        rows, end = array(_NUMBER, front.rows[: 4 * _ROW * shared]), front.end(shared)
-        lines, stops = {index: text for index, text in front.lines.items() if index < shared}, [*self.stops]
+        rows, end, stops = array(_NUMBER), front.end(shared), [*self.stops]
+        lines = front.lines if is_whole else {index: text for index, text in front.lines.items() if index < shared}
+        own_lines = dict[int, LineSizes]()
         for index, piece in enumerate(pieces, shared):
             end += piece.tokens
             name = piece.kind, piece.key[:_KEY_CHARS]
             rows.extend((end, piece.place, numbers.setdefault(name, len(numbers))))
             stops += [end] if piece.mark else []
-            lines |= {index: piece.lines} if piece.lines else {}
+            if piece.lines:
+                own_lines[index] = piece.lines
         return replace(
             self,
             digests=front.digests[: shared * DIGEST_BYTES] + b"".join([piece.digest for piece in pieces]),
-            rows=rows.tobytes(),
+            rows=front.rows[: 4 * _ROW * shared] + rows.tobytes(),
             names=tuple(numbers),
-            lines=lines,
+            lines={**lines, **own_lines} if own_lines else lines,
             stops=stops,
             is_long=self.is_long or any(piece.mark == "1h" for piece in pieces),
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, LineSizes, PromptPiece, PromptRecord, lines_of
-from proxy.core.layout.layout import Layout
+from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.recognition.pieces import MessageKind, PieceKind
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import SYSTEM_ROLES, Message
@@ -17,10 +17,11 @@ _CONTEXT = (MessageKind.CONTEXT, MessageKind.CANDIDATE)
 
 @dataclass(frozen=True, slots=True)
 class SentPrompt:
-    """A record, and the layout that it was made from: the digests of its elements, and how many pieces there are up to
-    the end of each."""
+    """A record, and the layout that it was made from: what stands in front of it, the digests of its elements, and how
+    many pieces there are up to the end of each."""
 
     record: PromptRecord = field(default_factory=PromptRecord)
+    seed: PrefixSettings | None = None
     digests: list[bytes] = field(default_factory=list)
     counts: "array[int]" = field(default_factory=lambda: array("I"))
 
@@ -37,7 +38,7 @@ def sent_prompt(layout: Layout, messages: Sequence[Message], head: PromptRecord,
     for element in layout.elements[shared:]:
         pieces += _pieces(element, messages)
         counts.append(count + len(pieces))
-    return SentPrompt(head.holding(pieces, before.record, count), layout.digests, counts)
+    return SentPrompt(head.holding(pieces, before.record, count), layout.seed, layout.digests, counts)
 
 
 def _pieces(element: Element, messages: Sequence[Message]) -> Iterator[PromptPiece]:

@@ -32,27 +32,25 @@ class Diagnosing:
     def __init__(self, sessions: SessionTable, capacity_bytes: int) -> None:
         self._sessions = sessions
         self._last: Bounded[str, SentPrompt] = Bounded(capacity_bytes, _sent_bytes, _MOST_LAST)
-        self._talks: LastUsed[bytes, str] = LastUsed(min(_MOST_TALKS, capacity_bytes // _TALK_BYTES))
+        self._talks: LastUsed[tuple[str, bytes], str] = LastUsed(min(_MOST_TALKS, capacity_bytes // _TALK_BYTES))
 
     def compare(self, in_flight: InFlight, *, is_own: bool) -> None:
         """Compare what is sent with what the conversation has sent before. ``is_own``: the client's own layout
         is sent. Called again where that is only so in the end."""
         analysis = in_flight.analysis
-        session, route, breaking = analysis.session, analysis.route, analysis.profile.breaking
-        names = (*breaking.before_tools, *breaking.before_system, *breaking.before_messages)
-        members = given_members(analysis.recognised.request.members, names)
+        session, route = analysis.session, analysis.route
         layout = analysis.own.arrived if is_own else analysis.choice.layout
         marks = analysis.own.prompt.marks if is_own else analysis.choice.marks
+        last = self._last.get(session.id, _NOTHING)
         head = PromptRecord(
             at=analysis.at,
             model=route.model,
             route=route.upstream,
-            parameters={name: digest(raw) for name, raw in members.items()},
+            parameters=last.record.parameters if layout.seed == last.seed else _parameters(analysis),
             stops=sorted(layout.ends[position] for position in marks),
             is_long="1h" in marks.values(),
         )
         in_flight.shows_own = is_own
-        last = self._last.get(session.id, _NOTHING)
         in_flight.sent = sent_prompt(layout, analysis.recognised.messages, head, last)
         in_flight.comparison = compared(self._before(analysis), in_flight.sent.record)
 
@@ -71,21 +69,28 @@ class Diagnosing:
         elif found is not None and found.kind is BreakKind.REORDERED and not in_flight.shows_own:
             found = replace(found, is_waste=False)  # the planner has weighed what it costs
         session.prompts = [*session.prompts, record][-MAX_PROMPTS:]
-        self._last.put(session.id, replace(sent, record=record))
+        self._last.put(session.id, sent)
         return found
 
     def _before(self, analysis: PlanAnalysis) -> list[PromptRecord]:
         """The records of the conversation; at its first request to a model, those that it had at another one."""
-        session, scope = analysis.session, analysis.route.scope.encode()
-        pairs, before = analysis.recognised.transcript.pairs[1:], session.prompts
+        session, scope = analysis.session, analysis.route.scope
+        pairs, before = analysis.recognised.transcript.pairs, session.prompts
         if not before:
-            names = (self._talks.get(digest(scope, pair), "") for _, pair in reversed(pairs))
+            names = (self._talks.get((scope, pair), "") for _, pair in reversed(pairs[1:]))
             found = (self._sessions.get(name) for name in names)
             other = next((one for one in found if one is not None and one is not session), None)
             before = other.prompts if other is not None else before
-        if pairs:
-            self._talks.put(digest(scope, pairs[-1][1]), session.id)
+        if len(pairs) > 1:
+            self._talks.put((scope, pairs[-1][1]), session.id)
         return before
+
+
+def _parameters(analysis: PlanAnalysis) -> dict[str, bytes]:
+    breaking = analysis.profile.breaking
+    names = (*breaking.before_tools, *breaking.before_system, *breaking.before_messages)
+    members = given_members(analysis.recognised.request.members, names)
+    return {name: digest(raw) for name, raw in members.items()}
 
 
 def _sent_bytes(sent: SentPrompt) -> int:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -43,7 +44,7 @@ MORE = (piece("a3"), piece("q4"))
 def changed(index: int, **fields: Any) -> tuple[PromptPiece, ...]:
     """The prompt with another version of a piece."""
     found = [*BEFORE, *MORE]
-    found[index] = replace(found[index], digest=digest(b"other"), **fields)
+    found[index] = msgspec.structs.replace(found[index], digest=digest(b"other"), **fields)
     return tuple(found)
 
 
