@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import orjson
 
-from proxy.aside import Aside
+from proxy.aside import Aside, work_in
 from proxy.core.diagnosis.conversations import Continued, Conversations, Exchanged
 from proxy.core.diagnosis.wire import is_continuation, wire_record
 from proxy.core.money.prices import Price
@@ -22,8 +22,10 @@ from proxy.core.response.body_fold import BodyFold
 from proxy.core.response.miss_question import QUESTIONS, AnswerWithout, MissQuestion
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.stream import Fold, StreamFold
+from proxy.core.wire.json_body import MOST_ELEMENTS, TooMany
 from proxy.engine.attempts.question_optout import QuestionOptOut
 from proxy.engine.exchange import Exchange, Inquiry
+from proxy.engine.suppress import suppress_and_log
 from proxy.ports import Deployment, Transport
 
 _MEMORY_BYTES = 64 << 20
@@ -46,23 +48,27 @@ class Inquiries:
         if question is None or parsed is None or not exchange.asks_model:
             return None
         scope, at = exchange.admitted.scope + exchange.parsed.text, exchange.arrival.now
-        found = await self._aside.run_large(len(parsed.body), self._read, parsed.body, scope, at)
+        found = None
+        with suppress_and_log("inquiries.open"):
+            found = await self._aside.run_large(work_in(parsed.body), self._read, parsed.body, scope, at)
         return None if found is None else Inquiry(question, scope, parsed, found)
 
     def _read(self, body: bytes, scope: str, at: float) -> Continued | None:
         try:
             read = orjson.loads(body)
-            record = wire_record(read, quick(bytes_over_four), at=at)
-        except (ValueError, RecursionError):
+            record = wire_record(read, quick(bytes_over_four), at=at, most=MOST_ELEMENTS)
+        except (ValueError, RecursionError, TooMany):
             return None
         parent = read.get("previous_response_id") if is_continuation(read) else ""
         return self._conversations.find(scope, record, parent if isinstance(parent, str) else "")
 
     def changes(self, inquiry: Inquiry | None, deployment: Deployment) -> Mapping[str, bytes]:
         """What asks the provider that is called next; nothing where it cannot be asked, or the client asks itself."""
-        if inquiry is None or inquiry.is_refused:
+        if inquiry is None:
             return {}
-        question = inquiry.question
+        inquiry.asks, question = False, inquiry.question
+        if inquiry.is_refused:
+            return {}
         is_called = deployment.transport is Transport.HTTP and deployment.server == question.server
         may_ask = is_called and deployment not in self._refused
         # OpenAI refuses the field for models of the rules before.

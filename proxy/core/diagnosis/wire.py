@@ -5,10 +5,11 @@ of a piece. Each part of a message is a piece, as a provider's cache counts it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 import orjson
+from msgspec.structs import replace
 
 from proxy.core.caches.prompt import Life
 from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, PromptPiece, PromptRecord, lines_of
@@ -16,6 +17,7 @@ from proxy.core.digest import digest
 from proxy.core.providers import DEFAULTS
 from proxy.core.request.message import MARK_KEYS, SYSTEM_ROLES
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS, Encode
+from proxy.core.wire.json_body import TooMany
 
 _CONTENT: Final = frozenset({"messages", "tools", "system", "input", "instructions", "model", "stream"})
 _PARENTS: Final = ("previous_response_id", "thread")
@@ -45,12 +47,15 @@ def wire_record(
     at: float,
     route: str = "",
     on_text: Callable[[PromptPiece, str], None] | None = None,
+    most: int | None = None,
 ) -> PromptRecord:
     """The record of a request body. ``count`` counts tokens, ``at`` is in seconds. ``on_text`` sees each piece that is
     a text, and the text. Where the provider keeps the conversation (``is_continuation``), it holds only what is sent
-    (``PromptRecord.continuing``)."""
+    (``PromptRecord.continuing``). Raises TooMany where there are more than ``most`` pieces."""
     found: list[PromptPiece] = []
-    for piece, text in (*_tools(body.get("tools"), count), *_system(body, count), *_turns(body, count)):
+    for piece, text in chain(_tools(body.get("tools"), count), _system(body, count), _turns(body, count)):
+        if len(found) == most:
+            raise TooMany
         found.append(piece)
         if text and on_text is not None:
             on_text(piece, text)

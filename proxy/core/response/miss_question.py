@@ -9,7 +9,7 @@ available; the answer tells in ``diagnostics``, of a stream in ``message_start``
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -42,12 +42,17 @@ class MissQuestion:
         compare with. ``previous`` is the id of the answer that the request goes on from, or empty."""
         if not previous and not self.from_first:
             return {}
-        raw, asked = bytes(members.get(self.member, b"null")), {self.field: orjson.dumps(previous or None)}
+        raw = bytes(members.get(self.member, b"null"))
+        if raw == b"null":
+            raw = b"{}"
+        elif self.member == self.told:
+            return {}  # what the client asks is answered in the same place
         try:
-            options = members_of(b"{}" if raw == b"null" else raw)
+            options = members_of(raw)
         except Unreadable:
             return {}  # for the provider to refuse
-        return {} if self.field in options else {self.member: splice(b"{}" if raw == b"null" else raw, options, asked)}
+        asked = {self.field: orjson.dumps(previous or None)}
+        return {} if self.field in options else {self.member: splice(raw, options, asked)}
 
 
 QUESTIONS: Mapping[str, MissQuestion] = {
@@ -74,13 +79,14 @@ class AnswerWithout:
         """What may pass of these bytes now."""
         whole = 0
         if self._is_stream:
-            edge = self._kept[-1][-_EDGE_BYTES:] if self._kept else b""
+            edge = b"".join(self._kept[-_EDGE_BYTES:])[-_EDGE_BYTES:]
             whole = max((found.end() for found in _EVENT_END.finditer(edge + out)), default=0) - len(edge)
         if whole > 0:
             passed, rest = self.end(out[:whole]), out[whole:]
         else:
             passed, rest = b"", out
-        self._kept.append(rest)
+        if rest:
+            self._kept.append(rest)
         self._size += len(rest)
         if self._size <= _MOST_KEPT and not self._is_long:
             return passed
@@ -109,7 +115,7 @@ class AnswerWithout:
         return _without(text, self._member)
 
 
-def _without(raw: bytes, member: str) -> bytes:
+def _without(raw: bytes, member: str, holders: Sequence[str] = HOLDERS) -> bytes:
     """A JSON object without the member, also within what holds the answer in an event; as it came where it cannot be
     read."""
     try:
@@ -117,7 +123,7 @@ def _without(raw: bytes, member: str) -> bytes:
     except (InvalidRequest, Unreadable):
         return raw
     changes: dict[str, bytes | None] = {member: None} if member in members else {}
-    for holder in HOLDERS:
+    for holder in holders:
         if bytes(members.get(holder, b""))[:1] == b"{":
-            changes[holder] = _without(bytes(members[holder]), member)
+            changes[holder] = _without(bytes(members[holder]), member, ())
     return splice(raw, members, changes)

@@ -134,7 +134,7 @@ def call_to(
 def _salted(body: bytes, principal: Principal) -> bytes:
     """A request whose entries in the engine's cache only its own team finds: vLLM and SGLang take ``cache_salt`` for a
     part of the prompt. Of two members of one name their readers take the last one, so a client's own does not count."""
-    whole = body.strip()
+    whole = body.strip(b" \t\r\n")
     if not whole.startswith(b"{") or not whole.endswith(b"}") or b'"' not in whole:
         return body
     whose = principal.scope if principal.forwards_key else principal.team

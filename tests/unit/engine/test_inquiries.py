@@ -124,15 +124,19 @@ def test_a_client_that_asks_itself_gets_its_own_question_and_the_answer_to_it() 
     assert orjson.loads(client.answer)["diagnostics"]["cache_miss_reason"]["type"] == "unavailable"
 
 
-def test_an_upstream_that_refuses_the_question_gets_the_request_without_it_and_no_other_question() -> None:
+@pytest.mark.parametrize("status", [400, 404, 409, 413, 422])
+def test_an_upstream_that_refuses_the_question_gets_the_request_without_it_and_no_other_question(status: int) -> None:
     refusal = orjson.dumps({"error": {"type": "invalid_request_error", "message": "diagnostics: not permitted"}})
     found = bench(
-        answers(refusal, status=400, headers=JSON), answers(message(1), headers=JSON), answers(message(2), headers=JSON)
+        answers(refusal, status=status, headers=JSON),
+        answers(message(1), headers=[*JSON, ("content-length", str(len(message(1))))]),
+        answers(message(2), headers=JSON),
     )
     body = asked("a")
     client = found.relay(MemoryClient(body, path="/messages"))
     found.relay(MemoryClient(asked("a", "b"), path="/messages"))
     assert (client.status, found.upstream.bodies[1]) == (200, body)
+    assert ("content-length", str(len(client.answer))) in client.answer_headers.items()
     assert sent(found) == [{"previous_message_id": None}, None, None]
     assert [one.attempts for one in found.ledger.ended] == [2, 1]
 
@@ -191,3 +195,20 @@ def test_responses_are_asked_from_the_second_on_where_the_model_takes_it(
 def test_bodies_of_any_shape_pass(body: bytes) -> None:
     found = bench(answers(message(1), headers=JSON))
     assert found.relay(MemoryClient(body, path="/messages")).status == 200
+
+
+def test_a_failure_of_the_diagnosis_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*told: object, **more: object) -> None:
+        raise LookupError("secret")
+
+    monkeypatch.setattr("proxy.engine.inquiries.wire_record", fail)
+    found = bench(answers(message(1), headers=JSON))
+    client = found.relay(MemoryClient(asked("a"), path="/messages"))
+    assert (client.answer, found.upstream.bodies) == (message(1), [asked("a")])
+
+
+def test_a_prompt_of_more_pieces_than_are_compared_passes_as_it_came() -> None:
+    body = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": ["a"] * 5_001}]})
+    found = bench(answers(message(1), headers=JSON))
+    assert found.relay(MemoryClient(body, path="/messages")).status == 200
+    assert found.upstream.bodies == [body]
