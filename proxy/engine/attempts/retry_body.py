@@ -3,8 +3,8 @@
 Two edits of a chat request can make an upstream refuse what it would have taken: the layout, and ``stream_options``,
 which asks for usage in streams and which strict servers do not know. On other paths it is the question for the cause of
 a miss (``proxy.engine.inquiries``). At most one more call is made before the client hears: so the second one is the
-client's own request, without any edit that may be to blame. Which of them it was decides what is remembered: a layout is
-barred for the session, a question is not asked at the deployment for a while
+client's own request, without any edit that may be to blame. Which of them it was decides what is remembered: a layout
+is barred for the session, a question is not asked at the deployment for a while
 (``proxy.engine.attempts.question_optout``).
 """
 
