@@ -108,10 +108,10 @@ def _outside(comparison: Comparison, profile: CacheProfile) -> Break | None:
 
 def _culprit(comparison: Comparison) -> Break | None:
     """The first piece that differs, and how."""
-    now, first = comparison.now, comparison.first
-    if comparison.found is None:
+    now, first, found = comparison.now, comparison.first, comparison.found
+    if found is None:
         return None
-    found = comparison.found.cut_by(comparison.cuts)
+    found = found.cut_by(comparison.cuts) if comparison.cuts else found
     kind, piece = _kind(found)
     if piece.kind == TOOL:
         kind = BreakKind.TOOLS

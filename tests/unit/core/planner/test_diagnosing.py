@@ -10,6 +10,7 @@ from plugins.aider import AiderRecogniser
 from plugins.fenced import FencedRecogniser
 from plugins.system_text import SystemTextRecogniser
 from proxy.core.diagnosis.breaks import Break, BreakKind
+from proxy.core.digest import digest
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
 from proxy.core.planner.plan import Plan
@@ -159,3 +160,15 @@ def test_an_order_that_the_planner_has_chosen_is_no_waste_of_the_clients() -> No
         clock(body, number)
         _, broke = client.send(body)
         assert broke is None or broke.kind is not BreakKind.REORDERED or not broke.is_waste
+
+
+def test_the_parameters_of_a_record_are_those_of_its_request_whether_they_are_taken_over_or_not() -> None:
+    client = Client(replace(GRID, breaking=ANTHROPIC.breaking))
+    for body, choice in zip(
+        session(7, GRID), ("required", "required", "none", "none", None, "none", "none"), strict=True
+    ):
+        plan, _ = client.send({**body, "tool_choice": choice})
+        assert plan.in_flight is not None
+        assert plan.in_flight.sent is not None
+        told = {} if choice is None else {"tool_choice": digest(json.dumps(choice).encode())}
+        assert plan.in_flight.sent.record.parameters == told
