@@ -1,7 +1,7 @@
 """What diagnosis adds to an appending request: ``python -m tests.bench.diagnosis``, by the processor's time.
 
 Conversations that append go through the engine and the planner, in this process, to an upstream in memory: with
-diagnosis, and with a planner that leaves it out, in turn. A server's own work (HTTP, TLS) comes on top of either.
+diagnosis, and with a planner that leaves it out. A server's own work (HTTP, TLS) comes on top of either.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from proxy.plugins import build_plugin_manager, recognisers
 from tests.doubles import ModelList, make_deployment
 from tests.unit.engine.parts import JSON, Bench, MemoryClient, answers
 
-_ROUNDS, _TALKS, _TURNS = 9, 6, 40
+_ROUNDS, _TALKS, _TURNS = 9, 5, 40
 _ANSWER = orjson.dumps(
     {
         "choices": [{"finish_reason": "stop", "message": {"role": "assistant", "content": "yes"}}],
@@ -29,38 +29,38 @@ _ANSWER = orjson.dumps(
 
 
 def main() -> int:
-    """Print the processor's time of a request with diagnosis and without it, and the share."""
-    found: dict[bool, list[float]] = {True: [], False: []}
-    for number in range(2 * _ROUNDS):
-        diagnoses = bool((number + number // 2) % 2)
-        found[diagnoses].append(_round(diagnoses=diagnoses))
-    with_us, without_us = (statistics.median(found[one]) for one in (True, False))
-    print(
-        f"a request takes {with_us:.0f} us with diagnosis, {without_us:.0f} us without: {with_us / without_us - 1:+.1%}"
-    )
+    """Print the processor's time of a request with diagnosis and without it, and the share: the medians of requests,
+    because each of them may be held up by what else the machine does."""
+    found = [pair for _ in range(_ROUNDS) for pair in asyncio.run(_round())]
+    share = statistics.median(with_us / without_us for with_us, without_us in found) - 1
+    with_us, without_us = map(statistics.median, zip(*found, strict=True))
+    print(f"a request takes {with_us:.0f} us with diagnosis, {without_us:.0f} us without: {share:+.1%}")
     return 0
 
 
-def _round(*, diagnoses: bool) -> float:
-    """The processor's time of a request in microseconds."""
+async def _round() -> list[tuple[float, float]]:
+    """The processor's time of each request in microseconds, with diagnosis and directly behind or before that without
+    it."""
+    benches, found = {True: _bench(diagnoses=True), False: _bench(diagnoses=False)}, list[tuple[float, float]]()
+    bodies = [_body(talk, turn) for turn in range(_TURNS) for talk in range(_TALKS)]
+    for number, body in enumerate(bodies):
+        took_us = {}
+        for diagnoses in (True, False) if number % 2 else (False, True):
+            began = time.process_time()
+            await benches[diagnoses].engine.chat(MemoryClient(body))
+            took_us[diagnoses] = (time.process_time() - began) * 1e6
+        found.append((took_us[True], took_us[False]))
+    return found[_TALKS:]
+
+
+def _bench(*, diagnoses: bool) -> Bench:
     planner = TierPlanner(quick(bytes_over_four), recognisers(build_plugin_manager()))
     if not diagnoses:
         planner._diagnosing.compare = lambda in_flight, *, is_own: None  # type: ignore[method-assign]
         planner._diagnosing.complete = lambda *told: None  # type: ignore[method-assign]
     models = ModelList({"m": make_deployment(name="m", model="m", profile=ANTHROPIC)})
-    count = _TALKS * _TURNS
-    bench = Bench(*[answers(_ANSWER, headers=JSON) for _ in range(count)], models=models, planner=Planning(planner))
-    bodies = [_body(talk, turn) for turn in range(_TURNS) for talk in range(_TALKS)]
-
-    async def work() -> float:
-        for body in bodies[:_TALKS]:
-            await bench.engine.chat(MemoryClient(body))
-        began = time.process_time()
-        for body in bodies[_TALKS:]:
-            await bench.engine.chat(MemoryClient(body))
-        return (time.process_time() - began) * 1e6 / (count - _TALKS)
-
-    return asyncio.run(work())
+    script = [answers(_ANSWER, headers=JSON) for _ in range(_TALKS * _TURNS)]
+    return Bench(*script, models=models, planner=Planning(planner))
 
 
 def _body(talk: int, turn: int) -> bytes:

@@ -6,7 +6,9 @@ side, in the words of ``proxy.core.shadow.deviations``.
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from proxy.core.caches.prompt import Bill
 from proxy.core.diagnosis.breaks import Break, BreakKind
@@ -28,8 +30,7 @@ CONTENT: frozenset[str] = frozenset({PieceKind.FILE, PieceKind.SYMBOL, PieceKind
 _NO_WASTE = frozenset({BreakKind.COMPACTED, BreakKind.MODEL_SWITCHED, BreakKind.BELOW_MINIMUM})
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """A request beside the one of its session that it goes on (``old``). ``first`` pieces are the same in front, and
     ``found`` is how they differ behind (None: the request repeats all of the earlier one). ``cuts`` are parts of pieces
     that the culprit may be: they change nothing of what is found, and of what it costs."""
@@ -39,7 +40,7 @@ class Comparison:
     old: PromptRecord
     first: int
     found: Difference | None
-    cuts: Cuts = field(default_factory=dict)
+    cuts: Cuts = {}
 
     def diagnosed(
         self, usage: Usage | None, profile: CacheProfile, price: Price | None = None, deviation: str = ""
@@ -57,7 +58,7 @@ class Comparison:
         return None if culprit is None else accounts.priced(culprit, price)
 
 
-def compared(before: Sequence[PromptRecord], now: PromptRecord) -> Comparison | None:
+def compared(before: Sequence[PromptRecord], now: PromptRecord, cuts: Cuts | None = None) -> Comparison | None:
     """A request beside the earlier ones of its session, the newest last; None where it goes on from none of them."""
     if not before or not now.digests:
         return None
@@ -68,7 +69,7 @@ def compared(before: Sequence[PromptRecord], now: PromptRecord) -> Comparison | 
         old = max(reversed(before), key=lambda record: likeness(record, now))
         first = shared_front(old, now)
     found = difference(old, now, first) if first < old.count else None
-    return Comparison(before, now, old, first, found) if found is not None or first == old.count else None
+    return Comparison(before, now, old, first, found, cuts or {}) if found is not None or first == old.count else None
 
 
 def diagnose(
@@ -81,8 +82,8 @@ def diagnose(
 ) -> Break | None:
     """Why the request was read less than it could have been; None where it was not. ``before`` are the records of the
     session, the newest last; all else as in ``Comparison`` and its ``diagnosed``."""
-    comparison = compared(before, now)
-    return None if comparison is None else replace(comparison, cuts=cuts or {}).diagnosed(usage, profile, price)
+    comparison = compared(before, now, cuts)
+    return None if comparison is None else comparison.diagnosed(usage, profile, price)
 
 
 def _outside(comparison: Comparison, profile: CacheProfile) -> Break | None:
@@ -167,7 +168,8 @@ class _Accounts:
         self._compared, self._now, self._old = comparison, comparison.now, comparison.old
         self._profile = profile
         self._usage = None if usage is None or usage.estimated or usage.prompt <= 0 else usage
-        self._ratio = self._usage.prompt / self._now.total if self._usage is not None and self._now.total else 1.0
+        total = self._now.total
+        self._ratio = self._usage.prompt / total if self._usage is not None and total else 1.0
 
     def unexplained(self, deviation: str) -> BreakKind | Deviation | None:
         """What the provider's side is where no piece differs; None where all was read that could be."""

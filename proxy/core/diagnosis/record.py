@@ -101,7 +101,7 @@ class PromptRecord(Struct, frozen=True, array_like=True):
     @property
     def total(self) -> int:
         """The prompt's tokens."""
-        return self.end(self.count)
+        return int.from_bytes(self.rows[-4 * _ROW :][:4], sys.byteorder, signed=True)
 
     @property
     def is_sound(self) -> bool:
@@ -149,12 +149,14 @@ class PromptRecord(Struct, frozen=True, array_like=True):
         numbers = {name: number for number, name in enumerate(front.names[:used])}
         rows, end, stops = array(_NUMBER), front.end(shared), [*self.stops]
         lines = front.lines if is_whole else {index: text for index, text in front.lines.items() if index < shared}
-        own_lines = dict[int, LineSizes]()
+        own_lines, is_long = dict[int, LineSizes](), self.is_long
         for index, piece in enumerate(pieces, shared):
             end += piece.tokens
             name = piece.kind, piece.key[:_KEY_CHARS]
             rows.extend((end, piece.place, numbers.setdefault(name, len(numbers))))
-            stops += [end] if piece.mark else []
+            if piece.mark:
+                stops.append(end)
+                is_long |= piece.mark == "1h"
             if piece.lines:
                 own_lines[index] = piece.lines
         return replace(
@@ -164,7 +166,7 @@ class PromptRecord(Struct, frozen=True, array_like=True):
             names=tuple(numbers),
             lines={**lines, **own_lines} if own_lines else lines,
             stops=stops,
-            is_long=self.is_long or any(piece.mark == "1h" for piece in pieces),
+            is_long=is_long,
         )
 
     def continuing(self, front: "PromptRecord") -> "PromptRecord":

@@ -3,7 +3,8 @@ request that appends costs by what is new in it."""
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, LineSizes, PromptPiece, PromptRecord, lines_of
 from proxy.core.layout.layout import Layout, PrefixSettings
@@ -15,8 +16,7 @@ from proxy.core.request.texts import texts_of
 _CONTEXT = (MessageKind.CONTEXT, MessageKind.CANDIDATE)
 
 
-@dataclass(frozen=True, slots=True)
-class SentPrompt:
+class SentPrompt(Struct, frozen=True):
     """A record, and the layout that it was made from: what stands in front of it, the digests of its elements, and how
     many pieces there are up to the end of each."""
 

@@ -47,7 +47,7 @@ class Diagnosing:
             model=route.model,
             route=route.upstream,
             parameters=last.record.parameters if layout.seed == last.seed else _parameters(analysis),
-            stops=sorted(layout.ends[position] for position in marks),
+            stops=sorted([layout.ends[position] for position in marks]),
             is_long="1h" in marks.values(),
         )
         in_flight.shows_own = is_own
