@@ -64,7 +64,7 @@ def compared(before: Sequence[PromptRecord], now: PromptRecord, cuts: Cuts | Non
         return None
     old = before[-1]
     first = shared_front(old, now)
-    if first < old.count or (len(before) > 1 and old.total < max([record.total for record in before])):
+    if first < old.count or any(record.total > old.total for record in before[:-1]):
         # The one that is most alike, the newest of equal ones.
         old = max(reversed(before), key=lambda record: likeness(record, now))
         first = shared_front(old, now)

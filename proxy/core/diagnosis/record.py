@@ -146,10 +146,11 @@ class PromptRecord(Struct, frozen=True, array_like=True):
         front = self if front is None else front
         is_whole = shared == front.count
         used = len(front.names) if is_whole else max(front._column(2)[:shared], default=-1) + 1
-        numbers = {name: number for number, name in enumerate(front.names[:used])}
+        numbers = dict(zip(front.names, range(used), strict=False))
         rows, end, stops = array(_NUMBER), front.end(shared), [*self.stops]
         lines = front.lines if is_whole else {index: text for index, text in front.lines.items() if index < shared}
-        own_lines, is_long = dict[int, LineSizes](), self.is_long
+        own_lines: dict[int, LineSizes] = {}
+        is_long = self.is_long
         for index, piece in enumerate(pieces, shared):
             end += piece.tokens
             name = piece.kind, piece.key[:_KEY_CHARS]

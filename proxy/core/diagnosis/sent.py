@@ -33,7 +33,8 @@ def sent_prompt(layout: Layout, messages: Sequence[Message], head: PromptRecord,
     if layout.digests[:shared] != before.digests:
         pairs = enumerate(zip(before.digests, layout.digests, strict=False))
         shared = next((i for i, (mine, other) in pairs if mine != other), len(layout.digests))
-    counts, pieces = before.counts[:shared], list[PromptPiece]()
+    pieces: list[PromptPiece] = []
+    counts = before.counts[:shared]
     count = counts[-1] if counts else 0
     for element in layout.elements[shared:]:
         pieces += _pieces(element, messages)
