@@ -74,16 +74,13 @@ async def series(client: aiohttp.ClientSession, url: str) -> tuple[int, float]:
 
 def filled(least: int = SERIES) -> Metrics:
     """Metrics with so many series at least, as many models, teams and clients make them."""
-    metrics, models = Metrics(), [f"model-{number}" for number in range(20)]
-    for model, team in itertools.product(models, range(20)):
-        metrics.saved(model, f"team-{team}", "reported", 1.0)
-        metrics.saved(model, f"team-{team}", "shadow", -1.0)
+    teams = [f"team-{number}" for number in range(least // 40)]
+    metrics = Metrics(teams=teams)
+    for model, team in itertools.product(range(20), teams):
+        metrics.saved(f"model-{model}", team, "reported", 1.0)
+        metrics.saved(f"model-{model}", team, "shadow", -1.0)
         for client in ("aider", "cline", "opencode", ""):
-            metrics.cost(model, f"team-{team}", Cost(1.0, 0.5), 2.0, client)
-    missing = least - sum(not line.startswith(b"#") for line in metrics.render().splitlines())
-    for number in range(missing):
-        metrics.began()
-        metrics.ended(models[number % len(models)], "tier", 200 + number // len(models), "http")
+            metrics.cost(f"model-{model}", team, Cost(1.0, 0.5), 2.0, client)
     return metrics
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import aiohttp
 import orjson
 import pytest
-from proxy.testing import serving
 from starlette.types import Receive, Send
 
+from tests.doubles import serving
 from tests.e2e.cluster import Cluster, cluster, piece
 from tests.e2e.fleet import KEY, MODEL, Crowd, Provider, configuration, until
 from tests.e2e.provider import DONE, chunk, usage_chunk

@@ -207,7 +207,7 @@ def call(proxy: Proxy, method: str, path: str, body: Any = None, headers: Any = 
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
-        ("GET", "/", 404, "not_found"),
+        ("GET", "/nowhere", 404, "not_found"),
         ("GET", "/v2/models", 404, "not_found"),
         ("GET", "/v1", 404, "not_found"),
         ("GET", "/chat/completions", 405, "method_not_allowed"),

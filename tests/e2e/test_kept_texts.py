@@ -111,7 +111,7 @@ def test_no_text_reaches_the_store_unless_it_is_asked_for(
     with sqlite3.connect(folder / "store.sqlite") as connection:
         scopes = {scope for (scope,) in connection.execute("SELECT scope FROM blob")}
     connection.close()
-    shown = {"sessions", "session-contents", "session-requests"}
+    shown = {"sessions", "session-details"}
     assert len(scopes - shown) == 1, "layout state and what is shown of sessions, and nothing beside it"
     with fleet(tmp_path / "second", settings) as second:
         assert ask(second.url, NAMED) == "missing_content"

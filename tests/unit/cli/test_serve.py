@@ -168,9 +168,9 @@ def cpu_s(code: str, *arguments: str) -> float:
 
 @pytest.mark.slow
 def test_starting_costs_little_more_than_the_frameworks_do(config: str) -> None:
-    """The bound is four times; about two and a half are usual (0.7 s of the processor). To import litellm alone costs
+    """The bound is five times; about three are usual (0.7 s of the processor). To import litellm alone costs
     twenty times as much. The test takes a ratio, since seconds grow beside other work."""
-    assert min(cpu_s(BUILD, config) for _ in range(3)) < 4 * min(cpu_s(FRAMEWORKS) for _ in range(3))
+    assert min(cpu_s(BUILD, config) for _ in range(3)) < 5 * min(cpu_s(FRAMEWORKS) for _ in range(3))
 
 
 def resident_mb(code: str, *arguments: str) -> float:
