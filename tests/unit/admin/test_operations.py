@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +12,11 @@ from proxy.access.authentication import Identity
 from proxy.access.directory import Declared, Directory
 from proxy.access.virtual_keys import digest_of
 from proxy.admin import AdminService, keys
+from proxy.app.declared import declared
 from proxy.core.modes import Mode
 from proxy.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, NotReady, ProxyError, Unauthorized
 from proxy.ports import StoreError
+from proxy.settings import load
 from proxy.spend.bookings import account_of
 from proxy.spend.rules import rule_of
 from proxy.spend.windows import window_at
@@ -54,6 +57,20 @@ def office(work: Callable[[Office], Awaitable[None]]) -> None:
         await work(Office())
 
     asyncio.run(main())
+
+
+def test_no_team_is_made_beside_a_budget_of_all_requests(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "litellm_settings: {max_budget: 5}\nmodel_list: [{model_name: m, litellm_params: {model: embedded/m}}]"
+    )
+
+    async def work(at: Office) -> None:
+        at.directory.declare(declared(load(path)))
+        told = await at.refused(Conflict, "POST", "teams", {"name": "blue"})
+        assert told.startswith("litellm_settings.max_budget bounds all requests together")
+
+    office(work)
 
 
 def test_a_team_is_made_changed_and_deleted() -> None:
