@@ -110,7 +110,8 @@ def hold_unkept(seed: int) -> None:
 
 
 def hold_single(seed: int) -> None:
-    """Nothing tells before the second request that none is gone on with: one may be written in vain."""
+    """Nothing tells before the second request that none is gone on with, nor before the third what they share: the
+    first is written in vain, and of the second what may be shared."""
     sent = singles(seed)
     provider = Provider(ANTHROPIC, hoists=False)
     costs = []
@@ -118,11 +119,11 @@ def hold_single(seed: int) -> None:
         before = provider.cost
         provider.send(one.body, one.at)
         costs.append(provider.cost - before)
-    assert cost_of_ours(sent, ANTHROPIC) <= sum(costs) + (ANTHROPIC.write - 1.0) * costs[0]
+    assert cost_of_ours(sent, ANTHROPIC) <= sum(costs) + (ANTHROPIC.write - 1.0) * sum(costs[:2])
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_single_requests_cost_at_most_the_writing_of_the_first(seed: int) -> None:
+def test_single_requests_cost_at_most_the_writing_of_the_first_two(seed: int) -> None:
     hold_single(seed)
 
 
