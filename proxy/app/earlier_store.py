@@ -5,9 +5,12 @@ The file is renamed while SQLite's exclusive lock is held, so that nobody reads 
 last: where the process dies in between, the next start completes the rest.
 """
 
+import fcntl
 import logging
+import os
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,19 +30,16 @@ def take_over(settings: Settings) -> None:
         return
     new.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     beside = [(before.spool_folder, settings.spool_folder), (before.spool_fallback, settings.spool_fallback)]
-    try:
-        with closing(sqlite3.connect(f"{old.as_uri()}?mode=rw", _WAIT_S, isolation_level=None, uri=True)) as connection:
-            # Nobody but us has the file open when this succeeds, and everything stands in the file itself.
-            connection.execute("PRAGMA journal_mode = DELETE").fetchone()
-            connection.execute("BEGIN EXCLUSIVE")
-            _move([*beside, (old, new)])
-    except sqlite3.Error as error:
-        if old.exists():  # else another process has just taken it over
+    with _one_at_a_time(old.parent):
+        if new.exists() or not old.exists():
+            return  # another process has just taken it over
+        try:
+            _move_unused(old, [*beside, (old, new)])
+        except sqlite3.Error as error:
             raise ConfigError(
                 [f"stratiform.store: {old}, the store of an earlier version, cannot be taken over ({error}): end what "
                  f"uses it, or name a file of this configuration's own (sqlite:PATH)"]
             ) from error  # fmt: skip
-        return
     _log.warning("%s, which all configurations shared, is now this configuration's own: %s", old, new)
 
 
@@ -49,6 +49,27 @@ def warn_of_spool(settings: Settings) -> None:
     before = replace(settings, state_folder=settings.state_folder.parent).spool_folder
     if before != settings.spool_folder and any(before.glob("*.spool")):
         _log.warning("%s holds settlements of an earlier version: stratiform.spool with this folder books them", before)
+
+
+@contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Of several configurations that start at once, the others wait until the first has taken over the store. SQLite's
+    own lock does not make them wait: it refuses a change of the journal mode at once."""
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+
+
+def _move_unused(store: Path, pairs: list[tuple[Path, Path]]) -> None:
+    """Move the files while nobody but us has the store open. Raises sqlite3.Error where somebody has."""
+    with closing(sqlite3.connect(f"{store.as_uri()}?mode=rw", _WAIT_S, isolation_level=None, uri=True)) as connection:
+        # When this succeeds, nobody else has the file open, and everything stands in the file itself.
+        connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+        connection.execute("BEGIN EXCLUSIVE")
+        _move(pairs)
 
 
 def _move(pairs: list[tuple[Path, Path]]) -> None:

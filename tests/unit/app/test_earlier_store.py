@@ -6,6 +6,7 @@ import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -77,11 +78,17 @@ def test_a_move_that_was_broken_off_is_completed(tmp_path: Path, old: Path) -> N
     assert (read.spool_folder / "1.spool").exists()
 
 
-def test_of_two_that_start_at_once_one_has_it(tmp_path: Path, old: Path) -> None:
-    both = [settings(tmp_path, f"{name}.yaml") for name in "ab"]
-    with ThreadPoolExecutor(2) as threads:
-        list(threads.map(take_over, both))
-    assert sorted(map(teams, both)) == [[], ["search"]]
+def test_of_many_that_start_at_once_one_has_it(tmp_path: Path, old: Path) -> None:
+    starting = [settings(tmp_path, f"{name}.yaml") for name in "abcdefgh"]
+    together = Barrier(len(starting))
+
+    def start(read: Settings) -> None:
+        together.wait()
+        take_over(read)
+
+    with ThreadPoolExecutor(len(starting)) as threads:
+        list(threads.map(start, starting))
+    assert sorted(map(teams, starting)) == [*[[]] * 7, ["search"]]
 
 
 def test_a_store_that_another_process_has_open_stays_where_it_is(tmp_path: Path, old: Path) -> None:
