@@ -27,7 +27,7 @@ RUN := .venv/bin/python -m
 STAMP := .venv/.synced
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all serve lint fmt bench economics ablate load drill explore fuzz defences mutants screenshots clean
+.PHONY: help setup demo test test-all serve lint fmt bench trace economics ablate load drill explore fuzz defences mutants screenshots clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -64,6 +64,9 @@ fmt: $(STAMP) ## put the code into the house format
 
 bench: $(STAMP) ## the cost of being in the path (3 minutes; ARGS=--quick: 40 seconds)
 	$(RUN) tests.bench $(ARGS)
+
+trace: $(STAMP) ## functions, files and calls of one appending request (3 seconds; ARGS=--functions: each of them)
+	$(RUN) tests.bench.trace $(ARGS)
 
 economics: $(STAMP) ## what the planner costs, beside the committed table (1 minute; ARGS=--write: a new table)
 	$(RUN) tests.economics $(ARGS)

@@ -1,0 +1,26 @@
+"""The way of an appending request does not grow: a function, a file or a call more has to be worth it."""
+
+import asyncio
+
+import pytest
+
+from tests.bench.trace import traced
+
+MOST = {1_000: {"functions": 684, "files": 166, "calls": 1238}, 50_000: {"functions": 747, "files": 171, "calls": 1517}}
+"""The figures of ``make trace ARGS=SIZE``. Lower them with the code; versions of the libraries may differ a little."""
+_ROOM = 1.05
+
+
+@pytest.mark.parametrize("size", MOST)
+def test_an_appending_request_enters_no_more_functions_and_files_than_it_did(size: int) -> None:
+    figures = asyncio.run(traced(size)).figures()
+    grown = {name: figures[name] for name, most in MOST[size].items() if not most / 2 < figures[name] <= most * _ROOM}
+    assert not grown
+
+
+def test_the_trace_is_of_one_request_from_its_socket_to_its_settlement() -> None:
+    trace = asyncio.run(traced(1_000))
+    once = ("Engine.chat", "Conclusion.end", "HttpUpstream.open", "TierPlanner.on_completed")
+    counts = {name.partition(" ")[2]: count for name, count in trace.functions().items()}
+    assert {name: counts.get(name) for name in once} == dict.fromkeys(once, 1)
+    assert trace.figures()["stays"] > len(trace.files()) > trace.figures()["returns"] / 5
