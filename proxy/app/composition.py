@@ -11,7 +11,7 @@ from proxy.admin import AdminService
 from proxy.admin.litellm_forms import LitellmForms
 from proxy.app import declared, factories, prompting
 from proxy.app.foundation import Closing, Foundation, State, Worker, lay
-from proxy.app.prompt_registry import LazyRegistry
+from proxy.app.prompting import LazyRegistry
 from proxy.app.reload import Reload
 from proxy.clock import Readings
 from proxy.core.request.tokens import Encode

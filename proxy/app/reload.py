@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 
 from proxy.access.directory import Directory
 from proxy.app import declared, factories, prompting
-from proxy.app.prompt_registry import LazyRegistry
+from proxy.app.prompting import LazyRegistry
 from proxy.core.money.prices import PriceMap
 from proxy.deployments import ModelTable
 from proxy.prompting.composer import Composer

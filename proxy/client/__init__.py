@@ -7,7 +7,6 @@ standard library, reads no files and opens no connections: the client's own SDK 
 """
 
 from proxy.client.chat import achat, chat, missing_digests, token_usage
-from proxy.client.context import Context
-from proxy.client.digests import review_digest, text_digest
+from proxy.client.context import Context, review_digest, text_digest
 
 __all__ = ["Context", "achat", "chat", "missing_digests", "review_digest", "text_digest", "token_usage"]

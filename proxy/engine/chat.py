@@ -19,11 +19,9 @@ from proxy.core.structured.form.section import PROMPTS, SECTION, WINDOW, Section
 from proxy.core.wire.json_body import Unreadable, splice
 from proxy.engine.answers.further_calls import PanelService
 from proxy.engine.answers.relay import AnswerRelay, AttemptResult, own_headers
-from proxy.engine.attempts.question_optout import QuestionOptOut
 from proxy.engine.attempts.retry import Attempts
-from proxy.engine.attempts.retry_body import OurEdit, Outgoing
-from proxy.engine.bodies.addressed import addressed
-from proxy.engine.bodies.raw import Raw, call_to
+from proxy.engine.attempts.retry_body import OurEdit, Outgoing, QuestionOptOut
+from proxy.engine.bodies.raw import Raw, addressed, call_to
 from proxy.engine.client import Client
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Planned

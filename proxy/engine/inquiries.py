@@ -23,7 +23,7 @@ from proxy.core.response.miss_question import QUESTIONS, AnswerWithout, MissQues
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.stream import Fold, StreamFold
 from proxy.core.wire.json_body import MOST_ELEMENTS, TooMany
-from proxy.engine.attempts.question_optout import QuestionOptOut
+from proxy.engine.attempts.retry_body import QuestionOptOut
 from proxy.engine.exchange import Exchange, Inquiry
 from proxy.engine.suppress import suppress_and_log
 from proxy.ports import Deployment, Transport

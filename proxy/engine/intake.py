@@ -1,5 +1,6 @@
 """What happens to every request before it is forwarded: who sends it, who may serve it, and whether there is money."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -13,18 +14,18 @@ from proxy.core.resilience.retry import RetryPolicy
 from proxy.engine.attempts.affinity import session_key
 from proxy.engine.attempts.breaker import Breakers
 from proxy.engine.attempts.retry import ONE_TRY, Attempts, Levels, policy_for
-from proxy.engine.bodies.addressed import check_addressed
-from proxy.engine.bodies.raw import Raw, refuse_compressed
+from proxy.engine.bodies.raw import Raw, check_addressed, refuse_compressed
 from proxy.engine.client import Client, Limits
-from proxy.engine.credentials import without_credentials
 from proxy.engine.exchange import Exchange, Requested
 from proxy.engine.objects.custody import Custody, pinned
 from proxy.engine.ports import Ports
-from proxy.engine.rights import further_of, permitted, reach_of_request, refuse_unpriced, usable
-from proxy.engine.target import refuse_key_in_path, without_keys_of
-from proxy.engine.unnamed import levels_of
-from proxy.engine.window_check import WindowOf, fitting
-from proxy.ports import Principal
+from proxy.engine.rights import further_of, model_of_place, permitted, reach_of_request, refuse_unpriced, usable
+from proxy.engine.target import refuse_key_in_model, refuse_key_in_path, without_credentials, without_keys_of
+from proxy.errors import ContextTooLong
+from proxy.ports import Deployment, Models, Planner, Principal
+
+WindowOf = Callable[[Deployment], int | None]
+"""The most tokens that a deployment's model reads; None where nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +147,50 @@ class Intake:
 
 def _without_credentials(levels: Levels) -> Levels:
     return [[without_credentials(deployment) for deployment in level] for level in levels]
+
+
+def levels_of(models: Models, exchange: Exchange, reach: Reach) -> Levels:
+    """Who may serve the exchange, whose ``model`` is then known, if only by what the client has chosen, and which says
+    how that was decided. Raises UnknownModel, InvalidRequest."""
+    named = exchange.requested.model or model_of_place(models, reach)
+    pin = exchange.objects.pin
+    model = named or (reach.chosen if pin is None else "")
+    refuse_key_in_model(model, exchange)
+    if model:
+        if model != exchange.requested.model:
+            exchange.requested = replace(exchange.requested, model=model, decided_by="" if named else "header")
+        return models.levels(model)
+    found = models.unnamed()
+    decided_by = "object" if pin is not None else "first" if len(found) > 1 else "configuration"
+    exchange.requested = replace(exchange.requested, decided_by=decided_by)
+    return ((found[0],),)
+
+
+async def fitting(
+    planner: Planner, window_of: WindowOf, exchange: Exchange, parsed: ParsedBody, levels: Levels, wider: Levels
+) -> tuple[Levels, Levels]:
+    """Of a request's deployments, and of those with wider windows, those that take its prompt. Where no deployment
+    of its own name does, the wider ones serve it. A request that is fitted to a window anyway keeps its own, where
+    no other is wide enough. As with LiteLLM's ``enable_pre_call_checks`` the prompt alone is counted
+    (https://docs.litellm.ai/docs/routing#pre-call-checks-context-window-eu-regions). Raises ContextTooLong."""
+    windows = [window_of(deployment) for level in (*levels, *wider) for deployment in level]
+    tokens = await planner.tokens(parsed) if any(window is not None for window in windows) else None
+    if tokens is None or all(window is None or tokens <= window for window in windows):
+        return levels, wider
+    own, others, name = _fitting(levels, tokens, window_of), _fitting(wider, tokens, window_of), levels[0][0].name
+    if any(deployment.name == name for level in own for deployment in level):
+        return own, others
+    if others:
+        return others, ()
+    if own or exchange.window is not None:
+        return own or levels, ()
+    most = max(window for window in windows if window is not None)
+    raise ContextTooLong(
+        f"the messages have about {tokens} tokens, and the models that may serve the request read at most {most}:"
+        " send fewer or shorter messages"
+    )
+
+
+def _fitting(levels: Levels, tokens: int, window_of: WindowOf) -> Levels:
+    found = [[d for d in level if (window := window_of(d)) is None or tokens <= window] for level in levels]
+    return [level for level in found if level]

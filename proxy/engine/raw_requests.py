@@ -11,9 +11,9 @@ from proxy.core.request.text_calls import asks_for_text
 from proxy.core.structured.form.section import SECTION, section_of
 from proxy.engine.answers.relay import AnswerRelay, AttemptResult
 from proxy.engine.attempts.retry_body import OurEdit
-from proxy.engine.bodies.addressed import addressed
 from proxy.engine.bodies.raw import (
     Raw,
+    addressed,
     has_body,
     is_compressed,
     is_json,

@@ -3,7 +3,9 @@
 No key of this proxy goes upstream with them, and no key at all is logged or kept for having been put there.
 """
 
+import re
 from collections.abc import Collection
+from dataclasses import replace
 from urllib.parse import unquote_plus
 
 from proxy.core.secrets.credentials import KEY_PARAMETERS, KEY_PREFIX, holds, own_secrets, secrets_in
@@ -77,3 +79,20 @@ def _is_dropped(part: str, secrets: Collection[str], hides_credentials: bool) ->
     plain = decoded(part)
     name = plain.partition("=")[0].strip().lower()
     return (hides_credentials and name in KEY_PARAMETERS) or holds(plain, secrets)
+
+
+# Words in a name that stand for a credential, or for whose account it is.
+_SECRET = re.compile(
+    r"(^|[_-])(auth|authorization|key|token|secret|credentials?|password|cookie|organization|project|account|role"
+    r"|profile|session|sts|tenant|client|identity)([_-]|$)"
+)
+
+
+def without_credentials(deployment: Deployment) -> Deployment:
+    """The deployment without its key, and without headers and parameters that could stand for one."""
+    return replace(
+        deployment,
+        api_key=None,
+        headers=tuple((name, value) for name, value in deployment.headers if not _SECRET.search(name.lower())),
+        params={name: value for name, value in deployment.params.items() if not _SECRET.search(name.lower())},
+    )

@@ -12,8 +12,7 @@ from proxy.core.structured.panels.costs import EmittedPanel
 from proxy.core.structured.panels.pairs import panel_text
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.texts import is_known, iso_time
-from proxy.core.wire.long_text import utf8
-from proxy.core.wire.surrogates import printable
+from proxy.core.wire.surrogates import printable, utf8
 
 _MILLION = 1_000_000
 

@@ -17,7 +17,7 @@ from proxy.core.digest import digest
 from proxy.core.structured.session.live_blobs import Part, packed, unpacked
 from proxy.core.structured.session.live_state import LiveState
 from proxy.core.structured.session.session import ContextSession
-from proxy.core.wire.long_text import utf8
+from proxy.core.wire.surrogates import utf8
 from proxy.engine.suppress import suppress_and_log
 from proxy.planning.blob_loads import ends_within
 from proxy.planning.blob_writes import TTL_S

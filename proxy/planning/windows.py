@@ -36,7 +36,7 @@ from proxy.core.window.shortening import Count
 from proxy.core.window.texts import WindowTexts
 from proxy.core.window.token_factor import MOST, TokenFactor
 from proxy.core.wire.json_body import Unreadable, splice
-from proxy.core.wire.long_text import utf8
+from proxy.core.wire.surrogates import utf8
 from proxy.engine.ports import ComposedRequest
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import ContextTooLong, InvalidRequest

@@ -8,14 +8,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self
+from urllib.parse import quote, unquote
 
 import aiohttp
 from yarl import URL
 
 from proxy.engine.headers import content_type, speaks_azure
 from proxy.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
-from proxy.ports import Answer, Call, Headers
-from proxy.upstream.azure import azure_address
+from proxy.ports import Answer, Call, Deployment, Headers
 from proxy.upstream.redacted import redacted
 
 CONNECT_S = 10.0
@@ -139,3 +139,29 @@ class _Translated:
 
 
 _translated = _Translated()
+
+
+_FRONT = "/openai"
+# What is asked of a deployment; all other paths are the resource's.
+_OF_DEPLOYMENTS = (
+    "/chat/completions", "/completions", "/embeddings", "/images/generations", "/images/edits", "/audio/speech",
+    "/audio/transcriptions", "/audio/translations",
+)  # fmt: skip
+_VERSION = "api-version"
+
+
+def azure_address(deployment: Deployment, path: str, query: str) -> str:
+    """The address of Azure's own API for a path behind ``/v1``: the deployment in it, and the version of the API. It is
+    used where a deployment sets ``api_version``, as in LiteLLM's config
+    (https://learn.microsoft.com/en-us/azure/ai-services/openai/reference)."""
+    host = deployment.base_url.partition(_FRONT)[0]
+    if path.startswith(f"{_FRONT}/"):
+        front = ""
+    elif path in _OF_DEPLOYMENTS:
+        front = f"{_FRONT}/deployments/{quote(deployment.model, safe='')}"
+    else:
+        front = _FRONT
+    names = {unquote(part.partition("=")[0]).lower() for part in query.split("&")}
+    version = f"{_VERSION}={quote(str(deployment.params['api_version']), safe='')}"
+    parts = [part for part in (query, "" if _VERSION in names else version) if part]
+    return f"{host}{front}{path}?{'&'.join(parts)}"

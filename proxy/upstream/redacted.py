@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 
 from proxy.core.response.error_events import ErrorEvents
 from proxy.core.secrets.credentials import ACCOUNT_HEADERS, CREDENTIAL_HEADERS
-from proxy.core.secrets.excerpt import excerpt
-from proxy.core.secrets.redaction import Redaction
+from proxy.core.secrets.redaction import Redaction, excerpt
 from proxy.engine.headers import content_type, get
 from proxy.errors import UpstreamRejected, error_body
 from proxy.ports import Answer, Deployment, Headers

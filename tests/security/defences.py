@@ -23,7 +23,7 @@ from proxy.core.account.objects import Act, Operation
 from proxy.core.money.bound import InputBound
 from proxy.core.request.wants import PLAIN
 from proxy.core.structured.form.section import Section
-from proxy.core.wire.long_text import utf8
+from proxy.core.wire.surrogates import utf8
 from proxy.engine.rights import Further
 from tests import patching
 
@@ -165,8 +165,8 @@ DEFENCES = (
     Defence("models in tools", "proxy.core.access.reach:is_plain_function", always(True), ["test_rights.py"]),
     Defence("models in queries", "proxy.core.access.reach:_read_query", nothing, ["test_rights.py"]),
     Defence("models in headers", "proxy.core.access.reach:_read_headers", nothing, ["test_rights.py"]),
-    Defence("the model of Azure's path", "proxy.engine.bodies.addressed:addressed", same, ["test_rights.py"]),
-    Defence("a form that names another model than its path", "proxy.engine.bodies.addressed:check_addressed", nothing,
+    Defence("the model of Azure's path", "proxy.engine.bodies.raw:addressed", same, ["test_rights.py"]),
+    Defence("a form that names another model than its path", "proxy.engine.bodies.raw:check_addressed", nothing,
             ["test_rights.py"]),
     Defence("models in paths", "proxy.core.access.reach:place_of", always(None), ["test_rights.py"]),
     Defence("names that servers read differently", "proxy.core.access.unambiguous:check_names", nothing,
@@ -246,7 +246,7 @@ DEFENCES = (
             ["test_whole_bill.py::test_a_hard_budget_holds"]),
     Defence("the memory of containers", "proxy.core.request.wants:_gib", always(0),
             ["test_whole_bill.py::test_a_hard_budget_holds"]),
-    Defence("how long sound lasts", "proxy.engine.bodies.sound:longest_s", always(1.0),
+    Defence("how long sound lasts", "proxy.engine.bodies.upload:longest_s", always(1.0),
             ["test_unanswered.py::test_sound_lasts_as_long_as_its_file_says"]),
     Defence("the hard limit", "proxy.spend.reservations:booked",
             lambda old: lambda *given: replace(made := old(*given), charge=replace(made.charge, limit=None)),

@@ -28,7 +28,7 @@ from proxy.core.request.routing_fields import head_of, untouched
 from proxy.core.request.tokens import Encode, quick
 from proxy.core.secrets import redaction
 from proxy.core.wire.json_body import Unreadable, parse_members, peek, value_spans
-from proxy.core.wire.long_text import PIECE_BYTES
+from proxy.core.wire.surrogates import PIECE_BYTES
 from proxy.errors import InvalidRequest
 from proxy.planning.planner_port import Planning
 from proxy.planning.tokenizers import local_encode
@@ -189,7 +189,7 @@ class _Decoder:
 @pytest.mark.parametrize("name", ["escapes", "emoji", "prose", "one-long-word-in-the-system-text"])
 def test_no_long_text_is_decoded_in_one_call(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = _Decoder()
-    for module in ("proxy.core.wire.long_text", "proxy.core.request.message", "proxy.core.wire.json_body"):
+    for module in ("proxy.core.wire.surrogates", "proxy.core.request.message", "proxy.core.wire.json_body"):
         monkeypatch.setattr(f"{module}.orjson", decoder)
     assert asyncio.run(planned(planning(), CHATS[name](3 * PIECE_BYTES))).surprise is None
     assert 0 < decoder.most < 1.1 * PIECE_BYTES

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from msgspec import Raw
 
 from proxy.core.request.wants import small_object
-from proxy.core.wire.names import folded
+from proxy.core.wire.scan import folded
 
 _WORDS = ("model", "fallback", "preset")
 _BYTES = (*(word.encode() for word in _WORDS), b"\\u")

@@ -18,7 +18,7 @@ from proxy.core.access.named import NotUnderstood, chooses, is_plain_function, m
 from proxy.core.account.asking import VERBS, asking_path, is_body_path
 from proxy.core.account.paths import Path
 from proxy.core.wire.json_body import Unreadable, elements
-from proxy.core.wire.names import folded
+from proxy.core.wire.scan import folded
 
 Headers = Sequence[tuple[str, str]]
 Values = Mapping[str, Raw | bytes]

@@ -12,8 +12,7 @@ from msgspec import Raw
 
 from proxy.core.request.routing_fields import HEAD_NAMES, UTF8_MARK, RequestFields, head_of
 from proxy.core.wire.json_body import join_members
-from proxy.core.wire.names import folded
-from proxy.core.wire.scan import once, scan_members, values
+from proxy.core.wire.scan import folded, once, scan_members, values
 from proxy.errors import InvalidRequest
 
 _SHOWN_CHARS = 128

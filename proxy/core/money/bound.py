@@ -24,7 +24,7 @@ from proxy.core.money.media import HOLDERS, Medium, Pixels, SizeOf, holds_media,
 from proxy.core.money.schemas import unfolded_bytes
 from proxy.core.wire.json_body import Unreadable
 from proxy.core.wire.kept_json import kept_value
-from proxy.core.wire.long_text import utf8
+from proxy.core.wire.surrogates import utf8
 
 _PIECE_CHARS = 100_000
 _NORMAL_PIECE_CHARS = 128

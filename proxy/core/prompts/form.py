@@ -20,9 +20,7 @@ from proxy.core.prompts.pattern import compiled
 from proxy.core.prompts.position import Position
 from proxy.core.prompts.prompt import ID_PATTERN, ID_RULE, MOST_PRIORITY, ROOTS, Condition, Json, Prompt
 from proxy.core.prompts.terms import ClientWish
-from proxy.core.wire.refusals import unknown_field
-from proxy.core.wire.repeated_fields import check_fields, fields_in, names_within
-from proxy.core.wire.typed_json import decoded
+from proxy.core.wire.refusals import check_fields, decoded, fields_in, names_within, unknown_field
 from proxy.errors import InvalidRequest
 
 NAME = "stratiform.prompts"

@@ -17,8 +17,7 @@ from proxy.core.recognition.pieces import Cut, MessageKind, PieceKind, Recognise
 from proxy.core.recognition.text_blocks import closes_fences
 from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, TokenCounter
 from proxy.core.wire.json_body import Members, Unreadable, elements, members_of, text_value, value
-from proxy.core.wire.long_text import PIECE_BYTES, string_text, utf8
-from proxy.core.wire.surrogates import raw_text
+from proxy.core.wire.surrogates import PIECE_BYTES, raw_text, string_text, utf8
 
 SYSTEM_ROLES = frozenset({"system", "developer"})
 

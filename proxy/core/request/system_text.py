@@ -20,7 +20,7 @@ from proxy.core.wire.json_body import (
     text_value,
     value,
 )
-from proxy.core.wire.names import folded
+from proxy.core.wire.scan import folded
 from proxy.core.wire.surrogates import text_json
 from proxy.errors import InvalidRequest
 

@@ -6,12 +6,17 @@ only then the next one; where the upstream cannot be reached at all, the next on
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
+
+RETRY_COUNT = "x-stainless-retry-count"
+USER_AGENT = "user-agent"
 
 Kind = Literal["unavailable", "timeout", "rate-limited", "quota", "server-error", "loading"]
 Stays = Literal["always", "beside-others", "never"]
 
+_MOST_SPENT = 100
+_REPEATING = ("ai/", "ai-sdk/", "codex_")
 _NEVER = frozenset({501, 505})
 _PATIENT: frozenset[Kind] = frozenset({"rate-limited", "server-error"})
 _NAMES_QUOTA = frozenset({402, 403, 429})
@@ -39,7 +44,7 @@ class RetryPolicy:
     and the longest that is taken because the upstream asked for it.
 
     ``stays`` says when a deployment that failed is asked again within one exchange: a client that repeats its calls by
-    itself does that better (``proxy.core.resilience.client_retries``), but where another deployment could take over, a
+    itself does that better (``beside_client``), but where another deployment could take over, a
     warm cache is worth a second look before. ``spent`` is how many attempts of its call the client has made before this
     one.
     """
@@ -148,3 +153,18 @@ def next_step(
         later = (i for i, o in enumerate(options) if o.level > here.level and o.is_admitted)
         step = next((Step(i, 0.0) for i in later), None)
     return step if step is not None and elapsed_s + step.wait_s <= policy.most_total_s else None
+
+
+def beside_client(policy: RetryPolicy, count: str | None, agent: str | None) -> RetryPolicy:
+    """The policy for a request with this retry count and user agent.
+
+    SDKs repeat a call that failed. Were each of their tries repeated here as well, one call would become nine: so the
+    proxy adds only what the client cannot do, and asks another deployment. The SDKs that Stainless generates (OpenAI's,
+    Anthropic's and those of many others) say in ``x-stainless-retry-count`` how often they have tried before, and obey
+    ``x-should-retry``. The AI SDK (https://ai-sdk.dev) and Codex retry as well and do neither: they are known by name.
+    """
+    if count is not None and count.isascii() and count.isdigit():
+        return replace(policy, stays="beside-others", spent=int(count) if len(count) <= 3 else _MOST_SPENT)
+    if any(word.startswith(_REPEATING) for word in (agent or "").lower().split()):
+        return replace(policy, stays="never")
+    return policy

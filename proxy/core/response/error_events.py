@@ -10,8 +10,7 @@ schema) have something called ``error`` is no error, and passes whole.
 import re
 
 from proxy.core.response.event_format import EventCutter, Part, event_data, payload_of
-from proxy.core.secrets.excerpt import MOST_BYTES, excerpt
-from proxy.core.secrets.redaction import Redaction
+from proxy.core.secrets.redaction import MOST_BYTES, Redaction, excerpt
 from proxy.errors import ErrorForm, UpstreamUnavailable, sse_error
 
 _NAMED = re.compile(rb"event: ?error")

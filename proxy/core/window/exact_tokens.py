@@ -14,7 +14,7 @@ from proxy.core.request.element import Element
 from proxy.core.request.message import Message, MessageReader
 from proxy.core.request.tokens import Encode, TokenCounter
 from proxy.core.request.tools import ToolReader
-from proxy.core.wire.long_text import utf8
+from proxy.core.wire.surrogates import utf8
 
 _SHORT_CHARS = 256
 """A text up to this length is counted about as fast as it is looked up: it is not remembered."""

@@ -12,9 +12,8 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from proxy.core.window.parts import VirtualFile, WindowParts
-from proxy.core.wire.repeated_fields import check_fields, fields_in
+from proxy.core.wire.refusals import check_fields, decoded, fields_in
 from proxy.core.wire.separators import has_more_commas
-from proxy.core.wire.typed_json import decoded
 from proxy.errors import InvalidRequest
 
 NAME = "stratiform.window"

@@ -14,9 +14,8 @@ import msgspec
 import orjson
 from msgspec import Raw
 
-from proxy.core.wire.long_text import PIECE_BYTES, string_text
 from proxy.core.wire.separators import counted
-from proxy.core.wire.surrogates import loads, mended, same_shape
+from proxy.core.wire.surrogates import PIECE_BYTES, loads, mended, same_shape, string_text
 from proxy.errors import InvalidRequest
 
 # A value that is taken apart costs up to forty times its bytes: 64 MB of "1," would be 2 GB. What has more values than

@@ -9,10 +9,13 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
+from typing import TypeVar
 
 import msgspec
+from msgspec import UNSET, Struct
 
-from proxy.core.wire.surrogates import loads
+from proxy.core.wire.separators import counted, names_in
+from proxy.core.wire.surrogates import loads, same_shape
 from proxy.errors import InvalidRequest
 
 _PLACE = re.compile(r" - at `\$([^`]*)`\Z")
@@ -123,3 +126,45 @@ def _unexpected(expected: re.Match[str], param: str) -> InvalidRequest:
     wanted = " or ".join(dict.fromkeys(words[each] for each in types if each in words)) or "a value of another type"
     other = f", not {_WORDS[got]}" if got in _WORDS else ""
     return InvalidRequest(f"'{param}' must be {wanted}{other}", param=param, code="invalid_type")
+
+
+def check_fields(text: bytes, fields: int, param: str) -> None:
+    """Refuse JSON in which an object has the same field twice: one reader of JSON keeps the first of them, and another
+    one the last. Objects are not taken apart for that: raises InvalidRequest where the text has more names than the
+    ``fields`` that were read from it, all objects together. Names with white space before the colon may be missed. ``param`` is where the text stands."""
+    if counted(text, b":") > fields and names_in(text) > fields:
+        raise InvalidRequest(
+            f"an object of '{param}' has the same field twice: send each field once",
+            param=param,
+            code="duplicate_field",
+        )
+
+
+def fields_in(value: Struct) -> int:
+    """How many fields of a struct were sent: those that are not UNSET."""
+    return sum(getattr(value, name) is not UNSET for name in value.__struct_fields__)
+
+
+def names_within(value: object) -> int:
+    """How many members the objects of a JSON value have together. The value must not be deep."""
+    if isinstance(value, dict):
+        return len(value) + sum(map(names_within, value.values()))
+    return sum(map(names_within, value)) if isinstance(value, list) else 0
+
+
+_Form = TypeVar("_Form")
+
+
+def decoded(
+    decoder: msgspec.json.Decoder[_Form], text: bytes, param: str, choices: Mapping[str, tuple[str, ...]]
+) -> _Form:
+    """The value of the text. ``param`` is where it stands in the request; ``choices`` are the values that a field may
+    have, by the field's name. Raises InvalidRequest."""
+    try:
+        return decoder.decode(text)
+    except msgspec.ValidationError as error:
+        raise refused(error, param, choices) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if same_shape(text) is not None:
+            raise half_pair(text, param) from error
+        raise InvalidRequest(f"'{param}' is not valid JSON", param=param, code="invalid_json") from error

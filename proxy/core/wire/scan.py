@@ -10,6 +10,7 @@ Python lets no other thread run.
 
 import json
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -170,3 +171,12 @@ def _text(written: bytes) -> str | None:
     except ValueError:
         return None
     return text
+
+
+def folded(name: str) -> str:
+    """The name as the most lenient server reads it: small letters, compatible forms (Go's reader of JSON takes a long s
+    for an s), without blanks and characters that are not seen."""
+    if name.isascii() and name.isalnum():
+        return name.lower()
+    plain = unicodedata.normalize("NFKC", name).casefold()
+    return "".join(letter for letter in plain if letter.isprintable() and not letter.isspace())

@@ -14,7 +14,7 @@ from proxy.core.response.panel_calls import PanelCallOutcome
 from proxy.core.response.panel_stream import PanelStream
 from proxy.core.response.stream import StreamFold
 from proxy.engine.answers.further_calls import FurtherCalls, NotContinued
-from proxy.engine.answers.lingering import ended
+from proxy.engine.answers.upstream_answer import ended
 from proxy.engine.headers import content_length, content_type, get
 from proxy.errors import ProxyError
 from proxy.ports import Answer, Call, Headers

@@ -12,12 +12,10 @@ from proxy.core.response.outcome import Outcome
 from proxy.core.response.refusal import NO_WORDS, Refusal, refusal_of_object
 from proxy.core.response.stream import Fold, StreamFold
 from proxy.engine.access_log import shown
-from proxy.engine.answers.error_shape import is_bare, shaped
 from proxy.engine.answers.further_calls import FurtherCalls, PanelService
-from proxy.engine.answers.lingering import ended
 from proxy.engine.answers.panel_answers import continued, reads_panel_calls
-from proxy.engine.answers.read_ahead import with_refusal_read
 from proxy.engine.answers.returned_usage import ReturnedUsage, returned_usage
+from proxy.engine.answers.upstream_answer import ended, is_bare, shaped, with_refusal_read
 from proxy.engine.attempts.retry import Attempts, failure_answered, failure_of, refusal_of
 from proxy.engine.attempts.retry_body import OurEdit
 from proxy.engine.client import Client, ClientDisconnected

@@ -3,14 +3,20 @@
 A provider's cache does not move, so a session's requests go where the ones before them went. What the client says of
 its session comes first, then how its conversation begins: the instructions and contexts in front may change, and the
 end always does.
+
+Which of several equal deployments serves a session is drawn by weighted rendezvous hashing: each deployment draws a
+number from the digest of the session's key and its own id, and the highest comes first. A deployment that is added or
+removed moves only the sessions that it gains or loses.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 
 from proxy.core.digest import digest
 from proxy.core.request.routing_fields import RequestFields
 from proxy.core.wire.json_body import Members, Unreadable, members_of, value
-from proxy.ports import Principal
+from proxy.ports import Deployment, Principal
 
 # The beginning of the first user message: further on it may hold what changes, as files in the chat do.
 _LEAD_BYTES = 256
@@ -49,3 +55,18 @@ def _messages(head: RequestFields) -> Iterator[Members]:
             yield members_of(raw)
     except Unreadable:
         return
+
+
+def ordered(deployments: Sequence[Deployment], key: bytes) -> list[Deployment]:
+    """The deployments in the order in which this session tries them. A deployment of weight 0 comes
+    behind all others."""
+    if len(deployments) < 2:
+        return list(deployments)
+    return sorted(deployments, key=lambda d: _draw(d, key), reverse=True)
+
+
+def _draw(deployment: Deployment, key: bytes) -> float:
+    if deployment.weight <= 0:
+        return -math.inf
+    number = int.from_bytes(blake2b(deployment.id.encode(), key=key[:64], digest_size=8).digest(), "big")
+    return -deployment.weight / math.log((number + 1) / (2**64 + 1))

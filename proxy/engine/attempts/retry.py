@@ -10,10 +10,20 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from proxy.core.resilience.client_retries import RETRY_COUNT, USER_AGENT, beside_client
-from proxy.core.resilience.load_balancing import ordered
-from proxy.core.resilience.retry import Failure, Kind, Option, RetryPolicy, is_quota, kind_of, next_step
+from proxy.core.resilience.retry import (
+    RETRY_COUNT,
+    USER_AGENT,
+    Failure,
+    Kind,
+    Option,
+    RetryPolicy,
+    beside_client,
+    is_quota,
+    kind_of,
+    next_step,
+)
 from proxy.core.response.refusal import NO_WORDS, Refusal
+from proxy.engine.attempts.affinity import ordered
 from proxy.engine.attempts.breaker import Breakers
 from proxy.engine.headers import get
 from proxy.errors import (

@@ -5,19 +5,27 @@ which asks for usage in streams and which strict servers do not know. On other p
 a miss (``proxy.engine.inquiries``). At most one more call is made before the client hears: so the second one is the
 client's own request, without any edit that may be to blame. Which of them it was decides what is remembered: a layout
 is barred for the session, a question is not asked at the deployment for a while
-(``proxy.engine.attempts.question_optout``).
+(``proxy.engine.attempts.retry_body``).
 """
 
+from collections.abc import Callable
 from enum import Flag, auto
+from time import perf_counter
 
+from proxy.core.lru import LastUsed
 from proxy.core.request.routing_fields import RequestFields, untouched
 from proxy.core.response.refusal import Refusal
 from proxy.core.wire.edits import with_options
-from proxy.ports import Plan
+from proxy.ports import Deployment, Plan
 
 _NOT_THE_LAYOUT = frozenset({401, 403, 429})
 # What servers answer to a member that they do not know.
 _INVALID = frozenset({400, 422})
+
+# Names behind a wildcard are the clients' choice: the memory of them is bounded.
+_MOST = 2048
+# Servers are updated. To find out again costs one refused call.
+_FOR_S = 3600.0
 
 
 class OurEdit(Flag):
@@ -87,3 +95,20 @@ class Outgoing:
         if OurEdit.USAGE in refused:
             self._asks_usage = False
         self.suspects = OurEdit.NONE
+
+
+class QuestionOptOut:
+    """Until when each deployment is not asked that refuses a question of the proxy's: for usage in streams, or for the
+    cause of a miss. Times are the process's own."""
+
+    def __init__(self, now: Callable[[], float] = perf_counter) -> None:
+        self._now = now
+        self._until: LastUsed[str, float] = LastUsed(_MOST)
+
+    def add(self, deployment: Deployment) -> None:
+        """It has refused the question, and taken the same request without."""
+        self._until.put(deployment.id, self._now() + _FOR_S)
+
+    def __contains__(self, deployment: Deployment) -> bool:
+        until = self._until.get(deployment.id)
+        return until is not None and self._now() < until

@@ -1,13 +1,19 @@
 """Requests on paths that are passed through: how much of them is read, and what is sent."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
+import orjson
+
 from proxy.core.access.reach import Values
+from proxy.core.access.unambiguous import CheckedBody, unambiguous
 from proxy.core.account.objects import Act
 from proxy.core.digest import digest
+from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.routing_fields import NO_UTF8, TOO_DEEP, RequestFields, head_of, renamed
+from proxy.core.wire.json_body import splice
+from proxy.core.wire.scan import replaced
 from proxy.engine.bodies.upload import Upload
 from proxy.engine.client import Client
 from proxy.engine.exchange import Exchange
@@ -155,3 +161,29 @@ def has_body(client: Client) -> bool:
     """Whether the request has a body."""
     length = get(client.headers, "content-length")
     return get(client.headers, "transfer-encoding") is not None or length not in (None, "0")
+
+
+def addressed(reading: CheckedBody, model: str, parse: Callable[[bytes], ParsedBody]) -> CheckedBody:
+    """The request with this model in its body, in the place of any other; as it came where ``model`` is empty. A model
+    that the address names, as Azure's do, is written into the body before anything else is read of it: so rights,
+    budgets and plans hold by it."""
+    if not model or reading.head.model == model:
+        return reading
+    parsed, name = reading.head.parsed, orjson.dumps(model)
+    if parsed is None:
+        body = replaced(reading.body, "model", name)
+    else:
+        body = splice(reading.body, parsed.members, {"model": name}, parsed.span)
+    return unambiguous(body, head_of(body, parse))
+
+
+def check_addressed(exchange: Exchange) -> None:
+    """Raises InvalidRequest for a body that does not ask for the model that the address names: a form, or one that
+    cannot be taken apart."""
+    if exchange.arrival.addressed and exchange.requested.model != exchange.arrival.addressed:
+        raise InvalidRequest(
+            "The path names a model, and the body cannot be given it: write the same name into its 'model', and send "
+            "JSON uncompressed.",
+            param="model",
+            code="model_mismatch",
+        )

@@ -4,12 +4,14 @@ The official Python client sends a form's fields in front of its file, others be
 model is known, and streamed from there on.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from io import BytesIO
+
+from tinytag import TinyTag, TinyTagException
 
 from proxy.core.account.paths import Path
 from proxy.core.request.routing_fields import RequestFields
 from proxy.engine.bodies.form import FormScan, boundary_of
-from proxy.engine.bodies.sound import longest_s
 from proxy.engine.client import Client
 from proxy.engine.headers import content_length, content_type, get
 from proxy.errors import InvalidRequest
@@ -120,3 +122,41 @@ async def checked_form(
     except InvalidRequest as error:
         client.failure = error
         raise
+
+
+_LEAST_MP3_BYTES_PER_S = 1000
+"""8 kbit/s, the lowest rate of MPEG-2 layer III: ISO/IEC 13818-3, table of bit rates."""
+
+
+def longest_s(files: Sequence[bytes]) -> float | None:
+    """The most seconds that the longest of these files lasts; None where one is not understood, or there is none.
+
+    A second of sound has no least number of bytes: hours of silence are a few kilobytes of FLAC, Opus or AAC, and their
+    header may say that they last a second, which no decoder believes. Plain WAV and MP3 last no longer than their bytes
+    allow, whatever their headers say. Any other file lasts as long as the longest that any provider takes
+    (``proxy.core.request.demand``), until the answer says how long it was."""
+    found = [_seconds(file) for file in files]
+    known = [seconds for seconds in found if seconds is not None]
+    return max(known) if known and len(known) == len(found) else None
+
+
+def _seconds(file: bytes) -> float | None:
+    if file.startswith((b"ID3", b"\xff")):
+        return len(file) / _LEAST_MP3_BYTES_PER_S if _is_mp3(file) else None
+    try:
+        tag = TinyTag.get(file_obj=BytesIO(file), tags=False)
+    except (TinyTagException, ArithmeticError, ValueError, LookupError):
+        return None
+    bytes_per_s = (tag.samplerate or 0) * (tag.channels or 0) * ((tag.bitdepth or 0) // 8)
+    is_plain = (tag.mime_type or "").startswith("audio/wav") and tag.is_lossless
+    return len(file) / bytes_per_s if is_plain and bytes_per_s > 0 else None
+
+
+def _is_mp3(file: bytes) -> bool:
+    """Whether a frame of MPEG audio begins the file, or follows its ID3 tag (https://id3.org/id3v2.3.0#ID3v2_header).
+    A layer of 0 is AAC, which needs fewer bytes."""
+    at = 0
+    if file.startswith(b"ID3"):
+        at = 10 + sum((byte & 0x7F) << shift for byte, shift in zip(file[6:10], (21, 14, 7, 0), strict=False))
+    head = file[at : at + 2]
+    return len(head) == 2 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0 and head[1] & 0x06 != 0

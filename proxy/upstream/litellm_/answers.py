@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from proxy.engine.answers.whole_answer import WholeAnswer
+from proxy.engine.answers.upstream_answer import WholeAnswer
 from proxy.errors import ProxyError, error_body
 from proxy.ports import Headers
 from proxy.upstream.litellm_.errors import ErrorMap, passed_headers

@@ -7,12 +7,14 @@ from typing import Any
 
 import jsonschema
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from proxy.client import Context, review_digest, text_digest
 from proxy.client.context import MOST_DELIVERED, Minimum
 from proxy.core.prompts.form import read_wish
+from proxy.core.structured.form import form, review
 from proxy.core.structured.form.form import StructuredForm, read_form
 from proxy.core.structured.form.section import split
 from proxy.core.structured.session.uploads import Uploads
@@ -379,3 +381,21 @@ def test_what_is_asked_of_prompts_stands_beside_the_files_until_it_is_set_again(
     context.set_prompts()
     context.set_window()
     assert context.body().keys() == {"files"}
+
+
+texts = st.text(st.characters(codec="utf-8"))
+
+
+@given(texts)
+def test_texts_have_the_digest_that_the_proxy_computes(text: str) -> None:
+    assert text_digest(text) == form.text_digest(text)
+
+
+def test_a_text_that_has_no_utf_8_has_no_digest() -> None:
+    with pytest.raises(ValueError, match="surrogates"):
+        text_digest("\ud83d")
+
+
+@given(st.dictionaries(texts, st.none() | texts | st.lists(texts) | st.dictionaries(texts, texts)))
+def test_reviews_have_the_digest_that_the_proxy_computes(fields: dict[str, object]) -> None:
+    assert review_digest(fields) == form.text_digest(review.review_json(fields))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from proxy.core.digest import digest
 from proxy.core.layout.tiers import Tier
-from proxy.core.wire.long_text import utf8
+from proxy.core.wire.surrogates import utf8
 
 
 class AssemblyKind(StrEnum):

@@ -16,8 +16,7 @@ from proxy.core.reasons import Edit
 from proxy.core.request.tokens import IMAGE_TOKENS, TokenCounter
 from proxy.core.response.usage import Usage
 from proxy.core.structured.blocks.blocks import Assembly, Item, Kind, Section
-from proxy.core.wire.long_text import utf8
-from proxy.core.wire.surrogates import printable
+from proxy.core.wire.surrogates import printable, utf8
 
 _TRACKED = frozenset({Kind.FILES, Kind.SYMBOLS, Kind.HISTORY})
 _NOTHING = Usage(0, 0)

@@ -37,10 +37,9 @@ from proxy.core.structured.form.section import SECTION
 from proxy.core.structured.history.metas import MessageMeta
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.wire.json_body import Unreadable, text_value
-from proxy.core.wire.long_text import PIECE_BYTES
-from proxy.core.wire.repeated_fields import check_fields
+from proxy.core.wire.refusals import check_fields, decoded
 from proxy.core.wire.separators import has_more_commas
-from proxy.core.wire.typed_json import decoded
+from proxy.core.wire.surrogates import PIECE_BYTES
 from proxy.errors import InvalidRequest
 
 _NULL = b"null"

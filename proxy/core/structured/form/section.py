@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from msgspec import Raw
 
 from proxy.core.wire.json_body import join_members, members_of
-from proxy.core.wire.repeated_fields import check_fields
+from proxy.core.wire.refusals import check_fields
 from proxy.core.wire.separators import names_in
 from proxy.errors import InvalidRequest
 

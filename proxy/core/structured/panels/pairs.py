@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from proxy.core.digest import digest
 from proxy.core.response.panel_calls import PANEL_TOOL
 from proxy.core.structured.panels.panel import Panel
-from proxy.core.wire.long_text import utf8
-from proxy.core.wire.surrogates import text_json
+from proxy.core.wire.surrogates import text_json, utf8
 
 CALL_PREFIX = "panel_"
 """How the ids of its calls begin."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from proxy.core.digest import digest
-from proxy.core.wire.long_text import utf8
+from proxy.core.wire.surrogates import utf8
 
 CONVERSATION = "chat"
 """The panel that stands for the conversation itself: the conversation is sent as messages, so this panel never is."""

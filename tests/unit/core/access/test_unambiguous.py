@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from proxy.core.access.unambiguous import CheckedBody, unambiguous
 from proxy.core.request.routing_fields import HEAD_NAMES, head_of
-from proxy.core.wire.names import folded
+from proxy.core.wire.scan import folded
 from proxy.errors import InvalidRequest
 from tests.examples import for_every
 

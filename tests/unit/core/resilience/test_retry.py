@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.resilience.client_retries import beside_client
 from proxy.core.resilience.retry import (
     Failure,
     Option,
@@ -12,6 +11,7 @@ from proxy.core.resilience.retry import (
     Stays,
     Step,
     backoff_s,
+    beside_client,
     is_quota,
     kind_of,
     next_step,

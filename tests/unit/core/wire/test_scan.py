@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.wire import scan
-from proxy.core.wire.scan import once, scan_members, values
+from proxy.core.wire.scan import folded, once, scan_members, values
 from tests.examples import for_every, sampled
 from tests.growth import assert_linear
 
@@ -107,3 +107,14 @@ def test_no_call_looks_at_more_than_a_piece(value: bytes, unit: bytes, monkeypat
     scan_members(body)
     assert max(looked) <= scan.PIECE_BYTES
     assert sum(looked) < 8 * len(body) + 100 * scan.PIECE_BYTES
+
+
+@pytest.mark.parametrize(
+    "name", ["messages", "Messages", " messages", "mess\u200bages", "me\u017f\u017fages", "ｍessages"]
+)
+def test_a_name_that_a_lenient_server_takes_for_another_is_that_one(name: str) -> None:
+    assert folded(name) == "messages"
+
+
+def test_other_names_stay_what_they_are() -> None:
+    assert folded("message_s") == "message_s"

@@ -9,10 +9,10 @@ import orjson
 import pytest
 
 from proxy.core.resilience.circuit_breaker import ORDINARY, BreakerPolicy
-from proxy.core.resilience.load_balancing import ordered
 from proxy.core.resilience.retry import RetryPolicy
 from proxy.core.window.profile import Capability, CapabilityProfile, OverBudget
 from proxy.engine import Breakers
+from proxy.engine.attempts.affinity import ordered
 from proxy.engine.attempts.retry import Attempts, failure_answered, failure_of, retry_after_s
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import (

@@ -1,7 +1,7 @@
 """What is the operator's own serves no client who brings a key along."""
 
 from proxy.core.providers import NONE
-from proxy.engine.credentials import without_credentials
+from proxy.engine.target import without_credentials
 from proxy.ports import Deployment, Transport
 
 

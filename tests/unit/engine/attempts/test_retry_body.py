@@ -8,8 +8,7 @@ import orjson
 import pytest
 
 from proxy.core.modes import Mode
-from proxy.engine.attempts.question_optout import QuestionOptOut
-from proxy.engine.attempts.retry_body import OurEdit
+from proxy.engine.attempts.retry_body import OurEdit, QuestionOptOut
 from proxy.errors import UpstreamRejected
 from tests.doubles import ModelList, RewritingPlanner, make_deployment
 from tests.examples import for_every
@@ -149,7 +148,7 @@ def test_a_status_that_only_the_layout_can_mean_keeps_the_question() -> None:
 
 
 def test_a_refusal_that_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.engine.answers.read_ahead._MOST_S", 0.01)
+    monkeypatch.setattr("proxy.engine.answers.upstream_answer._MOST_S", 0.01)
     slow = answers(b'{"error": ', None, status=400, headers=JSON)
     bench = Bench(slow, accepted(), planner=RewritingPlanner())
     assert bench.chat(MemoryClient(chat_body(stream=True))).status == 200

@@ -1,0 +1,167 @@
+"""Answers of an upstream around their passing on: errors, which are read before, and the end of streams.
+
+A load balancer or a CDN in front of a provider answers in HTML or plain text. Chat clients expect OpenAI's error
+object: they get one, with the status and headers of the answer.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from time import perf_counter
+
+from proxy.core.response.refusal import NO_WORDS, Refusal, refusal_in
+from proxy.core.wire.json_body import Unreadable, text_value
+from proxy.engine.headers import content_type, get
+from proxy.errors import ProxyError, UpstreamRejected, error_body
+from proxy.ports import Answer, Headers
+from proxy.tasks import Tasks, drain, spawn
+
+_MOST_BYTES = 1 << 16
+_MOST_S = 2.0
+# The statuses of errors whose words decide what becomes of the request: an account without money, a member that the
+# upstream does not know.
+_TELLING = frozenset({400, 402, 403, 422, 429})
+# Those by which an upstream may say besides that a request is too large.
+_ON_SIZE = frozenset({413, 500})
+_SHOWN_CHARS = 200
+# How long the end of a body is waited for whose last event has come; then the connection is dropped.
+_LINGER_S = 0.5
+_REPLACED = frozenset({"content-type", "content-length", "content-encoding"})
+
+
+@dataclass(slots=True, repr=False)
+class WholeAnswer:
+    """A complete answer, in the place of one that an upstream sends piece by piece."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body, at once."""
+        if self.body:
+            yield self.body
+
+    async def aclose(self) -> None:
+        """Nothing is held open."""
+
+
+class ReadAhead:
+    """An answer of which the beginning has been read; all of it is still passed on, also how it breaks off."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.status = answer.status
+        self.headers = answer.headers
+        self._answer = answer
+        self._chunks: list[bytes] = []
+        self._failure: ProxyError | None = None
+        self._is_over = False
+        self._rest = answer.chunks()
+        self._next: Tasks = set()
+        """What waits for the next chunk, if anything does."""
+
+    async def read(self) -> bytes:
+        """The body, as far as it comes soon and is short enough to be an error object."""
+        until_s = perf_counter() + _MOST_S
+        while not self._next and not self._is_over and sum(map(len, self._chunks)) <= _MOST_BYTES:
+            task = spawn(self._one(), self._next)
+            # The chunk is not given up where it comes late: it is passed on.
+            await asyncio.wait({task}, timeout=max(0.0, until_s - perf_counter()))
+        return b"".join(self._chunks)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body from its beginning. Raises what interrupted it."""
+        position = 0
+        while position < len(self._chunks) or self._next:
+            await drain(self._next if position == len(self._chunks) else set())
+            for chunk in self._chunks[position:]:
+                position += 1
+                yield chunk
+        if self._failure is not None:
+            raise self._failure
+        async for chunk in self._rest:
+            yield chunk
+
+    async def aclose(self) -> None:
+        """Close the answer."""
+        for task in self._next:
+            task.cancel()
+        await drain(self._next)
+        await self._answer.aclose()
+
+    async def _one(self) -> None:
+        """Read the next chunk, or note that the body has ended."""
+        try:
+            self._chunks.append(await anext(self._rest))
+        except StopAsyncIteration:
+            self._is_over = True
+        except ProxyError as error:
+            self._is_over, self._failure = True, error
+
+
+async def with_refusal_read(answer: Answer, *, reads_size: bool = False) -> tuple[Answer, Refusal]:
+    """The answer, and what it says where that decides about the request. Compressed bytes are not looked into.
+    ``reads_size``: it matters whether the request is too large."""
+    is_telling = answer.status in _TELLING or (reads_size and answer.status in _ON_SIZE)
+    if not is_telling or get(answer.headers, "content-encoding") not in (None, "", "identity"):
+        return answer, NO_WORDS
+    ahead = ReadAhead(answer)
+    return ahead, refusal_in(await ahead.read())
+
+
+def is_bare(answer: Answer) -> bool:
+    """Whether it is an error that does not say of itself that it is JSON, or a stream of events."""
+    kind = content_type(answer.headers)
+    return answer.status >= 400 and "json" not in kind and not kind.startswith("text/event-stream")
+
+
+async def shaped(answer: Answer) -> Answer:
+    """A bare error as OpenAI's error object. One that is an object all the same is only called that. Of a long or slow
+    one, or one that breaks off, the beginning is enough."""
+    ahead = answer if isinstance(answer, ReadAhead) else ReadAhead(answer)
+    found = await ahead.read()
+    await ahead.aclose()
+    if _is_object(found):
+        return _whole(answer, found)
+    kind = content_type(answer.headers)
+    is_text = kind.startswith("text/plain") and get(answer.headers, "content-encoding") in (None, "identity")
+    text = " ".join(found.decode("utf-8", "replace").split())[:_SHOWN_CHARS] if is_text else ""
+    message = f"the upstream answered {answer.status}{_phrase(answer.status)}, without an error object"
+    error = UpstreamRejected(
+        f"{message}: {text}" if text else message,
+        status=answer.status,
+        error_type="server_error" if answer.status >= 500 else "invalid_request_error",
+        code="upstream_error",
+    )
+    return _whole(answer, error_body(error))
+
+
+def _whole(answer: Answer, body: bytes) -> WholeAnswer:
+    kept = [(name, value) for name, value in answer.headers if name not in _REPLACED]
+    headers = [*kept, ("content-type", "application/json"), ("content-length", str(len(body)))]
+    return WholeAnswer(answer.status, headers, body)
+
+
+def _is_object(body: bytes) -> bool:
+    try:
+        return isinstance(text_value(body), dict)
+    except Unreadable:
+        return False
+
+
+def _phrase(status: int) -> str:
+    try:
+        return f" ({HTTPStatus(status).phrase})"
+    except ValueError:
+        return ""
+
+
+async def ended(chunks: AsyncIterator[bytes]) -> None:
+    """Wait a moment for the end of a body whose last event has come: then its connection can serve another call."""
+    try:
+        async with asyncio.timeout(_LINGER_S):
+            async for _ in chunks:
+                pass
+    except (TimeoutError, ProxyError):
+        pass
