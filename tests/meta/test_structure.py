@@ -65,7 +65,7 @@ NEIGHBOURS = {
     "storage": "contract/test_store.py",
     "telemetry/spans.py": "e2e/test_spans.py",
     "ui": "unit/ui/test_endpoint.py",
-    "upstream/azure.py": "e2e/test_azure.py",
+    "upstream/http.py": "e2e/test_azure.py",
     "upstream/redacted.py": "security/test_keys.py",
     "web": "e2e/test_chat.py",
 }

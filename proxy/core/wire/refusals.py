@@ -131,7 +131,8 @@ def _unexpected(expected: re.Match[str], param: str) -> InvalidRequest:
 def check_fields(text: bytes, fields: int, param: str) -> None:
     """Refuse JSON in which an object has the same field twice: one reader of JSON keeps the first of them, and another
     one the last. Objects are not taken apart for that: raises InvalidRequest where the text has more names than the
-    ``fields`` that were read from it, all objects together. Names with white space before the colon may be missed. ``param`` is where the text stands."""
+    ``fields`` that were read from it, all objects together. Names with white space before the colon may be missed.
+    ``param`` is where the text stands."""
     if counted(text, b":") > fields and names_in(text) > fields:
         raise InvalidRequest(
             f"an object of '{param}' has the same field twice: send each field once",
