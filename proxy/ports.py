@@ -96,11 +96,9 @@ class Answer(Protocol):
 
     def chunks(self) -> AsyncIterator[bytes]:
         """The body as it arrives. Raises UpstreamUnavailable or UpstreamTimeout where the line breaks."""
-        ...
 
     async def aclose(self) -> None:
         """Give the call up, or release its connection. May be called more than once."""
-        ...
 
 
 class Upstream(Protocol):
@@ -108,11 +106,9 @@ class Upstream(Protocol):
 
     async def open(self, call: Call) -> Answer:
         """Send the request and wait for status and headers."""
-        ...
 
     async def aclose(self) -> None:
         """Release every connection."""
-        ...
 
 
 class Clock(Protocol):
@@ -120,7 +116,6 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """The time."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,43 +160,34 @@ class Models(Protocol):
 
     def resolve(self, name: str) -> Deployment:
         """The deployment for that name: an exact entry first, then the most specific wildcard. Raises UnknownModel."""
-        ...
 
     def candidates(self, name: str) -> Sequence[Deployment]:
         """Every deployment for that name, without those that stand in for it. Raises UnknownModel."""
-        ...
 
     def levels(self, name: str) -> Sequence[Sequence[Deployment]]:
         """Every deployment that may serve that name: groups of equal ones, the first group first, then the fallbacks.
         The first of the first group is what ``resolve`` gives. Raises UnknownModel."""
-        ...
 
     def wider(self, name: str) -> Sequence[Sequence[Deployment]]:
         """Who serves that name where the context windows of its own deployments are too small, in this order."""
-        ...
 
     def names(self) -> Sequence[str]:
         """The names that are listed one by one, in the order of the configuration; no wildcards."""
-        ...
 
     def patterns(self) -> Sequence[str]:
         """The names with a star."""
-        ...
 
     def sole(self) -> Deployment | None:
         """The one upstream on the http transport that gets all names as they are; None where there are others. Nothing
         of a request need be known to send it there."""
-        ...
 
     def known(self, deployment_id: str) -> Deployment | None:
         """The deployment of that id, where there is one still."""
-        ...
 
     def unnamed(self) -> Sequence[Deployment]:
         """Who may serve paths that name no model (files, batches, the list of models), one of each upstream, on the
         http transport if there is any, never litellm. The first one does; further ones might as well, where the
         configuration does not say which. Raises UnknownModel."""
-        ...
 
 
 @dataclass(slots=True)
@@ -257,7 +243,6 @@ class Planner(Protocol):
     def parse(self, body: bytes) -> ParsedBody:
         """The body, parsed with the help of earlier requests. Another thread may call this. Raises InvalidRequest for
         what is no JSON object, and Unreadable where only the proxy cannot read it."""
-        ...
 
     async def assemble(
         self,
@@ -273,16 +258,13 @@ class Planner(Protocol):
         its messages are the client's, behind those of the operator's; None: all. Raises InvalidRequest where the
         section that describes the context is not understood, PayloadTooLarge where it stands for too much text, and
         MissingContent where texts are not known that it only names."""
-        ...
 
     async def breakdown(self, assembled: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
         """What an assembled request would consist of at this deployment, and in which tiers, as a value for JSON.
         Nothing is sent or counted."""
-        ...
 
     async def tokens(self, parsed: ParsedBody) -> int | None:
         """About how many tokens the messages and tools of a chat request have; None where they cannot be read."""
-        ...
 
     async def plan(self, request: PlanRequest) -> Plan:
         """The plan for one chat request. Work that takes long is done without holding up the event loop.
@@ -290,22 +272,17 @@ class Planner(Protocol):
         Raises InvalidRequest where the body is no chat request. Any other error is contained: the plan is then the
         original with the reason ``internal-error``.
         """
-        ...
 
     def on_accepted(self, plan: Plan, now: float) -> None:
         """The upstream accepted the request and its first byte arrived: commit the shadow cache."""
-        ...
 
     def refused(self, plan: Plan) -> None:
         """The upstream refused the rewritten body: the original is sent in its place. Nothing is learnt yet, for the
         upstream may refuse that, too."""
-        ...
 
     def barred(self, plan: Plan) -> None:
         """The upstream took the original of what it had refused: bar this kind of plan for the session."""
-        ...
 
     def on_completed(self, plan: Plan, usage: Usage | None, now: float) -> PlanResult:
         """The exchange ended well (2xx): count stability once and learn from the reported usage. Not called after an
         error, or after a cancel before the first byte."""
-        ...

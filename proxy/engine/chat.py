@@ -267,8 +267,7 @@ class ChatRequests:
         """The planner's plan. In passthrough there is nothing to plan, and the upstream judges the messages: they are
         not even read."""
         mode = _mode(chat.client, deployment, chat.principal)
-        before = exchange.planned
-        exchange.planned = replace(before, mode=mode)
+        exchange.planned.mode = mode
         body, parsed = chat.body, chat.head.parsed
         assembled = None
         is_free = mode is Mode.PASSTHROUGH and not chat.has_panels and not chat.composed.inset
@@ -300,7 +299,7 @@ class ChatRequests:
         if _may_edit_front(chat, plan, edits) and may_be_signed(body):
             edits[Edit.SIGNED_FRONT] = 1
         plan = replace(plan, edits=edits) if edits else plan
-        exchange.planned = Planned(plan.mode, plan.reason, plan, before.was_retried, assembled=assembled)
+        exchange.planned = Planned(plan.mode, plan.reason, plan, exchange.planned.was_retried, assembled=assembled)
         exchange.sent = (_as_sent(plan, parsed if assembled is None and not chat.composed.inset else None),)
         if self._follower is not None:
             with suppress_and_log("follower.returned"):
@@ -319,7 +318,8 @@ class ChatRequests:
             # The planner's expectations of its own layout do not hold for what is sent now, and say nothing about the
             # session's next request.
             plan = Plan(plan.original, plan.original, plan.mode, Reason.BARRED, edits=plan.edits, texts=plan.texts)
-        exchange.planned = replace(exchange.planned, reason=Reason.BARRED, plan=plan, was_retried=True)
+        planned = exchange.planned
+        planned.reason, planned.plan, planned.was_retried = Reason.BARRED, plan, True
 
     def _blame(self, edit: OurEdit, plan: Plan, deployment: Deployment) -> None:
         """An upstream takes a request without this edit of the proxy, after it refused the request with it. Where it

@@ -47,28 +47,21 @@ class Client(Protocol):
 
     async def read(self, limit: int) -> bytes:
         """The whole request body. Raises PayloadTooLarge, HungUp."""
-        ...
 
     async def peek(self, limit: int) -> bytes | None:
         """The whole request body, or None where it is longer than that; ``stream`` has all of it in either case."""
-        ...
 
     def stream(self, limit: int) -> AsyncIterator[bytes]:
         """The request body as it arrives. Raises PayloadTooLarge, HungUp."""
-        ...
 
     async def start(self, status: int, headers: Headers) -> None:
         """Send status and headers."""
-        ...
 
     async def send(self, chunk: bytes) -> None:
         """Send a part of the answer's body."""
-        ...
 
     async def end(self) -> None:
         """The answer's body is complete. An answer that is not ended is cut off, so that the client can tell."""
-        ...
 
     async def refuse(self, error: ProxyError, headers: Headers) -> None:
         """Send a complete error answer."""
-        ...

@@ -85,8 +85,7 @@ class Conclusion:
         if plan is not None and exchange.answer.is_accepted:
             with suppress_and_log("planner.on_completed"):
                 usage = exchange.answer.outcome.usage
-                result = self._ports.planner.on_completed(plan, usage, exchange.time())
-                exchange.planned = replace(exchange.planned, result=result)
+                exchange.planned.result = self._ports.planner.on_completed(plan, usage, exchange.time())
         inquiries, inquiry = self._ports.inquiries, exchange.inquiry
         if inquiries is not None and inquiry is not None and exchange.answer.is_accepted:
             with suppress_and_log("inquiries.learn"):

@@ -1,15 +1,15 @@
 """One request and what became of it: the only mutable object that travels through the proxy.
 
-An exchange is opened when a request arrives. Each phase leaves a value on it that later phases read: what arrived,
-which model is requested, how the request uses the account's objects, what was planned, what the upstream answered, and
-what was settled. ``proxy.engine.conclusion`` ends it exactly once. Durations are measured by a monotonic clock; ``now``
+An exchange is opened when a request arrives. Each phase notes on it what later phases read: what arrived, which model
+is requested, how the request uses the account's objects, what was planned, what the upstream answered, and what was
+settled. ``proxy.engine.conclusion`` ends it exactly once. Durations are measured by a monotonic clock; ``now``
 is unix seconds and may be virtual.
 """
 
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from time import perf_counter
 
@@ -57,7 +57,7 @@ def new_id() -> str:
     return "sx-" + os.urandom(8).hex()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Arrival:
     """What arrived. ``path`` starts behind ``/v1``. ``opened`` is a reading of the monotonic clock."""
 
@@ -86,7 +86,7 @@ class Arrival:
         return self.named or self.id
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Requested:
     """Which model is requested, and what of it. ``model`` is the name that the client uses."""
 
@@ -98,7 +98,7 @@ class Requested:
     """What has decided who serves a request that names no model; empty for all others."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ObjectUse:
     """What the request does to the objects of the provider's account."""
 
@@ -113,7 +113,7 @@ class ObjectUse:
     """The family of what it makes, where that is not its operation's."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Planned:
     """What was decided about the request's layout. ``plan`` is None on paths where nothing is planned."""
 
@@ -208,11 +208,11 @@ class Exchange:
 
     arrival: Arrival
     principal: Principal | None = None
-    requested: Requested = Requested()
-    objects: ObjectUse = ObjectUse()
+    requested: Requested = field(default_factory=Requested)
+    objects: ObjectUse = field(default_factory=ObjectUse)
     deployment: Deployment | None = None
     """The deployment whose turn it is to serve the exchange."""
-    planned: Planned = Planned()
+    planned: Planned = field(default_factory=Planned)
     reservation: Reservation | None = None
     """Set once, by ``Admission.reserve``."""
     attempts: int = 0
@@ -279,12 +279,11 @@ class Exchange:
 
     def arrived(self, now: float, size: int) -> None:
         """The request is complete. The client's own slowness up to here is not counted as the proxy's."""
-        a = self.arrival
-        self.arrival = replace(a, now=now, opened=perf_counter(), size=size)
+        self.arrival.now, self.arrival.opened, self.arrival.size = now, perf_counter(), size
 
     def stands_for(self, size: int) -> None:
         """The request is sent with so many bytes, however many it came with: that is what it can cost."""
-        self.arrival = replace(self.arrival, size=size)
+        self.arrival.size = size
 
     def elapsed_s(self) -> float:
         """Seconds since the request was complete."""

@@ -167,7 +167,7 @@ def for_client(headers: Headers, *, keep_length: bool, hides_account: bool = Fal
 
 def _dropped(headers: Headers, always: frozenset[str]) -> frozenset[str]:
     """Every connection header names further headers that belong to the connection."""
-    named = [token for name, value in headers if canonical(name) == "connection" for token in value.split(",")]
+    named = [token for name, value in headers if name == "connection" for token in value.split(",")]
     return always | {canonical(token.strip().lower()) for token in named} if named else always
 
 

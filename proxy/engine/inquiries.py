@@ -92,7 +92,7 @@ class Inquiries:
         if found.comparison is not None:
             broke = found.comparison.diagnosed(usage, profile, self._price_of(deployment))
         if broke is not None and broke.lost:
-            exchange.planned = replace(exchange.planned, result=replace(exchange.planned.result, broke=broke))
+            exchange.planned.result = replace(exchange.planned.result, broke=broke)
         said = Exchanged(found.record.answered(usage, profile), _answer_id(outcome), deployment.id)
         self._conversations.add(inquiry.scope, found, said)
 

@@ -128,9 +128,7 @@ class Intake:
         model, attempts = exchange.requested.model, route.attempts
         further = further_of(self._ports.models, route.reach, model, attempts.deployment)
         size, method, path = sum(map(len, (asked or {}).values())), exchange.arrival.method, exchange.parsed.text
-        demand = await self._aside.run_large(size, demand_of, method, path, asked, sound_s)
-        asks = exchange.requested
-        exchange.requested = Requested(asks.model, asks.stream, asks.wants_usage, demand, asks.decided_by)
+        exchange.requested.demand = await self._aside.run_large(size, demand_of, method, path, asked, sound_s)
         body: bytes | ParsedBody | None = raw.head.parsed if raw.head is not None else None
         if body is None and isinstance(raw.body, bytes):
             body = raw.body
@@ -156,13 +154,13 @@ def levels_of(models: Models, exchange: Exchange, reach: Reach) -> Levels:
     pin = exchange.objects.pin
     model = named or (reach.chosen if pin is None else "")
     refuse_key_in_model(model, exchange)
+    requested = exchange.requested
     if model:
-        if model != exchange.requested.model:
-            exchange.requested = replace(exchange.requested, model=model, decided_by="" if named else "header")
+        if model != requested.model:
+            requested.model, requested.decided_by = model, "" if named else "header"
         return models.levels(model)
     found = models.unnamed()
-    decided_by = "object" if pin is not None else "first" if len(found) > 1 else "configuration"
-    exchange.requested = replace(exchange.requested, decided_by=decided_by)
+    requested.decided_by = "object" if pin is not None else "first" if len(found) > 1 else "configuration"
     return ((found[0],),)
 
 

@@ -21,33 +21,26 @@ class Meter(Protocol):
 
     def began(self, exchange: Exchange) -> None:
         """An exchange is opened; ``settle`` always follows, exactly once."""
-        ...
 
     def failed(self, exchange: Exchange, kind: str) -> None:
         """An attempt failed, and another one follows; ``kind`` as in ``upstream_errors_total``."""
-        ...
 
     def lose(self, exchange: Exchange) -> Settlement:
         """The upstream got a call, and nothing of an answer has reached the client: ``exchange.lost`` with what the
         call used and cost."""
-        ...
 
     def price(self, exchange: Exchange) -> Settlement:
         """The exchange is about to end: what it used and cost, ``exchange.lost`` included. Called once."""
-        ...
 
     def spent(self, exchange: Exchange, outcomes: Sequence[Outcome]) -> Settlement:
         """What these answers of the exchange cost by their usage, and what was lost before them. Nothing is counted."""
-        ...
 
     def booked(self, exchange: Exchange, outcome: Outcome, further_tokens: int, silent_s: float) -> Outcome:
         """The answer to a further call with its usage: where it reports none, what is booked for a call whose prompt
         has so many tokens more than the exchange's first, and of which so long nothing came."""
-        ...
 
     def settle(self, exchange: Exchange) -> None:
         """The exchange has ended; ``ending`` says how. Counts everything."""
-        ...
 
 
 class Follower(Protocol):
@@ -56,15 +49,12 @@ class Follower(Protocol):
 
     def returned(self, session: str) -> None:
         """The session (``Plan.session``) has another request."""
-        ...
 
     def ended(self, exchange: Exchange) -> None:
         """A client's exchange was settled; ``call`` is what was sent last."""
-        ...
 
     async def aclose(self) -> None:
         """Send nothing more."""
-        ...
 
 
 class UsageReports(Protocol):
@@ -73,7 +63,6 @@ class UsageReports(Protocol):
     def of(self, exchange: Exchange) -> Awaitable[Mapping[str, object]]:
         """What an exchange used that was just booked, and its session with it, as a value that can be written as JSON.
         What is to be known of the session is read at once."""
-        ...
 
 
 class Admission(Protocol):
@@ -82,11 +71,9 @@ class Admission(Protocol):
     @property
     def is_immediate(self) -> bool:
         """Whether ``settle`` never waits for anything."""
-        ...
 
     def admit(self, headers: Headers, now: float) -> Principal:
         """Who this is. Raises Unauthorized."""
-        ...
 
     async def reserve(self, exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
         """Set aside the most that this request can cost at its deployment, or at the ``others`` that may stand in for
@@ -94,31 +81,25 @@ class Admission(Protocol):
         Sets ``exchange.reservation`` before it waits for anything, so that the exchange's end gives back what was set
         aside. Raises BudgetExceeded, RateLimited, BudgetUnavailable; Forbidden where the deployment would need the
         client's own key and the key is virtual."""
-        ...
 
     async def extend(self, exchange: Exchange, spent: Settlement, further_tokens: int = 0) -> bool:
         """Set aside, beside what its calls have ``spent``, the most that a further call of the exchange can cost, whose
         prompt may have so many tokens more than the first one's. Whether the limits leave room for it."""
-        ...
 
     async def weigh(self, exchange: Exchange) -> None:
         """Note in the reservation how many tokens the prompt has: the provider will not say it."""
-        ...
 
     async def defer(self, exchange: Exchange) -> None:
         """Keep the reservation of an exchange that has ended: ``settle_later`` will say what the exchange cost. If
         nobody calls that, the reservation is the bill."""
-        ...
 
     async def settle_later(self, exchange: Exchange) -> None:
         """Settle an exchange that was deferred, perhaps by another worker. The exchange was made anew."""
-        ...
 
     async def settle(self, exchange: Exchange) -> None:
         """Replace the exchange's reservation by what the exchange cost, or give the reservation back where no attempt
         was made. Called once, after ``Meter.price``. It never raises: when it returns, the ledger entry is durable, or
         the failure is counted."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,16 +146,13 @@ class Composer(Protocol):
         """What is added to the request. Raises InvalidRequest and Forbidden where the client asks for what is not
         understood or not allowed, and PromptInvalid where the operator's prompts cannot be composed and the
         configuration says that the request is then refused."""
-        ...
 
     def requires(self, model: str, principal: Principal) -> bool:
         """Whether a request of that model must not go without the operator's prompts."""
-        ...
 
     def window(self, model: str, principal: Principal, wished: str) -> CapabilityProfile | None:
         """The capability profile of a request of that model on another path than that of chats; ``wished`` is the name
         that its header says, or "". Raises as ``compose`` does."""
-        ...
 
 
 class Windows(Protocol):
@@ -193,7 +171,6 @@ class Windows(Protocol):
         profile, which also has room for the operator's texts that are put around the newest user message later.
         ``scale`` makes the budget smaller, for a request that an upstream has refused; ``scope`` is the principal's.
         Raises ContextTooLong and InvalidRequest; nothing is changed by then."""
-        ...
 
     async def fitted_completion(
         self,
@@ -206,16 +183,13 @@ class Windows(Protocol):
     ) -> Fitted:
         """A request for a completion as it is sent: its prompt and its suffix are shortened to the profile's budget.
         Raises as ``fitted`` does."""
-        ...
 
     def settled(self, deployment: Deployment, fitted: Fitted, usage: Usage | None, *, scope: str = "") -> None:
         """An exchange whose request was ``fitted`` has ended well: learn from what the provider has counted."""
-        ...
 
     def refused(self, deployment: Deployment, fitted: Fitted, tokens: int | None, *, scope: str = "") -> None:
         """The upstream has refused a request that was ``fitted`` as too large, and names its ``tokens``, or does not:
         learn from that."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

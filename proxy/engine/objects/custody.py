@@ -8,7 +8,7 @@ provider key, or of a proxy without keys are not checked.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
 from proxy.aside import Aside
@@ -88,7 +88,7 @@ class Custody:
         """Check what the request's body refers to. Raises NotFound, Forbidden, InvalidRequest, StoreUnavailable."""
         operation = exchange.objects.operation
         if operation.makes and operation.family in (RESPONSES, COMPLETIONS):
-            exchange.objects = replace(exchange.objects, is_stored=_is_stored(operation, raw))
+            exchange.objects.is_stored = _is_stored(operation, raw)
         principal = exchange.principal
         if principal is None or not principal.is_confined:
             return
@@ -193,7 +193,7 @@ class Custody:
                     param=reference.member,
                     code="objects_apart",
                 )
-            exchange.objects = replace(exchange.objects, pin=pin or made_by)
+            exchange.objects.pin = pin or made_by
 
     async def _keep(self, team: str, records: Sequence[ObjectRecord]) -> None:
         await self._write_late()
@@ -285,7 +285,7 @@ class FileWatch:
             return
         self._lines.feed(chunk)
         if self._lines.may_refer:
-            self._exchange.objects = replace(self._exchange.objects, made_family=REFERRING_FILES)
+            self._exchange.objects.made_family = REFERRING_FILES
 
 
 def _server(deployment: Deployment) -> str:
