@@ -1,4 +1,7 @@
-"""Run the benchmark: ``python -m tests.bench [--quick] [--json FILE] [--control]``. Missed goals are no failure."""
+"""Run the benchmark: ``python -m tests.bench [--quick] [--json FILE] [--control] [--against REV]``.
+
+Missed goals are no failure.
+"""
 
 import argparse
 import asyncio
@@ -34,6 +37,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench", description="The cost of being in the path.")
     parser.add_argument("--quick", action="store_true", help="fewer rounds: 40 seconds instead of 3 minutes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to FILE; '-' for standard output")
+    parser.add_argument("--against", metavar="REV", help="this version beside that of a git revision, CPU alone")
     parser.add_argument("--control", action="store_true", help="two bare forwarders, no proxy: the noise")
     args = parser.parse_args()
     if not servers.IS_SUPPORTED:
@@ -47,6 +51,8 @@ def main() -> int:
     console.print(f"Python {platform.python_version()}, {cores} cores, load average {busy:.1f}{noisy}")
     rounds, budget_s = (3, 36.0) if args.quick else (9, 165.0)
     started = servers.control() if args.control else servers.proxies(MODES)
+    if args.against:
+        started = servers.versions(args.against)
     with started as (provider, targets), Progress(console=console, transient=True) as bar:
         task = bar.add_task("starting", total=rounds * len(rows))
 
@@ -56,12 +62,16 @@ def main() -> int:
 
         results = asyncio.run(measure(rows, provider, targets, rounds, budget_s, done))
         rss_mb = {name: target.rss_mb() for name, target in targets.items()}
-        stalled = None if args.control else stalls.measure(targets["tier"], args.quick, _told(bar, task))
+        is_alone = args.control or args.against
+        stalled = None if is_alone else stalls.measure(targets["tier"], args.quick, _told(bar, task))
     start_s = {name: target.start_s for name, target in targets.items()}
     found = report.rows(results)
     report.show(console, found, start_s, rss_mb)
-    planned = planning.measure(traces_folder())
-    report.show_planning(console, planned)
+    if args.against:
+        report.show_versions(console, found)
+    planned = {} if args.against else planning.measure(traces_folder())
+    if planned:
+        report.show_planning(console, planned)
     if stalled is not None:
         report.show_stalls(console, stalled)
     if args.json:

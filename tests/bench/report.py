@@ -62,6 +62,8 @@ class Row:
     rounds: int
     requests: int
     targets: dict[str, Figures]
+    grown: float | None = None
+    """The CPU of this version as a multiple of another's; None where only one was measured."""
 
 
 def rows(results: Sequence[Result]) -> list[Row]:
@@ -114,7 +116,14 @@ def _row(result: Result) -> Row:
         rounds=len(direct),
         requests=sum(len(sample.timings) for sample in direct),
         targets={name: figures(name) for name in result.samples if name != DIRECT},
+        grown=_grown(result),
     )
+
+
+def _grown(result: Result) -> float | None:
+    """The median of the ratios of rounds: in each of them both versions served the same sessions."""
+    pairs = zip(result.samples.get("now", ()), result.samples.get("then", ()), strict=True)
+    return statistics.median([now.cpu_ms / then.cpu_ms for now, then in pairs] or [0.0]) or None
 
 
 def as_json(found: Sequence[Row], start_s: dict[str, float], rss_mb: dict[str, float]) -> dict[str, object]:
@@ -136,6 +145,17 @@ def show(console: Console, found: Sequence[Row], start_s: dict[str, float], rss_
     started = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in start_s.items())
     memory = ", ".join(f"{name} {size:.0f} MB" for name, size in rss_mb.items())
     console.print(f"start to first answer: {started}\nresident memory at the end: {memory}")
+
+
+def show_versions(console: Console, found: Sequence[Row]) -> None:
+    """What this version costs beside the other one."""
+    table = Table(title="CPU for each request: this version as a multiple of the other one")
+    for name in ("sessions", "bytes", "answer", "at once", "then", "now", "ratio"):
+        table.add_column(name, justify="left" if name == "sessions" else "right")
+    for row in found:
+        times = (f"{row.targets[name].cpu_ms:.2f} ms" for name in ("then", "now"))
+        table.add_row(row.workload, f"{row.body_bytes:,}", row.answer, str(row.at_once), *times, f"{row.grown:.2f}")
+    console.print(table)
 
 
 def show_planning(console: Console, found: Mapping[str, Times]) -> None:

@@ -65,12 +65,12 @@ def _tree(pid: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def running(name: str, command: Sequence[str], port: int, folder: Path) -> Iterator[Server]:
-    """Start a server, wait until it answers, end it afterwards."""
+def running(name: str, command: Sequence[str], port: int, folder: Path, root: Path = ROOT) -> Iterator[Server]:
+    """Start a server with the working folder ``root``, wait until it answers, end it afterwards."""
     log = folder / f"{name}.log"
     began = time.perf_counter()
     with log.open("wb") as out:
-        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        process = subprocess.Popen(command, cwd=root, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
     try:
         _wait(name, process, port, log)
         yield Server(name, port, process, time.perf_counter() - began)
@@ -113,9 +113,9 @@ class _Starter:
         self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stratiform-bench-")))
         self.provider = self.start("provider", sys.executable, "-m", "tests.bench.provider")
 
-    def start(self, name: str, *command: str) -> Server:
+    def start(self, name: str, *command: str, root: Path = ROOT) -> Server:
         port = free_port()
-        return self._stack.enter_context(running(name, [*command, "--port", str(port)], port, self.folder))
+        return self._stack.enter_context(running(name, [*command, "--port", str(port)], port, self.folder, root))
 
     def bare(self, name: str = "bare") -> Server:
         return self.start(name, sys.executable, "-m", "tests.bench.bare", "--upstream", self.provider.url)
@@ -132,6 +132,25 @@ def proxies(modes: Sequence[str]) -> Iterator[tuple[Server, dict[str, Server]]]:
         script = str(Path(sys.executable).with_name("stratiform"))
         for mode in modes:
             servers[mode] = starter.start(mode, script, "serve", "--config", str(file), "--mode", mode)
+        yield starter.provider, servers
+
+
+@contextlib.contextmanager
+def versions(revision: str) -> Iterator[tuple[Server, dict[str, Server]]]:
+    """The provider, the bare forwarder, and the proxy in mode ``tier``: ``then``, from a git worktree of the revision,
+    and ``now``. Both run with the libraries of today."""
+    with contextlib.ExitStack() as stack:
+        starter = _Starter(stack)
+        servers, then = {"bare": starter.bare()}, starter.folder / "then"
+        git = ["git", "-C", str(ROOT), "worktree"]
+        subprocess.run([*git, "add", "--quiet", "--detach", str(then), revision], check=True)
+        stack.callback(subprocess.run, [*git, "remove", "--force", str(then)], check=True)
+        file = starter.folder / "config.yaml"
+        file.write_text(config(starter.provider.url))
+        program = "import sys; from proxy.cli import main; sys.exit(main())"  # of the working folder
+        for name, root in (("then", then), ("now", ROOT)):
+            command = (sys.executable, "-c", program, "serve", "--config", str(file), "--mode", "tier")
+            servers[name] = starter.start(name, *command, root=root)
         yield starter.provider, servers
 
 
