@@ -7,17 +7,16 @@ ends.
 
 ``intake`` decides about every request: who sends it, who may serve it, and whether there is money. ``chat`` serves
 chat requests, ``raw_requests`` all others. Both send their calls by ``attempts``, pass what comes back on by
-``answers``, and end in ``conclusion``. What of a body is read is in ``bodies``, whose the account's objects are in
-``objects``.
+``answers``, and end in ``conclusion``. ``bodies`` reads of a body what is needed, and ``custody`` knows whose the
+account's objects are.
 """
 
 from proxy.engine.attempts.breaker import Breakers
-from proxy.engine.client import Client, ClientDisconnected, Limits
 from proxy.engine.conclusion import Conclusion
+from proxy.engine.custody import Bounds, Custody
 from proxy.engine.engine import Engine
 from proxy.engine.intake import RequestRules
-from proxy.engine.objects.custody import Bounds, Custody
-from proxy.engine.ports import Ports
+from proxy.engine.ports import Client, ClientDisconnected, Limits, Ports
 from proxy.engine.suppress import suppress_and_log
 
 __all__ = [

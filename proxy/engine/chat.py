@@ -22,13 +22,12 @@ from proxy.engine.answers.relay import AnswerRelay, AttemptResult, own_headers
 from proxy.engine.attempts.retry import Attempts
 from proxy.engine.attempts.retry_body import OurEdit, Outgoing, QuestionOptOut
 from proxy.engine.bodies.raw import Raw, addressed, call_to
-from proxy.engine.client import Client
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Planned
 from proxy.engine.headers import PROFILE_HEADER, get
 from proxy.engine.intake import Intake
 from proxy.engine.oversized import Oversized
-from proxy.engine.ports import ComposedRequest, ComposeRequest, Follower, Ports
+from proxy.engine.ports import Client, ComposedRequest, ComposeRequest, Follower, Ports
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import InvalidRequest, PayloadTooLarge
 from proxy.ports import Deployment, Plan, PlanRequest, Principal

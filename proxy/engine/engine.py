@@ -10,13 +10,12 @@ from proxy.engine.answers.relay import own_headers
 from proxy.engine.attempts.breaker import Breakers
 from proxy.engine.bodies.raw import is_compressed
 from proxy.engine.chat import ChatRequests
-from proxy.engine.client import Client, ClientDisconnected
 from proxy.engine.conclusion import Conclusion
+from proxy.engine.custody import Custody
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned
 from proxy.engine.headers import get, named_by
 from proxy.engine.intake import Intake, RequestRules
-from proxy.engine.objects.custody import Custody
-from proxy.engine.ports import Follower, Ports
+from proxy.engine.ports import Client, ClientDisconnected, Follower, Ports
 from proxy.engine.raw_requests import RawRequests
 from proxy.engine.suppress import suppress_and_log
 from proxy.engine.target import keys_of

@@ -15,10 +15,9 @@ from proxy.engine.attempts.affinity import session_key
 from proxy.engine.attempts.breaker import Breakers
 from proxy.engine.attempts.retry import ONE_TRY, Attempts, Levels, policy_for
 from proxy.engine.bodies.raw import Raw, check_addressed, refuse_compressed
-from proxy.engine.client import Client, Limits
+from proxy.engine.custody import Custody, pinned
 from proxy.engine.exchange import Exchange, Requested
-from proxy.engine.objects.custody import Custody, pinned
-from proxy.engine.ports import Ports
+from proxy.engine.ports import Client, Limits, Ports
 from proxy.engine.rights import further_of, model_of_place, permitted, reach_of_request, refuse_unpriced, usable
 from proxy.engine.target import refuse_key_in_model, refuse_key_in_path, without_credentials, without_keys_of
 from proxy.errors import ContextTooLong

@@ -13,11 +13,11 @@ import orjson
 
 from proxy.engine.answers.relay import own_headers
 from proxy.engine.attempts.retry import Attempts
-from proxy.engine.client import Client
 from proxy.engine.conclusion import Conclusion
+from proxy.engine.custody import Custody
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.engine.headers import for_client
-from proxy.engine.objects.custody import Custody
+from proxy.engine.ports import Client
 from proxy.errors import Forbidden, UpstreamUnavailable
 from proxy.ports import Answer, Call, Upstream
 

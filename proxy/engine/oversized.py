@@ -16,10 +16,9 @@ from proxy.core.window.profile import OverBudget
 from proxy.engine.answers.relay import note_context_refusal, own_headers
 from proxy.engine.attempts.retry_body import Outgoing
 from proxy.engine.bodies.raw import Raw
-from proxy.engine.client import Client
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Exchange, ExchangeOutcome
-from proxy.engine.ports import Windows
+from proxy.engine.ports import Client, Windows
 from proxy.errors import ContextTooLong, UpstreamRejected
 
 T = TypeVar("T", bound=Outgoing | Raw)

@@ -23,16 +23,15 @@ from proxy.engine.bodies.raw import (
     refuse_compressed,
 )
 from proxy.engine.bodies.upload import Upload, checked_form, is_any_form, is_form, is_sound, read_form
-from proxy.engine.client import Client
 from proxy.engine.conclusion import Conclusion
+from proxy.engine.custody import Custody, FileWatch, refers
 from proxy.engine.exchange import Exchange
 from proxy.engine.headers import PROFILE_HEADER, get
 from proxy.engine.inquiries import MOST_ASKED_BYTES
 from proxy.engine.intake import Intake, Route
 from proxy.engine.listing import Listing
-from proxy.engine.objects.custody import Custody, FileWatch, refers
 from proxy.engine.oversized import Oversized
-from proxy.engine.ports import Ports
+from proxy.engine.ports import Client, Ports
 from proxy.engine.rights import path_for, refused_fields
 from proxy.errors import InvalidRequest, UpstreamError
 from proxy.ports import Principal

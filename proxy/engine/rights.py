@@ -16,9 +16,9 @@ from proxy.core.request.wants import wants_of
 from proxy.engine.attempts.retry import Levels
 from proxy.engine.bodies.raw import Raw, has_body
 from proxy.engine.bodies.upload import Upload
-from proxy.engine.client import Client
+from proxy.engine.custody import refers
 from proxy.engine.exchange import Exchange
-from proxy.engine.objects.custody import refers
+from proxy.engine.ports import Client
 from proxy.errors import Forbidden, UnknownModel
 from proxy.ports import Deployment, Models, Principal, Transport
 

@@ -10,9 +10,9 @@ from urllib.parse import unquote_plus
 
 from proxy.core.secrets.credentials import KEY_PARAMETERS, KEY_PREFIX, holds, own_secrets, secrets_in
 from proxy.core.secrets.redaction import without_literals, without_shapes
-from proxy.engine.client import Client
 from proxy.engine.exchange import Exchange
 from proxy.engine.headers import uses_operators_key
+from proxy.engine.ports import Client
 from proxy.errors import InvalidRequest
 from proxy.ports import Deployment, Principal
 

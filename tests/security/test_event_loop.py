@@ -264,7 +264,7 @@ STEPS = (
     "proxy.engine.intake:session_key",
     "proxy.engine.raw_requests:raw_call",
     "proxy.engine.raw_requests:unambiguous",
-    "proxy.engine.objects.custody:references",
+    "proxy.engine.custody:references",
     "proxy.core.request.body_cache:parse_members",
 )
 SPREAD = CONFIG.replace("model_name: dear", "model_name: cheap", 1)

@@ -1,5 +1,5 @@
 """Reads which objects of the provider's account a call touches.
 
 A path, a body or an answer comes in; the objects that it makes, lists, reads or changes go out. Whose an object is, is
-kept elsewhere (``proxy.engine.objects.custody``).
+kept elsewhere (``proxy.engine.custody``).
 """

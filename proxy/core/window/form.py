@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from proxy.core.window.parts import VirtualFile, WindowParts
 from proxy.core.wire.refusals import check_fields, decoded, fields_in
-from proxy.core.wire.separators import has_more_commas
+from proxy.core.wire.scan import has_more_commas
 from proxy.errors import InvalidRequest
 
 NAME = "stratiform.window"

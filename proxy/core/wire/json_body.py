@@ -14,7 +14,7 @@ import msgspec
 import orjson
 from msgspec import Raw
 
-from proxy.core.wire.separators import counted
+from proxy.core.wire.scan import counted
 from proxy.core.wire.surrogates import PIECE_BYTES, loads, mended, same_shape, string_text
 from proxy.errors import InvalidRequest
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET, Struct
 
-from proxy.core.wire.separators import counted, names_in
+from proxy.core.wire.scan import counted, names_in
 from proxy.core.wire.surrogates import loads, same_shape
 from proxy.errors import InvalidRequest
 

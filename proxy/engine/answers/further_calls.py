@@ -16,10 +16,9 @@ from proxy.core.response.outcome import Outcome
 from proxy.core.response.panel_calls import Object, PanelAnswers, PanelCallOutcome, continued_request
 from proxy.core.response.stream import StreamFold
 from proxy.engine.attempts.retry import Attempts, failure_answered, failure_of
-from proxy.engine.client import Client
 from proxy.engine.exchange import Exchange
 from proxy.engine.headers import get
-from proxy.engine.ports import Admission, Meter
+from proxy.engine.ports import Admission, Client, Meter
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import ProxyError, UpstreamError
 from proxy.ports import Answer, Call, Upstream

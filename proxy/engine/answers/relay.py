@@ -18,7 +18,6 @@ from proxy.engine.answers.returned_usage import ReturnedUsage, returned_usage
 from proxy.engine.answers.upstream_answer import ended, is_bare, shaped, with_refusal_read
 from proxy.engine.attempts.retry import Attempts, failure_answered, failure_of, refusal_of
 from proxy.engine.attempts.retry_body import OurEdit
-from proxy.engine.client import Client, ClientDisconnected
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.engine.headers import (
@@ -31,7 +30,7 @@ from proxy.engine.headers import (
     uses_operators_key,
 )
 from proxy.engine.inquiries import UntoldCause, untold_cause
-from proxy.engine.ports import UsageReports
+from proxy.engine.ports import Client, ClientDisconnected, UsageReports
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import (
     BudgetExceeded,

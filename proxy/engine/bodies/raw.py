@@ -15,9 +15,9 @@ from proxy.core.request.routing_fields import NO_UTF8, TOO_DEEP, RequestFields, 
 from proxy.core.wire.json_body import splice
 from proxy.core.wire.scan import replaced
 from proxy.engine.bodies.upload import Upload
-from proxy.engine.client import Client
 from proxy.engine.exchange import Exchange
 from proxy.engine.headers import content_length, for_upstream, get, with_id
+from proxy.engine.ports import Client
 from proxy.engine.target import sent_query
 from proxy.errors import InvalidRequest
 from proxy.ports import Call, Deployment, Headers, Principal

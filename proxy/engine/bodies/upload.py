@@ -12,8 +12,8 @@ from tinytag import TinyTag, TinyTagException
 from proxy.core.account.paths import Path
 from proxy.core.request.routing_fields import RequestFields
 from proxy.engine.bodies.form import FormScan, boundary_of
-from proxy.engine.client import Client
 from proxy.engine.headers import content_length, content_type, get
+from proxy.engine.ports import Client
 from proxy.errors import InvalidRequest
 
 _SOUND_PATHS = ("/audio/transcriptions", "/audio/translations")

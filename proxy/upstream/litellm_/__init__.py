@@ -3,9 +3,8 @@
 litellm translates, we carry: a chat request becomes one ``litellm.acompletion`` call, its answer becomes OpenAI JSON or
 server-sent events again. On this transport equal JSON is promised, not equal bytes.
 
-    upstream.py    LitellmUpstream: open a call, release connections
+    upstream.py    LitellmUpstream: open a call, its answer as response bytes
     arguments.py   a client's body as arguments; what a client may not steer
-    answers.py     litellm's objects as response bytes
     errors.py      litellm's exceptions as ours
     library.py     the one import of litellm, lazy: it costs seconds of CPU
 """

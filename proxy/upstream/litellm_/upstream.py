@@ -1,16 +1,17 @@
 """The litellm transport as an Upstream."""
 
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import orjson
 
 from proxy.core.secrets.credentials import client_key
 from proxy.core.wire.surrogates import loads
-from proxy.errors import Forbidden, InvalidRequest, NotFound, UpstreamRejected
-from proxy.ports import Answer, Call
-from proxy.upstream.litellm_.answers import StreamAnswer, empty_stream, refusal, whole
+from proxy.engine.answers.upstream_answer import WholeAnswer
+from proxy.errors import Forbidden, InvalidRequest, NotFound, ProxyError, UpstreamRejected, error_body
+from proxy.ports import Answer, Call, Headers
 from proxy.upstream.litellm_.arguments import CHAT_FIELDS, EMBEDDING_FIELDS, call_arguments
-from proxy.upstream.litellm_.errors import ErrorMap, StreamEndedEarly
+from proxy.upstream.litellm_.errors import ErrorMap, StreamEndedEarly, passed_headers
 from proxy.upstream.litellm_.library import Library, Route, keys_in_environment
 from proxy.upstream.redacted import secrets_of
 
@@ -99,3 +100,78 @@ def _with_halves(raw: bytes) -> object:
         return loads(raw)
     except (ValueError, RecursionError) as exc:
         raise InvalidRequest("the body is not JSON", code="invalid_json") from exc
+
+
+_JSON = ("content-type", "application/json")
+_SSE = ("content-type", "text/event-stream; charset=utf-8")
+_DONE = b"data: [DONE]\n\n"
+_PREFIX = "llm_provider-"
+
+
+class StreamAnswer:
+    """A streamed answer whose first chunk has arrived; ``stream`` is litellm's CustomStreamWrapper."""
+
+    status = 200
+
+    def __init__(self, stream: Any, first: Any, errors: ErrorMap) -> None:
+        self.headers: Headers = (_SSE, *_provider_headers(stream))
+        self._stream = stream
+        self._first = first
+        self._errors = errors
+        self._closed = False
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Server-sent events, ``[DONE]`` last. Raises ProxyError where the stream breaks."""
+        chunk = self._first
+        while chunk is not None:
+            yield render_chunk(chunk)
+            with self._errors:
+                chunk = await anext(self._stream, None)
+        if not self._closed:
+            yield _DONE
+
+    async def aclose(self) -> None:
+        """Close the provider's response: a call that is still running is cancelled."""
+        self._closed = True
+        await self._stream.aclose()
+
+
+def whole(response: Any) -> WholeAnswer:
+    """A chat completion or a list of embeddings."""
+    return WholeAnswer(200, (_JSON, *_provider_headers(response)), render(response))
+
+
+def refusal(error: ProxyError) -> WholeAnswer:
+    """A provider's refusal, in OpenAI's shape and with the provider's status."""
+    return WholeAnswer(error.status, (_JSON, *error.headers.items()), error_body(error))
+
+
+def empty_stream(stream: Any) -> WholeAnswer:
+    """A stream that ended well without a chunk."""
+    return WholeAnswer(200, (_SSE, *_provider_headers(stream)), b"")
+
+
+def render(response: Any) -> bytes:
+    """A response, or a chunk of one, as JSON. Members that litellm left None are left out, but for those that OpenAI
+    sends as null."""
+    body: dict[str, Any] = response.model_dump(exclude_none=True, warnings=False)
+    for choice in body.get("choices", ()):
+        choice.setdefault("finish_reason", None)
+        if isinstance(choice.get("message"), dict):
+            choice["message"].setdefault("content", None)
+    return orjson.dumps(body, default=str)
+
+
+def render_chunk(chunk: Any) -> bytes:
+    """A chunk as a server-sent event."""
+    return b"data: " + render(chunk) + b"\n\n"
+
+
+def _provider_headers(response: object) -> Headers:
+    """The provider's own headers, which litellm keeps under a prefix, as far as they pass."""
+    hidden = getattr(response, "_hidden_params", None)
+    kept = hidden.get("additional_headers") if isinstance(hidden, Mapping) else None
+    if not isinstance(kept, Mapping):
+        return ()
+    own = {str(name)[len(_PREFIX) :]: str(value) for name, value in kept.items() if str(name).startswith(_PREFIX)}
+    return tuple(passed_headers(own).items())

@@ -24,10 +24,10 @@ from proxy.errors import (
 )
 from proxy.ports import Deployment, Transport
 from proxy.upstream.litellm_ import library
-from proxy.upstream.litellm_.answers import render, render_chunk
 from proxy.upstream.litellm_.arguments import EMBEDDING_FIELDS, call_arguments
 from proxy.upstream.litellm_.errors import ErrorMap, StreamEndedEarly, strip_secrets, translate
 from proxy.upstream.litellm_.library import Library, Route
+from proxy.upstream.litellm_.upstream import render, render_chunk
 from proxy.upstream.redacted import secrets_of
 from tests.examples import for_every
 

@@ -38,7 +38,7 @@ from proxy.core.structured.history.metas import MessageMeta
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.wire.json_body import Unreadable, text_value
 from proxy.core.wire.refusals import check_fields, decoded
-from proxy.core.wire.separators import has_more_commas
+from proxy.core.wire.scan import has_more_commas
 from proxy.core.wire.surrogates import PIECE_BYTES
 from proxy.errors import InvalidRequest
 

@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from proxy.core.wire.json_body import join_members, members_of
 from proxy.core.wire.refusals import check_fields
-from proxy.core.wire.separators import names_in
+from proxy.core.wire.scan import names_in
 from proxy.errors import InvalidRequest
 
 SECTION = "stratiform"

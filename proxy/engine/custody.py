@@ -17,8 +17,8 @@ from proxy.core.account.references import MOST_ID_CHARS, Lines, Reference, famil
 from proxy.core.digest import digest
 from proxy.engine.bodies.raw import Raw
 from proxy.engine.bodies.upload import Upload
-from proxy.engine.client import Client
 from proxy.engine.exchange import Exchange, ObjectUse
+from proxy.engine.ports import Client
 from proxy.errors import Forbidden, InvalidRequest, NotFound, StoreUnavailable
 from proxy.ports import Clock, Deployment, Models, StoreError
 from proxy.storage.port import ObjectRecord, ObjectStore
