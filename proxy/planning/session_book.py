@@ -35,8 +35,8 @@ from proxy.core.sessions.session_record import (
     SessionPage,
     SessionRecord,
     SessionSums,
+    dearest,
 )
-from proxy.core.sessions.session_requests import dearest
 from proxy.core.sessions.snapshot import P, unpacked
 from proxy.core.wire.json_body import Unreadable
 from proxy.engine.access_log import shown

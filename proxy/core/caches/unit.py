@@ -8,8 +8,7 @@ The interval and the delay are fields of the profile.
 
 from typing import Self
 
-from proxy.core.caches.cache import Cache
-from proxy.core.caches.entries import EntryTable
+from proxy.core.caches.cache import Cache, EntryTable
 from proxy.core.caches.prompt import Bill, Prompt
 from proxy.core.providers import CacheProfile
 

@@ -12,9 +12,8 @@ from proxy.core.forecast.forecast import Forecast, forecast
 from proxy.core.layout.layout import Layout
 from proxy.core.layout.orders import RequestElements, request_elements
 from proxy.core.layout.prefix_seed import seed_of
-from proxy.core.layout.relocation import moved_elements
+from proxy.core.layout.relocation import moved_elements, split_layout
 from proxy.core.layout.sent_front import begun_with, digests_on_wire, laid_out_again
-from proxy.core.layout.split import split_layout
 from proxy.core.layout.tiers import with_target
 from proxy.core.lru import Bounded
 from proxy.core.modes import Mode
@@ -23,12 +22,10 @@ from proxy.core.planner.body import body_as_read, planned_body, written_reason
 from proxy.core.planner.candidates import CandidateInputs, Choice, Pricing, choose, pricing_of
 from proxy.core.planner.diagnosing import Diagnosing
 from proxy.core.planner.in_flight import InFlight, PlanResult
-from proxy.core.planner.incoming_chat import IncomingChat
+from proxy.core.planner.incoming_chat import IncomingChat, OwnRequest, TextsInFlight, own_request, priced, written_marks
 from proxy.core.planner.keep_alive import RefreshPlan, refresh_plan
 from proxy.core.planner.options import PlannerOptions
-from proxy.core.planner.own_request import OwnRequest, own_request, written_marks
 from proxy.core.planner.plan import CONTROL, TREATED, Decision, Plan, as_it_came
-from proxy.core.planner.texts_in_flight import TextsInFlight, priced
 from proxy.core.prompts.turn_texts import StoredPrompt, TextPrices, TurnTexts
 from proxy.core.providers import ASSUMED, CacheProfile, Family
 from proxy.core.providers.affinity_key import RoutingKey, may_add, may_tell_explicit, routing_key, written
@@ -53,7 +50,7 @@ from proxy.core.sessions.session import Session, SessionTable, seen_volatile
 from proxy.core.sessions.sharing import OWN, SENT, StateLookup, costs_name, snapshot
 from proxy.core.shadow.deviations import ProviderObservations
 from proxy.core.shadow.shadow_caches import ShadowCaches, cost_of
-from proxy.core.stability.file_words import FileWords
+from proxy.core.stability.edit_signals import FileWords
 from proxy.core.wire.edits import original_body, transport_edits
 from proxy.core.wire.json_body import Unreadable
 

@@ -15,8 +15,7 @@ from proxy.core.recognition.pieces import MessageKind, PieceKind, Recognition
 from proxy.core.request.message import Message
 from proxy.core.request.transcript import Transcript
 from proxy.core.sessions.cohort import ItemRecords, SessionCohort
-from proxy.core.sessions.preamble_changes import PreambleChanges
-from proxy.core.sessions.similarity import Sketch, are_alike, sketch_of
+from proxy.core.sessions.preamble_changes import PreambleChanges, Sketch, are_alike, sketch_of
 from proxy.core.sessions.volatile_lines import LineHashes, VolatileRegion, VolatileRegions, with_evidence
 from proxy.core.stability.document_retention import MAX_DOCUMENTS, DocumentSign
 

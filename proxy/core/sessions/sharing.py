@@ -36,7 +36,7 @@ from proxy.core.sessions.snapshot import (
     restore_session,
     unpacked,
 )
-from proxy.core.shadow.shared_costs import Costs
+from proxy.core.shadow.shadow_caches import Costs
 from proxy.core.wire.json_body import Unreadable
 
 # What the names in a store begin with: "l" is a cohort's, since "c" is that of costs. What was sent has names with "f"

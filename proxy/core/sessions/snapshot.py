@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 from msgspec import DecodeError, Struct, msgpack
 
 from proxy.core.caches import Cache
-from proxy.core.caches.entries import Entry
+from proxy.core.caches.cache import Entry
 from proxy.core.caches.prompt import Prompt
 from proxy.core.layout.tiers import Classic, ClassicPolicy, Piece
 from proxy.core.sessions.cohort import SessionCohort

@@ -16,7 +16,7 @@ from proxy.core.request.view import NOTHING_MOVES, RecognisedRequest
 from proxy.core.sessions.observation import commit_preamble, commit_reading, read_request
 from proxy.core.sessions.session import Session, SessionTable
 from proxy.core.stability.document_retention import read_words
-from proxy.core.stability.file_words import FileWords
+from proxy.core.stability.edit_signals import FileWords
 from tests.fidelity.chats import READ_ONLY_ACK, READ_ONLY_OPENING, File
 from tests.talk import Body, assistant, calling, read, result, shown, system, user, view_of
 
