@@ -15,6 +15,7 @@ from proxy.core.request.message import MARK_KEYS
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.route import Route
 from proxy.core.request.transcript import Transcript
+from proxy.core.sessions.session import SessionKeys
 from proxy.core.wire.json_body import ChatRequest
 
 
@@ -39,7 +40,7 @@ class IncomingChat:
     every mode allows. ``account`` names what the provider keeps apart. ``texts`` are the operator's texts in it, None
     where there are none. Signed thinking keeps the first ``still`` messages where they are for good; the first
     ``laid_out`` of them went out as the elements ``front``, with ``tools`` where those were not as they come now, and
-    ``original`` has both."""
+    ``original`` has both. ``place`` is where the request belongs, as far as that was asked before."""
 
     parsed: ParsedBody
     transcript: Transcript
@@ -53,6 +54,7 @@ class IncomingChat:
     laid_out: int = 0
     front: tuple[Element, ...] = ()
     tools: bytes | None = None
+    place: SessionKeys | None = None
 
     @property
     def request(self) -> ChatRequest:

@@ -51,7 +51,7 @@ class Past:
         moving: Mapping[int, float] = NOTHING_MOVES,
     ) -> Forecast:
         recognised = view_of(*messages, movable=movable, moving=moving)
-        self.session = self.table.find("team", "m", "", Transcript(read(messages)), tools)
+        self.session = self.table.find(self.table.place("team", "m", "", Transcript(read(messages)), tools))
         observation = read_request(self.session, recognised, tools, self.now)
         found = forecast(
             self.session, observation, recognised, request_elements(recognised, (), COUNTER), self.profile, FileWords()

@@ -35,7 +35,8 @@ def given(
     """What is chosen from, for a request of an unknown client."""
     recognised, counter = view_of(*messages), TokenCounter(bytes_over_four)
     elements = request_elements(recognised, (), counter)
-    session = SessionTable().find("team", "m", "", Transcript(read(messages)), b"")
+    table = SessionTable()
+    session = table.find(table.place("team", "m", "", Transcript(read(messages)), b""))
     expected = forecast(
         session, read_request(session, recognised, b"", 0.0), recognised, elements, profile, FileWords()
     )
