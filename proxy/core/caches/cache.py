@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from proxy.core.caches.prompt import Bill, Prompt
 from proxy.core.providers import CacheProfile
@@ -35,36 +35,28 @@ class EntryTable:
     """Entries by key, in the order of their last use. Expired entries are swept; after that the least recently used are
     dropped.
 
-    ``base`` is the table that a copy was made from: it is read, never written. ``capacity_tokens`` bounds the sum of
+    ``capacity_tokens`` bounds the sum of
     the tokens of all entries; 0 means no bound.
     """
 
-    __slots__ = ("_base", "_capacity", "_capacity_tokens", "_entries", "_sweep_at", "_tokens")
+    __slots__ = ("_capacity", "_capacity_tokens", "_entries", "_sweep_at", "_tokens")
 
-    def __init__(self, capacity: int, capacity_tokens: int = 0, base: "EntryTable | None" = None) -> None:
+    def __init__(self, capacity: int, capacity_tokens: int = 0) -> None:
         self._entries: dict[Key, Entry] = {}
-        self._base = base.getter() if base is not None else None
         self._capacity = capacity
         self._capacity_tokens = capacity_tokens
         self._sweep_at = _FIRST_SWEEP
         self._tokens = 0
 
-    def getter(self) -> Callable[[Key], Entry | None]:
-        """A look-up function, for loops: one dict access, two in a copy."""
-        own, base = self._entries.get, self._base
-        if base is None:
-            return own
-
-        def get(key: Key) -> Entry | None:
-            entry = own(key)
-            return base(key) if entry is None else entry
-
-        return get
+    @property
+    def get(self) -> Callable[[Key], Entry | None]:
+        """The look-up function, for loops."""
+        return self._entries.get
 
     def put(self, key: Key, now: float, available: float, life_s: float, tokens: int = 0) -> None:
         """Add a prefix, or renew the one that lives: it stays readable from its first date on."""
         expiry = now + life_s
-        old = self.getter()(key)
+        old = self.get(key)
         if old is not None and now < old.expiry:
             available = min(available, old.available)
             expiry = max(expiry, old.expiry)
@@ -87,20 +79,19 @@ class EntryTable:
     def renew(self, keys: Iterable[Key], now: float) -> None:
         """A read renews entries, each for its own life. Entries that cannot be read stay as they are. All entries of a
         prompt are renewed with each request, so this is the hot loop."""
-        get, own = self.getter(), self._entries
+        get, own = self.get, self._entries
         for key in keys:
             entry = get(key)
             if entry is None or not entry[0] <= now < entry[1]:
                 continue
             available, expiry, life_s, tokens = entry
-            if own.pop(key, None) is None:
-                self._tokens += tokens
+            del own[key]
             end = now + life_s
             own[key] = tuple.__new__(Entry, (available, end if end > expiry else expiry, life_s, tokens))
 
     def last_use(self, key: Key, now: float) -> tuple[float, float] | None:
         """Seconds since an entry that lives was last used, and its life; None where there is none."""
-        entry = self.getter()(key)
+        entry = self.get(key)
         if entry is None or now >= entry.expiry:
             return None
         return now - (entry.expiry - entry.life_s), entry.life_s
@@ -137,10 +128,6 @@ class EntryTable:
         if self._capacity_tokens and self._tokens > self._capacity_tokens:
             self._drop(self._oldest(self._tokens - self._capacity_tokens))
 
-    def copy(self) -> "EntryTable":
-        """A table that reads through to this one and keeps its own writes."""
-        return EntryTable(self._capacity, self._capacity_tokens, base=self)
-
     def __len__(self) -> int:
         return len(self._entries)
 
@@ -162,8 +149,7 @@ class EntryTable:
 class Cache:
     """What one account at a provider has stored, and until when. Time is unix seconds, and the caller gives it.
 
-    This one keeps nothing, as a provider without a prompt cache. A subclass says how a prompt is billed and stored. The
-    rest serves the planner, which also prices futures that have not happened.
+    This one keeps nothing, as a provider without a prompt cache. A subclass says how a prompt is billed and stored.
     """
 
     __slots__ = ("_profile", "_table")
@@ -197,13 +183,6 @@ class Cache:
         """From now on these rules hold. Where lives turned out shorter, entries end as much sooner."""
         self._table.shorten(self._profile, profile)
         self._profile = profile
-
-    def copy(self) -> Self:
-        """A hypothetical continuation, made in no time: it reads what this cache holds, and keeps its own writes. Drop
-        it before this cache stores again."""
-        twin = object.__new__(type(self))
-        twin._profile, twin._table = self._profile, self._table.copy()
-        return twin
 
     def tables(self) -> tuple[EntryTable, ...]:
         """Where the entries are. They are handed to another process, which orders them alike."""

@@ -12,7 +12,6 @@ memory is bounded, output is kept.
 
 from bisect import bisect_left, bisect_right
 from hashlib import sha256
-from typing import Self
 
 from proxy.core.caches.cache import Cache
 from proxy.core.caches.prompt import Bill, Prompt
@@ -50,12 +49,6 @@ class Machines:
         head = _head(prompt)
         recent = self._recent.get(head, ())
         self._recent.put(head, (*recent[bisect_right(recent, now - _WINDOW_S) :], now))
-
-    def copy(self) -> "Machines":
-        """Counts that go on by themselves."""
-        twin = Machines(self._rpm)
-        twin._recent.update(self._recent)
-        return twin
 
 
 def _head(prompt: Prompt) -> _Head:
@@ -122,12 +115,6 @@ class GridCache(Cache):
         """Seconds since the entry at a position was last used, and its life."""
         return self._table.last_use((self._machines.scope(prompt, now), prompt.hashes[position]), now)
 
-    def copy(self) -> Self:
-        """A hypothetical continuation: reads through, keeps its own writes."""
-        twin = super().copy()
-        twin._is_forecast, twin._machines = self._is_forecast, self._machines.copy()
-        return twin
-
     def _found(self, prompt: Prompt, now: float) -> tuple[int, int]:
         """The deepest position that can be read (-1: none) and the tokens that are read there."""
         profile = self._profile
@@ -135,7 +122,7 @@ class GridCache(Cache):
             return -1, 0
         if profile.hit_chance < 1 and not self._is_forecast and not _is_lucky(prompt, profile):
             return -1, 0
-        get, scope, last = self._table.getter(), self._machines.scope(prompt, now), prompt.total - 1
+        get, scope, last = self._table.get, self._machines.scope(prompt, now), prompt.total - 1
         least = _first_step(profile)
         first = bisect_left(prompt.ends, least) if last >= least else len(prompt.ends)
         for position in range(len(prompt.ends) - 1, first - 1, -1):

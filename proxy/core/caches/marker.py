@@ -32,7 +32,7 @@ class MarkedCache(Cache):
 
     def held(self, prompt: Prompt, now: float) -> list[int]:
         """The positions, ascending, whose own entries can be read now, in reach of a marker or not."""
-        get, hashes = self._table.getter(), prompt.hashes
+        get, hashes = self._table.get, prompt.hashes
         first = bisect_left(prompt.ends, self._profile.min_tokens)
         live: set[int] = set()
         for scope in {self._scope(prompt, "5m"), self._scope(prompt, "1h")}:
@@ -135,7 +135,7 @@ class MarkerCache(MarkedCache):
         self._table.trim(now)
 
     def _is_free(self, key: Key, now: float) -> bool:
-        entry = self._table.getter()(key)
+        entry = self._table.get(key)
         return entry is None or entry.expiry <= now
 
     def _usable(self, prompt: Prompt) -> list[int]:
@@ -145,7 +145,7 @@ class MarkerCache(MarkedCache):
 
     def _hit(self, prompt: Prompt, usable: Sequence[int], now: float) -> int:
         """The deepest position that can be read, or -1."""
-        get = self._table.getter()
+        get = self._table.get
         best = -1
         for mark in reversed(usable):
             if mark <= best:
@@ -208,7 +208,7 @@ class BoundaryCache(MarkedCache):
     def _is_live(self, prompt: Prompt, position: int, now: float) -> bool:
         if prompt.ends[position] < self._profile.min_tokens:
             return False
-        entry = self._table.getter()((prompt.scope, prompt.hashes[position]))
+        entry = self._table.get((prompt.scope, prompt.hashes[position]))
         return entry is not None and entry.available <= now < entry.expiry
 
     def _hit(self, prompt: Prompt, now: float) -> int:
