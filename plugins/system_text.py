@@ -12,7 +12,7 @@ from itertools import islice
 
 from proxy.core.digest import digest
 from proxy.core.recognition import MOST_CHARS, MOST_PIECES, Bound, Cut, MessageKind, PieceKind, Recognition, TooMuch
-from proxy.core.recognition.line_breaks import break_before, lines_before, one_break_before
+from proxy.core.recognition.lines import break_before, lines_before, one_break_before
 from proxy.core.recognition.tiered_files import files_at_end
 from proxy.hookspecs import hookimpl
 

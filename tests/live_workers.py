@@ -117,5 +117,5 @@ async def board_alone() -> Board:
 async def settled(worker: Worker) -> None:
     """Until what the worker has kept is written."""
     assert worker.sessions is not None
-    while worker.sessions._writes._tasks:
+    while worker.sessions._blobs._writing:
         await asyncio.sleep(0.001)

@@ -12,8 +12,14 @@ from proxy.admin.resource import Query, View
 from proxy.core.layout.tiers import Change, Tier
 from proxy.core.reasons import Edit
 from proxy.core.response.usage import Usage
-from proxy.core.sessions.session_record import SessionContents, SessionDetails, SessionPage, SessionRecord, SessionSums
-from proxy.core.sessions.session_requests import SessionRequest
+from proxy.core.sessions.session_record import (
+    SessionContents,
+    SessionDetails,
+    SessionPage,
+    SessionRecord,
+    SessionRequest,
+    SessionSums,
+)
 from proxy.core.structured.blocks.breakdown import Circumstances, hit_rate, shown
 from proxy.core.wire.json_body import Unreadable, elements, members_of
 from proxy.core.wire.surrogates import dumps, printable, read_or_mended

@@ -25,13 +25,13 @@ from proxy.core.resilience.retry import RetryPolicy
 from proxy.core.structured.history.compaction_terms import CompactionTerms
 from proxy.core.structured.history.metas import DetachTerms
 from proxy.deployments import ListedModel, ModelTable, provider_of
+from proxy.deployments.choice import provider_names
 from proxy.deployments.price_map import load_price_map, price_for
-from proxy.deployments.provider_names import provider_names
 from proxy.engine import Limits, RequestRules
 from proxy.errors import UnknownModel
 from proxy.planning.assembly_options import AssemblyOptions
-from proxy.planning.caps import DailyTerms
 from proxy.planning.keep_alive import RefreshTerms
+from proxy.planning.own_exchanges import DailyTerms
 from proxy.ports import Deployment, StoreError, Transport
 from proxy.prompting.files import SHIPPED
 from proxy.settings import ConfigError, Environment, Freezing, ModelEntry, Settings, nearest, weights_of

@@ -22,7 +22,7 @@ from proxy.core.model_patterns import matches
 from proxy.core.money.prices import PriceMap
 from proxy.core.providers import PRICES, sources_of
 from proxy.deployments import ListedModel, ModelTable, deployment_of
-from proxy.deployments.provider_names import provider_names
+from proxy.deployments.choice import provider_names
 from proxy.engine.headers import uses_operators_key
 from proxy.ports import Deployment, Transport
 from proxy.prompting.snapshot import Snapshot

@@ -12,8 +12,7 @@ import yaml
 from proxy.app import factories
 from proxy.cli.output import Output, plain_table, print_json
 from proxy.core.money.prices import Price, forms, needed
-from proxy.deployments.price_deviations import deviation_of
-from proxy.deployments.price_map import bundled_price_file, price_for
+from proxy.deployments.price_map import bundled_price_file, deviation_of, price_for
 from proxy.ports import Deployment
 from proxy.settings import Settings, load
 

@@ -14,16 +14,44 @@ rule that fits wins; ``model_info.cache_profile`` overrides them all.
 - A cache belongs to the server, not to the weights: DeepSeek, Kimi or Qwen have the profile of the server.
 - Groq caches some models only. MiniMax reads markers on its Anthropic-compatible API only (``minimax``).
 - The embedded provider plays the provider that the model's name suggests, or Claude.
+
+The names of providers that the installed litellm knows are read from its files, because importing it takes seconds.
+
 """
 
+import importlib.util
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
 
 from proxy.core.providers import PROFILES, CacheProfile
 from proxy.core.providers.affinity_key import EMBEDDED
 from proxy.core.providers.hosts import provider_at
 from proxy.ports import Transport
+
+_NAMES = "types/utils.py"
+_DATA = "llms/openai_like/providers.json"
+_ENUMERATION = re.compile(r"^class LlmProviders\b.*?(?=^\S)", re.DOTALL | re.MULTILINE)
+_VALUE = re.compile(r"^ +[A-Z0-9_]+ *= *[\"']([^\"']+)[\"']", re.MULTILINE)
+
+
+def provider_names() -> frozenset[str]:
+    """The names; none where they are not found in the form that they have today."""
+    spec = importlib.util.find_spec("litellm")
+    if spec is None or not spec.submodule_search_locations:
+        return frozenset()
+    folder = Path(spec.submodule_search_locations[0])
+    try:
+        found = _ENUMERATION.search((folder / _NAMES).read_text(encoding="utf-8"))
+        described = orjson.loads((folder / _DATA).read_bytes())
+    except (OSError, ValueError):
+        return frozenset()
+    names = _VALUE.findall(found[0]) if found is not None else []
+    return frozenset({*names, *described}) if names and isinstance(described, dict) else frozenset()
+
 
 _GPT = re.compile(r"^(?:chatgpt|gpt|o[1-9]|codex)(?:-|$)")
 _GPT_VERSION = re.compile(r"^gpt-(\d+)(?:\.(\d+))?(?!\d|o)")

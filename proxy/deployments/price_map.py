@@ -1,10 +1,14 @@
 """Finds litellm's bundled price map and reads it as data, because importing litellm takes seconds.
 
 Measured on a 2-core machine with litellm 1.109 (3.2 MB, 4553 models): 25 ms, once at start. Only the fields that
-``proxy.core.money.prices`` reads are kept.
+``proxy.core.money.prices`` reads are kept. Where litellm's own sum for an exchange is another one than ours, though
+both know the same price, ``deviation_of`` says so (compared for every chat model in
+``tests/contract/test_litellm_costs.py``).
+
 """
 
 import importlib.util
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -75,3 +79,23 @@ def _provider(base_url: str) -> str:
     """The prefix that the map's keys have for models of this server."""
     provider = provider_at(urlsplit(base_url).hostname or "")
     return "" if provider in _UNPREFIXED else provider
+
+
+_TIER = re.compile(r"input_cost_per_token(_above_\d+k_tokens)")
+_CACHED = ("cache_read_input_token_cost", "cache_creation_input_token_cost")
+_PROVIDERS = {
+    "perplexity": "litellm bills reads and writes of the cache as plain input, or takes the provider's own sum",
+    "together_ai": "litellm takes the price of a size that it finds in the name",
+}
+
+
+def deviation_of(name: str, entry: Mapping[str, object]) -> str:
+    """Why litellm's sum for a model, by its name in the map, differs from ours; empty where it does not."""
+    if "off_peak_pricing" in entry:
+        return "litellm takes the price of the hour; ours is the one outside of its cheap hours"
+    if name.startswith("gemini-exp"):
+        return "litellm takes experimental models for free"
+    tiers = [match[1] for match in map(_TIER.fullmatch, entry) if match]
+    if any(key in entry and key + tier not in entry for tier in tiers for key in _CACHED):
+        return "a longer prompt's missing price of a read or write keeps its proportion to the input price here"
+    return _PROVIDERS.get(str(entry.get("litellm_provider")), "")

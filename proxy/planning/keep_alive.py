@@ -21,8 +21,7 @@ from proxy.core.planner.planner import TierPlanner
 from proxy.core.reasons import Reason
 from proxy.engine.exchange import Exchange
 from proxy.engine.suppress import suppress_and_log
-from proxy.planning.caps import DailyTerms
-from proxy.planning.own_exchanges import Behind, OwnEnding, OwnExchanges
+from proxy.planning.own_exchanges import Behind, DailyTerms, OwnEnding, OwnExchanges
 from proxy.ports import Clock
 from proxy.tasks import Tasks, end_within, spawn
 

@@ -8,34 +8,29 @@ no other process writes, each thing is asked for until the store has answered on
 few seconds.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
-from proxy.core.lru import Bounded
+from proxy.core.lru import Bounded, LastUsed
 from proxy.core.sessions.sharing import StateLookup
 from proxy.core.window.token_factor import TokenFactor
-from proxy.planning.blob_loads import BlobLoads, ends_within
-from proxy.planning.blobs import blobs_of
+from proxy.planning.shared_blobs import LEAST_WAIT_S, SharedBlobs
 from proxy.storage.port import StateStore
-from proxy.tasks import Tasks, drain, spawn
 
 WAIT_S_PER_BYTE: Final = 1.5e-5
 """How long a request waits for the store, by its size: 1.5 s for 100 kB, which are about 25,000 tokens. To write these
 to a provider's cache anew costs seven US cents more than to read them (Anthropic's Sonnet: 3.75 against 0.30 USD for a
 million tokens), so that a second of waiting stands against five cents."""
 
-LEAST_WAIT_S: Final = 0.05
 MOST_WAIT_S: Final = 1.5
-"""The bounds of this time. Where this process knows the session itself, a request waits for the shortest time."""
+"""The bound of this time. Where this process knows the session itself, a request waits for the shortest time."""
 
 _ROUNDS = 3
 # Names that the store has answered for: beyond that the oldest is asked for again.
 _MOST_ASKED = 100_000
 # One takes 300 bytes, about.
 _ASKED_SHARE = 5_000
-# Requests that have gone on without an answer, which is still to come.
-_MOST_LATE = 64
 # Blobs as this process saw them last: what comes back unchanged need not be read again.
 _SEEN_BYTES = 16 << 20
 _WORTH_BYTES = 256
@@ -54,52 +49,39 @@ class SharedLayoutStore:
         memory_bytes: int = 512 * 2**20,
     ) -> None:
         """``memory_bytes``: the room for all layout state, of which a sixteenth may wait to be written."""
-        self._failed = failed
-        self._is_shared = is_shared
-        self._loads, self._writes = blobs_of(store, failed, is_shared=is_shared, memory_bytes=memory_bytes)
-        self._asked: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self._most_asked = min(_MOST_ASKED, memory_bytes // _ASKED_SHARE)
+        self._blobs = SharedBlobs(store, failed, is_shared=is_shared, memory_bytes=memory_bytes)
+        self._asked: LastUsed[tuple[str, str], None] = LastUsed(min(_MOST_ASKED, memory_bytes // _ASKED_SHARE))
         self._seen: Bounded[tuple[str, str], bytes] = Bounded(_SEEN_BYTES, len)
-        self._learning: Tasks = set()
 
     async def recall(self, scope: str, wanted: StateLookup | TokenFactor, now: float, size_bytes: int) -> None:
         """Load what the store knows about a request: one round trip, and another where the answer leads to further
         names. ``size_bytes`` is the size of the request, which decides how long it waits."""
-        if self._loads.is_away:
-            return
-        names = self._news(scope, wanted.names())
-        if not names:
-            return
-        is_known = wanted.is_known()
-        wait_s = wait_for_s(self._loads, 0 if is_known else size_bytes)
-        if wait_s <= 0 and len(self._learning) >= _MOST_LATE:
-            return
-        learning = spawn(self._learn(scope, wanted, now, names), self._learning)
-        if wait_s > 0 and not await ends_within(learning, wait_s) and not is_known:
-            self._failed("load")
+        names = [] if self._blobs.is_away else self._news(scope, wanted.names())
+        if names:
+            is_known = wanted.is_known()
+            most_s = wait_for_s(0 if is_known else size_bytes)
+            await self._blobs.recall(partial(self._learn, scope, wanted, now, names), most_s, counts=not is_known)
 
     def keep(self, scope: str, blobs: Mapping[str, bytes], now: float) -> None:
         """Write the blobs in the background."""
         if not blobs:
             return
-        if self._is_shared:
+        if self._blobs.is_shared:
             self._see(scope, blobs)
         else:
             self._answered(scope, blobs)
-        self._writes.put(scope, blobs, now)
+        self._blobs.put(scope, blobs, now)
 
     async def aclose(self) -> None:
         """Write what waits."""
-        await self._loads.aclose()
-        await drain(self._learning)
-        await self._writes.aclose()
+        await self._blobs.aclose()
 
     async def _learn(self, scope: str, wanted: StateLookup | TokenFactor, now: float, names: Sequence[str]) -> None:
         """Ask for these names, and for what the answers lead to."""
         asked: set[str] = set()
         for _ in range(_ROUNDS):
             asked.update(names)
-            found = await self._loads.load(scope, names, now)
+            found = await self._blobs.load(scope, names, now)
             if found is None:
                 return
             self._answered(scope, names)
@@ -119,20 +101,16 @@ class SharedLayoutStore:
 
     def _news(self, scope: str, names: Sequence[str]) -> list[str]:
         """What has to be asked for: everything, where others write, too."""
-        return [name for name in names if self._is_shared or (scope, name) not in self._asked]
+        return [name for name in names if self._blobs.is_shared or (scope, name) not in self._asked]
 
     def _answered(self, scope: str, names: Iterable[str]) -> None:
         """The store need not be asked for these any more, where no other process writes it."""
-        if self._is_shared:
+        if self._blobs.is_shared:
             return
         for name in names:
-            self._asked[scope, name] = None
-        while len(self._asked) > self._most_asked:
-            self._asked.popitem(last=False)
+            self._asked.put((scope, name), None)
 
 
-def wait_for_s(loads: BlobLoads, bytes_at_stake: int) -> float:
-    """How many seconds to wait for the store: not again for what another request has waited for in vain."""
-    if loads.is_failing:
-        return LEAST_WAIT_S
-    return min(max(bytes_at_stake * WAIT_S_PER_BYTE, LEAST_WAIT_S), MOST_WAIT_S) - loads.silence_s
+def wait_for_s(bytes_at_stake: int) -> float:
+    """How many seconds a request waits for the store at most."""
+    return min(max(bytes_at_stake * WAIT_S_PER_BYTE, LEAST_WAIT_S), MOST_WAIT_S)

@@ -9,14 +9,14 @@ steps, all of them on the event loop, and never waits for a large one.
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
-from proxy.aside import LARGE_BYTES, Aside
+from proxy.aside import Aside
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
 from proxy.core.planner.in_flight import PlanResult
-from proxy.core.planner.incoming_chat import IncomingChat
-from proxy.core.planner.plan import Decision, Plan
+from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.reasons import Reason
 from proxy.core.request.parsed_body import ParsedBody
@@ -144,26 +144,15 @@ class Planning:
         incoming = self.pure.read(parsed, route, mode, now)
         if isinstance(incoming, Plan):
             return incoming
-        with suppress_and_log("planner.recall"):
-            await self._recall(incoming)
-        return await self._written(self.pure.decide(incoming))
-
-    async def _recall(self, incoming: IncomingChat) -> None:
-        """Let the planner know what other workers know of this request's session."""
-        if self.state is None:
-            return
-        try:
-            wanted = self.pure.state_lookup(incoming)
-        except Unreadable:
-            return  # the planner meets the same error, and its plan says so
-        await self.state.recall(incoming.route.scope, wanted, incoming.now, len(incoming.parsed.body))
-
-    async def _written(self, decision: Decision) -> Plan:
-        """The plan with its body: a large one is written beside the event loop."""
-        size = len(decision.plan.original)
-        if decision.write is not None and size >= LARGE_BYTES:
-            return await self._aside.run(size, decision.written)
-        return decision.written()
+        lookup = None
+        if self.state is not None:
+            with suppress_and_log("planner.recall"), suppress(Unreadable):  # the planner meets the same error
+                lookup = self.pure.state_lookup(incoming)
+                await self.state.recall(route.scope, lookup, now, len(parsed.body))
+        decision = self.pure.decide(incoming, lookup)
+        if decision.write is None:
+            return decision.plan
+        return await self._aside.run_large(len(decision.plan.original), decision.written)
 
     def _advise(self, deployment: Deployment) -> None:
         """Say once what would help the clients of an entry of the model list."""

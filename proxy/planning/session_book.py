@@ -35,16 +35,16 @@ from proxy.core.sessions.session_record import (
     SessionPage,
     SessionRecord,
     SessionSums,
+    dearest,
 )
-from proxy.core.sessions.session_requests import dearest
 from proxy.core.sessions.snapshot import P, unpacked
 from proxy.core.wire.json_body import Unreadable
 from proxy.engine.access_log import shown
 from proxy.engine.exchange import Exchange
 from proxy.engine.suppress import suppress_and_log
-from proxy.planning.blob_writes import TTL_S
 from proxy.planning.model_facts import Limits, ModelFacts
 from proxy.planning.session_rows import request_of, sums_of
+from proxy.planning.shared_blobs import TTL_S
 from proxy.ports import StoreError
 from proxy.storage.port import StateStore
 from proxy.tasks import REST_S, Tasks, end_within, spawn

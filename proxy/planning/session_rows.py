@@ -11,8 +11,7 @@ from proxy.core.money.prices import saved_as_reported, saved_on_shadow, scaled
 from proxy.core.planner.plan import CONTROL, Plan
 from proxy.core.reasons import Reason
 from proxy.core.response.usage import Usage
-from proxy.core.sessions.session_record import SessionSums
-from proxy.core.sessions.session_requests import SessionRequest
+from proxy.core.sessions.session_record import SessionRequest, SessionSums
 from proxy.engine.access_log import shown_piece
 from proxy.engine.exchange import Exchange, Settlement
 

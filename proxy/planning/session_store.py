@@ -11,6 +11,7 @@ The summary of a compaction is a text: it is kept where texts may be, and else i
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from proxy.core.digest import digest
@@ -19,19 +20,13 @@ from proxy.core.structured.session.live_state import LiveState
 from proxy.core.structured.session.session import ContextSession
 from proxy.core.wire.surrogates import utf8
 from proxy.engine.suppress import suppress_and_log
-from proxy.planning.blob_loads import ends_within
-from proxy.planning.blob_writes import TTL_S
-from proxy.planning.blobs import blobs_of
 from proxy.planning.context_sessions import ContextSessions
 from proxy.planning.layout_state import wait_for_s
+from proxy.planning.shared_blobs import TTL_S, SharedBlobs
 from proxy.storage.port import StateStore
-from proxy.tasks import Tasks, drain, spawn
 
 RENEWED_S: Final = TTL_S / 4
 """So often the compaction of a session in use is written again, so that it ends with the session's other parts."""
-
-# Requests that have gone on without an answer, which is still to come.
-_MOST_LATE = 64
 
 
 class SessionStore:
@@ -52,26 +47,17 @@ class SessionStore:
         """``memory_bytes``: the room for all layout state, of which a sixteenth may wait to be written."""
         self._sessions = sessions
         self._now = now
-        self._failed = failed
-        self._is_shared = is_shared
         self._keeps_texts = keeps_texts
-        self._loads, self._writes = blobs_of(store, failed, is_shared=is_shared, memory_bytes=memory_bytes)
-        self._learning: Tasks = set()
+        self._blobs = SharedBlobs(store, failed, is_shared=is_shared, memory_bytes=memory_bytes)
 
     async def recall(self, scope: str, name: str, size_bytes: int) -> None:
         """Bring the session up to what the store knows. ``size_bytes`` is the size of the request, which decides how
         long it waits."""
         session = self._sessions.session(scope, name)
         self.keep(scope, name, session, self._now())
-        if self._loads.is_away or (session.board.is_begun and not self._is_shared):
-            return
         # What this process knows may be old: another one may have served the conversation's last request.
-        wait_s = wait_for_s(self._loads, size_bytes)
-        if wait_s <= 0 and len(self._learning) >= _MOST_LATE:
-            return
-        learning = spawn(self._learn(scope, name), self._learning)
-        if wait_s > 0 and not await ends_within(learning, wait_s):
-            self._failed("load")
+        if not self._blobs.is_away and (self._blobs.is_shared or not session.board.is_begun):
+            await self._blobs.recall(partial(self._learn, scope, name), wait_for_s(size_bytes))
 
     def keep(self, scope: str, name: str, session: ContextSession, now: float) -> None:
         """Write what has changed since the session was last kept or recalled, in the background; ``now`` is when it
@@ -81,7 +67,7 @@ class SessionStore:
         parts = [part for part in _changed(before, state) if self._may_keep(part, state)]
         blobs = {_blob_name(part, name): blob for part in parts if (blob := packed(state, part))}
         if blobs:
-            self._writes.put(_sessions_of(scope), blobs, now)
+            self._blobs.put(_sessions_of(scope), blobs, now)
 
     def changed(self, scope: str, name: str) -> None:
         """Write what has changed just now, behind an answer."""
@@ -90,13 +76,11 @@ class SessionStore:
 
     async def aclose(self) -> None:
         """Write what waits."""
-        await self._loads.aclose()
-        await drain(self._learning)
-        await self._writes.aclose()
+        await self._blobs.aclose()
 
     async def _learn(self, scope: str, name: str) -> None:
         parts = {_blob_name(part, name): part for part in Part}
-        blobs = await self._loads.load(_sessions_of(scope), list(parts), self._now())
+        blobs = await self._blobs.load(_sessions_of(scope), list(parts), self._now())
         if not blobs:
             return
         state = unpacked({parts[found]: blob for found, blob in blobs.items()})

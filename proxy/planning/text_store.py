@@ -20,15 +20,12 @@ from proxy.aside import Aside
 from proxy.core.lru import Bounded, LastUsed
 from proxy.core.structured.session.kept_texts import KeptText, blob_name, is_kept, packed, texts_of, unpacked
 from proxy.core.structured.session.uploads import ResolvedForm
-from proxy.planning.blob_loads import ends_within
-from proxy.planning.blob_writes import TTL_S
-from proxy.planning.blobs import blobs_of
+from proxy.planning.shared_blobs import TTL_S, SharedBlobs
 from proxy.storage.port import StateStore
 from proxy.tasks import Tasks, cancel, drain, spawn
 
 WAIT_S: Final = 0.5
 """How long a request waits for texts. To send them again takes a client about as long."""
-_FAILING_WAIT_S = 0.05
 RENEWED_S: Final = TTL_S / 4
 """A text that is used so long after it was written is written again."""
 
@@ -39,8 +36,6 @@ _NAMES_AT_ONCE = 50
 # The texts of one request beyond that are missing.
 _MOST_RECALLED_BYTES = 64 << 20
 _RECALLS_AT_ONCE = 4
-# Requests that wait for the store, or have gone on without an answer that is still to come.
-_MOST_RECALLS = 256
 _CLOSE_S = 5.0
 # When texts were written. An entry takes 400 bytes, about: a twentieth of the room for layout state.
 _MOST_SAVED = 100_000
@@ -69,12 +64,11 @@ class TextStore:
         self._now = now
         self._failed = failed
         self._aside = aside
-        self._loads, self._writes = blobs_of(store, failed, is_shared=is_shared, memory_bytes=memory_bytes)
+        self._blobs = SharedBlobs(store, failed, is_shared=is_shared, memory_bytes=memory_bytes)
         self._waiting: Bounded[_Key, str] = Bounded(memory_bytes // 16, getsizeof)
         self._saved: LastUsed[_Key, float] = LastUsed(min(_MOST_SAVED, memory_bytes // _SAVED_SHARE))
         self._turns = asyncio.Semaphore(_RECALLS_AT_ONCE)
         self._packing: Tasks = set()
-        self._recalls: Tasks = set()
 
     def keep(self, scope: str, found: ResolvedForm) -> None:
         """Write what a request shows in the background, unless it was written a short time ago."""
@@ -88,21 +82,14 @@ class TextStore:
 
     async def recall(self, scope: str, digests: Sequence[str]) -> Mapping[str, str]:
         """The texts of these digests, as far as the store has them and gives them in time."""
-        if self._loads.is_away or len(self._recalls) >= _MOST_RECALLS:
-            return {}
         found: dict[str, str] = {}
         left = deque(digests)
-        recall = spawn(self._learn(scope, left, found), self._recalls)
-        wait_s = _FAILING_WAIT_S if self._loads.is_failing else WAIT_S - self._loads.silence_s
-        if not await ends_within(recall, wait_s):
+        if not self._blobs.is_away and not await self._blobs.recall(partial(self._learn, scope, left, found), WAIT_S):
             left.clear()
-            self._failed("load")
         return dict(found)
 
     async def aclose(self) -> None:
         """Write what waits."""
-        await self._loads.aclose()
-        await cancel(self._recalls)
         try:
             async with asyncio.timeout(_CLOSE_S):
                 self._pack_behind()
@@ -110,7 +97,7 @@ class TextStore:
         except TimeoutError:
             self._failed("save")
             await cancel(self._packing)
-        await self._writes.aclose()
+        await self._blobs.aclose()
 
     def _pack_behind(self) -> None:
         if self._waiting and all(task.done() for task in self._packing):
@@ -122,7 +109,7 @@ class TextStore:
             now = self._now()
             blobs = await self._aside.run(_PIECE_BYTES, partial(_packed, texts, now))
             for (scope, digest), blob in blobs.items():
-                self._writes.put(_texts_of(scope), {blob_name(digest): blob}, now)
+                self._blobs.put(_texts_of(scope), {blob_name(digest): blob}, now)
                 self._saved.put((scope, digest), now)
 
     def _piece(self) -> dict[_Key, str]:
@@ -142,7 +129,7 @@ class TextStore:
         async with self._turns:
             while left and room > 0:
                 part = [left.popleft() for _ in range(min(_NAMES_AT_ONCE, len(left)))]
-                blobs = await self._loads.load(_texts_of(scope), [blob_name(digest) for digest in part], self._now())
+                blobs = await self._blobs.load(_texts_of(scope), [blob_name(digest) for digest in part], self._now())
                 if blobs is None:
                     return
                 texts = await self._aside.run(_PIECE_BYTES, partial(_unpacked, part, blobs)) if blobs else {}

@@ -371,7 +371,7 @@ class KeepAlive(Strict):
 
 
 class TieredAssembly(Strict):
-    """The flags of policy ``classic`` for structured context (``proxy.core.layout.tier_values.ClassicPolicy``)."""
+    """The flags of policy ``classic`` for structured context (``proxy.core.layout.tiers.ClassicPolicy``)."""
 
     cache_target_tokens: int | None = Field(
         default=None, ge=0, description="what a tier should hold at least; 0: no anchoring; default: by the model"

@@ -7,9 +7,18 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from proxy.core.layout.inventory import Inventory, ListedItem, ListedSection
-from proxy.core.layout.tier_values import Tier
-from proxy.core.sessions.session_record import SessionContents, SessionDetails, SessionFacts, SessionRecord, SessionSums
-from proxy.core.sessions.session_requests import MOST_REQUESTS, SessionRequest, SessionRequests, dearest
+from proxy.core.layout.tiers import Tier
+from proxy.core.sessions.session_record import (
+    MOST_REQUESTS,
+    SessionContents,
+    SessionDetails,
+    SessionFacts,
+    SessionRecord,
+    SessionRequest,
+    SessionRequests,
+    SessionSums,
+    dearest,
+)
 from proxy.planning.session_book import DETAILS_SCOPE, SCOPE, packed
 from proxy.storage.sqlite import SqliteStore
 

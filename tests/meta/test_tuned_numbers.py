@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import proxy.core
-from proxy.core.stability.rates import DecayedRate
+from proxy.core.stability.change_rates import DecayedRate
 
 _CORE = Path(proxy.core.__file__).parent
 _ROW = re.compile(r"^\| `([\w.]+)\.(_?[A-Z_]+)` \| `?([^`|]+)`? \| ([\w ]+) \| (.+) \|$", re.MULTILINE)
@@ -39,7 +39,7 @@ _NOT_FITTED = {
     "planner.keep_alive._OUTPUT_TOKENS",  # from the providers' lists of prices
     "prompts.turn_texts._STORED",  # certainty
     "stability.document_retention._MOST",  # a bound
-    "stability.mention_calibration._MOST",  # a bound
+    "stability.change_rates._MOST_MENTIONED",  # a bound
 }
 # From which difference on a provider's report is news: tolerances, and no estimates.
 _TOLERANCES = {"shadow.deviations"}

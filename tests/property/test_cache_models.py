@@ -154,18 +154,6 @@ def test_a_forecast_never_reads_more_than_a_lucky_provider(profile: CacheProfile
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(profiles, steps, prompts())
-def test_a_copy_agrees_and_keeps_to_itself(profile: CacheProfile, history, request: Prompt) -> None:
-    cache = make_cache(profile)
-    now = played(history, cache)
-    before = cache.bill(request, now + 70)
-    twin = cache.copy()
-    assert twin.bill(request, now + 70) == before
-    twin.store(request, now + 70, now + 70)
-    assert cache.bill(request, now + 70) == before
-
-
-@settings(max_examples=examples(60), deadline=None)
 @given(profiles, steps)
 def test_the_providers_own_usage_fields_say_what_was_billed(profile: CacheProfile, history) -> None:
     cache = make_cache(profile)

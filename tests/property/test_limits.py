@@ -1,6 +1,7 @@
 """The bounds are what they claim: equal to exhaustive search where it is possible, and never above any way to send."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 from itertools import combinations, product
 from random import Random
@@ -65,8 +66,7 @@ def cheapest(session: Timed, lives: Sequence[Life], cache: Cache | None = None) 
         marked = replace(prompt, marks={i: life for i, life in enumerate(choice) if life is not None})
         if validate(marked, PROFILE) is not None:
             continue
-        # What is held is replayed: a copy of a copy would read through both.
-        after = cache.copy()
+        after = deepcopy(cache)
         bill = after.bill(marked, at)
         after.store(marked, at, at)
         best = min(best, cost(bill, PROFILE) + cheapest(rest, lives, after))

@@ -15,11 +15,9 @@ states: ``pessimistic`` and ``optimistic`` turn them, so that a result can be re
 
 from typing import assert_never
 
-from proxy.core.caches.boundary import BoundaryCache
-from proxy.core.caches.cache import Cache
-from proxy.core.caches.entries import DEFAULT_CAPACITY
+from proxy.core.caches.cache import DEFAULT_CAPACITY, Cache
 from proxy.core.caches.grid import GridCache
-from proxy.core.caches.marker import MarkerCache, validate
+from proxy.core.caches.marker import BoundaryCache, MarkerCache, validate
 from proxy.core.caches.unit import UnitCache
 from proxy.core.providers import CacheProfile, Dialect, Family
 

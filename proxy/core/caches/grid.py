@@ -2,19 +2,60 @@
 
 OpenAI up to GPT-5.5 ("Prompt caching", https://developers.openai.com/api/docs/guides/prompt-caching, 2026-09-20):
 automatic from 1024 tokens, reported in steps of 128 (GPT-5.5: breakpoints 2048 tokens apart, counted from the start of
-a hidden system message), no write price, kept while idle for 5 - 10 minutes. Gemini, xAI, Mistral, Groq, Kimi and
-others differ in numbers. vLLM's blocks and SGLang's radix tree are grids, too: the last token is always computed, so
-that at most floor((n - 1) / B) * B tokens are read; memory is bounded, output is kept.
+a hidden system message), no write price, kept while idle for 5 - 10 minutes. Requests are routed by a hash of their
+first tokens (about 256) and ``prompt_cache_key``; beyond about 15 a minute some of them reach another machine, where
+the prefix is not held yet. Gemini, xAI, Mistral, Groq, Kimi and others differ in numbers. vLLM's blocks and SGLang's
+radix tree are grids, too: the last token is always computed, so that at most floor((n - 1) / B) * B tokens are read;
+memory is bounded, output is kept.
+
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from hashlib import sha256
-from typing import Self
 
 from proxy.core.caches.cache import Cache
-from proxy.core.caches.machines import Machines
 from proxy.core.caches.prompt import Bill, Prompt
+from proxy.core.lru import LastUsed
 from proxy.core.providers import CacheProfile
+
+_WINDOW_S = 60.0
+_HEAD_TOKENS = 256
+_MAX_HEADS = 4096
+
+_Head = tuple[bytes, bytes]
+
+
+class Machines:
+    """Counts requests by what they are routed by. With ``rpm`` 0 there is one machine for all."""
+
+    __slots__ = ("_recent", "_rpm")
+
+    def __init__(self, rpm: int) -> None:
+        self._rpm = rpm
+        self._recent: LastUsed[_Head, tuple[float, ...]] = LastUsed(_MAX_HEADS)
+
+    def scope(self, prompt: Prompt, now: float) -> bytes:
+        """The prompt's scope on the machine that a request would reach now."""
+        if not self._rpm or not prompt.ends:
+            return prompt.scope
+        recent = self._recent.get(_head(prompt), ())
+        number = (len(recent) - bisect_right(recent, now - _WINDOW_S)) // self._rpm
+        return prompt.scope + b"/machine %d" % number if number else prompt.scope
+
+    def request(self, prompt: Prompt, now: float) -> None:
+        """A request was served."""
+        if not self._rpm or not prompt.ends:
+            return
+        head = _head(prompt)
+        recent = self._recent.get(head, ())
+        self._recent.put(head, (*recent[bisect_right(recent, now - _WINDOW_S) :], now))
+
+
+def _head(prompt: Prompt) -> _Head:
+    """What requests are routed by."""
+    position = min(bisect_left(prompt.ends, _HEAD_TOKENS), len(prompt.ends) - 1)
+    return prompt.scope, prompt.hashes[position]
+
 
 _DRAWN_BYTES = 4
 _DRAWS = 256.0**_DRAWN_BYTES
@@ -74,12 +115,6 @@ class GridCache(Cache):
         """Seconds since the entry at a position was last used, and its life."""
         return self._table.last_use((self._machines.scope(prompt, now), prompt.hashes[position]), now)
 
-    def copy(self) -> Self:
-        """A hypothetical continuation: reads through, keeps its own writes."""
-        twin = super().copy()
-        twin._is_forecast, twin._machines = self._is_forecast, self._machines.copy()
-        return twin
-
     def _found(self, prompt: Prompt, now: float) -> tuple[int, int]:
         """The deepest position that can be read (-1: none) and the tokens that are read there."""
         profile = self._profile
@@ -87,7 +122,7 @@ class GridCache(Cache):
             return -1, 0
         if profile.hit_chance < 1 and not self._is_forecast and not _is_lucky(prompt, profile):
             return -1, 0
-        get, scope, last = self._table.getter(), self._machines.scope(prompt, now), prompt.total - 1
+        get, scope, last = self._table.get, self._machines.scope(prompt, now), prompt.total - 1
         least = _first_step(profile)
         first = bisect_left(prompt.ends, least) if last >= least else len(prompt.ends)
         for position in range(len(prompt.ends) - 1, first - 1, -1):

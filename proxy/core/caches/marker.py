@@ -1,20 +1,75 @@
-"""The marker family: an entry stands only where a marker stood.
+"""Caches whose entries exist only at markers, or at boundaries that the provider sets itself.
 
-Rules and their sources (Anthropic, "Prompt caching", https://platform.claude.com/docs/en/build-with-claude/prompt-caching,
-2026-08-21 and later copies): one entry per breakpoint; per breakpoint at most 20 positions are looked at, the
-breakpoint itself counted, then the next earlier breakpoint; a run of tool calls or of tool results is one position;
-readable once the first response begins; the life counts from the start of the request that wrote or read; below the
-model's minimum a marker is ignored silently. Qwen's and MiniMax's explicit caches work alike. What the pages leave open
-is a field of the profile: whether lives read each other, what a read renews, whether runs collapse, whether a marker
-below the hit makes an entry.
+``MarkerCache`` follows Anthropic's page ("Prompt caching",
+https://platform.claude.com/docs/en/build-with-claude/prompt-caching, 2026-08-21 and later copies): one entry per
+breakpoint; per breakpoint at most 20 positions are looked at, the breakpoint itself counted, then the next earlier
+breakpoint; a run of tool calls or of tool results is one position; readable once the first response begins; the life
+counts from the start of the request that wrote or read; below the model's minimum a marker is ignored silently. Qwen's
+and MiniMax's explicit caches work alike. What the page leaves open is a field of the profile.
+
+``BoundaryCache`` follows OpenAI's for GPT-5.6 and newer, and Azure's ("Prompt caching",
+https://developers.openai.com/api/docs/guides/prompt-caching, 2026-09-20). Boundaries are the client's breakpoints and,
+in implicit mode, the end of the latest eligible message. The latest few are written; a list of its own is looked up:
+the first and the latest breakpoints, and in implicit mode earlier message endings and the end of the opening
+instructions. The guide, the SDK and Azure state different lists: they are fields of the profile. There is no look-back:
+an entry is read where a candidate stands on it again.
+
 """
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 
-from proxy.core.caches.entries import Entry, Key
-from proxy.core.caches.marked import MarkedCache
-from proxy.core.caches.prompt import Bill, Prompt
+from proxy.core.caches.cache import Cache, Entry, Key
+from proxy.core.caches.prompt import Bill, Life, Prompt
 from proxy.core.providers import CacheProfile, Dialect
+
+
+class MarkedCache(Cache):
+    """Entries at single positions, each of one of two lives."""
+
+    __slots__ = ()
+
+    def held(self, prompt: Prompt, now: float) -> list[int]:
+        """The positions, ascending, whose own entries can be read now, in reach of a marker or not."""
+        get, hashes = self._table.get, prompt.hashes
+        first = bisect_left(prompt.ends, self._profile.min_tokens)
+        live: set[int] = set()
+        for scope in {self._scope(prompt, "5m"), self._scope(prompt, "1h")}:
+            for position, digest in enumerate(hashes[first:], first):
+                entry = get((scope, digest))
+                if entry is not None and entry[0] <= now < entry[1]:
+                    live.add(position)
+        return sorted(live)
+
+    def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
+        """Seconds since the entry at a position was last used, and its life."""
+        found = (self._table.last_use(key, now) for key in self._keys(prompt, position))
+        return min((one for one in found if one is not None), default=None)
+
+    def forget(self, prompt: Prompt, positions: Iterable[int]) -> None:
+        """Drop the entries at these positions, of either life."""
+        for position in positions:
+            for key in self._keys(prompt, position):
+                self._table.forget(key)
+
+    def _keys(self, prompt: Prompt, position: int) -> list[Key]:
+        return [(scope, prompt.hashes[position]) for scope in {self._scope(prompt, "5m"), self._scope(prompt, "1h")}]
+
+    def _is_long(self, life: Life | None) -> bool:
+        return life == "1h" and self._profile.long_life_s > 0
+
+    def _scope(self, prompt: Prompt, life: Life) -> bytes:
+        """Entries of both lives share a key only where they read each other."""
+        if self._profile.cross_life_read:
+            return prompt.scope
+        return prompt.scope + (b"/1h" if self._is_long(life) else b"/5m")
+
+    def _renew(self, prompt: Prompt, hit: int, now: float) -> None:
+        first = 0 if self._profile.refresh == "prefix" else hit
+        lives: tuple[Life, ...] = ("5m",) if self._profile.cross_life_read else ("5m", "1h")
+        for life in lives:
+            self._table.renew(zip(repeat(self._scope(prompt, life)), prompt.hashes[first : hit + 1]), now)
 
 
 def validate(prompt: Prompt, profile: CacheProfile) -> str | None:
@@ -80,7 +135,7 @@ class MarkerCache(MarkedCache):
         self._table.trim(now)
 
     def _is_free(self, key: Key, now: float) -> bool:
-        entry = self._table.getter()(key)
+        entry = self._table.get(key)
         return entry is None or entry.expiry <= now
 
     def _usable(self, prompt: Prompt) -> list[int]:
@@ -90,7 +145,7 @@ class MarkerCache(MarkedCache):
 
     def _hit(self, prompt: Prompt, usable: Sequence[int], now: float) -> int:
         """The deepest position that can be read, or -1."""
-        get = self._table.getter()
+        get = self._table.get
         best = -1
         for mark in reversed(usable):
             if mark <= best:
@@ -119,3 +174,68 @@ class MarkerCache(MarkedCache):
             while position >= 0 and runs[position] == run:
                 position -= 1
         return -1
+
+
+class BoundaryCache(MarkedCache):
+    """Billed in three spans: read up to the longest candidate that lives, written up to the last boundary behind it."""
+
+    __slots__ = ()
+
+    def bill(self, prompt: Prompt, now: float) -> Bill:
+        """What the provider would charge now. In explicit mode without a breakpoint every token is plain and nothing is
+        cached."""
+        hit = self._hit(prompt, now)
+        read = end = prompt.ends[hit] if hit >= 0 else 0
+        long_end = read
+        for position in self._written(prompt, read):
+            end = max(end, prompt.ends[position])
+            if self._is_long(prompt.marks.get(position)):
+                long_end = max(long_end, prompt.ends[position])
+        return Bill(read=read, write_5m=end - long_end, write_1h=long_end - read, plain=prompt.total - end, hit=hit)
+
+    def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
+        """Renew what was read and put an entry at each boundary behind it."""
+        profile = self._profile
+        hit = self._hit(prompt, now)
+        if hit >= 0:
+            self._renew(prompt, hit, now)
+        for position in self._written(prompt, prompt.ends[hit] if hit >= 0 else 0):
+            life_s = profile.long_life_s if self._is_long(prompt.marks.get(position)) else profile.life_s
+            key = (prompt.scope, prompt.hashes[position])
+            self._table.put(key, now, available + profile.delay_s, life_s + profile.slack_s)
+        self._table.trim(now)
+
+    def _is_live(self, prompt: Prompt, position: int, now: float) -> bool:
+        if prompt.ends[position] < self._profile.min_tokens:
+            return False
+        entry = self._table.get((prompt.scope, prompt.hashes[position]))
+        return entry is not None and entry.available <= now < entry.expiry
+
+    def _hit(self, prompt: Prompt, now: float) -> int:
+        """The longest candidate that can be read, or -1."""
+        live = (position for position in self._candidates(prompt) if self._is_live(prompt, position, now))
+        return max(live, default=-1)
+
+    def _candidates(self, prompt: Prompt) -> Iterable[int]:
+        profile = self._profile
+        explicit = sorted(prompt.marks)
+        endings = self._endings(prompt)
+        found = {*explicit[: profile.first_marks], *endings[-1:]}
+        found.update(sorted({*explicit, *endings[-1:]})[-profile.latest_marks :])
+        if profile.endings and endings:
+            found.update(endings[-1 - profile.endings :])
+            found.update(position for position in (prompt.head_end,) if position >= 0)
+        return found
+
+    def _endings(self, prompt: Prompt) -> Sequence[int]:
+        """The positions where the provider may set a boundary itself. There are none in explicit mode."""
+        return prompt.endings if self._profile.implicit_marks else ()
+
+    def _written(self, prompt: Prompt, read: int) -> list[int]:
+        """The boundaries behind the part that was read; each of them gets an entry."""
+        implicit = self._endings(prompt)[-1:]
+        explicit = sorted(set(prompt.marks) - set(implicit))
+        slots = self._profile.max_marks - len(implicit)
+        boundaries = {*implicit, *(explicit[-slots:] if slots > 0 else ())}
+        least = max(read + 1, self._profile.min_tokens)
+        return sorted(position for position in boundaries if prompt.ends[position] >= least)

@@ -6,10 +6,7 @@ seconds and live for hours. Observed hits are multiples of 128 tokens (deepseek-
 The interval and the delay are fields of the profile.
 """
 
-from typing import Self
-
-from proxy.core.caches.cache import Cache
-from proxy.core.caches.entries import EntryTable
+from proxy.core.caches.cache import Cache, EntryTable
 from proxy.core.caches.prompt import Bill, Prompt
 from proxy.core.providers import CacheProfile
 
@@ -25,7 +22,7 @@ class UnitCache(Cache):
 
     def bill(self, prompt: Prompt, now: float) -> Bill:
         """The longest unit that this prompt begins with, rounded down to a step."""
-        get, scope, total, step = self._table.getter(), prompt.scope, prompt.total, self._profile.step
+        get, scope, total, step = self._table.get, prompt.scope, prompt.total, self._profile.step
         for position in range(len(prompt.ends) - 1, -1, -1):
             read = prompt.ends[position] // step * step
             if read < self._profile.min_tokens:
@@ -55,19 +52,13 @@ class UnitCache(Cache):
         self._table.trim(now)
         self._seen.trim(now)
 
-    def copy(self) -> Self:
-        """A hypothetical continuation: reads through, keeps its own writes."""
-        twin = super().copy()
-        twin._seen = self._seen.copy()
-        return twin
-
     def tables(self) -> tuple[EntryTable, ...]:
         """The tables of the units and of the prefixes that were seen."""
         return (self._table, self._seen)
 
     def _shared(self, prompt: Prompt, now: float) -> int:
         """The deepest position that an earlier request also passed, or -1."""
-        get = self._seen.getter()
+        get = self._seen.get
         for position in range(len(prompt.ends) - 1, -1, -1):
             entry = get((prompt.scope, prompt.hashes[position]))
             if entry is not None and now < entry.expiry:

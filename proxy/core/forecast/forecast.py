@@ -19,7 +19,7 @@ from proxy.core.sessions.observation import RequestObservation
 from proxy.core.sessions.preamble_changes import changed_places
 from proxy.core.sessions.session import Session
 from proxy.core.stability.change_rates import CLOCK_CHANGE, STATIC_CHANGE
-from proxy.core.stability.file_words import FileWords
+from proxy.core.stability.edit_signals import FileWords
 
 # A client that clears tool results keeps the latest few.
 _MAX_RESULTS = 20

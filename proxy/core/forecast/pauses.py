@@ -23,7 +23,7 @@ from proxy.core.layout.breakpoints import place
 from proxy.core.layout.layout import Layout
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.sessions.session import Session
-from proxy.core.stability.rates import DecayedRate
+from proxy.core.stability.change_rates import DecayedRate
 
 # Before anything is known: one gap in a hundred, weighing as much as so many that were seen. A part of a pause is held
 # for chance, in all sessions and in this one (measured: else a client that pauses once pays for a second time that does

@@ -10,11 +10,9 @@ from proxy.core.recognition.pieces import ContextPiece, PieceKind
 from proxy.core.request.view import ContextMessage, RecognisedRequest
 from proxy.core.sessions.observation import RequestObservation
 from proxy.core.sessions.session import Session
-from proxy.core.stability.change_rates import change_hazard, file_hazard, later_hazard
+from proxy.core.stability.change_rates import change_hazard, file_hazard, later_hazard, said_of
 from proxy.core.stability.document_retention import DocumentSign, are_lasting, document_signs, read_words
-from proxy.core.stability.edit_signals import NO_SIGN, EditSignals, read_signs
-from proxy.core.stability.file_words import FileWords
-from proxy.core.stability.mention_calibration import said_of
+from proxy.core.stability.edit_signals import NO_SIGN, EditSignals, FileWords, read_signs
 
 # P(an answer edits any file), however many files there are, and the same where the prompt names one: as seen on
 # recorded sessions. Where every prefix is stored for free the chance only orders, and weighs so much against what the

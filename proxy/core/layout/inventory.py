@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from proxy.core.layout.tier_values import Tier
+from proxy.core.layout.tiers import Tier
 from proxy.core.secrets.redaction import without_keys
 
 MOST_ITEMS: Final = 256

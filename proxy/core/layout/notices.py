@@ -17,7 +17,7 @@ from proxy.core.caches.prompt import Life, Prompt
 from proxy.core.layout.layout import NOTICE, Layout, is_message
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import SYSTEM_ROLES, Message
-from proxy.core.stability.rates import DecayedRate
+from proxy.core.stability.change_rates import DecayedRate
 
 # What the conversation itself shows of how often a notice joins it weighs as much as so many requests.
 _SHOWN_WEIGHT = 2.0

@@ -9,9 +9,8 @@ from msgspec.structs import replace as with_members
 from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.layout.notices import wire_order
 from proxy.core.layout.orders import RequestElements, request_elements
-from proxy.core.layout.relocation import moved_elements
+from proxy.core.layout.relocation import moved_elements, split_layout
 from proxy.core.layout.render import render_messages
-from proxy.core.layout.split import split_layout
 from proxy.core.providers import Dialect
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import Message

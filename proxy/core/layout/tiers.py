@@ -8,18 +8,18 @@ assembly that this proxy grew from, merged to one profile.
 
 from collections.abc import Collection, Iterable, KeysView, Mapping, Sequence
 
-from proxy.core.layout.cascade import Cascade
-from proxy.core.layout.tier_history import graduating, groups_of, in_order
-from proxy.core.layout.tier_state import Item, TierState, next_n
-from proxy.core.layout.tier_values import (
+from proxy.core.layout.tier_state import (
     CACHED,
     ENTRY_N,
     HISTORY,
     Change,
     ClassicPolicy,
+    Item,
     Piece,
     Tier,
+    TierState,
     Tracked,
+    next_n,
     with_target,
 )
 
@@ -36,6 +36,167 @@ __all__ = [
     "Tracked",
     "with_target",
 ]
+
+Group = list[Tracked]
+"""Turns that stay in one tier: one turn, and those that are joined to it."""
+
+
+def groups_of(listed: Sequence[Tracked]) -> list[Group]:
+    """The listed turns, oldest first, in groups."""
+    groups: list[Group] = []
+    for tracked in listed:
+        if not tracked.key.startswith(HISTORY):
+            continue
+        if tracked.is_joined and groups:
+            groups[-1].append(tracked)
+        else:
+            groups.append([tracked])
+    return groups
+
+
+def in_order(state: TierState, groups: Sequence[Group]) -> list[Change]:
+    """Let turns fall that stand in a more stable tier than an older one, or than one of their group."""
+    least, changes = Tier.L0, []
+    for group in groups:
+        least = max(least, *(state.items[turn.key].tier for turn in group))
+        changes += [
+            state.fall(turn.key, least, "behind an older turn")
+            for turn in group
+            if state.items[turn.key].tier is not least
+        ]
+    return changes
+
+
+def graduating(state: TierState, policy: ClassicPolicy, groups: Sequence[Group], *, others_leave: bool) -> list[str]:
+    """The active turns that enter L3. ``others_leave``: other pieces enter L3 with this response."""
+    if policy.history == "stay" or policy.target_tokens <= 0:
+        return []
+    active = [group for group in groups if state.items[group[0].key].tier is Tier.ACTIVE]
+    sizes = [sum(turn.tokens for turn in group) for group in active]
+    is_carried = others_leave or state.is_l3_broken_by_others
+    if not is_carried and policy.history == "piggyback":
+        # Turns move along with other pieces, never for their own sake.
+        return []
+    takes_all = is_carried and policy.history_window != "newest"
+    number = len(active) if takes_all else window_start(sizes, policy)
+    return [turn.key for group in active[:number] for turn in group]
+
+
+def window_start(sizes: Sequence[int], policy: ClassicPolicy) -> int:
+    """The index of the first that stays active, of groups with these tokens, oldest first."""
+    if policy.history_window == "remainder":
+        return _remainder_start(sizes, policy.target_tokens)
+    kept = 0
+    for index in range(len(sizes) - 1, -1, -1):
+        kept += sizes[index]
+        if kept > policy.target_tokens:
+            is_newest = index == len(sizes) - 1
+            return index if is_newest and policy.oversize_turn == "stay" else index + 1
+    return 0
+
+
+def _remainder_start(sizes: Sequence[int], target: int) -> int:
+    """The oldest leave one by one as long as the target or more remains; nothing leaves a sum up to the target."""
+    rest = sum(sizes)
+    if rest <= target:
+        return 0
+    for index, size in enumerate(sizes):
+        if rest - size < target:
+            return index
+        rest -= size
+    return len(sizes)
+
+
+def movable(state: TierState, members: Sequence[str], ready: list[str]) -> list[str]:
+    """Those of ``ready`` that may leave a tier upwards: turns only as the oldest of the tier, in whole groups."""
+    items = state.items
+    turns = sorted((key for key in members if key.startswith(HISTORY)), key=lambda key: items[key].seen)
+    if not turns:
+        return ready
+    wanted, leaves = set(ready), 0
+    for index, key in enumerate(turns):
+        if not items[key].is_joined:
+            leaves = index
+        if key not in wanted:
+            break
+    else:
+        leaves = len(turns)
+    held = set(turns[leaves:])
+    return [key for key in ready if key not in held]
+
+
+_MAX_PASSES = 10
+
+
+class Cascade:
+    """One update's promotions: passes from L3 to L0 until none promotes. A tier is open if it was empty before the
+    update (``empty``) or is broken by now. Each tier's veterans are asked once."""
+
+    def __init__(self, state: TierState, policy: ClassicPolicy, empty: frozenset[Tier]) -> None:
+        self._state = state
+        self._policy = policy
+        self._empty = empty
+        self._processed: set[Tier] = set()
+        self._queued: dict[Tier, list[str]] = {tier: [] for tier in CACHED}
+        self._changes: list[Change] = []
+
+    def run(self, graduates: Sequence[str]) -> list[Change]:
+        """Let ``graduates`` into L3, and on from there whoever may climb. Returns the moves in their order."""
+        self._queued[Tier.L3] = list(graduates)
+        for _ in range(_MAX_PASSES):
+            promoted = False
+            for tier in CACHED:
+                entering, self._queued[tier] = self._queued[tier], []
+                promoted |= self._process(tier, entering)
+            if not promoted:
+                break
+        return self._changes
+
+    def _process(self, tier: Tier, entering: list[str]) -> bool:
+        above = Tier(tier - 1) if tier is not Tier.L0 else None
+        broken = self._state.broken
+        wakes = tier not in self._processed and (tier in broken or above in broken)
+        if not entering and not wakes:
+            return False
+        arrivals = set(entering)
+        veterans = [] if tier in self._processed else [k for k in self._state.members(tier) if k not in arrivals]
+        self._changes += [self._state.enter(key, tier) for key in entering]
+        self._processed.add(tier)
+        if above is None:
+            return False
+        leaving = self._leaving(tier, above, entering, veterans)
+        self._queued[above] += leaving
+        for key in leaving:
+            self._state.mark_broken(tier, key)
+        return bool(leaving)
+
+    def _leaving(self, tier: Tier, above: Tier, entering: list[str], veterans: list[str]) -> list[str]:
+        """The veterans that are not anchored and have counted to the entry of the tier above, if that is open."""
+        items = self._state.items
+        walk = sorted([*entering, *veterans], key=lambda k: (items[k].n, items[k].seen, k))
+        free = self._not_anchored(walk) & set(veterans)
+        if self._policy.count == "cascade":
+            for key in free:
+                items[key].n = next_n(self._policy, tier, items[key].n)
+        if above not in self._state.broken and above not in self._empty:
+            return []
+        ready = [key for key in walk if key in free and items[key].n >= ENTRY_N[above]]
+        return movable(self._state, walk, ready)
+
+    def _not_anchored(self, walk: Sequence[str]) -> set[str]:
+        """All of a tier's pieces, youngest first, but for those that the tier needs to stay above the target."""
+        items, target, rule = self._state.items, self._policy.target_tokens, self._policy.anchoring
+        is_above = rule == "always" or sum(items[key].tokens for key in walk) > target
+        if target <= 0 or rule == "never" or not is_above:
+            return set(walk)
+        free, accumulated = set(), 0
+        for key in walk:
+            tokens = items[key].tokens
+            is_anchored = accumulated + tokens <= target if rule == "within" else accumulated < target
+            if not is_anchored:
+                free.add(key)
+            accumulated += tokens
+        return free
 
 
 class Classic(TierState):

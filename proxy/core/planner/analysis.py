@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from proxy.core.forecast.forecast import Forecast
 from proxy.core.layout.orders import RequestElements
 from proxy.core.planner.candidates import Choice, Pricing
-from proxy.core.planner.own_request import OwnRequest
+from proxy.core.planner.incoming_chat import OwnRequest
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.providers.affinity_key import RoutingKey
 from proxy.core.reasons import Reason

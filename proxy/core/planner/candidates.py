@@ -15,8 +15,7 @@ from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.layout.notices import are_ordered, off_notices
 from proxy.core.layout.orders import RequestElements, behind_prefix, by_tiers, valid_prefix, whole_groups
 from proxy.core.layout.prefix_seed import slots_of
-from proxy.core.planner.incoming_chat import IncomingChat
-from proxy.core.planner.own_request import OwnRequest
+from proxy.core.planner.incoming_chat import IncomingChat, OwnRequest
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.reasons import Reason
 from proxy.core.request.element import Element, form_digest

@@ -1,14 +1,37 @@
-"""A request at the planner's door."""
+"""A request to be planned: as it was read, with the operator's texts, and the client's own layout of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from proxy.core.caches import Cache
+from proxy.core.caches.prompt import Bill, Life, Prompt
+from proxy.core.layout.breakpoints import honoured
+from proxy.core.layout.layout import Layout
 from proxy.core.modes import Mode
-from proxy.core.planner.texts_in_flight import TextsInFlight
+from proxy.core.prompts.inset import Inset
+from proxy.core.prompts.turn_texts import AppliedTexts
+from proxy.core.providers import ASSUMED, CacheProfile, Dialect, Family
 from proxy.core.request.element import Element
+from proxy.core.request.message import MARK_KEYS
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.route import Route
 from proxy.core.request.transcript import Transcript
+from proxy.core.sessions.session import SessionKeys
 from proxy.core.wire.json_body import ChatRequest
+
+
+@dataclass(frozen=True, slots=True)
+class TextsInFlight:
+    """``inset`` stands around the newest user message and adds ``tokens``; ``applied`` is what stands around earlier
+    ones."""
+
+    applied: AppliedTexts
+    inset: Inset = field(repr=False)
+    tokens: int
+
+
+def priced(profile: CacheProfile) -> CacheProfile:
+    """The rules by which texts are priced: assumed ones where nothing is known of the upstream's cache."""
+    return ASSUMED if profile.family is Family.NONE else profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +40,7 @@ class IncomingChat:
     every mode allows. ``account`` names what the provider keeps apart. ``texts`` are the operator's texts in it, None
     where there are none. Signed thinking keeps the first ``still`` messages where they are for good; the first
     ``laid_out`` of them went out as the elements ``front``, with ``tools`` where those were not as they come now, and
-    ``original`` has both."""
+    ``original`` has both. ``place`` is where the request belongs, as far as that was asked before."""
 
     parsed: ParsedBody
     transcript: Transcript
@@ -31,8 +54,45 @@ class IncomingChat:
     laid_out: int = 0
     front: tuple[Element, ...] = ()
     tools: bytes | None = None
+    place: SessionKeys | None = None
 
     @property
     def request(self) -> ChatRequest:
         """The request, parsed."""
         return self.parsed.chat()
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRequest:
+    """The client's own request. ``natural`` is its order, with the tools as this client first sent them; ``arrived`` is
+    the same with the tools as they came. ``marks`` are the client's markers that the provider honours, ``mark_count``
+    is the number of all that the client wrote, and ``has_foreign_marks`` says whether the provider refuses some.
+    ``bill`` is what ``prompt`` would cost now, had the client's own requests been sent all along."""
+
+    natural: Layout
+    arrived: Layout
+    marks: dict[int, Life]
+    mark_count: int
+    has_foreign_marks: bool
+    prompt: Prompt
+    bill: Bill
+
+
+def own_request(incoming: IncomingChat, natural: Layout, arrived: Layout, cache: Cache) -> OwnRequest:
+    """Find the client's markers, and price the request on the shadow ``cache`` of the client's own requests."""
+    profile = incoming.route.profile
+    count, has_foreign = written_marks(incoming.request, incoming.transcript, profile.dialect)
+    is_honoured = count > 0 and not has_foreign and profile.family is Family.MARKER
+    marks = honoured(natural, profile) if is_honoured else {}
+    prompt = arrived.prompt(marks)
+    return OwnRequest(natural, arrived, marks, count, has_foreign, prompt, cache.bill(prompt, incoming.now))
+
+
+def written_marks(request: ChatRequest, transcript: Transcript, dialect: Dialect) -> tuple[int, bool]:
+    """The number of markers that the client wrote, honoured or not, and whether some are in a dialect that this
+    provider refuses. Within a JSON string the quotes of the key would be escaped."""
+    raw = [transcript.messages[index].raw for index in transcript.marked]
+    if "tools" in request.members:
+        raw.append(bytes(request.members["tools"]))
+    counts = {key: sum(text.count(b'"%s"' % key.encode()) for text in raw) for key in MARK_KEYS}
+    return sum(counts.values()), any(count > 0 and key != dialect.key for key, count in counts.items())

@@ -9,7 +9,7 @@ from proxy.core.layout.tiers import Change
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
 from proxy.core.planner.in_flight import InFlight
-from proxy.core.planner.texts_in_flight import TextsInFlight
+from proxy.core.planner.incoming_chat import TextsInFlight
 from proxy.core.reasons import Edit, Reason
 from proxy.core.response.usage import Usage
 from proxy.core.wire.json_body import Unreadable

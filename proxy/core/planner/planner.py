@@ -12,9 +12,8 @@ from proxy.core.forecast.forecast import Forecast, forecast
 from proxy.core.layout.layout import Layout
 from proxy.core.layout.orders import RequestElements, request_elements
 from proxy.core.layout.prefix_seed import seed_of
-from proxy.core.layout.relocation import moved_elements
+from proxy.core.layout.relocation import moved_elements, split_layout
 from proxy.core.layout.sent_front import begun_with, digests_on_wire, laid_out_again
-from proxy.core.layout.split import split_layout
 from proxy.core.layout.tiers import with_target
 from proxy.core.lru import Bounded
 from proxy.core.modes import Mode
@@ -23,12 +22,10 @@ from proxy.core.planner.body import body_as_read, planned_body, written_reason
 from proxy.core.planner.candidates import CandidateInputs, Choice, Pricing, choose, pricing_of
 from proxy.core.planner.diagnosing import Diagnosing
 from proxy.core.planner.in_flight import InFlight, PlanResult
-from proxy.core.planner.incoming_chat import IncomingChat
+from proxy.core.planner.incoming_chat import IncomingChat, OwnRequest, TextsInFlight, own_request, priced, written_marks
 from proxy.core.planner.keep_alive import RefreshPlan, refresh_plan
 from proxy.core.planner.options import PlannerOptions
-from proxy.core.planner.own_request import OwnRequest, own_request, written_marks
 from proxy.core.planner.plan import CONTROL, TREATED, Decision, Plan, as_it_came
-from proxy.core.planner.texts_in_flight import TextsInFlight, priced
 from proxy.core.prompts.turn_texts import StoredPrompt, TextPrices, TurnTexts
 from proxy.core.providers import ASSUMED, CacheProfile, Family
 from proxy.core.providers.affinity_key import RoutingKey, may_add, may_tell_explicit, routing_key, written
@@ -49,11 +46,11 @@ from proxy.core.request.view import RecognisedRequest, recognise_request
 from proxy.core.response.usage import Usage
 from proxy.core.sessions.observation import read_request
 from proxy.core.sessions.sent_fronts import FrontTable, SentForm, key_of
-from proxy.core.sessions.session import Session, SessionTable, seen_volatile
-from proxy.core.sessions.sharing import OWN, SENT, StateLookup, costs_name, snapshot
+from proxy.core.sessions.session import Session, SessionKeys, SessionTable, seen_volatile
+from proxy.core.sessions.sharing import StateLookup, costs_name, snapshot
 from proxy.core.shadow.deviations import ProviderObservations
 from proxy.core.shadow.shadow_caches import ShadowCaches, cost_of
-from proxy.core.stability.file_words import FileWords
+from proxy.core.stability.edit_signals import FileWords
 from proxy.core.wire.edits import original_body, transport_edits
 from proxy.core.wire.json_body import Unreadable
 
@@ -153,18 +150,10 @@ class TierPlanner:
 
     def state_lookup(self, incoming: IncomingChat) -> StateLookup:
         """Looks for what other processes may have left about a request. Raises Unreadable."""
-        tools = self._own_tools(incoming)
-        caches = self._caches_of(incoming.account, incoming.route.profile)
-        return StateLookup(
-            self._sessions,
-            incoming.route,
-            incoming.transcript,
-            tools[0].digest if tools else b"",
-            {SENT: caches.sent, OWN: caches.own},
-            incoming.account,
-            caches.others,
-            self._fronts,
-        )
+        tools, account = _key_of(self._own_tools(incoming)), incoming.account
+        caches = self._caches_of(account, incoming.route.profile)
+        route, transcript = incoming.route, incoming.transcript
+        return StateLookup(self._sessions, route, transcript, tools, account, caches, self._fronts)
 
     def export_state(self, plan: Plan) -> tuple[str, Mapping[str, bytes]]:
         """What to leave for other processes about a settled exchange, and in whose scope."""
@@ -172,8 +161,7 @@ class TierPlanner:
         if in_flight is None or in_flight.accepted is None:
             return "", {}
         analysis, caches = in_flight.analysis, self._caches_in(in_flight)
-        both = {SENT: caches.sent, OWN: caches.own}
-        blobs = snapshot(analysis.session, both, in_flight.accepted.prompt, analysis.own.prompt)
+        blobs = snapshot(analysis.session, caches, in_flight.accepted.prompt, analysis.own.prompt)
         costs = caches.others.packed(self.prefix, caches.sent_cost, caches.own_cost)
         fronts = self._fronts.packed(analysis.route.scope, *analysis.came)
         return analysis.route.scope, {**blobs, **fronts, costs_name(analysis.account): costs}
@@ -233,8 +221,10 @@ class TierPlanner:
         caches.sent_cost += cost_of(work.profile, caches.sent.bill(work.prompt, now))
         caches.sent.store(work.prompt, now, now)
 
-    def decide(self, incoming: IncomingChat) -> Decision:
-        """The plan, with its body perhaps still to be written. Errors of the proxy's own are contained."""
+    def decide(self, incoming: IncomingChat, lookup: StateLookup | None = None) -> Decision:
+        """The plan, with its body perhaps still to be written. Errors of the proxy's own are contained. ``lookup``
+        knows where the request belongs."""
+        incoming = incoming if lookup is None else replace(incoming, place=lookup.place)
         try:
             incoming = self._bound(incoming)
             if incoming.mode is Mode.PASSTHROUGH:
@@ -257,7 +247,7 @@ class TierPlanner:
         if not transcript.signed:
             return incoming
         tools = self._own_tools(incoming)
-        still, form = self._fronts.bound(route.scope, transcript, tools[0].digest if tools else b"")
+        still, form = self._fronts.bound(route.scope, transcript, _key_of(tools))
         incoming = replace(incoming, still=still)
         if form is None:
             return incoming
@@ -345,9 +335,8 @@ class TierPlanner:
         layout, natural, steady = analysis.choice.layout, analysis.own.natural, analysis.steady_tools
         if layout.digests == natural.digests and (steady is None or incoming.front):
             return None
-        route, (transcript, tools), count = incoming.route, analysis.came, len(incoming.transcript.messages)
-        first = analysis.elements.tools[0].digest if analysis.elements.tools else b""
-        regions = self._sessions.evidence(route.scope, f"{route.name}/{route.model}", transcript, first)
+        (transcript, tools), count = analysis.came, len(incoming.transcript.messages)
+        regions = self._place(incoming, _key_of(analysis.elements.tools)).regions
         ordered = [part.digest for part in analysis.elements.tools[0].parts] if steady is not None else ()
         return SentForm(count, key_of(transcript, tools, count), digests_on_wire(layout), regions, tuple(ordered))
 
@@ -358,7 +347,7 @@ class TierPlanner:
         steady = self._steady_tools(incoming, tools)
         if steady is not None:
             tools = self.reader.read_tools(steady)
-        tools_key = tools[0].digest if tools else b""
+        tools_key = _key_of(tools)
         session, transcript = self._session_of(incoming, tools_key)
         front, still = incoming.front, incoming.still
         recognised = recognise_request(incoming.request, transcript, session.is_movable, route.moving, still)
@@ -388,7 +377,7 @@ class TierPlanner:
             at=now,
             turns_before=session.turns,
             steady_tools=steady,
-            came=(incoming.transcript, own_tools[0].digest if own_tools else b""),
+            came=(incoming.transcript, _key_of(own_tools)),
         )
 
     def _own_tools(self, incoming: IncomingChat) -> tuple[Element, ...]:
@@ -403,17 +392,19 @@ class TierPlanner:
     def _session_of(self, incoming: IncomingChat, tools_key: bytes) -> tuple[Session, Transcript]:
         """The session of a request, and the messages as the session reads them: volatile lines that it knows are
         recognised, and the operator's texts are in them."""
-        route = incoming.route
-        model = f"{route.name}/{route.model}"
-        transcript = self._sessions.with_evidence(route.scope, model, incoming.transcript, tools_key)
-        session = self._sessions.find(route.scope, model, route.hint, transcript, tools_key)
-        session.notice(transcript)
+        route, place = incoming.route, self._place(incoming, tools_key)
+        session = self._sessions.find(place)
+        session.notice(place.transcript)
         tracker = session.tracker
         if not session.requests:
             tracker.policy = with_target(tracker.policy, route.profile.min_tokens)
         # Under a policy that orders by price, tiers are only what a person sees.
         tracker.policy = replace(tracker.policy, promotion=_PROMOTION[self._policy])
-        return session, self.reader.inlaid(transcript, route)
+        return session, self.reader.inlaid(place.transcript, route)
+
+    def _place(self, incoming: IncomingChat, tools: bytes) -> SessionKeys:
+        route = incoming.route
+        return self._sessions.place(route.scope, route.named, route.hint, incoming.transcript, tools, incoming.place)
 
     def _natural_layout(self, incoming: IncomingChat, session: Session, elements: RequestElements) -> Layout:
         """The client's order. The positions that the session's request before had, too, are taken over."""
@@ -502,6 +493,11 @@ def _flat(original: bytes, route: Route) -> bytes:
         return inset_body(original, route.inset, route.earlier)
     except Unreadable:
         return original
+
+
+def _key_of(tools: Sequence[Element]) -> bytes:
+    """The digest of the tools; empty where there are none."""
+    return tools[0].digest if tools else b""
 
 
 def _layout_bytes(layout: Layout) -> int:

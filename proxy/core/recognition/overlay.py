@@ -4,8 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from proxy.core.recognition.line_breaks import lines_before
-from proxy.core.recognition.lines import Range
+from proxy.core.recognition.lines import Range, lines_before
 from proxy.core.recognition.pieces import Cut, PieceKind
 
 

@@ -34,6 +34,11 @@ class Route:
     """The texts of earlier turns may be applied again: no bound of the request's length is kept without them."""
 
     @property
+    def named(self) -> str:
+        """The model by both of its names: what is learnt of one of them says nothing of another."""
+        return f"{self.name}/{self.model}"
+
+    @property
     def has_texts(self) -> bool:
         """Whether any text of the operator's is written into user messages."""
         return bool(self.inset or self.earlier)

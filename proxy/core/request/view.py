@@ -6,7 +6,7 @@ from itertools import count
 from types import MappingProxyType
 
 from proxy.core.recognition.fixed_texts import FileClaim
-from proxy.core.recognition.line_breaks import bare_lines, can_follow, stay_apart
+from proxy.core.recognition.lines import bare_lines, can_follow, stay_apart
 from proxy.core.recognition.pieces import MOVABLE_IN_SYSTEM, ContextPiece, MessageKind, PieceKind, Recognition
 from proxy.core.request.message import MARK_KEYS, Message, piece_digest
 from proxy.core.request.transcript import MAX_GENERIC_ACK_CHARS, Transcript

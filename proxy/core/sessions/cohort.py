@@ -5,10 +5,15 @@ from typing import Annotated, NamedTuple, TypeVar
 
 from msgspec import Meta, Struct, field
 
-from proxy.core.stability.change_rates import HistoryDivergence, turn_survival
+from proxy.core.stability.change_rates import (
+    FIRST_RATE,
+    RATE_STEP,
+    DecayedRate,
+    HistoryDivergence,
+    Reliance,
+    turn_survival,
+)
 from proxy.core.stability.document_retention import DocumentOdds
-from proxy.core.stability.mention_calibration import Reliance
-from proxy.core.stability.rates import FIRST_RATE, RATE_STEP, DecayedRate
 
 _REMEMBERED_GAPS = 64
 # People work in bursts: the gaps before this one say more than those of an hour ago.
@@ -43,7 +48,7 @@ T = TypeVar("T")
 class ItemRecord(NamedTuple):
     """A context piece over time. ``age`` is requests since it was last seen to change (or first seen); ``rate`` the
     share of recent requests that changed it. ``said`` is what the latest request said of it
-    (``proxy.core.stability.mention_calibration``)."""
+    (``proxy.core.stability.change_rates``)."""
 
     digest: bytes
     age: int = 0

@@ -11,9 +11,8 @@ from proxy.core.sessions.cohort import ItemRecord, record_item, remember
 from proxy.core.sessions.preamble_changes import changed_places
 from proxy.core.sessions.session import REMEMBERED_GAPS, Session, fixed_digest
 from proxy.core.sessions.volatile_lines import learnt_lines, replaced_texts
-from proxy.core.stability.change_rates import HistoryDivergence
+from proxy.core.stability.change_rates import FIRST_RATE, HistoryDivergence
 from proxy.core.stability.document_retention import DocumentSign, followed
-from proxy.core.stability.rates import FIRST_RATE
 
 NOTHING_SAID: Mapping[str, float] = MappingProxyType({})
 # So many files are hardly ever edited at once, all that there are.

@@ -15,8 +15,7 @@ from proxy.core.recognition.pieces import MessageKind, PieceKind, Recognition
 from proxy.core.request.message import Message
 from proxy.core.request.transcript import Transcript
 from proxy.core.sessions.cohort import ItemRecords, SessionCohort
-from proxy.core.sessions.preamble_changes import PreambleChanges
-from proxy.core.sessions.similarity import Sketch, are_alike, sketch_of
+from proxy.core.sessions.preamble_changes import PreambleChanges, Sketch, are_alike, sketch_of
 from proxy.core.sessions.volatile_lines import LineHashes, VolatileRegion, VolatileRegions, with_evidence
 from proxy.core.stability.document_retention import MAX_DOCUMENTS, DocumentSign
 
@@ -125,15 +124,22 @@ class SessionKeys:
     """Where a request belongs: what its cohort, the records of its head, and its session are found by.
 
     ``session_marks`` are looked for in their order; ``given_id`` is the id that a session gets which the client has
-    named.
+    named. ``transcript`` are the messages, of whose system texts the ``regions`` are cut out as volatile.
     """
 
+    transcript: Transcript
+    regions: tuple[VolatileRegion, ...]
     base: bytes
     cohort_key: bytes
     preamble_key: PreambleKey
     opening: bytes
     session_marks: tuple[SessionMark, ...]
     given_id: str = ""
+
+    @property
+    def has_tools(self) -> bool:
+        """Whether the request declares tools."""
+        return bool(self.preamble_key[1])
 
 
 class SessionTable:
@@ -155,33 +161,21 @@ class SessionTable:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def with_evidence(self, scope: str, model: str, transcript: Transcript, tools: bytes) -> Transcript:
-        """The messages, with what other requests have shown to be volatile in their system texts cut out as such."""
-        return seen_volatile(transcript, self.evidence(scope, model, transcript, tools))
-
-    def evidence(self, scope: str, model: str, transcript: Transcript, tools: bytes) -> tuple[VolatileRegion, ...]:
-        """What other requests have shown to be volatile in the system texts."""
-        records = self._heads.get((self._base(scope, model), tools, transcript.preamble))
-        return records.evidence.regions if records is not None else ()
-
-    def find(self, scope: str, model: str, hint: str, transcript: Transcript, tools: bytes) -> Session:
+    def find(self, place: SessionKeys) -> Session:
         """The session that this request goes on, or a new one.
 
-        Without a hint a request belongs to the session whose newest pair (last user turn and the turn before it) it
-        still contains: a conversation that was continued, retried or trimmed at its beginning does, another does not.
-        Where all that is known is the session's id or its first turn, the head must be alike, too: side calls share
-        them with the conversation.
+        Without the client's own id a request belongs to the session whose newest pair (last user turn and the turn
+        before it) it still contains: a conversation that was continued, retried or trimmed at its beginning does,
+        another does not. Where all that is known is the session's id or its first turn, the head must be alike, too:
+        side calls share them with the conversation.
         """
-        place = self.place(scope, model, hint, transcript, tools)
-        base, cohort_key, opening = place.base, place.cohort_key, place.opening
-        preamble, pairs = transcript.messages[: transcript.preamble], transcript.pairs
+        base, opening, transcript, hint = place.base, place.opening, place.transcript, place.given_id
+        preamble, pairs, has_tools = transcript.messages[: transcript.preamble], transcript.pairs, place.has_tools
         session = None if hint else self._continued(base, transcript)
         if session is None and opening:
-            session = self._opened(base, cohort_key, opening, preamble, has_tools=bool(tools))
+            session = self._opened(place, preamble)
         if session is None:
-            session = self.begin(
-                place.given_id or f"{self.prefix}{self._next}", cohort_key, place.preamble_key, bool(tools)
-            )
+            session = self.begin(hint or f"{self.prefix}{self._next}", place.cohort_key, place.preamble_key, has_tools)
             session.sketch, session.opening = sketch_of(preamble), opening
         self._sessions.used(session.id)
         # A client may show more beside its prompt, and keep nothing of it. The pair before these helps where it
@@ -192,14 +186,22 @@ class SessionTable:
         for mark in marks:
             self._by_pair.put(mark, session.id)
         if opening and (hint or len(pairs) <= 1 + bool(session.requests)):
-            marks += self._remember_opening(base, cohort_key, opening, session.id)
+            marks += self._remember_opening(base, place.cohort_key, opening, session.id)
         session.known_by = tuple(marks)
         return session
 
-    def place(self, scope: str, model: str, hint: str, transcript: Transcript, tools: bytes) -> SessionKeys:
-        """Where a request belongs, as far as that can be told from itself."""
+    def place(
+        self, scope: str, model: str, hint: str, transcript: Transcript, tools: bytes, known: SessionKeys | None = None
+    ) -> SessionKeys:
+        """Where a request belongs, as far as that can be told from itself and from what other requests have shown to be
+        volatile in its system texts. ``known`` is what this was a moment ago."""
         base = self._base(scope, model)
-        pairs = transcript.pairs
+        preamble_key = (base, tools, transcript.preamble)
+        records = self._heads.get(preamble_key)
+        regions = records.evidence.regions if records is not None else ()
+        if known is not None and known.regions is regions and known.preamble_key == preamble_key:
+            return known
+        transcript, pairs = seen_volatile(transcript, regions), transcript.pairs
         cohort_key = digest(base, tools, *(fixed_digest(m) for m in transcript.messages[: transcript.preamble]))
         opening = digest(b"hint", hint.encode()) if hint else pairs[0][1] if pairs else b""
         said = pairs[max(1, transcript.opening_pairs) :]
@@ -208,9 +210,11 @@ class SessionTable:
         if opening:
             marks += [(cohort_key, opening), (base, opening)]
         return SessionKeys(
+            transcript=transcript,
+            regions=regions,
             base=base,
             cohort_key=cohort_key,
-            preamble_key=(base, tools, transcript.preamble),
+            preamble_key=preamble_key,
             opening=opening,
             session_marks=tuple(marks),
             given_id=digest(base, b"hint", hint.encode(), cohort_key).hex() if hint else "",
@@ -271,14 +275,12 @@ class SessionTable:
             return self._sessions.get(self._by_pair.get(mark, ""))
         return None
 
-    def _opened(
-        self, base: bytes, cohort_key: bytes, opening: bytes, preamble: tuple[Message, ...], *, has_tools: bool
-    ) -> Session | None:
+    def _opened(self, place: SessionKeys, preamble: tuple[Message, ...]) -> Session | None:
         """The session that began like this: under the same instructions, or under some that are alike."""
-        session = self._sessions.get(self._by_pair.get((cohort_key, opening), ""))
+        session = self._sessions.get(self._by_pair.get((place.cohort_key, place.opening), ""))
         if session is None:
-            session = self._sessions.get(self._by_pair.get((base, opening), ""))
-            if session is None or session.cohort.has_tools is not has_tools:
+            session = self._sessions.get(self._by_pair.get((place.base, place.opening), ""))
+            if session is None or session.cohort.has_tools is not place.has_tools:
                 return None
             if not are_alike(session.sketch, sketch_of(preamble)):
                 return None

@@ -10,7 +10,6 @@ its sharpness, never a request.
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -20,7 +19,7 @@ from proxy.core.digest import digest
 from proxy.core.request.route import Route
 from proxy.core.request.transcript import Transcript
 from proxy.core.sessions.sent_fronts import FrontTable, names_of
-from proxy.core.sessions.session import PreambleKey, Session, SessionKeys, SessionMark, SessionTable
+from proxy.core.sessions.session import PreambleKey, Session, SessionMark, SessionTable
 from proxy.core.sessions.snapshot import (
     COHORT,
     HEAD,
@@ -36,7 +35,7 @@ from proxy.core.sessions.snapshot import (
     restore_session,
     unpacked,
 )
-from proxy.core.shadow.shared_costs import Costs
+from proxy.core.shadow.shadow_caches import ShadowCaches
 from proxy.core.wire.json_body import Unreadable
 
 # What the names in a store begin with: "l" is a cohort's, since "c" is that of costs. What was sent has names with "f"
@@ -45,31 +44,38 @@ _SESSION_MARK, _SESSION, _COHORT, _HEAD, _COSTS = "m", "s", "l", "h", "c"
 
 SENT: Final = "sent"
 OWN: Final = "own"
-"""The two caches of a route: of what was sent, and of what would have been."""
-
-Caches = Mapping[str, Cache]
 
 
-@dataclass(frozen=True, slots=True)
 class StateLookup:
-    """Finds the state that other processes have left for one request; ``adopt`` may reveal further names to ask for."""
+    """Finds the state that other processes have left for one request; ``adopt`` may reveal further names to ask for.
+    ``place`` is where the request belongs by what is known now."""
 
-    sessions: SessionTable
-    route: Route
-    transcript: Transcript
-    tools: bytes
-    caches: Caches
-    scope: bytes
-    costs: Costs
-    fronts: FrontTable
+    def __init__(
+        self,
+        sessions: SessionTable,
+        route: Route,
+        transcript: Transcript,
+        tools: bytes,
+        account: bytes,
+        caches: ShadowCaches,
+        fronts: FrontTable,
+    ) -> None:
+        """``caches`` are those of the ``account``."""
+        self._sessions = sessions
+        self._request = route.scope, route.named, route.hint, transcript, tools
+        self._caches = _by_kind(caches)
+        self._costs_name = costs_name(account)
+        self._costs = caches.others
+        self._fronts = fronts
+        self._front_names = names_of(route.scope, transcript, tools)
+        self.place = sessions.place(*self._request)
 
     def names(self) -> list[str]:
-        """Under what names something may be known about the request, as far as can be told by now."""
-        place = self._place()
-        cohorts, preambles = self._keys(place)
-        found = [costs_name(self.scope), *map(_cohort_name, cohorts), *map(_head_name, preambles)]
-        found += names_of(self.route.scope, self.transcript, self.tools)
-        ids = [self.sessions.known(mark) for mark in place.session_marks]
+        """The names under which something may be known about the request, as far as can be told now."""
+        place = self.place
+        cohorts, preambles = self._keys()
+        found = [self._costs_name, *map(_cohort_name, cohorts), *map(_head_name, preambles), *self._front_names]
+        ids = [self._sessions.known(mark) for mark in place.session_marks]
         # A session that began here while its elder was not known shares marks with that one.
         found += [_SESSION + session for session in dict.fromkeys(filter(None, [*ids, place.given_id]))]
         # A mark that is known here needs no one's word for it.
@@ -78,12 +84,12 @@ class StateLookup:
 
     def is_known(self) -> bool:
         """Whether the request's session is here."""
-        place, sessions = self._place(), self.sessions
-        return sessions.get(next(filter(None, map(sessions.known, place.session_marks)), place.given_id)) is not None
+        known = map(self._sessions.known, self.place.session_marks)
+        return self._sessions.get(next(filter(None, known), self.place.given_id)) is not None
 
     def adopt(self, blobs: Mapping[str, bytes]) -> None:
         """Take over what others know. What cannot be read is passed over."""
-        place, sessions = self._place(), self.sessions
+        place, sessions = self.place, self._sessions
         for mark in place.session_marks:
             pointer = blobs.get(_session_mark_name(mark))
             if pointer is not None:
@@ -93,30 +99,27 @@ class StateLookup:
                 with suppress(Unreadable):
                     self._take_session(blob)
         sessions.unite(place)
-        cohorts, preambles = self._keys(place)
+        cohorts, preambles = self._keys()
         takers: dict[str, Callable[[bytes], None]] = {
             _cohort_name(key): partial(self._take_cohort, key) for key in cohorts
         }
         takers |= {_head_name(preamble): partial(self._take_head, preamble) for preamble in preambles}
-        for name in names_of(self.route.scope, self.transcript, self.tools):
-            takers[name] = partial(self.fronts.adopt, name)
-        takers[costs_name(self.scope)] = partial(self.costs.adopt, process=sessions.prefix)
+        for name in self._front_names:
+            takers[name] = partial(self._fronts.adopt, name)
+        takers[self._costs_name] = partial(self._costs.adopt, process=sessions.prefix)
         for name, take in takers.items():
             if name in blobs:
                 with suppress(Unreadable):
                     take(blobs[name])
+        self.place = sessions.place(*self._request, place)
 
-    def _place(self) -> SessionKeys:
-        scope, model = self.route.scope, f"{self.route.name}/{self.route.model}"
-        transcript = self.sessions.with_evidence(scope, model, self.transcript, self.tools)
-        return self.sessions.place(scope, model, self.route.hint, transcript, self.tools)
-
-    def _keys(self, place: SessionKeys) -> tuple[set[bytes], set[PreambleKey]]:
+    def _keys(self) -> tuple[set[bytes], set[PreambleKey]]:
         """The cohorts, and the kinds of heads, that a request may belong to: its own, and its session's: instructions
         may have changed since that began."""
+        place, sessions = self.place, self._sessions
         cohorts, preambles = {place.cohort_key}, {place.preamble_key}
         for mark in place.session_marks:
-            session = self.sessions.get(self.sessions.known(mark))
+            session = sessions.get(sessions.known(mark))
             if session is not None:
                 cohorts.add(session.cohort_key)
                 preambles.add(session.preamble_key)
@@ -124,29 +127,29 @@ class StateLookup:
 
     def _take_session(self, blob: bytes) -> None:
         packed = unpacked(SESSION, blob)
-        session = self.sessions.get(packed.id)
+        session = self._sessions.get(packed.id)
         if session is None:
-            session = self.sessions.begin(packed.id, packed.cohort_key, packed.preamble_key, packed.has_tools)
+            session = self._sessions.begin(packed.id, packed.cohort_key, packed.preamble_key, packed.has_tools)
         if (packed.memory.requests, packed.memory.last_at) > (session.requests, session.last_at):
             restore_session(packed, session)
-        _hold(self.caches, packed.held)
+        _hold(self._caches, packed.held)
 
     def _take_head(self, preamble: PreambleKey, blob: bytes) -> None:
-        restore_head(unpacked(HEAD, blob), self.sessions.preamble(preamble))
+        restore_head(unpacked(HEAD, blob), self._sessions.preamble(preamble))
 
     def _take_cohort(self, key: bytes, blob: bytes) -> None:
         packed = unpacked(COHORT, blob)
-        cohort = self.sessions.cohort(key, packed.cohort.has_tools)
+        cohort = self._sessions.cohort(key, packed.cohort.has_tools)
         if (packed.cohort.started, packed.cohort.last_at) > (cohort.started, cohort.last_at):
             restore_cohort(packed, cohort)
-        _hold(self.caches, packed.held)
+        _hold(self._caches, packed.held)
 
 
-def snapshot(session: Session, caches: Caches, sent: Prompt, own: Prompt) -> dict[str, bytes]:
+def snapshot(session: Session, caches: ShadowCaches, sent: Prompt, own: Prompt) -> dict[str, bytes]:
     """What to leave for others once an exchange is settled."""
-    prompts = {SENT: sent, OWN: own}
-    path = {kind: held_along(caches[kind], prompt) for kind, prompt in prompts.items()}
-    opening = {kind: held_along(caches[kind], prompt, opening_only=True) for kind, prompt in prompts.items()}
+    pairs = [(kind, cache, sent if kind == SENT else own) for kind, cache in _by_kind(caches).items()]
+    path = {kind: held_along(cache, prompt) for kind, cache, prompt in pairs}
+    opening = {kind: held_along(cache, prompt, opening_only=True) for kind, cache, prompt in pairs}
     blobs = {_session_mark_name(mark): session.id.encode() for mark in session.known_by}
     blobs[_SESSION + session.id] = pack_session(session, path)
     blobs[_cohort_name(session.cohort_key)] = pack_cohort(session.cohort, opening)
@@ -154,7 +157,12 @@ def snapshot(session: Session, caches: Caches, sent: Prompt, own: Prompt) -> dic
     return blobs
 
 
-def _hold(caches: Caches, held: Mapping[str, list[SavedEntries]]) -> None:
+def _by_kind(caches: ShadowCaches) -> Mapping[str, Cache]:
+    """The two caches of an account: of what was sent, and of what would have been."""
+    return {SENT: caches.sent, OWN: caches.own}
+
+
+def _hold(caches: Mapping[str, Cache], held: Mapping[str, list[SavedEntries]]) -> None:
     for kind, groups in held.items():
         if kind in caches:
             hold(caches[kind], groups)

@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 from msgspec import DecodeError, Struct, msgpack
 
 from proxy.core.caches import Cache
-from proxy.core.caches.entries import Entry
+from proxy.core.caches.cache import Entry
 from proxy.core.caches.prompt import Prompt
 from proxy.core.layout.tiers import Classic, ClassicPolicy, Piece
 from proxy.core.sessions.cohort import SessionCohort
@@ -147,7 +147,7 @@ def held_along(cache: Cache, prompt: Prompt, *, opening_only: bool = False) -> l
     hashes = prompt.hashes[:_OPENING_POSITIONS] if opening_only else prompt.hashes
     found: list[SavedEntries] = []
     for number, table in enumerate(cache.tables()):
-        get = table.getter()
+        get = table.get
         for life, suffix in enumerate(_LIVES):
             scope, last = prompt.scope + suffix, None
             for one in hashes:

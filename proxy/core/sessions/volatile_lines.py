@@ -195,7 +195,7 @@ def _changed(
 def _changes(before: Sequence[int], after: Sequence[int]) -> list[Range] | None:
     """The lines of the later version that are not those of the earlier one; None where they are too many."""
     found = []
-    for low, high, first, last in differences(before, after) or ():
+    for low, high, first, last in differences(before, after):
         if max(high - low, last - first) > _MAX_CHANGED:
             return None
         found.append((first, last))

@@ -1,18 +1,59 @@
 """How likely a piece of a prompt is to be found unchanged in the next request: learnt, with priors.
 
-Two sources: where a client's conversation breaks (``turn_survival``: most only append, some rewrite the last message,
-some clear old tool results), and how often a context piece changes (``change_hazard``). Survival of a prefix is the
-product over what stands in it.
+Three sources: where a client's conversation breaks (``turn_survival``: most only append, some rewrite the last message,
+some clear old tool results), how often a context piece changes (``change_hazard``), and how far what requests say of
+their files can be relied on (``Reliance``). Survival of a prefix is the product over what stands in it.
+
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.pieces import PieceKind
 from proxy.core.stability.edit_signals import EditSignals
-from proxy.core.stability.rates import DecayedRate
+
+Counts = tuple[float, float]
+"""How many observations there were, and in how many of them the event happened; both decay."""
+
+RATE_STEP = 0.3
+"""The weight of the newest request: the last four or five requests make most of a rate."""
+
+FIRST_RATE = 0.1
+"""The rate of change of a piece that was never seen before."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecayedRate:
+    """How a chance is estimated.
+
+    ``prior`` is the chance before anything was seen, and it counts as ``weight`` observations. With each observation
+    the earlier ones count ``decay`` times as much as before.
+    """
+
+    prior: float
+    weight: float
+    decay: float = 1.0
+
+    def share(self, happened: float, seen: float) -> float:
+        """The chance of an event that has ``happened`` in so many of the ``seen`` observations."""
+        return (happened + self.prior * self.weight) / (seen + self.weight)
+
+    def added(self, counts: Counts, *, happened: bool) -> Counts:
+        """The counts with one observation more."""
+        return self.decay * counts[0] + 1.0, self.decay * counts[1] + happened
+
+    def of(self, observations: Iterable[bool]) -> float:
+        """The chance after these observations, the oldest first."""
+        decay, seen, count = self.decay, 0.0, 0.0
+        for happened in observations:  # this is what ``added`` does, without a call for each observation
+            seen, count = decay * seen + 1.0, decay * count + happened
+        return self.share(count, seen)
+
 
 # Log odds that the answer to a request changes a file, fitted to recorded editing sessions (logistic regression; each
 # session predicted from the others: log loss 0.35, by age alone 0.48). By requests since its last change, and by size:
@@ -163,3 +204,72 @@ def _is_clearing(seen: Sequence[HistoryDivergence], place: int) -> bool:
     """Whether tool results were being cleared before this break: an answer without a call in between, which clears
     nothing, ends no habit."""
     return any(one.results > 0 for one in seen[max(0, place - _CLEARING_BREAKS) : place])
+
+
+_MENTION_DECAY = 0.95
+# How much the general estimate weighs, in files seen.
+_MENTION_WEIGHT = 6.0
+_MOST_MENTIONED = 0.95
+
+
+class CalibrationCounter(Struct, array_like=True):
+    """Of files of which the like was said: how many there were, how many were expected to change, how many did. Older
+    ones count less."""
+
+    seen: float = 0.0
+    expected: float = 0.0
+    changed: float = 0.0
+
+    def add(self, chance: float, *, is_changed: bool) -> None:
+        """One file more."""
+        self.seen = self.seen * _MENTION_DECAY + 1.0
+        self.expected = self.expected * _MENTION_DECAY + chance
+        self.changed = self.changed * _MENTION_DECAY + is_changed
+
+    def odds(self) -> float:
+        """By how much the log odds of a change are larger here than expected in general."""
+        if not self.seen:
+            return 0.0
+        usual = self.expected / self.seen
+        return _log_odds((_MENTION_WEIGHT * usual + self.changed) / (_MENTION_WEIGHT + self.seen)) - _log_odds(usual)
+
+    def shifted(self, chance: float) -> float:
+        """A chance that is expected in general, by what was seen here."""
+        return 1.0 / (1.0 + math.exp(-_log_odds(chance) - self.odds()))
+
+
+class Reliance(Struct, array_like=True):
+    """Files that a request told of, and files beside those; and whether answers edited ``any``."""
+
+    told: CalibrationCounter = field(default_factory=CalibrationCounter)
+    beside: CalibrationCounter = field(default_factory=CalibrationCounter)
+    any: CalibrationCounter = field(default_factory=CalibrationCounter)
+
+    def add(self, said: float, *, is_changed: bool) -> None:
+        """One file, as ``said_of`` has it, and what followed."""
+        if said:
+            (self.told if said > 0 else self.beside).add(abs(said), is_changed=is_changed)
+
+    def edits(self, usual: float) -> float:
+        """P(an answer edits any file), where that is ``usual`` in general."""
+        return self.any.shifted(usual)
+
+    def hazard(self, hazard: float, sign: EditSignals) -> float:
+        """-ln P(unchanged) of a file, by what such signs have meant here."""
+        tally = self.told if sign.is_told else self.beside
+        if not tally.seen or not (sign.is_told or sign.is_beside):
+            return hazard
+        return -math.log1p(-min(tally.shifted(_chance(hazard)), _MOST_MENTIONED))
+
+
+def said_of(hazard: float, sign: EditSignals) -> float:
+    """P(changed) of a file by what is said of it in general; negative where others are told of, 0 where none is."""
+    return _chance(hazard) if sign.is_told else -_chance(hazard) if sign.is_beside else 0.0
+
+
+def _chance(hazard: float) -> float:
+    return 1.0 - math.exp(-hazard)
+
+
+def _log_odds(chance: float) -> float:
+    return math.log(max(chance, 1e-4) / max(1.0 - chance, 1e-4))

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from proxy.core.request.view import RecognisedRequest
+from proxy.core.stability.change_rates import DecayedRate
 from proxy.core.stability.edit_signals import shown, text_of
-from proxy.core.stability.rates import DecayedRate
 
 # Fitted to generated sessions of five kinds of query (BM25 over three manuals), each coefficient's spread over them as
 # its uncertainty: of a document in its first request, in its second, and from the third on; by rank; by the words that

@@ -111,7 +111,7 @@ class SceneReader:
         for request, each, step in zip(requests, messages, steps, strict=True):
             tools = self._tools.read(request.members.get("tools"))
             key = tools[0].digest if tools else b""
-            session = table.find("search", request.model, "", each, key)
+            session = table.find(table.place("search", request.model, "", each, key))
             session.notice(each)
             recognised = recognise_request(request, each, session.is_movable)
             commit_reading(session, read_request(session, recognised, key, step.at), step.at)

@@ -4,7 +4,7 @@ import pytest
 
 from proxy.app import factories
 from proxy.core.structured.history.compaction_terms import CompactionTerms
-from proxy.planning.caps import DailyTerms
+from proxy.planning.own_exchanges import DailyTerms
 from proxy.settings import ConfigError, Environment, Settings, load
 
 

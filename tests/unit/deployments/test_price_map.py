@@ -1,4 +1,4 @@
-"""The price map of the litellm that is installed."""
+"""The price map is found and read; where litellm's own sum is another one is compared in tests/contract."""
 
 import subprocess
 import sys
@@ -9,8 +9,9 @@ import pytest
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
 from proxy.core.providers import NONE
-from proxy.deployments.price_map import bundled_price_file, load_price_map, price_for
+from proxy.deployments.price_map import bundled_price_file, deviation_of, load_price_map, price_for
 from proxy.ports import Deployment, Transport
+from tests.examples import for_every
 
 
 @pytest.fixture(scope="module")
@@ -107,3 +108,24 @@ def test_the_config_wins():
     assert found == Price(8.0, 1.0, 8.0, 8.0, 8.0, max_output_tokens=16384), "the map knows how long answers are"
     assert found.extras.max_input_tokens == 9
     assert price_for(prices, deployment(model="gpt-4o", params=own)).extras.max_input_tokens == 128_000
+
+
+READ, ABOVE = "cache_read_input_token_cost", "_above_200k_tokens"
+TIERED = {"input_cost_per_token": 1.0, f"input_cost_per_token{ABOVE}": 2.0}
+
+
+@for_every(
+    [
+        ("m", {"litellm_provider": "openai"}, ""),
+        ("m", {"off_peak_pricing": {}}, "price of the hour"),
+        ("gemini-exp-1206", {}, "for free"),
+        ("m", {"litellm_provider": "together_ai"}, "size"),
+        ("m", TIERED, ""),
+        ("m", TIERED | {READ: 0.1}, "proportion"),
+        ("m", TIERED | {READ: 0.1, READ + ABOVE: 0.2}, ""),
+    ]
+)
+def test_what_differs_is_said(name: str, entry: dict[str, object], told: str) -> None:
+    found = deviation_of(name, entry)
+    assert told in found
+    assert bool(found) == bool(told)

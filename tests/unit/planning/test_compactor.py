@@ -33,12 +33,11 @@ from proxy.deployments.price_map import price_for
 from proxy.engine import Conclusion, Ports
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
 from proxy.errors import BudgetExceeded, UpstreamUnavailable
-from proxy.planning.caps import DailyTerms
 from proxy.planning.compactions import Compactions
 from proxy.planning.compactor import MOST_AT_ONCE, Compactor, answer_text
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.model_facts import ModelFacts
-from proxy.planning.own_exchanges import OwnExchanges
+from proxy.planning.own_exchanges import DailyTerms, OwnExchanges
 from proxy.planning.planner_port import Planning
 from proxy.ports import Call, Deployment, Headers, Principal, Transport
 from proxy.telemetry.meter import Meter

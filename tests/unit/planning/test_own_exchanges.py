@@ -1,4 +1,4 @@
-"""Calls that the proxy makes itself are exchanges like any other."""
+"""Calls that the proxy makes itself are exchanges like any other, within a cap of each team for the day."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,11 +14,22 @@ from proxy.core.request.wants import Tool, Wants
 from proxy.core.response.body_fold import MAX_BODY_BYTES
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
-from proxy.planning.caps import DailyTerms
-from proxy.planning.own_exchanges import OwnEnding
+from proxy.planning.keep_alive import RefreshTerms
+from proxy.planning.own_exchanges import Caps, DailyTerms, OwnEnding
 from proxy.ports import Call, Principal, Transport
 from tests.unit.planning.test_compactor import Said, Scene, run
 from tests.unit.telemetry.test_metrics import value
+
+
+def test_a_cap_begins_anew_each_day() -> None:
+    caps = Caps(RefreshTerms(usd_per_day=1e-6, teams={"rich": 1.0}))
+    assert caps.take("poor", 900, 10.0)
+    assert not caps.take("poor", 200, 20.0)
+    caps.settle("poor", 900, 100)
+    assert caps.take("poor", 200, 30.0)
+    assert caps.take("rich", 10**6, 30.0)
+    assert not caps.take("poor", 900, 40.0)
+    assert caps.take("poor", 900, 86_401.0)
 
 
 def call_of(scene: Scene) -> Call:

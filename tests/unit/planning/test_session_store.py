@@ -218,7 +218,7 @@ def test_a_store_that_is_silent_is_waited_for_a_short_time_and_counted() -> None
 
 
 def test_a_store_that_is_away_is_not_asked_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.planning.blob_loads._PAUSE_S", 3600.0)
+    monkeypatch.setattr("proxy.planning.shared_blobs._PAUSE_S", 3600.0)
 
     async def scene(store: Recorder) -> None:
         one, two = Worker(store), Worker(store)

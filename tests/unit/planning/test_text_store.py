@@ -193,7 +193,7 @@ def test_a_store_that_does_not_answer_is_the_ordinary_refusal() -> None:
 
 
 def test_a_store_that_is_away_is_not_asked_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.planning.blob_loads._PAUSE_S", 3600.0)
+    monkeypatch.setattr("proxy.planning.shared_blobs._PAUSE_S", 3600.0)
 
     async def scene(store: Recorder) -> None:
         store.fails = True
@@ -206,7 +206,7 @@ def test_a_store_that_is_away_is_not_asked_each_time(monkeypatch: pytest.MonkeyP
 
 
 def test_a_store_that_was_away_is_used_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.planning.blob_loads._PAUSE_S", 0.0)
+    monkeypatch.setattr("proxy.planning.shared_blobs._PAUSE_S", 0.0)
 
     async def scene(store: Recorder) -> None:
         await store.save("key:texts", {blob_name(text_digest(A)): packed(A, NOW)}, 60.0, NOW)

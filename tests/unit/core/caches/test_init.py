@@ -52,20 +52,6 @@ def test_none_bills_everything_plain():
 
 
 @pytest.mark.parametrize("profile", [TINY, OPENAI, DEEPSEEK], ids=lambda p: p.name)
-def test_a_copy_sees_the_original_and_keeps_its_writes(profile):
-    cache = make_cache(profile)
-    first, second = prompt(line(20), {19: "5m"}), prompt(line(40), {39: "5m"})
-    cache.store(first, 0, 0)
-    twin = cache.copy()
-    assert twin.bill(first, 1) == cache.bill(first, 1)
-    twin.store(second, 2, 2)
-    assert twin.copy().bill(second, 3).read > 3900
-    assert cache.bill(second, 3).read < 2100
-    twin.store(first, 299, 299)
-    assert cache.bill(first, profile.life_s).read == 0
-
-
-@pytest.mark.parametrize("profile", [TINY, OPENAI, DEEPSEEK], ids=lambda p: p.name)
 def test_memory_is_bounded_and_the_least_recently_used_go(profile):
     cache = make_cache(profile, capacity=500)
     kept = prompt(line(20, label="kept"), {19: "5m"})

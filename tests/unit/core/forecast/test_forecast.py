@@ -16,7 +16,7 @@ from proxy.core.request.view import NOTHING_MOVES, RecognisedRequest
 from proxy.core.sessions.observation import commit_preamble, commit_reading, read_request
 from proxy.core.sessions.session import Session, SessionTable
 from proxy.core.stability.document_retention import read_words
-from proxy.core.stability.file_words import FileWords
+from proxy.core.stability.edit_signals import FileWords
 from tests.fidelity.chats import READ_ONLY_ACK, READ_ONLY_OPENING, File
 from tests.talk import Body, assistant, calling, read, result, shown, system, user, view_of
 
@@ -51,7 +51,7 @@ class Past:
         moving: Mapping[int, float] = NOTHING_MOVES,
     ) -> Forecast:
         recognised = view_of(*messages, movable=movable, moving=moving)
-        self.session = self.table.find("team", "m", "", Transcript(read(messages)), tools)
+        self.session = self.table.find(self.table.place("team", "m", "", Transcript(read(messages)), tools))
         observation = read_request(self.session, recognised, tools, self.now)
         found = forecast(
             self.session, observation, recognised, request_elements(recognised, (), COUNTER), self.profile, FileWords()

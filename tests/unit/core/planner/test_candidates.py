@@ -10,7 +10,7 @@ from proxy.core.layout.orders import request_elements
 from proxy.core.layout.relocation import moved_elements
 from proxy.core.layout.tiers import Classic, ClassicPolicy, Tier, Tracked
 from proxy.core.planner.candidates import CandidateInputs, Choice, Pricing, choose
-from proxy.core.planner.own_request import OwnRequest
+from proxy.core.planner.incoming_chat import OwnRequest
 from proxy.core.providers import DEEPSEEK, NONE, OPENAI, CacheProfile, Family
 from proxy.core.reasons import Reason
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
@@ -18,7 +18,7 @@ from proxy.core.request.transcript import Transcript
 from proxy.core.sessions.observation import read_request
 from proxy.core.sessions.session import SessionTable
 from proxy.core.shadow.shadow_caches import cost_of
-from proxy.core.stability.file_words import FileWords
+from proxy.core.stability.edit_signals import FileWords
 from tests.fidelity.chats import File
 from tests.talk import MARK, TINY, Body, assistant, lines, read, shown, system, text_part, user, view_of
 
@@ -35,7 +35,8 @@ def given(
     """What is chosen from, for a request of an unknown client."""
     recognised, counter = view_of(*messages), TokenCounter(bytes_over_four)
     elements = request_elements(recognised, (), counter)
-    session = SessionTable().find("team", "m", "", Transcript(read(messages)), b"")
+    table = SessionTable()
+    session = table.find(table.place("team", "m", "", Transcript(read(messages)), b""))
     expected = forecast(
         session, read_request(session, recognised, b"", 0.0), recognised, elements, profile, FileWords()
     )

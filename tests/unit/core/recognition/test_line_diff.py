@@ -10,10 +10,8 @@ TEXT = st.lists(st.integers(1, 9), max_size=30)
 
 def patched(before: list[int], after: list[int]) -> list[int]:
     """The earlier version with all differences applied to it."""
-    found = differences(before, after)
-    assert found is not None
     result, position = [], 0
-    for low, high, first, last in found:
+    for low, high, first, last in differences(before, after):
         assert (high > low) or (last > first)
         result += [*before[position:low], *after[first:last]]
         position = high
@@ -39,6 +37,10 @@ def test_places_that_are_far_apart_are_found_apart() -> None:
     assert differences([2, *rules, 3], [4, *rules, 5]) == [(0, 1, 0, 1), (2001, 2002, 2001, 2002)]
 
 
-def test_another_text_is_no_version() -> None:
-    assert differences(list(range(2_000)), list(range(5_000, 7_000))) is None
-    assert differences([1, *[0] * 4_000, 2], [3, *[0] * 3_000, 4]) is None
+def test_another_text_differs_as_a_whole() -> None:
+    assert differences(list(range(2_000)), list(range(5_000, 7_000))) == [(0, 2_000, 0, 2_000)]
+    assert differences([1, *[0] * 4_000, 2], [3, *[0] * 3_000, 4]) == [(0, 4_002, 0, 3_002)]
+
+
+def test_lines_that_stand_once_between_two_others_part_what_differs_there() -> None:
+    assert differences([8, 1, 5, 2, 8, 1, 6, 2], [8, 3, 5, 4, 8, 1, 6, 7]) == [(1, 2, 1, 2), (3, 4, 3, 4), (7, 8, 7, 8)]

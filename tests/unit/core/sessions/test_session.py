@@ -29,7 +29,7 @@ class Clients:
     def find(
         self, *messages: Body, scope: str = "team", model: str = "m", hint: str = "", tools: bytes = b""
     ) -> Session:
-        return self.table.find(scope, model, hint, Transcript(read(messages)), tools)
+        return self.table.find(self.table.place(scope, model, hint, Transcript(read(messages)), tools))
 
     def send(
         self, *messages: Body, scope: str = "team", model: str = "m", hint: str = "", tools: bytes = b""

@@ -19,7 +19,7 @@ from proxy.core.sessions.cohort import SessionCohort
 from proxy.core.sessions.preamble_changes import PlaceChanges, PreambleChanges
 from proxy.core.sessions.session import Session, SessionMemory
 from proxy.core.sessions.volatile_lines import VolatileRegion
-from proxy.core.shadow.shared_costs import Costs
+from proxy.core.shadow.shadow_caches import Costs
 from proxy.core.wire.json_body import Unreadable
 from tests.examples import sampled
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING

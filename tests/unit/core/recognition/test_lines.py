@@ -1,6 +1,8 @@
+""""""
+
 import pytest
 
-from proxy.core.recognition.line_breaks import (
+from proxy.core.recognition.lines import (
     bare_lines,
     break_before,
     can_follow,

@@ -7,13 +7,17 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from proxy.core.diagnosis.breaks import KINDS
-from proxy.core.sessions.session_record import DETAILS, SessionDetails, SessionFacts, SessionRecord, SessionSums
-from proxy.core.sessions.session_requests import (
+from proxy.core.sessions.session_record import (
+    DETAILS,
     MOST_NAMES,
     MOST_REQUESTS,
     ROW_BYTES,
+    SessionDetails,
+    SessionFacts,
+    SessionRecord,
     SessionRequest,
     SessionRequests,
+    SessionSums,
     dearest,
 )
 from proxy.core.sessions.snapshot import unpacked

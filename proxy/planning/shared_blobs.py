@@ -1,0 +1,220 @@
+"""Named blobs of one store, loaded ahead of requests and written behind them.
+
+Requests of the same moment share their calls: what they ask for in one turn of the event loop goes to the store in one
+call a scope, and a name that is under way already is not asked for again. So a crowd of clients that comes back after a
+restart costs a handful of calls. A request waits for its blobs no longer than it says; what comes later is still taken
+over. A store that is away is left alone for a moment, and nobody waits for it.
+
+How long the store has been silent is counted in slices by a timer of the event loop: a loop that is busy with other
+work delays the timer, and one slice is counted however long it was busy. So the time of the store is counted, and not
+the time in which this process read nobody's answers.
+
+What waits to be written is written in batches, the newest version of each name, so that an older version never
+replaces a newer one. What could not be written goes on waiting, within a bound.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Final
+
+from proxy.core.lru import Bounded
+from proxy.ports import StoreError
+from proxy.storage.port import StateStore
+from proxy.tasks import Tasks, cancel, drain, spawn
+
+TTL_S: Final = 86400.0
+"""How long something is kept that nobody asks for any more."""
+
+LEAST_WAIT_S: Final = 0.05
+"""How long a request waits for a store that has just failed."""
+
+SLICE_S: Final = 0.02
+"""The largest piece of waiting that one turn of the event loop may count for."""
+# A busy event loop looks for answers once a turn: of clients with a key each it has so many served in one turn.
+_MOST_LOADS = 32
+_MOST_SAVES = 4
+# More names of a scope go into another call: no answer holds up the event loop for long.
+_MOST_NAMES = 500
+# After a failure the store is asked again by the next request that comes so much later, and written again.
+_PAUSE_S = 0.1
+_SAVE_PAUSE_S = 1.0
+# In a store that no other process reads, things may gather for so long before they are written.
+_GATHER_S = 2.0
+# Requests that have gone on without an answer, which is still to come.
+_MOST_LATE = 64
+# What waits to be written: beyond that the oldest is forgotten.
+_MOST_WAITING = 20_000
+# How long a process that ends waits for the store.
+_CLOSE_S = 5.0
+
+Key = tuple[str, str]
+"""A scope and a name in it."""
+
+
+class SharedBlobs:
+    """The loads and the saves of one store. ``failed`` is told which of both could not be done, or came too late. A
+    sixteenth of ``memory_bytes`` may wait to be written: at once where other processes read it (``is_shared``)."""
+
+    def __init__(
+        self, store: StateStore, failed: Callable[[str], None], *, is_shared: bool, memory_bytes: int = 512 << 20
+    ) -> None:
+        self.is_shared = is_shared
+        self.failed = failed
+        self._store = store
+        self._asked: dict[Key, asyncio.Future[bytes | None]] = {}
+        self._gathered: dict[Key, float] = {}
+        self._loads: Tasks = set()
+        self._recalls: Tasks = set()
+        self._is_failing = False
+        self._again_at = 0.0
+        self._silence_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._most_bytes = memory_bytes // 16
+        self._waiting = self._empty()
+        self._saved_at = 0.0
+        self._writing: Tasks = set()
+        self._closing = asyncio.Event()
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the last load failed, and either another one is under way or it is too early for one."""
+        return self._is_failing and (bool(self._asked) or asyncio.get_running_loop().time() < self._again_at)
+
+    async def recall(
+        self, learn: Callable[[], Coroutine[Any, Any, None]], most_s: float, *, counts: bool = True
+    ) -> bool:
+        """Wait at most so many seconds for work that loads blobs, and not again for what another request has waited for
+        in vain; whether the work has ended. It goes on in any case. ``counts``: to come too late is a failure."""
+        left_s = LEAST_WAIT_S if self._is_failing else most_s - self._silence_s
+        is_waited_for = left_s > 0
+        if not is_waited_for and len(self._recalls) >= _MOST_LATE:
+            return False
+        recall = spawn(learn(), self._recalls)
+        while left_s > 0 and not recall.done():
+            await asyncio.wait({recall}, timeout=min(left_s, SLICE_S))
+            left_s -= SLICE_S
+        if is_waited_for and counts and not recall.done():
+            self.failed("load")
+        return recall.done()
+
+    async def load(self, scope: str, names: Iterable[str], now: float) -> Mapping[str, bytes] | None:
+        """The blobs of these names; None where the store could not be asked for all of them."""
+        answers = {name: self._answer(scope, name, now) for name in names}
+        try:
+            found = {name: await answer for name, answer in answers.items()}
+        except StoreError:
+            return None
+        return {name: blob for name, blob in found.items() if blob is not None}
+
+    def put(self, scope: str, blobs: Mapping[str, bytes], now: float) -> None:
+        """Have these written in the background."""
+        for name, blob in blobs.items():
+            self._waiting.put((scope, name), blob)
+        self._saved_at = now
+        if not self._writing:
+            spawn(self._write_on(), self._writing)
+
+    async def aclose(self) -> None:
+        """Take nothing over any more, and write what waits. What cannot be written now is lost."""
+        self._gathered.clear()
+        await cancel(self._recalls)
+        await cancel(self._loads)
+        self._closing.set()
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await drain(self._writing)
+                await self._write_all()
+        except TimeoutError:
+            self.failed("save")
+
+    def _answer(self, scope: str, name: str, now: float) -> "asyncio.Future[bytes | None]":
+        """The answer about a name that is under way, or will be from the next turn of the event loop on."""
+        key = scope, name
+        if key not in self._asked:
+            loop = asyncio.get_running_loop()
+            self._asked[key] = loop.create_future()
+            if not self._gathered:
+                loop.call_soon(self._ask)
+            self._gathered[key] = now
+        return self._asked[key]
+
+    def _ask(self, ended: object = None) -> None:
+        """Begin as many calls as may be under way; ``ended`` is one that has ended."""
+        for scope, names in list(islice(_parts(self._gathered), _MOST_LOADS - len(self._loads))):
+            now = [self._gathered.pop((scope, name)) for name in names][-1]
+            spawn(self._call(scope, names, now), self._loads).add_done_callback(self._ask)
+        if self._timer is None and self._asked:
+            self._timer = asyncio.get_running_loop().call_later(SLICE_S, self._tick)
+
+    async def _call(self, scope: str, names: Sequence[str], now: float) -> None:
+        found: Sequence[bytes | None] | None = None
+        try:
+            found = await self._store.load(scope, names, now)
+            self._is_failing, self._silence_s = False, 0.0
+        except StoreError:
+            self._is_failing, self._again_at = True, asyncio.get_running_loop().time() + _PAUSE_S
+            self.failed("load")
+        finally:
+            for number, name in enumerate(names):
+                answer = self._asked.pop((scope, name))
+                if answer.done():  # whoever waited for it was cancelled
+                    continue
+                if found is not None:
+                    answer.set_result(found[number])
+                else:
+                    answer.set_exception(StoreError("the store gave no answer"))
+                    answer.exception()  # perhaps nobody waits for it any more
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self._asked:
+            self._silence_s += SLICE_S
+            self._timer = asyncio.get_running_loop().call_later(SLICE_S, self._tick)
+
+    async def _write_on(self) -> None:
+        gather_s = 0.0 if self.is_shared else _GATHER_S
+        pause_s = gather_s
+        while self._waiting and not self._closing.is_set():
+            if pause_s:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause_s):
+                        await self._closing.wait()
+            pause_s = gather_s if await self._write_all() else max(gather_s, _SAVE_PAUSE_S)
+
+    async def _write_all(self) -> bool:
+        """Write what waits by now; False where the store could not take all of it: that waits again, unless a newer
+        version does."""
+        taken, self._waiting = self._waiting, self._empty()
+        calls = list(_parts(taken))
+        for start in range(0, len(calls), _MOST_SAVES):
+            saves = (self._save(scope, names, taken) for scope, names in calls[start : start + _MOST_SAVES])
+            if not all(await asyncio.gather(*saves)):
+                newer, self._waiting = self._waiting, self._empty()
+                left = [(scope, name) for scope, names in calls[start:] for name in names]
+                for key, blob in (*((key, taken[key]) for key in left), *newer.items()):
+                    self._waiting.put(key, blob)
+                return False
+        return True
+
+    async def _save(self, scope: str, names: Sequence[str], taken: Mapping[Key, bytes]) -> bool:
+        try:
+            await self._store.save(scope, {name: taken[scope, name] for name in names}, TTL_S, self._saved_at)
+        except StoreError:
+            self.failed("save")
+            return False
+        return True
+
+    def _empty(self) -> Bounded[Key, bytes]:
+        return Bounded(self._most_bytes, len, _MOST_WAITING)
+
+
+def _parts(keys: Iterable[Key]) -> Iterator[tuple[str, list[str]]]:
+    """The names of each scope, so many at once as one call takes."""
+    by_scope: dict[str, list[str]] = {}
+    for scope, name in keys:
+        by_scope.setdefault(scope, []).append(name)
+    for scope, names in by_scope.items():
+        for start in range(0, len(names), _MOST_NAMES):
+            yield scope, names[start : start + _MOST_NAMES]
