@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from proxy.core.digest import digest
-from proxy.core.structured.session.live_blobs import Part, packed, unpacked
-from proxy.core.structured.session.live_state import LiveState
+from proxy.core.structured.session.live_state import LiveState, Part, packed, unpacked
 from proxy.core.structured.session.session import ContextSession
 from proxy.core.wire.long_text import utf8
 from proxy.engine.suppress import suppress_and_log

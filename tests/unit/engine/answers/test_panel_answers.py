@@ -14,10 +14,9 @@ from proxy.core.resilience.retry import RetryPolicy
 from proxy.core.response.usage import Usage
 from proxy.core.structured.assembly.untiered import Front
 from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind
-from proxy.core.structured.chat import AssembledChat
+from proxy.core.structured.chat import AssembledChat, Dialogue
 from proxy.core.structured.context import StructuredContext
-from proxy.core.structured.dialogue import Dialogue
-from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.messages import Conversation
 from proxy.engine import Breakers
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
