@@ -37,6 +37,7 @@ _NOT_FITTED = {
     "planner.keep_alive._MARGIN_SHARE",  # a bound
     "planner.keep_alive._OUTPUT_TOKENS",  # from the providers' lists of prices
     "prompts.turn_texts._STORED",  # certainty
+    "structured.panels.placing._MOST_USD",  # a bound
     "stability.document_retention._MOST",  # a bound
     "stability.mention_calibration._MOST",  # a bound
 }
