@@ -10,13 +10,10 @@ from typing import Any
 import orjson
 
 from proxy.app.fixed_texts import load_compaction_texts
-from proxy.core.structured.history.compaction import Compaction, digest_of_known
-from proxy.core.structured.history.compaction_gain import CompactionPrices
+from proxy.core.structured.history.compaction import Compaction, CompactionPrices, CompactionTerms, digest_of_known
 from proxy.core.structured.history.compaction_proposal import CompactionRules
-from proxy.core.structured.history.compaction_terms import CompactionTerms
 from proxy.core.structured.history.rules import RuledHistory, ruled
-from proxy.core.structured.messages.conversation import Conversation
-from proxy.core.structured.messages.turn import Turn
+from proxy.core.structured.messages import Conversation, Turn
 
 TEXTS = load_compaction_texts()
 RULES = CompactionRules(CompactionTerms(), TEXTS)

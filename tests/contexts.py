@@ -12,7 +12,7 @@ from proxy.core.structured.assembly.untiered import front_of, untiered_assembly
 from proxy.core.structured.blocks.blocks import Assembly
 from proxy.core.structured.blocks.breakdown import Circumstances, Measure, inventory_of, shown
 from proxy.core.structured.context import ContextFile, StructuredContext
-from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.messages import Conversation
 from proxy.core.structured.panels.inlay import NO_INLAY, Inlay
 from proxy.core.structured.placement.placement import Placement, TierItems
 from tests.talk import Body, assistant, system, user

@@ -15,7 +15,7 @@ from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
 from proxy.core.structured.panels.board import Board
-from proxy.planning.arrangement import Arrangement
+from proxy.planning.arranger import Arrangement
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.session_store import SessionStore
 from proxy.planning.structured import StructuredChats

@@ -5,7 +5,7 @@ import importlib
 
 from plugins.symbol_index import is_installed
 from proxy.core.structured.context import ContextFile
-from proxy.core.structured.symbols.symbol_index import SymbolIndexer, SymbolMap
+from proxy.core.structured.symbols import SymbolIndexer, SymbolMap
 from tests.services import absent
 
 

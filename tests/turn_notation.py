@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from proxy.core.structured.history.repair import PLACEHOLDER
-from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.messages import Conversation
 from tests.talk import Body, calling, result, said, text_part
 
 ROLES = {"user": "user", "asst": "assistant", "sys": "system", "odd": "narrator"}

@@ -19,8 +19,7 @@ from plugins.symbol_index.parsing import MOST_BYTES, Budget, Parsers
 from plugins.symbol_index.references import Entry, References, mentions, references
 from proxy.core.lru import Bounded
 from proxy.core.structured.context import ContextFile
-from proxy.core.structured.symbols.path_aliases import shorten
-from proxy.core.structured.symbols.symbol_index import SymbolMap
+from proxy.core.structured.symbols import SymbolMap, shorten
 
 MOST_TEXT_BYTES = 96 << 20
 """The most memory for what was learnt of texts. A repository of 2,000 files takes about a tenth of it."""
@@ -67,7 +66,7 @@ class TreeSitterIndexer:
         return self._texts.bytes + self._repositories.bytes
 
     def index(self, files: Sequence[ContextFile], aliases: Mapping[str, str]) -> SymbolMap:
-        """See ``proxy.core.structured.symbols.symbol_index.SymbolIndexer``."""
+        """See ``proxy.core.structured.symbols.SymbolIndexer``."""
         paths = tuple(file.path for file in files)
         digests = tuple(file.digest if file.text is not None else "" for file in files)
         budget = Budget()

@@ -18,7 +18,7 @@ from proxy.core.request.tokens import Encode
 from proxy.engine import Bounds, Breakers, Conclusion, Custody, Engine, Ports
 from proxy.engine.inquiries import Inquiries
 from proxy.engine.ports import Follower
-from proxy.planning.compactor import Compactor
+from proxy.planning.compactions import Compactor
 from proxy.planning.followers import Followers
 from proxy.planning.keep_alive import KeepAlive
 from proxy.planning.own_exchanges import OwnExchanges

@@ -22,14 +22,14 @@ from proxy.core.providers import PROFILES
 from proxy.core.providers.hosts import provider_at
 from proxy.core.resilience.circuit_breaker import BreakerPolicy
 from proxy.core.resilience.retry import RetryPolicy
-from proxy.core.structured.history.compaction_terms import CompactionTerms
-from proxy.core.structured.history.metas import DetachTerms
+from proxy.core.structured.history.compaction import CompactionTerms
+from proxy.core.structured.history.rules import DetachTerms
 from proxy.deployments import ListedModel, ModelTable, provider_of
 from proxy.deployments.choice import provider_names
 from proxy.deployments.price_map import load_price_map, price_for
 from proxy.engine import Limits, RequestRules
 from proxy.errors import UnknownModel
-from proxy.planning.assembly_options import AssemblyOptions
+from proxy.planning.context_sessions import AssemblyOptions
 from proxy.planning.keep_alive import RefreshTerms
 from proxy.planning.own_exchanges import DailyTerms
 from proxy.ports import Deployment, StoreError, Transport

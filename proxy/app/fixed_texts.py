@@ -8,9 +8,9 @@ from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 
-from proxy.core.structured.assembly.texts import AssemblyTexts, ContextTexts
-from proxy.core.structured.history.compaction_texts import CompactionTexts
-from proxy.core.structured.panels.texts import ISO_TIME, SYSTEM, PanelTexts
+from proxy.core.structured.assembly.sections import AssemblyTexts, ContextTexts
+from proxy.core.structured.history.compaction import CompactionTexts
+from proxy.core.structured.panels.pairs import ISO_TIME, SYSTEM, PanelTexts
 from proxy.core.window.shortening import PartName
 from proxy.core.window.texts import WindowTexts
 from proxy.prompting.files import SHIPPED

@@ -13,8 +13,8 @@ from proxy.app.fixed_texts import load_context_texts
 from proxy.core.modes import Mode
 from proxy.core.providers import PROFILES, CacheProfile, optimistic, pessimistic
 from proxy.core.request.tokens import Encode, quick
-from proxy.planning.assembly_options import AssemblyOptions
 from proxy.planning.context_assembler import ContextAssembler
+from proxy.planning.context_sessions import AssemblyOptions
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
 from proxy.replay.runner import Setting

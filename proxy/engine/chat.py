@@ -17,7 +17,7 @@ from proxy.core.request.routing_fields import RequestFields, head_of, untouched
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.form.section import PROMPTS, SECTION, WINDOW, Section, section_of, split
 from proxy.core.wire.json_body import Unreadable, splice
-from proxy.engine.answers.further_calls import PanelService
+from proxy.engine.answers.panel_answers import PanelService
 from proxy.engine.answers.relay import AnswerRelay, AttemptResult, own_headers
 from proxy.engine.attempts.retry import Attempts
 from proxy.engine.attempts.retry_body import OurEdit, Outgoing, QuestionOptOut

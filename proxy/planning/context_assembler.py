@@ -5,36 +5,72 @@ them one after another (``chat_of``). The texts that clients send are kept in me
 scope; ``StructuredChats`` may keep them in the store, too.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from proxy.core.digest import digest
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.tokens import Encode, TokenCounter
 from proxy.core.response.panel_calls import PANEL_TOOL
-from proxy.core.structured.assembly.texts import ContextTexts
+from proxy.core.structured.assembly.sections import ContextTexts
 from proxy.core.structured.assembly.untiered import front_of, untiered_assembly
 from proxy.core.structured.blocks.blocks import AssemblyKind
-from proxy.core.structured.chat import AssembledChat, ChatReading, body_of
+from proxy.core.structured.chat import (
+    AssembledChat,
+    Before,
+    ChatReading,
+    Dialogue,
+    DialogueRules,
+    Moment,
+    body_of,
+    dialogue_of,
+    has_thinking,
+)
 from proxy.core.structured.context import StructuredContext
-from proxy.core.structured.dialogue import Before, Dialogue, DialogueRules, Moment, dialogue_of, has_thinking
 from proxy.core.structured.form.form import StructuredForm, read_form
 from proxy.core.structured.form.section import SECTION
-from proxy.core.structured.messages.conversation import Conversation
-from proxy.core.structured.messages.turn import Turn
-from proxy.core.structured.panels.tool import names_tool, panel_answer
+from proxy.core.structured.messages import Conversation, Turn
+from proxy.core.structured.panels.pairs import names_tool, panel_answer
 from proxy.core.structured.placement.tracking import Blocks, HistoryItem
-from proxy.core.structured.session.uploads import Uploads
-from proxy.core.structured.symbols.map_chunks import MapChunks
-from proxy.core.structured.symbols.path_aliases import legend_for
-from proxy.core.structured.symbols.symbol_index import SymbolIndexer, SymbolMap
+from proxy.core.structured.session.session import ContextSession
+from proxy.core.structured.session.uploads import ResolvedForm, Uploads
+from proxy.core.structured.symbols import MapChunks, SymbolIndexer, SymbolMap, legend_for
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import InvalidRequest, PayloadTooLarge
 from proxy.planning.arranger import Arranger, tried
-from proxy.planning.assembly_options import AssemblyOptions
-from proxy.planning.context_sessions import ContextSessions
-from proxy.planning.panel_bill import panel_tokens
-from proxy.planning.resolved import Assembled, Resolved, SentContext
+from proxy.planning.context_sessions import AssemblyOptions, ContextSessions, panel_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class SentContext:
+    """A request as it was read: its body, its section, and its messages."""
+
+    sent: ParsedBody
+    form: StructuredForm
+    conversation: Conversation
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The same with the form's texts at hand, and the session that it belongs to; ``is_named``: the client has named
+    it."""
+
+    sent: ParsedBody
+    found: ResolvedForm
+    conversation: Conversation
+    scope: str
+    name: str
+    session: ContextSession
+    is_named: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """The chat, and what was read for it: counted texts, and digests of blocks."""
+
+    chat: AssembledChat
+    counted: TokenCounter
+    blocks: Blocks
 
 
 class ContextAssembler:

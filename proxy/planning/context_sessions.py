@@ -1,23 +1,112 @@
 """The conversations with structured context that this process remembers: in memory, bounded, apart by scope."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from proxy.core.layout.tiers import Change
+from proxy.core.digest import digest
+from proxy.core.layout.tiers import Change, ClassicPolicy
 from proxy.core.lru import Bounded
+from proxy.core.money.prices import Price
 from proxy.core.providers import CacheProfile
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.response.usage import Usage
 from proxy.core.structured.blocks.breakdown import Circumstances
-from proxy.core.structured.cache_terms import UNKNOWN_LIFE_S, CacheTerms
 from proxy.core.structured.chat import AssembledChat
-from proxy.core.structured.history.compaction_gain import WINDOW_SHARE
+from proxy.core.structured.history.compaction import WINDOW_SHARE
+from proxy.core.structured.history.rules import DetachTerms
 from proxy.core.structured.panels.board import Board
+from proxy.core.structured.panels.costs import EmittedPanel
+from proxy.core.structured.panels.pairs import is_known, iso_time, panel_text
+from proxy.core.structured.panels.panel import Panel
+from proxy.core.structured.panels.placing import UNKNOWN_LIFE_S, CacheTerms
 from proxy.core.structured.placement.tracking import ContextTracker
 from proxy.core.structured.session.live_state import LiveState
 from proxy.core.structured.session.session import ContextSession
-from proxy.planning.assembly_options import AssemblyOptions
-from proxy.planning.panel_bill import PanelBill
+from proxy.core.structured.session.uploads import UPLOAD_BYTES
+from proxy.core.wire.surrogates import printable, utf8
+
+MOST_UNFOLDED_CHARS = 16 << 20
+"""More than any model reads; to assemble so much takes a third of a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssemblyOptions:
+    """``policy`` is ``economic`` or ``classic``; ``classic`` are the flags of the latter, whose target follows the
+    model's minimum unless ``has_target``. ``text_bytes`` bounds the texts, ``session_bytes`` all other state, and
+    ``most_chars`` the texts that one request shows together. ``detach`` are the minimums by which the oldest part of a
+    conversation is frozen; None: only what a client asks for is. ``repeats_for`` names the cache profiles whose models
+    read the system text again behind the panels. ``keep_exchanges`` are the newest user exchanges that a compaction
+    never leaves out. ``keeps_alive``: a prefix may be kept alive beyond its life."""
+
+    policy: str = "economic"
+    classic: ClassicPolicy = ClassicPolicy()
+    has_target: bool = False
+    text_bytes: int = UPLOAD_BYTES
+    session_bytes: int = 64 << 20
+    most_chars: int = MOST_UNFOLDED_CHARS
+    detach: DetachTerms | None = DetachTerms()
+    keep_exchanges: int = 2
+    repeats_for: frozenset[str] = frozenset()
+    keeps_alive: bool = False
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether tiers decide the layout."""
+        return self.policy == "classic"
+
+
+_MILLION = 1_000_000
+
+
+def panel_tokens(panel: Panel, counter: TokenCounter) -> int:
+    """The tokens of what the model reads of a panel."""
+    text = panel_text(panel)
+    return counter.count(digest(b"panel", utf8(text)), text)
+
+
+@dataclass(frozen=True, slots=True)
+class PanelBill:
+    """``order`` are the panels in sending order, ``tokens`` theirs by id, ``shown`` is the board that they were placed
+    by, and ``price`` the model's price in USD per token; None: nobody knows it, and nothing is charged."""
+
+    order: tuple[Panel, ...]
+    tokens: Mapping[str, int]
+    shown: Board
+    price: Price | None
+
+    @classmethod
+    def of(cls, chat: AssembledChat, price: Price | None) -> "PanelBill | None":
+        """The bill of a request; None where no panel is shown."""
+        board = chat.dialogue.board
+        return cls(chat.order, chat.reading.panel_tokens, board, price) if board is not None and chat.order else None
+
+    def charged(self, board: Board) -> Board:
+        """The session's board after the request has counted: a panel that is not read from the cache is written."""
+        emitted = [
+            EmittedPanel(panel.id, self.shown.memory(panel).digest, self.tokens.get(panel.id, 0))
+            for panel in self.order
+        ]
+        if self.price is None:
+            return board.charged(emitted, 0.0, 0.0)
+        return board.charged(emitted, self.price.read * _MILLION, self.price.write_5m * _MILLION)
+
+    def value(self) -> Sequence[dict[str, object]]:
+        """What the request would add, panel by panel, as a value for JSON. ``place`` is the index of the client's
+        message, without system messages, that a panel stands in front of; None: it stands in front of all."""
+        costs = self.charged(self.shown).costs.last
+        unknown = {"cost_usd": None, "total_usd": None} if self.price is None else {}
+        return [cost.value() | unknown | self._standing(panel) for panel, cost in zip(self.order, costs, strict=True)]
+
+    def _standing(self, panel: Panel) -> dict[str, object]:
+        memory = self.shown.memory(panel)
+        return {
+            "kind": printable(panel.kind),
+            "header": printable(panel.header),
+            "changed_at": iso_time(memory.stamp_s) if is_known(memory.stamp_s) else None,
+            "place": None if memory.place is None else memory.place.index,
+            "requests": memory.seen,
+            "changes": memory.changes,
+        }
 
 
 class ContextSessions:

@@ -15,8 +15,7 @@ from functools import partial
 from typing import Final
 
 from proxy.core.digest import digest
-from proxy.core.structured.session.live_blobs import Part, packed, unpacked
-from proxy.core.structured.session.live_state import LiveState
+from proxy.core.structured.session.live_state import LiveState, Part, packed, unpacked
 from proxy.core.structured.session.session import ContextSession
 from proxy.core.wire.surrogates import utf8
 from proxy.engine.suppress import suppress_and_log

@@ -12,20 +12,18 @@ from proxy.core.modes import Mode
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.usage import Usage
 from proxy.core.structured.blocks.breakdown import Measure, shown
-from proxy.core.structured.chat import AssembledChat
-from proxy.core.structured.dialogue import Dialogue
+from proxy.core.structured.chat import AssembledChat, Dialogue
 from proxy.core.structured.panels.board import Board
 from proxy.core.structured.placement.placement import Placement
-from proxy.core.structured.session.kept_texts import filled
-from proxy.core.structured.symbols.symbol_index import SymbolMap
+from proxy.core.structured.session.uploads import filled
+from proxy.core.structured.symbols import SymbolMap
 from proxy.core.wire.json_body import MOST_ELEMENTS, TooMany, Unreadable
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import InvalidRequest, MissingContent
-from proxy.planning.arrangement import Arrangement
+from proxy.planning.arranger import Arrangement
 from proxy.planning.compactions import CompactionOutcome, Compactions
-from proxy.planning.context_assembler import ContextAssembler
+from proxy.planning.context_assembler import ContextAssembler, Resolved, SentContext
 from proxy.planning.model_facts import ModelFacts
-from proxy.planning.resolved import Resolved, SentContext
 from proxy.planning.session_store import SessionStore
 from proxy.planning.text_store import TextStore
 from proxy.ports import Deployment, Principal

@@ -18,8 +18,7 @@ from typing import Final
 
 from proxy.aside import Aside
 from proxy.core.lru import Bounded, LastUsed
-from proxy.core.structured.session.kept_texts import KeptText, blob_name, is_kept, packed, texts_of, unpacked
-from proxy.core.structured.session.uploads import ResolvedForm
+from proxy.core.structured.session.uploads import KeptText, ResolvedForm, blob_name, is_kept, packed, texts_of, unpacked
 from proxy.planning.shared_blobs import TTL_S, SharedBlobs
 from proxy.storage.port import StateStore
 from proxy.tasks import Tasks, cancel, drain, spawn

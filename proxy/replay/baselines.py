@@ -9,7 +9,7 @@ from types import MappingProxyType
 from proxy.core.layout.render import render_tools
 from proxy.core.providers import Dialect
 from proxy.core.request.message import MARK_KEYS
-from proxy.core.structured.messages.markers import marked, unmarked
+from proxy.core.structured.messages import marked, unmarked
 from proxy.core.wire.json_body import Members, elements, members_of, parse_members, splice, value
 
 Baseline = Callable[[bytes, Dialect], bytes]

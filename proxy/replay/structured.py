@@ -12,8 +12,7 @@ from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.route import Route
 from proxy.core.structured.assembly.untiered import in_tiers
-from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind
-from proxy.core.structured.blocks.file_block import file_block
+from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind, file_block
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.form.section import section_of
 from proxy.core.structured.panels.inlay import NAME, PANEL

@@ -17,8 +17,7 @@ from pathlib import Path
 
 from plugins.symbol_index.grammars import SUFFIXES
 from proxy.core.structured.context import ContextFile
-from proxy.core.structured.symbols.path_aliases import legend_for
-from proxy.core.structured.symbols.symbol_index import SymbolMap
+from proxy.core.structured.symbols import SymbolMap, legend_for
 from tests.symbols import make_indexer, source
 
 _SUFFIXES = frozenset(f".{suffix}" for suffix in SUFFIXES)

@@ -14,8 +14,8 @@ from proxy.core.providers import NONE, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.history.compaction import Compaction, digest_of_known
-from proxy.planning.assembly_options import AssemblyOptions
 from proxy.planning.context_assembler import ContextAssembler
+from proxy.planning.context_sessions import AssemblyOptions
 from proxy.planning.planner_port import Planning
 from proxy.planning.structured import StructuredChats
 from proxy.plugins import build_plugin_manager, recognisers

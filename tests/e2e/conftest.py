@@ -15,11 +15,11 @@ from proxy.clock import SystemClock
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.structured.symbols.symbol_index import SymbolIndexer
+from proxy.core.structured.symbols import SymbolIndexer
 from proxy.engine import Engine, Limits, Ports, RequestRules
 from proxy.engine.ports import Admission
-from proxy.planning.assembly_options import AssemblyOptions
 from proxy.planning.context_assembler import ContextAssembler
+from proxy.planning.context_sessions import AssemblyOptions
 from proxy.planning.planner_port import Planning
 from proxy.planning.structured import StructuredChats
 from proxy.plugins import build_plugin_manager, recognisers

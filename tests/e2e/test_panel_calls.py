@@ -59,7 +59,7 @@ def stream(*events: bytes, finish: str = "stop", prompt: int = 100, output: int 
 
 
 CALLING = stream(chunk("I look. "), called(OURS), finish="tool_calls")
-GOING_ON = stream(chunk("It fails."), prompt=130, output=7)
+GOING_ON = body("It fails.", prompt=130, output=7)
 
 
 def settled(proxy: Proxy) -> Any:
@@ -133,7 +133,7 @@ def streamed_body(begin: Any, calls: Sequence[Any]) -> list[str]:
 
 
 def test_two_further_calls_are_made_at_the_most(begin: Any) -> None:
-    proxy, provider = begin(CALLING)
+    proxy, provider = begin(CALLING, body("I look. ", OURS))
     answer = streamed(proxy)
     assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("I look. " * 3, "stop")
     assert len(provider.seen) == 3
@@ -209,12 +209,13 @@ def test_an_answer_without_words_whose_further_call_fails_is_an_error(begin: Any
 
 def test_a_client_that_hangs_up_during_a_further_call_ends_it_and_is_billed_once(begin: Any) -> None:
     door = OpenDoor()
-    waiting = streams(chunk("It "), ends=False)
+    waiting = streams(b"{", ends=False)
     proxy, provider = begin(CALLING, waiting, admission=door)
     found = proxy.client.chat.completions.create(**asked(stream=True))
     for one in found:
-        if one.choices[0].delta.content == "It ":
+        if one.choices[0].delta.content == "I look. ":
             break
+    assert provider.wait(2)
     found.close()
     assert provider.wait(2).gone.wait(60)
     exchange, usage = settled(proxy)

@@ -20,13 +20,12 @@ _ROWS = _ROW.findall((_CORE / "planner" / "README.md").read_text())
 _PACKAGES = ("forecast", "layout", "planner", "sessions", "shadow", "stability")
 _MODULES = (
     "prompts.turn_texts",
-    "structured.history.compaction_gain",
+    "structured.history.compaction",
     "structured.history.compaction_proposal",
-    "structured.panels.moving",
+    "structured.panels.inlay",
     "structured.panels.panel",
     "structured.panels.placing",
     "structured.panels.tail",
-    "structured.cache_terms",
 )
 
 # These numbers bound or define something, and nothing is fitted about them.
@@ -38,6 +37,7 @@ _NOT_FITTED = {
     "planner.keep_alive._MARGIN_SHARE",  # a bound
     "planner.keep_alive._OUTPUT_TOKENS",  # from the providers' lists of prices
     "prompts.turn_texts._STORED",  # certainty
+    "structured.panels.placing._MOST_USD",  # a bound
     "stability.document_retention._MOST",  # a bound
     "stability.change_rates._MOST_MENTIONED",  # a bound
 }

@@ -18,12 +18,11 @@ from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.chat import AssembledChat
-from proxy.core.structured.history.cuts import cuts
+from proxy.core.structured.history.groups import cuts
 from proxy.core.structured.history.rules import ruled
-from proxy.planning.arrangement import Arrangement
-from proxy.planning.assembly_options import AssemblyOptions
-from proxy.planning.context_assembler import ContextAssembler
-from proxy.planning.resolved import Resolved
+from proxy.planning.arranger import Arrangement
+from proxy.planning.context_assembler import ContextAssembler, Resolved
+from proxy.planning.context_sessions import AssemblyOptions
 from tests.compactions import compaction_of
 from tests.examples import examples
 from tests.fidelity.checker import check

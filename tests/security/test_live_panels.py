@@ -15,10 +15,8 @@ from proxy.core.money.prices import Price
 from proxy.core.providers import PROFILES
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
-from proxy.planning.assembly_options import AssemblyOptions
-from proxy.planning.context_assembler import ContextAssembler
-from proxy.planning.panel_bill import PanelBill
-from proxy.planning.resolved import Resolved
+from proxy.planning.context_assembler import ContextAssembler, Resolved
+from proxy.planning.context_sessions import AssemblyOptions, PanelBill
 from tests.examples import sampled
 from tests.security.provider import INPUT_USD, OUTPUT_USD, Answer, Seen, event
 from tests.security.world import CONFIG, World, chat, world_of
@@ -104,7 +102,7 @@ def test_many_calls_of_a_large_panel_are_given_up_before_their_results_are_writt
     live: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
-    module = importlib.import_module("proxy.core.structured.panels.tool")
+    module = importlib.import_module("proxy.core.structured.panels.pairs")
     work = module.panel_text
 
     def noting(*args: Any) -> Any:

@@ -19,8 +19,8 @@ from proxy.core.providers import PROFILES
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.history.compaction import Compaction
-from proxy.planning.assembly_options import AssemblyOptions
 from proxy.planning.context_assembler import ContextAssembler
+from proxy.planning.context_sessions import AssemblyOptions
 from tests.examples import sampled
 from tests.security.provider import Answer
 from tests.security.world import CONFIG, Reply, World, world_of

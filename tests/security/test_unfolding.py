@@ -25,8 +25,8 @@ from proxy.core.response.stream import StreamFold
 from proxy.core.structured.context import ContextFile
 from proxy.core.structured.form.form import text_digest
 from proxy.errors import PayloadTooLarge
-from proxy.planning.assembly_options import MOST_UNFOLDED_CHARS, AssemblyOptions
 from proxy.planning.context_assembler import ContextAssembler
+from proxy.planning.context_sessions import MOST_UNFOLDED_CHARS, AssemblyOptions
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
 from tests.examples import examples

@@ -20,11 +20,6 @@ MOST_CALLS = 64
 _MOST_ADDED_BYTES = 8 << 20
 """More than any model could read is not sent."""
 
-TEXTS = ("content", "reasoning_content", "reasoning")
-"""The members of a message that are the model's words, in the order in which they are written."""
-CALLING = ("tool_calls", "stop", "function_call")
-"""How an answer ends whose calls are whole. Some providers say ``stop``."""
-
 Object = Mapping[str, object]
 PanelAnswers = Callable[[str], str]
 """The text of the panel of this id, or that there is none."""
@@ -53,27 +48,18 @@ def is_ours(call: object) -> bool:
     return object_in(call, "function").get("name") == PANEL_TOOL
 
 
-def finish_without(finish: object) -> object:
-    """How an answer ends for a client that sees no call of it."""
-    return "stop" if finish in CALLING else finish
-
-
 def called(message: Object, calls: Sequence[Object]) -> Object:
     """The message of the model as it goes back to it, with these calls of our tool. Arguments that no provider would
     read are left out, and a call without an id gets one."""
     members = {name: value for name, value in message.items() if value not in (None, "", [], {})}
-    return {
-        "role": "assistant",
-        "content": None,
-        **members,
-        "tool_calls": list(map(_written, calls, range(len(calls)))),
-    }
+    written = list(map(_written, calls, range(len(calls))))
+    return {"role": "assistant", "content": None, **members, "tool_calls": written}
 
 
 def continued_request(body: bytes, message: Object, answers: PanelAnswers) -> bytes | None:
-    """The request that was sent, with the model's message and the results of its calls behind its messages. None where
-    that is too much: what is beyond is not even written. Raises InvalidRequest, Unreadable, KeyError, ValueError and
-    RecursionError for what cannot be taken apart or written."""
+    """The request that was sent, with the model's message and the results of its calls behind its messages; it asks for
+    one body. None where that is too much: what is beyond is not even written. Raises InvalidRequest, Unreadable,
+    KeyError, ValueError and RecursionError for what cannot be taken apart or written."""
     added = [dumps(message)]
     calls = message["tool_calls"]
     for call in calls if isinstance(calls, list) else ():
@@ -83,7 +69,8 @@ def continued_request(body: bytes, message: Object, answers: PanelAnswers) -> by
             return None
     members = parse_members(body)
     messages = bytes(members["messages"]).rstrip().removesuffix(b"]")
-    return splice(body, members, {"messages": b",".join((messages, *added)) + b"]"})
+    whole = {name: None for name in ("stream", "stream_options") if name in members}
+    return splice(body, members, {**whole, "messages": b",".join((messages, *added)) + b"]"})
 
 
 def _written(call: Object, number: int) -> Object:
@@ -101,7 +88,6 @@ def _panel_of(arguments: object) -> str | None:
         found = orjson.loads(arguments)
     except ValueError:
         return None
-    if not isinstance(found, dict):
-        return None
-    named = found.get("id")
-    return str(named) if isinstance(named, str | int) else ""
+    named = found.get("id") if isinstance(found, dict) else ""
+    known = str(named) if isinstance(named, str | int) else ""
+    return known if isinstance(found, dict) else None

@@ -9,7 +9,7 @@ measured by.
 The packages work in this order. ``form`` reads the section. ``session`` has the texts that stand for its digests, and
 what earlier requests of the conversation have left; it makes the ``context`` of both. ``messages`` parts the request's
 messages into system messages, history and prompt. ``symbols`` has the map of the repository. Where a client sends live
-panels or describes its messages, ``dialogue`` has ``history`` shorten and repair the conversation and has ``panels``
-place the panels. ``placement`` says how stable each item is. ``assembly`` makes ``blocks`` of all of this, and ``chat``
-is the request with the messages of these blocks.
+panels or describes its messages, ``history`` shortens and repairs the conversation and ``panels`` places the panels.
+``placement`` says how stable each item is. ``assembly`` makes ``blocks`` of all of this, and ``chat`` is the request
+with the messages of these blocks.
 """

@@ -1,21 +1,162 @@
-"""A chat request whose context was assembled."""
+"""A chat request whose context was assembled, and its conversation: by the rules of the history, with live panels."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from proxy.core.reasons import Edit
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.panel_calls import PanelAnswers
 from proxy.core.structured.assembly.untiered import Front
 from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind
 from proxy.core.structured.context import StructuredContext
-from proxy.core.structured.dialogue import Dialogue
+from proxy.core.structured.form.form import StructuredForm
+from proxy.core.structured.form.form_json import detach_terms
 from proxy.core.structured.form.section import SECTION
-from proxy.core.structured.history.rules import RuledHistory
-from proxy.core.structured.panels.panel import Panel
-from proxy.core.structured.panels.tool import with_declaration
+from proxy.core.structured.history.compaction import Compaction, CompactionTexts, compacted
+from proxy.core.structured.history.freezing import frozen
+from proxy.core.structured.history.rules import DetachTerms, RuledHistory, ruled
+from proxy.core.structured.messages import Conversation, Turn
+from proxy.core.structured.panels.board import Board, refreshed
+from proxy.core.structured.panels.inlay import NO_INLAY, Inlay, SentTurns, inlay_of
+from proxy.core.structured.panels.pairs import PanelTexts, with_declaration
+from proxy.core.structured.panels.panel import FROZEN_PREFIX, Panel
+from proxy.core.structured.panels.placing import CacheTerms
+from proxy.core.structured.panels.progress import Progress
 from proxy.core.structured.placement.tracking import HistoryItem
-from proxy.core.structured.symbols.map_chunks import MapChunks
-from proxy.core.wire.json_body import splice
+from proxy.core.structured.symbols import MapChunks
+from proxy.core.wire.json_body import Members, splice
+
+_THINKING = ("thinking", "reasoning_effort", "reasoning")
+_NO_THINKING = frozenset({b"null", b'{"type":"disabled"}', b'"none"', b'{"effort":"none"}', b'{"enabled":false}'})
+_SPACES = b" \t\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class DialogueRules:
+    """What the operator sets. ``detach`` are the minimums of freezing; None: only what a client asks for is frozen.
+    ``keep_exchanges`` are the newest user exchanges that a compaction never leaves out. ``is_classic``: the rules of
+    the original hold, whatever they cost."""
+
+    panels: PanelTexts
+    compaction: CompactionTexts
+    detach: DetachTerms | None = None
+    keep_exchanges: int = 2
+    is_classic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What the session remembers of the requests before this one. ``terms`` are those of the cache that has served the
+    last one; None: nobody knows."""
+
+    board: Board = Board()
+    compaction: Compaction | None = None
+    terms: CacheTerms | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """``conversation`` holds the client's messages that are sent; ``origins`` has for each of them, but for the system
+    messages, its index in the client's conversation (``RuledHistory``). ``panels`` are the client's own and frozen
+    parts of the conversation, in no order yet. ``board`` is what the session remembers from this request on, None where
+    the request has nothing to remember. ``edits`` counts the messages and panels that were edited, by the reason.
+    ``uncompacted`` is the conversation without a compaction, where the client wants one. ``freezing_cost`` is what is
+    written anew because a part was frozen while the cache held it, in tokens at the plain input price."""
+
+    conversation: Conversation
+    origins: tuple[int, ...] = ()
+    panels: tuple[Panel, ...] = ()
+    board: Board | None = None
+    edits: Mapping[Edit, int] = field(default_factory=dict)
+    uncompacted: RuledHistory | None = None
+    freezing_cost: float = 0.0
+
+    @property
+    def has_panels(self) -> bool:
+        """Whether any panel is shown."""
+        return Edit.PANELS_SHOWN in self.edits
+
+    def inlay(self, texts: PanelTexts, *, is_chronological: bool, repeat: str = "") -> Inlay:
+        """The panels and the times of the prompts in one of the two orders. ``repeat`` is the system text where it is
+        said again behind the panels."""
+        if self.board is None:
+            return NO_INLAY
+        sent = SentTurns(self.conversation.turns, self.origins)
+        return inlay_of(self.panels, self.board, sent, texts, repeat, is_chronological=is_chronological)
+
+
+def has_thinking(members: Members) -> bool:
+    """Whether a request has thinking switched on, by any of the members in which clients say so."""
+    said = [bytes(members[name]).translate(None, _SPACES) for name in _THINKING if name in members]
+    return any(each not in _NO_THINKING for each in said)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When the request arrived, in unix seconds, and whether it has thinking switched on: providers then take no call
+    of ours behind the newest results."""
+
+    now_s: float
+    has_thinking: bool = False
+
+
+def dialogue_of(
+    conversation: Conversation,
+    form: StructuredForm,
+    before: Before,
+    rules: DialogueRules,
+    tokens: Callable[[Turn], int],
+    moment: Moment,
+) -> Dialogue:
+    """The dialogue of a request. ``tokens`` counts a message. Raises InvalidRequest where the form describes messages
+    that the request does not have."""
+    if not (form.has_history or form.compaction):
+        return Dialogue(conversation)
+    history = RuledHistory(conversation, tuple(range(len(conversation.turns))), {})
+    if form.has_history:
+        history = ruled(conversation, form.metas)
+    uncompacted = history if form.compaction else None
+    if form.compaction:
+        history = compacted(history, before.compaction, rules.compaction, rules.keep_exchanges)
+    terms = detach_terms(form.detach, rules.detach) if form.has_history else None
+    chunks: tuple[Panel, ...] = ()
+    is_held, held, cost = _is_held(before, moment), _held_chunks(before), 0.0
+    if terms is not None:
+        # Freezing makes nothing cheaper, so it costs what it has written anew.
+        is_priced = is_held and form.detach is None and not rules.is_classic
+        whole = history
+        history, chunks = frozen(whole, terms, tokens, held if is_priced else None)
+        if is_held and len(chunks) > held and before.terms is not None:
+            cost = before.terms.anew * _behind(whole, chunks[:held], tokens)
+    edits = Counter({edit: history.edits.get(edit, 0) for edit in Edit})
+    panels = (*chunks, *form.panels)
+    edits[Edit.PANELS_SHOWN] = sum(panel.is_shown for panel in panels)
+    board = None
+    if form.has_history:
+        progress = Progress.of(conversation, has_thinking=moment.has_thinking)
+        board = refreshed(before.board, panels, progress, moment.now_s, before.terms)
+    return Dialogue(history.conversation, history.origins, panels, board, +edits, uncompacted, cost)
+
+
+def _is_held(before: Before, moment: Moment) -> bool:
+    """Whether the provider's cache may still hold the conversation, and the model's window has room for it: then only
+    who asks for it has parts frozen in addition."""
+    terms = before.terms
+    return terms is None or not (terms.is_full or moment.now_s - before.board.last_s > terms.life_s)
+
+
+def _held_chunks(before: Before) -> int:
+    """How many parts of the conversation were frozen in the request before."""
+    return sum(name.startswith(FROZEN_PREFIX) for name in before.board.panels)
+
+
+def _behind(whole: RuledHistory, held: Sequence[Panel], tokens: Callable[[Turn], int]) -> float:
+    """About the tokens of the conversation behind the parts that were frozen before, by its bytes."""
+    turns = whole.conversation.turns
+    size = sum(len(turn.bare) for turn in turns)
+    share = 1.0 - sum(len(chunk.content) for chunk in held) / max(1, size)
+    return max(0.0, share) * sum(map(tokens, turns))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,25 +2,39 @@
 
 A model that sees live panels may ask for one by the tool that shows them, which no client knows. Where it asks for
 nothing else, a further call follows at the same deployment, with the panel's current text, and its answer goes on where
-the first one has stopped: at most two such calls. Beside the client's own calls ours is taken out, and nothing follows.
-The client sees one answer, whose usage is the sum. An answer that came compressed is not read, and passes as it is.
+the first one has stopped: at most two such calls, each answered by one body. Beside the client's own calls ours is
+taken out, and nothing follows. The client sees one answer, whose usage is the sum. A compressed answer passes unread.
+
+All calls are one exchange: one reservation, which is extended for each of them by the most that it can cost, and one
+settlement. The plan is about the first call alone. A further call goes the first one's way: the body that the upstream
+took, the same deployment, the same transport with its deadline and its redaction, past the same breaker.
 """
 
+import logging
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
 
+from proxy.aside import Aside
+from proxy.core.resilience.retry import Failure
 from proxy.core.response.body_fold import BodyFold
-from proxy.core.response.panel_body import Earlier, PanelBody, panel_body
-from proxy.core.response.panel_calls import PanelCallOutcome
-from proxy.core.response.panel_stream import PanelStream
+from proxy.core.response.outcome import Outcome
+from proxy.core.response.panel_answer import MOST_BYTES, PanelAnswer, PanelBody, PanelStream
+from proxy.core.response.panel_calls import PanelAnswers, PanelCallOutcome, continued_request
 from proxy.core.response.stream import StreamFold
-from proxy.engine.answers.further_calls import FurtherCalls, NotContinued
 from proxy.engine.answers.upstream_answer import ended
+from proxy.engine.attempts.retry import Attempts, failure_answered, failure_of
+from proxy.engine.exchange import Exchange
 from proxy.engine.headers import content_length, content_type, get
-from proxy.errors import ProxyError
-from proxy.ports import Answer, Call, Headers
+from proxy.engine.ports import Admission, Client, Meter
+from proxy.engine.suppress import suppress_and_log
+from proxy.errors import ProxyError, UpstreamError
+from proxy.ports import Answer, Call, Headers, Upstream
 
-_MOST_BODY_BYTES = 8 << 20
-"""A longer JSON body is not read."""
+_MOST_FURTHER = 2
+# Of the first call's headers these are about that call alone.
+_OF_ONE_CALL = frozenset({"idempotency-key", "content-length"})
+
+_log = logging.getLogger("stratiform")
 
 
 def reads_panel_calls(answer: Answer, call: Call) -> bool:
@@ -31,15 +45,49 @@ def reads_panel_calls(answer: Answer, call: Call) -> bool:
     return "json" in kind or (call.stream and (not kind or kind.startswith("text/event-stream")))
 
 
-class _Continued:
-    """An upstream's answer, and those that go on with it."""
+@dataclass(frozen=True, slots=True)
+class PanelService:
+    """What answers calls of panels: the panels of the request, the prices, and a place for large work."""
 
-    def __init__(self, first: Answer, further: FurtherCalls) -> None:
+    answers: PanelAnswers
+    meter: Meter
+    admission: Admission
+    aside: Aside
+
+
+@dataclass(slots=True)
+class _MadeCall:
+    """A call that was made at ``began_s``; ``size`` is that of its body in bytes. ``fold`` reads its answer as it
+    comes."""
+
+    size: int
+    fold: StreamFold | BodyFold
+    began_s: float
+    is_billed: bool = True
+
+
+class NotContinued(UpstreamError):
+    """A further call was answered with something else than an answer."""
+
+    def __init__(self, why: str, failure: Failure | None = None) -> None:
+        super().__init__(f"the upstream did not go on with its answer: {why}")
+        self.failure = failure
+
+
+class ContinuedAnswer:
+    """An upstream's answer without calls of panels, and those that go on with it. ``call`` is the latest that was
+    made."""
+
+    def __init__(
+        self, first: Answer, exchange: Exchange, client: Client, service: PanelService, upstream: Upstream, call: Call,
+        attempts: Attempts,
+    ) -> None:  # fmt: skip
         self.status = first.status
         self.headers: Headers = [pair for pair in first.headers if pair[0].lower() != "content-length"]
-        self._first = first
-        self._further = further
-        self._current = first
+        self._first, self._current = first, first
+        self._exchange, self._client, self._service = exchange, client, service
+        self._upstream, self._call, self._attempts = upstream, call, attempts
+        self._made: list[_MadeCall] = []
 
     async def aclose(self) -> None:
         """Close whatever is open."""
@@ -47,133 +95,134 @@ class _Continued:
             await self._current.aclose()
         await self._first.aclose()
 
-
-class StreamAnswer(_Continued):
-    """A stream of events, with the streams that go on with it."""
-
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The answers as one stream. Raises what interrupts it."""
-        further = self._further
-        stream, fold = PanelStream(may_follow=further.may_follow), StreamFold()
-        further.begin(fold)
-        async for chunk in _edited(self._first, stream, fold):
-            yield chunk
-        while calls := stream.wanted:
-            message = await further.service.aside.run_large(stream.said_bytes, stream.message)
-            call = await further.request(message, calls)
-            if call is None:
-                further.count(PanelCallOutcome.GAVE_UP, calls)
-                yield stream.end()
-                return
-            following = PanelStream(may_follow=further.may_follow, opening=stream.opening())
-            try:
-                async for chunk in self._following(call, following):
-                    yield chunk
-                if following.is_broken and not following.has_content:
-                    raise NotContinued("its stream holds an error")
-            except ProxyError as error:
-                further.broke(error, calls)
-                if following.has_content:
-                    # The client must not take what it has for a whole answer.
-                    raise
-                yield stream.end()
-                return
-            further.count(PanelCallOutcome.ANSWERED, calls)
-            stream = following
-        further.left_over(stream.taken)
-
-    async def _following(self, call: Call, stream: PanelStream) -> AsyncIterator[bytes]:
-        fold = StreamFold()
-        self._current = await self._further.open(call, fold)
-        kind = content_type(self._current.headers)
-        if kind and not kind.startswith("text/event-stream"):
-            raise NotContinued("it is no stream")
-        async for chunk in _edited(self._current, stream, fold):
-            self._further.attempts.answered()
-            yield chunk
-        await self._current.aclose()
-
-
-class BodyAnswer(_Continued):
-    """One JSON body. It is given out when all of it is known; an empty piece in front of it says that it has begun."""
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """The last answer's body, with what the earlier ones have said. Raises what interrupts it."""
-        further, parts, size = self._further, list[bytes](), 0
-        fold, may_follow = BodyFold(content_length(self._first.headers)), further.may_follow
-        further.begin(fold)
-        async for chunk in self._first.chunks():
+        """The answers as one; an empty piece says that one has begun. Raises what interrupts it."""
+        is_body, may_follow = "json" in content_type(self.headers), self._may_follow
+        reader: PanelBody | PanelStream = PanelBody() if is_body else PanelStream()
+        fold = self._begin(BodyFold(content_length(self._first.headers)) if is_body else StreamFold()).fold
+        chunks = self._first.chunks()
+        async for chunk in chunks:
             fold.feed(chunk)
-            parts.append(chunk)
-            size += len(chunk)
-            if size <= _MOST_BODY_BYTES:
-                yield b""
-                continue
-            yield b"".join(parts)
-            parts.clear()
+            yield reader.feed(chunk)
+            if reader.is_over:
+                break
         fold.close()
-        if parts and size <= _MOST_BODY_BYTES:
-            yield await self._last(b"".join(parts), may_follow=may_follow)
+        yield reader.close()
+        await ended(chunks)
+        found = await self._service.aside.run_large(reader.size, reader.read, may_follow=may_follow)
+        yield reader.end(await self._last(found, is_body=is_body) if found is not None else None)
 
-    async def _last(self, body: bytes, *, may_follow: bool) -> bytes:
-        """The body that the client gets for this one."""
-        further = self._further
-        read = await self._read(body, None, may_follow=may_follow)
-        while read.message is not None:
-            call = await further.request(read.message, read.taken)
+    async def _last(self, found: PanelAnswer, *, is_body: bool) -> PanelAnswer:
+        """The answer that the client gets for this one."""
+        while found.message is not None:
+            call = await self._next_call(found)
             if call is None:
-                further.count(PanelCallOutcome.GAVE_UP, read.taken)
-                return read.body
+                self._count(PanelCallOutcome.GAVE_UP, found.taken)
+                return found
             try:
-                following = await self._following(call, read.earlier)
+                following = await self._following(call, found)
             except ProxyError as error:
-                further.broke(error, read.taken)
-                if not read.earlier.texts.get("content"):
+                self._count(PanelCallOutcome.FAILED, found.taken)
+                self._attempts.broke(error.failure if isinstance(error, NotContinued) else failure_of(error))
+                _log.warning("exchange %s: a panel's call was not answered (%s)", self._exchange.arrival.id, error.code)
+                if is_body and not found.has_words:
                     raise
-                return read.body
-            further.count(PanelCallOutcome.ANSWERED, read.taken)
-            read = following
-        further.left_over(read.taken)
-        return read.body
+                return found
+            self._count(PanelCallOutcome.ANSWERED, found.taken)
+            found = following
+        is_last = len(self._made) > _MOST_FURTHER
+        self._count(PanelCallOutcome.GAVE_UP if is_last else PanelCallOutcome.TAKEN_OUT, found.taken)
+        return found
 
-    async def _following(self, call: Call, earlier: Earlier) -> PanelBody:
-        fold, parts, size = BodyFold(), list[bytes](), 0
-        may_follow = self._further.may_follow
-        self._current = await self._further.open(call, fold)
+    async def _next_call(self, found: PanelAnswer) -> Call | None:
+        """The call that follows an answer; None where none may, or where the proxy meets an error of its own."""
+        body, following = self._call.body, None
+        if self._client.has_left or not isinstance(body, bytes) or found.message is None:
+            return None
+        with suppress_and_log("panels.answer"):
+            # Each call may ask for the same panel, which may be nearly all of the body.
+            size, service = len(body) * (1 + found.taken), self._service
+            following = await service.aside.run_large(size, continued_request, body, found.message, service.answers)
+        if following is None or not await self._may_spend(len(following)) or not self._attempts.goes_on():
+            return None
+        headers = [(name, value) for name, value in self._call.headers if name.lower() not in _OF_ONE_CALL]
+        self._call = replace(self._call, body=following, headers=headers, stream=False)
+        return self._call
+
+    async def _following(self, call: Call, found: PanelAnswer) -> PanelAnswer:
+        """The answer to a further call. Raises ProxyError where it is not answered."""
+        may_follow, fold, reader = self._may_follow, BodyFold(), PanelBody()
+        self._current = await self._opened(call, fold)
         async for chunk in self._current.chunks():
-            self._further.attempts.answered()
+            self._attempts.answered()
             fold.feed(chunk)
-            size += len(chunk)
-            if size > _MOST_BODY_BYTES:
+            reader.feed(chunk)
+            if reader.size > MOST_BYTES:
                 raise NotContinued("it is too long")
-            parts.append(chunk)
         fold.close()
         await self._current.aclose()
-        return await self._read(b"".join(parts), earlier, may_follow=may_follow)
-
-    async def _read(self, body: bytes, earlier: Earlier | None, *, may_follow: bool) -> PanelBody:
-        run_large = self._further.service.aside.run_large
-        read = await run_large(len(body), panel_body, body, earlier, may_follow=may_follow)
-        if read is None and earlier is not None:
+        read = await self._service.aside.run_large(reader.size, reader.read, found, may_follow=may_follow)
+        if read is None:
             raise NotContinued("there is no message in it")
-        return read or PanelBody(body, Earlier({}))
+        return read
 
+    async def _opened(self, call: Call, fold: BodyFold) -> Answer:
+        made = self._begin(fold)
+        # A provider that has a request when its client leaves may go on with it: it is billed until it has failed.
+        try:
+            answer = await self._upstream.open(call)
+        except ProxyError as error:
+            made.is_billed = isinstance(error, UpstreamError) and error.may_bill
+            raise
+        made.is_billed = 200 <= answer.status < 300
+        if made.is_billed and get(answer.headers, "content-encoding") in (None, "", "identity"):
+            return answer
+        await answer.aclose()
+        raise NotContinued(f"it answered with status {answer.status}", failure_answered(answer.status, answer.headers))
 
-def continued(answer: Answer, further: FurtherCalls) -> Answer:
-    """The answer without calls of panels, and with what follows them."""
-    is_body = "json" in content_type(answer.headers)
-    return BodyAnswer(answer, further) if is_body else StreamAnswer(answer, further)
+    @property
+    def _may_follow(self) -> bool:
+        """Whether another call may follow the one that is made next. Several answers to one request cannot go on."""
+        return len(self._made) < _MOST_FURTHER and self._exchange.requested.demand.answers == 1
 
+    def _begin(self, fold: StreamFold | BodyFold) -> _MadeCall:
+        body = self._call.body
+        size = len(body) if isinstance(body, bytes) else 0
+        self._made.append(_MadeCall(size, fold, self._exchange.elapsed_s()))
+        return self._made[-1]
 
-async def _edited(answer: Answer, stream: PanelStream, fold: StreamFold) -> AsyncIterator[bytes]:
-    """What of an answer may pass; the fold reads all of it."""
-    chunks = answer.chunks()
-    async for chunk in chunks:
-        fold.feed(chunk)
-        yield stream.feed(chunk)
-        if stream.is_over:
-            break
-    fold.close()
-    if not stream.is_over:
-        yield stream.close()
-    await ended(chunks)
+    def _count(self, outcome: PanelCallOutcome, calls: int) -> None:
+        if calls:
+            self._exchange.answer.panel_calls[outcome.value] += calls
+
+    def noted(self, outcome: Outcome) -> Outcome:
+        """The outcome of what the client gets, with the usage of the first call in it. That of further calls is left on
+        the exchange."""
+        if not self._made:
+            return outcome
+        first = self._made[0].fold.outcome()
+        self._exchange.answer.further = tuple(self._booked(made) for made in self._made[1:] if made.is_billed)
+        return replace(
+            outcome,
+            usage=first.usage,
+            reported=first.reported,
+            saw_content=outcome.saw_content or first.saw_content,
+            events=first.events,
+            tokens=first.tokens,
+            cache_cause=first.cache_cause,
+        )
+
+    async def _may_spend(self, size: int) -> bool:
+        """Whether the limits leave room for a call with so many bytes."""
+        booked = [self._booked(made) for made in self._made if made.is_billed]
+        spent = self._service.meter.spent(self._exchange, booked)
+        return await self._service.admission.extend(self._exchange, spent, self._added_tokens(size))
+
+    def _booked(self, made: _MadeCall) -> Outcome:
+        """The answer to a call, with its usage or what is booked in its place."""
+        silent_s = self._exchange.elapsed_s() - made.began_s
+        return self._service.meter.booked(self._exchange, made.fold.outcome(), self._added_tokens(made.size), silent_s)
+
+    def _added_tokens(self, size: int) -> int:
+        """The most tokens that a prompt of so many bytes has beside those of the first call's: a token has a byte."""
+        return max(0, size - self._made[0].size)

@@ -12,8 +12,7 @@ from proxy.core.response.outcome import Outcome
 from proxy.core.response.refusal import NO_WORDS, Refusal, refusal_of_object
 from proxy.core.response.stream import Fold, StreamFold
 from proxy.engine.access_log import shown
-from proxy.engine.answers.further_calls import FurtherCalls, PanelService
-from proxy.engine.answers.panel_answers import continued, reads_panel_calls
+from proxy.engine.answers.panel_answers import ContinuedAnswer, PanelService, reads_panel_calls
 from proxy.engine.answers.returned_usage import ReturnedUsage, returned_usage
 from proxy.engine.answers.upstream_answer import ended, is_bare, shaped, with_refusal_read
 from proxy.engine.attempts.retry import Attempts, failure_answered, failure_of, refusal_of
@@ -119,7 +118,7 @@ class AnswerRelay:
         self._conclusion = conclusion
         self._panels = panels
         self._reports = reports
-        self._further: FurtherCalls | None = None
+        self._further: ContinuedAnswer | None = None
         self._written = 0
 
     async def attempt(self, upstream: Upstream, call: Call, attempts: Attempts, suspects: OurEdit) -> AttemptResult:
@@ -232,8 +231,8 @@ class AnswerRelay:
         self._exchange.answer.further, self._further = (), None
         if self._panels is None or not reads_panel_calls(answer, call):
             return answer
-        self._further = FurtherCalls(self._exchange, self._client, self._panels, upstream, call, attempts)
-        return continued(answer, self._further)
+        self._further = ContinuedAnswer(answer, self._exchange, self._client, self._panels, upstream, call, attempts)
+        return self._further
 
     def _refused(self, refused: OurEdit, said: Refusal = NO_WORDS) -> AttemptResult:
         # The next attempt's answer has not begun: what was held back of this one is no part of it.

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from proxy.app import factories
-from proxy.core.structured.history.compaction_terms import CompactionTerms
+from proxy.core.structured.history.compaction import CompactionTerms
 from proxy.planning.own_exchanges import DailyTerms
 from proxy.settings import ConfigError, Environment, Settings, load
 

@@ -11,7 +11,7 @@ from proxy.app.fixed_texts import load_assembly_texts
 from proxy.core.layout.tiers import Tier
 from proxy.core.recognition import FileClaim
 from proxy.core.recognition.tiered_files import REFERENCE_HEADERS, WORKING_HEADER
-from proxy.core.structured.assembly.texts import AssemblyTexts
+from proxy.core.structured.assembly.sections import AssemblyTexts
 from proxy.prompting.files import SHIPPED
 from tests import assemblies
 from tests.contexts import fenced

@@ -18,11 +18,11 @@ from proxy.core.response.usage import Usage
 from proxy.core.structured.blocks.blocks import AssemblyKind
 from proxy.core.structured.blocks.breakdown import Measure, shown
 from proxy.core.structured.chat import AssembledChat
-from proxy.core.structured.symbols.map_chunks import MapChunks
+from proxy.core.structured.symbols import MapChunks
 from proxy.errors import MissingContent
-from proxy.planning.arrangement import Arrangement
-from proxy.planning.assembly_options import AssemblyOptions
+from proxy.planning.arranger import Arrangement
 from proxy.planning.context_assembler import ContextAssembler
+from proxy.planning.context_sessions import AssemblyOptions
 from tests.examples import for_every
 
 TEXT = "line of a file\n" * 800

@@ -17,7 +17,7 @@ from proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.planning.keep_alive import RefreshTerms
 from proxy.planning.own_exchanges import Caps, DailyTerms, OwnEnding
 from proxy.ports import Call, Principal, Transport
-from tests.unit.planning.test_compactor import Said, Scene, run
+from tests.unit.planning.test_compactions_calls import Said, Scene, run
 from tests.unit.telemetry.test_metrics import value
 
 

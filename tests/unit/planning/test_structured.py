@@ -16,11 +16,11 @@ from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.context import ContextFile
-from proxy.core.structured.symbols.symbol_index import SymbolMap
+from proxy.core.structured.symbols import SymbolMap
 from proxy.core.wire.json_body import MOST_ELEMENTS
 from proxy.errors import InvalidRequest
-from proxy.planning.assembly_options import AssemblyOptions
 from proxy.planning.context_assembler import ContextAssembler
+from proxy.planning.context_sessions import AssemblyOptions
 from proxy.planning.structured import ModelFacts, StructuredChats
 from proxy.ports import Principal
 from tests.doubles import make_deployment

@@ -15,10 +15,10 @@ from proxy.client import review_digest
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.form.form import text_digest
-from proxy.core.structured.session.kept_texts import MOST_TEXT_BYTES, blob_name, packed
+from proxy.core.structured.session.uploads import MOST_TEXT_BYTES, blob_name, packed
 from proxy.errors import MissingContent
-from proxy.planning.assembly_options import AssemblyOptions
 from proxy.planning.context_assembler import ContextAssembler
+from proxy.planning.context_sessions import AssemblyOptions
 from proxy.planning.structured import StructuredChats
 from proxy.planning.text_store import RENEWED_S, TextStore
 from proxy.ports import Principal, StoreError

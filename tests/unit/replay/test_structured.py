@@ -9,8 +9,8 @@ import pytest
 from proxy.app.fixed_texts import load_context_texts
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.chat import AssembledChat
-from proxy.planning.assembly_options import AssemblyOptions
 from proxy.planning.context_assembler import ContextAssembler
+from proxy.planning.context_sessions import AssemblyOptions
 from proxy.replay.benchmark import shares
 from proxy.replay.comparison import compare
 from proxy.replay.explain import explain_request

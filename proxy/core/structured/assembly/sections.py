@@ -1,14 +1,67 @@
-"""The text of each part of the context: a header and the items below it. A part without items is left out whole."""
+"""The parts of an assembly: each is a header and the items below it, and is left out whole without items.
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+The head is the client's system messages with the map of the repository and stable files behind them. The active part,
+which no breakpoint covers, is the list of files, pages, review, working files, the rest of the history, and the prompt.
+The words are read from ``prompts`` at the rim.
+"""
 
-from proxy.core.structured.assembly.texts import AssemblyTexts
-from proxy.core.structured.blocks.blocks import Item, Kind, Section, Skip, Skipped
-from proxy.core.structured.blocks.file_block import file_block
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from proxy.core.layout.tiers import Tier
+from proxy.core.structured.blocks.blocks import Block, Item, Kind, Section, Skip, Skipped, file_block
 from proxy.core.structured.context import ContextFile, Page, Review, StructuredContext
-from proxy.core.structured.messages.turn import Turn
+from proxy.core.structured.history.compaction import CompactionTexts
+from proxy.core.structured.messages import Conversation, Turn, message, pair
+from proxy.core.structured.panels.inlay import Inlay
+from proxy.core.structured.panels.pairs import PanelTexts
 from proxy.core.structured.placement.placement import FILE, SYMBOL
+from proxy.core.wire.json_body import Unreadable, elements, join_members, members_of
+from proxy.core.wire.surrogates import text_json
+
+
+@dataclass(frozen=True, slots=True)
+class AssemblyTexts:
+    """Headers end with a blank line; ``ok``, ``urls_ok`` and ``review_ok`` are the assistant's words behind them.
+
+    The words are those of the tiered assembly, byte for byte. ``{count}`` in ``file_count`` is the number of files.
+    """
+
+    repository_map: str
+    repository_map_continued: str
+    reference_l0: str
+    reference_l1: str
+    reference_l2: str
+    reference_l3: str
+    file_tree: str
+    file_count: str
+    urls: str
+    review: str
+    review_summary: str
+    review_log: str
+    review_symbols: str
+    review_diffs: str
+    working_files: str
+    ok: str
+    urls_ok: str
+    review_ok: str
+
+    @property
+    def files(self) -> Mapping[Tier, str]:
+        """The header of the files of each tier."""
+        reference = (self.reference_l0, self.reference_l1, self.reference_l2, self.reference_l3)
+        return dict(zip(Tier, (*reference, self.working_files), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class ContextTexts:
+    """All words that an assembly adds: those of the tiers, of live panels, and of compactions."""
+
+    tiered: AssemblyTexts
+    panels: PanelTexts
+    compaction: CompactionTexts
+
 
 SYMBOL_JOINT = "\n"
 FILE_JOINT = "\n\n"
@@ -90,3 +143,138 @@ def review_text(review: Review, selected: Iterable[str], texts: AssemblyTexts) -
         (texts.review_diffs, FILE_JOINT.join(diffs)),
     )
     return PART_JOINT.join(header + text for header, text in parts if text)
+
+
+def map_sections(
+    legend: str, symbols: Sequence[Item], files: Sequence[Item], texts: AssemblyTexts
+) -> tuple[Section, ...]:
+    """What stands in the system message behind the client's words: the legend, the symbols, and the stable files."""
+    header = texts.repository_map
+    legends = section(Kind.LEGEND, header, [Item(Kind.LEGEND, "legend", legend)] if legend else [])
+    symbol_map = section(Kind.SYMBOLS, "" if legends else header, symbols, SYMBOL_JOINT)
+    return one_text((legends, symbol_map, section(Kind.FILES, texts.reference_l0, files, FILE_JOINT)))
+
+
+def system_messages(
+    turns: Sequence[Turn], sections: Sequence[Section]
+) -> tuple[tuple[bytes, ...], tuple[Section, ...]]:
+    """The system messages, and what is added to them as it is written. It stands behind the last message, after a blank
+    line; it becomes a message of its own where there is none, or where the last one's content is neither a text nor a
+    list."""
+    raws, own = tuple(turn.raw for turn in turns), tuple(sections)
+    if not own:
+        return raws, own
+    added = "".join([one.text for one in own])
+    content = _content(raws[-1]) if raws else b""
+    if not content.startswith((b'"', b"[")):
+        return (*raws, message("system", added)), own
+    if content == b'""':
+        return (*raws[:-1], join_members(members_of(raws[-1]), {"content": text_json(added)})), own
+    parted = (replace(own[0], lead=PART_JOINT), *own[1:])
+    return (*raws[:-1], _extended(raws[-1], content, text_json(PART_JOINT + added))), parted
+
+
+def _content(raw: bytes) -> bytes:
+    """The content of a message as JSON; nothing where it cannot be read."""
+    try:
+        content = bytes(members_of(raw).get("content", b""))
+        if content.startswith(b"["):
+            elements(content)
+        return content
+    except Unreadable:
+        return b""
+
+
+def _extended(raw: bytes, content: bytes, added: bytes) -> bytes:
+    """The message with a text behind its own, whose bytes stay as they are."""
+    if content.startswith(b'"'):
+        return join_members(members_of(raw), {"content": content[:-1] + added[1:]})
+    part = b'{"type":"text","text":' + added + b"}"
+    return join_members(members_of(raw), {"content": b"[" + b",".join((*map(bytes, elements(content)), part)) + b"]"})
+
+
+def active_blocks(
+    context: StructuredContext, files: Sequence[Item], texts: AssemblyTexts, skipped: Skipped
+) -> Iterator[Block]:
+    """The list of files, the pages, the review and the working files: a message each, and its acknowledgement."""
+    named = (
+        ("tree", tree_section(context.tree, texts)),
+        ("urls", pages_section(context.pages, texts, skipped)),
+        ("review", review_section(context, texts)),
+        ("files", section(Kind.FILES, texts.working_files, files, FILE_JOINT, texts.ok)),
+    )
+    for name, one in named:
+        if one is not None:
+            yield pair_block(Tier.ACTIVE, name, one)
+
+
+def pair_block(tier: Tier, name: str, one: Section) -> Block:
+    """A section as a message of its own, and its acknowledgement."""
+    return Block(tier, name, (one,), pair(one.text, one.ok))
+
+
+def raw_block(name: str, one: Section | None) -> Iterator[Block]:
+    """Active messages of the client's, one after another; nothing where there are none."""
+    if one is not None:
+        yield Block(Tier.ACTIVE, name, (one,), tuple(item.raw for item in one.items))
+
+
+def conversation_blocks(
+    conversation: Conversation, inlay: Inlay, images: Sequence[str], skipped: Skipped
+) -> Iterator[Block]:
+    """History and prompt with what the ``inlay`` puts in front of them and into them."""
+    history, prompt = conversation.history, conversation.prompt
+    yield from inlay.front
+    starts = sorted({0, len(history), *inlay.within})
+    for start, end in pairwise([*starts, len(history) + len(prompt)]):
+        yield from inlay.within.get(start, ())
+        if start < len(history):
+            yield from raw_block("history", turns_section(Kind.HISTORY, history, range(start, end)))
+        elif start == len(history):
+            yield from prompt_block(prompt[: end - start], images, skipped)
+        else:
+            yield from raw_block(
+                "prompt", turns_section(Kind.PROMPT, prompt, range(start - len(history), end - len(history)))
+            )
+
+
+def prompt_block(turns: Sequence[Turn], images: Sequence[str], skipped: Skipped) -> Iterator[Block]:
+    """The last user message with the images behind its own content, and all that follows it."""
+    prompt = turns_section(Kind.PROMPT, turns, range(len(turns)))
+    shown = _with_images(turns[0].raw, images) if images and turns and turns[0].role == "user" else None
+    if prompt is None or shown is None:
+        skipped.update({Skip.NO_PROMPT: len(images)} if images else {})
+        yield from raw_block("prompt", prompt)
+        return
+    items = tuple(Item(Kind.IMAGES, f"image:{i}", url) for i, url in enumerate(images))
+    behind = tuple(turn.raw for turn in turns[1:])
+    yield Block(Tier.ACTIVE, "prompt", (prompt, Section(Kind.IMAGES, items)), (shown, *behind))
+
+
+def _with_images(raw: bytes, images: Sequence[str]) -> bytes | None:
+    """The message with images behind its content; None where the content is of no form that has parts."""
+    try:
+        members = members_of(raw)
+        content = bytes(members.get("content", b"null"))
+        if content.startswith(b'"'):
+            own = [b'{"type":"text","text":' + content + b"}"] if content != b'""' else []
+        elif content.startswith(b"["):
+            own = [bytes(part) for part in elements(content)]
+        elif content == b"null":
+            own = []
+        else:
+            return None
+    except Unreadable:
+        return None
+    added = (b'{"type":"image_url","image_url":{"url":' + text_json(url) + b"}}" for url in images)
+    return join_members(members, {"content": b"[" + b",".join((*own, *added)) + b"]"})
+
+
+def without_last_answer(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """The blocks such that the assistant's acknowledgement is not the last message: a model would go on with it. This
+    is so only where a client sends neither a history nor a prompt."""
+    if not blocks or not blocks[-1].sections[-1].ok:
+        return tuple(blocks)
+    last = blocks[-1]
+    sections = (*last.sections[:-1], replace(last.sections[-1], ok=""))
+    return (*blocks[:-1], replace(last, sections=sections, messages=last.messages[:-1]))

@@ -12,32 +12,28 @@ from dataclasses import dataclass, replace
 
 from proxy.core.layout.tiers import Tier
 from proxy.core.providers import Dialect
-from proxy.core.structured.assembly.head import map_sections, system_messages
 from proxy.core.structured.assembly.sections import (
     FILE_JOINT,
     SYMBOL_JOINT,
-    file_items,
-    one_text,
-    section,
-    symbol_items,
-    turns_section,
-)
-from proxy.core.structured.assembly.tail import (
+    AssemblyTexts,
     active_blocks,
+    file_items,
+    map_sections,
+    one_text,
     pair_block,
     prompt_block,
     raw_block,
+    section,
+    symbol_items,
+    system_messages,
+    turns_section,
     without_last_answer,
 )
-from proxy.core.structured.assembly.texts import AssemblyTexts
 from proxy.core.structured.blocks.blocks import Assembly, Block, Kind, Section, Skipped
 from proxy.core.structured.context import ContextFile, StructuredContext
-from proxy.core.structured.messages.conversation import Conversation
-from proxy.core.structured.messages.markers import marked
-from proxy.core.structured.messages.written import pair
+from proxy.core.structured.messages import Conversation, marked, pair
 from proxy.core.structured.panels.inlay import NO_INLAY, Inlay
-from proxy.core.structured.placement.placement import Placement, TierItems
-from proxy.core.structured.placement.standing import standing
+from proxy.core.structured.placement.placement import Placement, TierItems, standing
 
 _CACHED = (Tier.L0, Tier.L1, Tier.L2, Tier.L3)
 MOST_MARKS = len(_CACHED)

@@ -11,17 +11,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.assembly.head import map_sections, system_messages
-from proxy.core.structured.assembly.sections import SYMBOL_JOINT, file_items, section, symbol_items, turns_section
-from proxy.core.structured.assembly.tail import active_blocks, conversation_blocks, pair_block, without_last_answer
-from proxy.core.structured.assembly.texts import AssemblyTexts
+from proxy.core.structured.assembly.sections import (
+    SYMBOL_JOINT,
+    AssemblyTexts,
+    active_blocks,
+    conversation_blocks,
+    file_items,
+    map_sections,
+    pair_block,
+    section,
+    symbol_items,
+    system_messages,
+    turns_section,
+    without_last_answer,
+)
 from proxy.core.structured.blocks.blocks import Assembly, Block, Kind, Skip, Skipped
 from proxy.core.structured.context import StructuredContext
-from proxy.core.structured.messages.conversation import Conversation
-from proxy.core.structured.messages.turn import Turn
+from proxy.core.structured.messages import Conversation, Turn
 from proxy.core.structured.panels.inlay import Inlay
-from proxy.core.structured.placement.placement import Placement
-from proxy.core.structured.placement.standing import not_shown
+from proxy.core.structured.placement.placement import Placement, not_shown
 
 Chunks = Sequence[Sequence[str]]
 """The paths of each chunk of the symbol map, in sending order."""

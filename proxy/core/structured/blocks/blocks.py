@@ -3,13 +3,15 @@
 The breakdown is made from the same values as the messages, so that both say the same.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from hashlib import sha256
 from typing import NamedTuple
 
-from proxy.core.digest import digest
+from proxy.core.digest import DIGEST_BYTES, digest
 from proxy.core.layout.tiers import Tier
 from proxy.core.wire.surrogates import utf8
 
@@ -150,3 +152,25 @@ class Assembly:
             for section in block.sections:
                 for item in section.items:
                     yield block.tier, item
+
+
+_TICKS = re.compile("`{3,}")
+
+
+def fence_for(text: str) -> str:
+    """The shortest fence of three or more backticks that the text does not contain."""
+    if "```" not in text:
+        return "```"
+    longest = max((len(run) for run in _TICKS.findall(text)), default=2)
+    return "`" * (longest + 1)
+
+
+def file_block(path: str, text: str) -> str:
+    """A file: its path on a line, a fence without a language, the content, a line break, and the closing fence."""
+    fence = fence_for(text)
+    return f"{path}\n{fence}\n{text}\n{fence}"
+
+
+def block_digest(block: str) -> bytes:
+    """The digest of exactly the bytes of a block."""
+    return sha256(block.encode("utf-8", "surrogatepass")).digest()[:DIGEST_BYTES]

@@ -21,6 +21,7 @@ from proxy.core.structured.form.form_json import (
     MOST_URL_CHARS,
     NO_CONTENT,
     AssemblyName,
+    DetachWish,
     FileJson,
     FormJson,
     ReviewJson,
@@ -29,12 +30,13 @@ from proxy.core.structured.form.form_json import (
     TierName,
     UrlJson,
     members_in,
+    read_detach,
+    read_metas,
+    read_panels,
 )
-from proxy.core.structured.form.live_form import DetachWish, read_detach, read_metas, read_panels
-from proxy.core.structured.form.paths import clean_paths, distinct_paths, refusal
-from proxy.core.structured.form.review import FormReview, review_json
+from proxy.core.structured.form.paths import FormReview, clean_paths, distinct_paths, refusal, review_json
 from proxy.core.structured.form.section import SECTION
-from proxy.core.structured.history.metas import MessageMeta
+from proxy.core.structured.history.rules import MessageMeta
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.wire.json_body import Unreadable, text_value
 from proxy.core.wire.refusals import check_fields, decoded

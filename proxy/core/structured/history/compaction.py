@@ -1,20 +1,129 @@
-"""A compaction: the oldest part of a conversation is left out, and perhaps a summary stands in its place.
+"""Compactions: the oldest part of a conversation is left out, and perhaps a summary stands in its place.
 
-It belongs to the messages that it was made of. As long as a conversation begins with exactly these, the same messages
-are left out and the same words take their place, so that the prefix stays the same from request to request. Where the
-client has rewritten any of them, nothing is left out, and the words reach nobody.
+A compaction belongs to the messages that it was made of. As long as a conversation begins with exactly these, the same
+messages are left out and the same words take their place, so that the prefix stays the same from request to request.
+Where the client has rewritten any of them, nothing is left out, and the words reach nobody.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from proxy.core.digest import digest
 from proxy.core.reasons import Edit
-from proxy.core.structured.history.compaction_texts import CompactionTexts
-from proxy.core.structured.history.cuts import cuts
-from proxy.core.structured.history.groups import MADE
+from proxy.core.structured.history.groups import MADE, cuts
 from proxy.core.structured.history.rules import RuledHistory
-from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.messages import Conversation, Turn, pair
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionTexts:
+    """``prompt`` asks a model for the boundary of the newest topic and for a summary; in it ``{summary_tokens}`` stands
+    for how long the summary may be. ``header`` stands above a summary in the conversation, and ``ok`` is the
+    assistant's answer to it."""
+
+    prompt: str
+    header: str
+    ok: str
+
+    def pair(self, summary: str) -> tuple[Turn, ...]:
+        """What stands in the place of the messages that a compaction has left out: nothing, where there is no
+        summary."""
+        if not summary:
+            return ()
+        return tuple(map(Turn.of, pair(f"{self.header}\n{summary}", self.ok)))
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionTerms:
+    """The operator's terms; the defaults are those of the original of these rules.
+
+    A conversation of fewer than ``min_history_tokens`` is never compacted. Where a summary takes the place of its
+    oldest part, the newest ``verbatim_tokens`` stay as they are, and the summary should have at most
+    ``summary_tokens``. The last ``keep_exchanges`` user messages stay in any case, with all that follows each of them.
+    """
+
+    min_history_tokens: int = 24_000
+    verbatim_tokens: int = 4_000
+    summary_tokens: int = 500
+    keep_exchanges: int = 2
+
+
+MOST_FAILURES = 3
+"""So many failures in a row end it for the conversation."""
+_GROWTH_PERCENT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionAttempts:
+    """What came of earlier looks. After a decision against it, and after a call, the conversation has to grow by a
+    tenth first. ``declined_tokens`` and ``tried_tokens`` are how long the conversation was then; ``failures`` counts
+    those since the last success."""
+
+    declined_tokens: int = 0
+    tried_tokens: int = 0
+    failures: int = 0
+
+    def allow(self, history_tokens: int, *, is_full: bool = False) -> bool:
+        """Whether a conversation of this length may be looked at. ``is_full``: the model's window is nearly full, so
+        that an earlier decision about the price says nothing."""
+        if self.failures >= MOST_FAILURES or not _has_grown(self.tried_tokens, history_tokens):
+            return False
+        return is_full or _has_grown(self.declined_tokens, history_tokens)
+
+    def declined(self, history_tokens: int) -> "CompactionAttempts":
+        """A compaction did not pay, or was not possible."""
+        return replace(self, declined_tokens=history_tokens)
+
+    def put_off(self, history_tokens: int) -> "CompactionAttempts":
+        """A call was not allowed to cost anything."""
+        return replace(self, tried_tokens=history_tokens)
+
+    def succeeded(self, history_tokens: int) -> "CompactionAttempts":
+        """The conversation was compacted, and has so many tokens left."""
+        return CompactionAttempts(tried_tokens=history_tokens)
+
+    def failed(self, history_tokens: int) -> "CompactionAttempts":
+        """The call failed, or nothing could be done with its answer."""
+        return replace(self, tried_tokens=history_tokens, failures=self.failures + 1)
+
+
+def _has_grown(before: int, now: int) -> bool:
+    return 100 * now >= (100 + _GROWTH_PERCENT) * before
+
+
+WINDOW_SHARE = 0.85
+"""A prompt that fills so much of the model's window is compacted whatever that costs."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPrices:
+    """What the decision goes by. ``read`` r and ``write`` w are what a token costs that is read from the cache, or
+    written to it, and ``output`` what a token of an answer costs, in input prices (r and w are 1 where nothing is
+    cached). ``requests`` is how many the conversation has had: it is expected to have as many again. ``prompt_tokens``
+    are those of the whole last request, ``max_input_tokens`` the most that the model reads, where that is known."""
+
+    read: float
+    write: float
+    output: float
+    requests: int
+    prompt_tokens: int = 0
+    max_input_tokens: int | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the last request fills nearly all that the model reads; False where that is not known."""
+        return bool(self.max_input_tokens) and self.prompt_tokens >= WINDOW_SHARE * (self.max_input_tokens or 0)
+
+    def pays(self, *, dropped_tokens: int, summary_tokens: int, behind_tokens: int, call_tokens: float) -> bool:
+        """Whether a compaction saves more than it costs. All amounts are in tokens at the plain input price.
+
+        ``dropped_tokens`` D are left out, ``summary_tokens`` s take their place, ``behind_tokens`` R stand behind them,
+        and ``call_tokens`` is what the call costs that writes the summary. What stands behind the gap is written again,
+        and so is the summary: (w - r) R + w s, and the call. Each later request reads D - s tokens less, which saves
+        r (D - s). A cached history is nearly free to keep, an uncached one is not: the prices decide.
+        """
+        once = (self.write - self.read) * behind_tokens + self.write * summary_tokens + call_tokens
+        return self.requests * self.read * (dropped_tokens - summary_tokens) > once
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,23 +1,227 @@
-"""The decision to compact a conversation, and what comes of it.
+"""The decision to compact a conversation: the question for a model, its answer, and the compaction that follows.
 
-A proposal is made of a conversation that is long enough, whose oldest part can be left out, and where that pays. It
-holds the question for a model; the model's finding makes a compaction of it, or nothing.
+A proposal is made of a conversation that is long enough, whose oldest part can be left out, and where that pays. The
+model that answers has read the conversation, and whatever somebody has put into it: its answer is checked like any
+other input from outside. An answer that is not exactly of the form that was asked for counts as none.
 """
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
 
-from proxy.core.structured.history.compaction import Compaction, compacted, digest_of_known
-from proxy.core.structured.history.compaction_finding import CompactionFinding
-from proxy.core.structured.history.compaction_gain import CompactionPrices
-from proxy.core.structured.history.compaction_question import CompactionQuestion, question_of
-from proxy.core.structured.history.compaction_terms import CompactionTerms
-from proxy.core.structured.history.compaction_texts import CompactionTexts
-from proxy.core.structured.history.cuts import cuts
-from proxy.core.structured.history.groups import MADE
+import orjson
+from msgspec import Raw
+
+from proxy.core.structured.history.compaction import (
+    Compaction,
+    CompactionPrices,
+    CompactionTerms,
+    CompactionTexts,
+    compacted,
+    digest_of_known,
+)
+from proxy.core.structured.history.groups import MADE, cuts
 from proxy.core.structured.history.rules import RuledHistory
-from proxy.core.structured.messages.turn import Turn
+from proxy.core.structured.messages import Turn
+from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of, text_value, value
+
+MOST_MESSAGES = 50
+MOST_CHARS = 1_000
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+_GAP = "\n[...]\n"
+_FRAME_TOKENS = 200
+"""What an answer has besides the summary."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionQuestion:
+    """``messages`` is the JSON array that is sent. ``starts`` has for each numbered message of the question the index
+    of the first message that it shows; ``end`` is the index behind the last one. An answer that is as long as it was
+    asked to be has fewer than ``output_tokens``."""
+
+    messages: bytes
+    starts: tuple[int, ...]
+    end: int
+    output_tokens: int
+
+    @property
+    def prompt_tokens(self) -> int:
+        """About how many tokens the call has: a fourth of its bytes."""
+        return len(self.messages) // 4
+
+
+def question_of(turns: Sequence[Turn], texts: CompactionTexts, summary_tokens: int) -> CompactionQuestion:
+    """The question about these messages. Each is shown by its beginning and its end. Where there are more than may be
+    shown, all that stands between two user messages is shown as one; where there are still more, the first ones are
+    shown, and nothing behind them is left out of the conversation later."""
+    runs = list(_runs(turns))
+    shown = runs[:MOST_MESSAGES]
+    lines = [
+        orjson.dumps({"index": number, "role": _role(turns[run[0]]), "text": _shown([turns[index] for index in run])})
+        for number, run in enumerate(shown)
+    ]
+    prompt = texts.prompt.replace("{summary_tokens}", str(summary_tokens))
+    asked = b"\n".join(lines).decode()
+    messages = [{"role": "system", "content": prompt}, {"role": "user", "content": asked}]
+    return CompactionQuestion(
+        messages=orjson.dumps(messages),
+        starts=tuple(run[0] for run in shown),
+        end=shown[-1][-1] + 1 if shown else 0,
+        output_tokens=2 * summary_tokens + _FRAME_TOKENS,
+    )
+
+
+def _runs(turns: Sequence[Turn]) -> Iterator[range]:
+    """The messages that are shown as one."""
+    if len(turns) <= MOST_MESSAGES:
+        yield from (range(index, index + 1) for index in range(len(turns)))
+        return
+    start = 0
+    for index in range(1, len(turns) + 1):
+        if index == len(turns) or turns[index].role == "user" or turns[start].role == "user":
+            yield range(start, index)
+            start = index
+
+
+def _role(turn: Turn) -> str:
+    return turn.role if turn.role in _ROLES else "other"
+
+
+def _shown(turns: Sequence[Turn]) -> str:
+    """What one or several messages say, cut in the middle to the length that is allowed. Of several, results of tools
+    are left out: they would take the room of what was said."""
+    shown = turns if len(turns) == 1 else [turn for turn in turns if not turn.is_result]
+    text = "\n".join(filter(None, (_said(turn) for turn in shown)))
+    if len(text) > MOST_CHARS:
+        room = MOST_CHARS - len(_GAP)
+        text = text[: room - room // 2] + _GAP + text[-(room // 2) :]
+    return text.encode("utf-8", "replace").decode()
+
+
+def _said(turn: Turn) -> str:
+    """A message's text and the names of the tools that it calls."""
+    try:
+        members = turn.members
+        texts = [*_texts(members.get("content", Raw(b"null"))), *_called(members)]
+    except Unreadable:
+        return ""
+    return "\n".join(texts)
+
+
+def _texts(content: Raw) -> Iterator[str]:
+    first = bytes(memoryview(content)[:1])
+    if first == b'"':
+        text = text_value(content)
+        assert isinstance(text, str)
+        yield _clipped(text)
+    elif first == b"[":
+        for part in elements(content):
+            members = members_of(part)
+            kind = value(members["type"]) if "type" in members else None
+            if kind == "text" and "text" in members:
+                text = text_value(members["text"])
+                yield _clipped(text) if isinstance(text, str) else ""
+            else:
+                yield f"[{kind}]" if isinstance(kind, str) and len(kind) < MOST_CHARS else ""
+
+
+def _called(members: Members) -> Iterator[str]:
+    raw = members.get("tool_calls")
+    if raw is None or bytes(raw) == b"null":
+        return
+    for call in elements(raw):
+        function = members_of(call).get("function")
+        name = value(members_of(function).get("name", Raw(b"null"))) if function is not None else None
+        if isinstance(name, str):
+            yield f"[calls {_clipped(name)}]"
+
+
+def _clipped(text: str) -> str:
+    """The beginning and the end of a text, as much as can be shown of either."""
+    return text if len(text) <= 2 * MOST_CHARS else text[:MOST_CHARS] + text[-MOST_CHARS:]
+
+
+MOST_SUMMARY_CHARS = 8_000
+_MOST_ANSWER_CHARS = 64_000
+_MOST_STARTS = 16
+"""So many opening braces are tried. Each try reads the answer once at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionFinding:
+    """``boundary`` is the number of the message with which the newest topic begins, among those that the model was
+    shown; 0 where all of them are of one topic. ``confidence`` in it is from 0 to 1. ``summary`` is of all that is
+    older."""
+
+    boundary: int
+    confidence: float
+    summary: str
+
+
+def read_finding(answer: str, count: int) -> CompactionFinding | None:
+    """The finding in an answer about so many messages: the first JSON object in it, wherever it stands. None where the
+    answer has none, or where any of its three members is not of its kind or not within its bounds."""
+    found = _first_object(answer) if len(answer) <= _MOST_ANSWER_CHARS else None
+    if found is None:
+        return None
+    boundary, confidence, summary = (found.get(name) for name in ("boundary", "confidence", "summary"))
+    # To Python, true and false are numbers.
+    if not isinstance(boundary, int) or isinstance(boundary, bool) or not 0 <= boundary < count:
+        return None
+    if not isinstance(confidence, int | float) or isinstance(confidence, bool) or not 0 <= confidence <= 1:
+        return None
+    if not isinstance(summary, str) or len(summary) > MOST_SUMMARY_CHARS or not _is_unicode(summary):
+        return None
+    return CompactionFinding(boundary, float(confidence), summary.strip())
+
+
+def _first_object(text: str) -> Mapping[str, object] | None:
+    """The first object that is complete; None where none of the first opening braces begins one."""
+    start = -1
+    for _ in range(_MOST_STARTS):
+        start = text.find("{", start + 1)
+        if start < 0:
+            return None
+        try:
+            found, _end = _DECODER.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            continue
+        assert isinstance(found, dict)
+        return found
+    return None
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether the text holds no half of a surrogate pair."""
+    return text.isascii() or not any("\ud800" <= each <= "\udfff" for each in text)
+
+
+def _refused(name: str) -> object:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refused)
+
+
+_LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"
+_KEPT = ("provider", "inference_geo", "user", "safety_identifier", "guardrailConfig", "guardrails")
+"""Members by which a client says who may read its prompt, where, and on whose behalf: they hold for this call, too."""
+
+
+def call_body(sent: Members, model: str, question: CompactionQuestion, profile_name: str) -> bytes:
+    """The call, without tools, stream and markers. ``sent`` are the members of the client's last request."""
+    # OpenAI's reasoning models refuse the old name; most other servers know no other.
+    is_new = _NEW_LIMIT in sent or profile_name.startswith(("openai", "azure"))
+    return join_members(
+        {name: sent[name] for name in _KEPT if name in sent},
+        {
+            "model": orjson.dumps(model),
+            "messages": question.messages,
+            _NEW_LIMIT if is_new else _LIMIT: b"%d" % question.output_tokens,
+        },
+    )
+
 
 LEAST_CONFIDENCE = 0.5
 """A boundary of less confidence is none."""

@@ -1,4 +1,4 @@
-"""What becomes of a conversation before it is sent: what the client says of single messages, and the repairs.
+"""The rules of the history: the client's wishes for single messages, and the repairs.
 
 The rules hold one behind another: each sees what the ones in front of it have left. What no rule touches stays the
 client's own bytes.
@@ -7,18 +7,57 @@ client's own bytes.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from proxy.core.reasons import Edit
-from proxy.core.structured.history.groups import Entry, Group, entry_of, grouped
-from proxy.core.structured.history.merging import merged
-from proxy.core.structured.history.metas import MessageMeta, Status
-from proxy.core.structured.history.repair import repaired
-from proxy.core.structured.history.shape import Sort
-from proxy.core.structured.messages.conversation import Conversation
-from proxy.core.structured.messages.turn import Turn
+from proxy.core.structured.history.groups import Entry, Group, Sort, entry_of, grouped
+from proxy.core.structured.history.repair import merged, repaired
+from proxy.core.structured.messages import Conversation, Turn
 from proxy.core.wire.json_body import Unreadable, join_members
 from proxy.core.wire.surrogates import text_json
 from proxy.errors import InvalidRequest
+
+
+class Status(StrEnum):
+    """What shall become of a message."""
+
+    ACTIVE = "active"
+    """It is sent as it came."""
+    SUMMARIZED = "summarized"
+    """Its short form is sent in place of its content."""
+    DELETED = "deleted"
+    """It is not sent."""
+    DETACHED = "detached"
+    """It is not sent: the client shows it elsewhere, as in a panel."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageMeta:
+    """The status of one message. ``tl_dr`` is the short form of a summarized one, and empty for all others."""
+
+    status: Status
+    tl_dr: str = ""
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether the message is sent in some form."""
+        return self.status in (Status.ACTIVE, Status.SUMMARIZED)
+
+
+@dataclass(frozen=True, slots=True)
+class DetachTerms:
+    """When the oldest part of a conversation is frozen: it has at least so many messages and tokens, and so many of
+    either stay behind it. The defaults are those of the original of these rules.
+
+    Clients and operators ask for it by the name ``detach``, as the original calls it. What the proxy does is called
+    freezing, and what comes of it a chunk. A message of the status ``detached`` is another matter: the client itself
+    shows it elsewhere."""
+
+    chunk_messages: int = 25
+    chunk_tokens: int = 5_000
+    keep_messages: int = 25
+    keep_tokens: int = 7_500
+
 
 _PARAM = "stratiform.messages_meta"
 

@@ -7,8 +7,7 @@ refreshes anything: the client does that, and sends each panel as it is now.
 
 The modules work in this order. ``panel`` is one panel, with what its kind says of its changes. ``progress`` reads how
 far the client's conversation has come. ``board`` is the memory: it makes the board of a request of the one before,
-and asks ``placing`` which panels move to the end. ``inlay`` makes blocks of the panels in one of the two orders, with
-the words of ``texts`` and the JSON of ``pairs``. ``moving`` tells the planner how likely each panel is to leave its
-place. When the request has counted, ``costs`` adds up what each panel has cost. ``tool`` declares the tool that panels
-are results of, and answers a call that the model makes itself.
+and asks ``placing`` which panels move to the end, and ``tail`` which stand last in each request. ``inlay`` makes blocks
+of the panels in one of the two orders, with the words and the JSON of ``pairs``, and tells the planner how likely each
+panel is to leave its place. When the request has counted, ``costs`` adds up what each panel has cost.
 """

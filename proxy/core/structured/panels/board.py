@@ -13,11 +13,12 @@ from sys import getsizeof
 from msgspec.structs import replace
 
 from proxy.core.digest import digest as digest_of
-from proxy.core.structured.cache_terms import UNKNOWN_LIFE_S, CacheTerms
 from proxy.core.structured.panels.costs import EmittedPanel, PanelCosts, counted
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.placing import (
     EVERYTHING,
+    UNKNOWN_LIFE_S,
+    CacheTerms,
     PanelMemory,
     Place,
     first_broken,

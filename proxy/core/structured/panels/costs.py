@@ -12,7 +12,7 @@ from sys import getsizeof
 from msgspec import Struct
 
 from proxy.core.structured.panels.panel import CONVERSATION
-from proxy.core.structured.panels.stored import Count, PanelId, Usd
+from proxy.core.structured.panels.placing import Count, PanelId, Usd
 
 MOST_GONE = 500
 """So many totals are kept of panels that a session no longer shows."""

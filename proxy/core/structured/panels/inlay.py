@@ -6,20 +6,19 @@ the panel nor what stands in front of it is ever rewritten by what changes later
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby
+from math import log
 
 from proxy.core.layout.tiers import Tier
 from proxy.core.structured.blocks.blocks import Block, Item, Kind, Section
-from proxy.core.structured.messages.turn import Turn
-from proxy.core.structured.messages.written import message
+from proxy.core.structured.messages import Turn, message
 from proxy.core.structured.panels.board import Board
-from proxy.core.structured.panels.pairs import FOOTER, footer_pair, panel_pair, panel_text
+from proxy.core.structured.panels.pairs import FOOTER, PanelTexts, footer_pair, panel_pair, panel_text, with_plain_ids
 from proxy.core.structured.panels.panel import Panel
-from proxy.core.structured.panels.placing import Place
+from proxy.core.structured.panels.placing import Place, leaving_rate
 from proxy.core.structured.panels.progress import outside
-from proxy.core.structured.panels.texts import PanelTexts
 
 PANEL, DATETIME, REPEAT = "panel:", "datetime:", "repeat"
 """The beginnings of the items' keys: ``panel:todo``, ``datetime:12`` for the message of this index, and ``repeat``."""
@@ -158,3 +157,83 @@ def _datetime_block(index: int, words: str) -> Block:
 
 def _block(section: Section, *messages: bytes) -> Block:
     return Block(Tier.ACTIVE, NAME, (section,), messages)
+
+
+FILLER = "filler"
+"""The name of the blocks that are added, and the key of their items."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """What an upstream wants of the messages: a conversation that ``begins_with_user``; a word of the assistant's
+    between the result of a tool and a message of the user's (``answers_results``); ids of calls that consist of nine
+    letters and digits (``plain_ids``)."""
+
+    begins_with_user: bool = False
+    answers_results: bool = False
+    plain_ids: bool = False
+
+    def __bool__(self) -> bool:
+        return self.begins_with_user or self.answers_results or self.plain_ids
+
+
+def fitted(inlay: Inlay, turns: Sequence[Turn], wants: Wants, ok: str) -> Inlay:
+    """The inlay of a conversation of these messages as the upstream wants it; ``ok`` is the word that is added. It is
+    the same again wherever nothing is wanted."""
+    if not wants:
+        return inlay
+    roles = [turn.role for turn in turns] + [""]
+    starts = {at: _role(blocks[0]) for at, blocks in inlay.within.items()}
+    within = {at: tuple(_fitted(blocks, roles[at], wants, ok)) for at, blocks in inlay.within.items()}
+    front = tuple(_fitted(inlay.front, starts.get(0, roles[0]), wants, ok))
+    if front and wants.begins_with_user:
+        front = (_filler("user", ok), *front)
+    return replace(inlay, front=front, within=within)
+
+
+def _fitted(blocks: Sequence[Block], role_behind: str, wants: Wants, ok: str) -> Iterator[Block]:
+    """``role_behind`` is the role of the message that follows the blocks."""
+    behind = [*(_role(block) for block in blocks[1:]), role_behind]
+    for block, role in zip(blocks, behind, strict=False):
+        shows_panels = _role(block) == "assistant"
+        yield replace(block, messages=with_plain_ids(block.messages)) if wants.plain_ids and shows_panels else block
+        if wants.answers_results and shows_panels and role == "user":
+            yield _filler("assistant", ok)
+
+
+def _role(block: Block) -> str:
+    """The role of the first message of a block of an inlay: panels begin with a call, all else is said by the user."""
+    return "assistant" if block.sections[0].items[0].key.startswith(PANEL) else "user"
+
+
+def _filler(role: str, ok: str) -> Block:
+    return Block(Tier.ACTIVE, FILLER, (Section(Kind.PANELS, (Item(Kind.PANELS, FILLER, ok),)),), (message(role, ok),))
+
+
+_MOST_CHANGE = 0.95
+
+
+def moving(blocks: Iterable[Block], board: Board, panels: Iterable[Panel]) -> dict[int, float]:
+    """For each message that shows a panel, and for those around the panels, by its index in the request: -ln P(it
+    stands there in the next request as well), as far as the message itself decides that. A panel's result goes with its
+    call; the footer and the times of prompts stay."""
+    known = {PANEL + panel.id: panel for panel in panels}
+    found: dict[int, float] = {}
+    at = 0
+    for block in blocks:
+        if block.name == NAME:
+            index = at
+            for item in (item for section in block.sections for item in section.items):
+                panel = known.get(item.key)
+                found[index] = 0.0 if panel is None else _hazard(panel, board)
+                index += 1
+                if not item.key.startswith(DATETIME):
+                    found[index] = 0.0
+                    index += 1
+        at += len(block.messages)
+    return found
+
+
+def _hazard(panel: Panel, board: Board) -> float:
+    rate = 1.0 if panel.id in board.tail else leaving_rate(panel, board.memory(panel))
+    return -log(1.0 - min(rate, _MOST_CHANGE))

@@ -1,12 +1,66 @@
-"""The JSON of what the proxy shows beside the conversation: a call of the tool, and the result that it stands for."""
+"""The messages that show a panel: a call of the tool ``dynamic_panel``, its result, the words around them, the tool's
+declaration, and the answer to a call that the model makes itself. The words are read from ``prompts/panels.md``."""
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from msgspec import Raw
 
 from proxy.core.digest import digest
 from proxy.core.response.panel_calls import PANEL_TOOL
-from proxy.core.structured.panels.panel import Panel
+from proxy.core.structured.panels.panel import CONVERSATION, Panel
+from proxy.core.wire.json_body import Unreadable, elements, members_of, text_value
 from proxy.core.wire.surrogates import text_json, utf8
+
+ISO_TIME = "{iso_time}"
+SYSTEM = "{system}"
+"""What is replaced in a text: by a time, and by the client's system prompt."""
+
+_FIRST_KNOWN_S = 1_577_836_800.0
+"""The beginning of 2020, in UTC. A clock that shows less was never set."""
+_LAST_KNOWN_S = 253_402_300_800.0
+"""The beginning of the year 10000, which has no such form."""
+
+
+@dataclass(frozen=True, slots=True)
+class PanelTexts:
+    """The texts, without blank lines around them. ``timestamp`` and ``datetime`` hold ``{iso_time}``, ``repeat`` holds
+    ``{system}``. ``ok`` stands where an upstream wants a message of the other role."""
+
+    header: str
+    timestamp: str
+    unknown_timestamp: str
+    footer: str
+    footer_ack: str
+    datetime: str
+    repeat: str
+    repeat_ack: str
+    ok: str
+
+    def generated(self, stamp_s: float) -> str:
+        """What says when a panel has changed, in seconds since 1970."""
+        return self.timestamp.replace(ISO_TIME, iso_time(stamp_s)) if is_known(stamp_s) else self.unknown_timestamp
+
+    def current(self, time_s: float) -> str:
+        """What says when a prompt was first sent, in seconds since 1970; empty for a time that is not known."""
+        return self.datetime.replace(ISO_TIME, iso_time(time_s)) if is_known(time_s) else ""
+
+    def repeated(self, system: str) -> str:
+        """The system prompt once more."""
+        return self.repeat.replace(SYSTEM, system)
+
+
+def is_known(time_s: float) -> bool:
+    """Whether a clock that was set could show this time."""
+    return _FIRST_KNOWN_S <= time_s < _LAST_KNOWN_S
+
+
+def iso_time(time_s: float) -> str:
+    """A known time in UTC, down to the second: ``2026-02-19T14:00:00Z``."""
+    return f"{datetime.fromtimestamp(int(time_s), UTC):%Y-%m-%dT%H:%M:%SZ}"
+
 
 CALL_PREFIX = "panel_"
 """How the ids of its calls begin."""
@@ -59,3 +113,56 @@ def _pair(named: str, arguments: bytes, words: str, text: str) -> tuple[bytes, b
         + text_json(arguments.decode()) + b"}}]}"
     )  # fmt: skip
     return call, b'{"role":"tool","tool_call_id":' + name + b',"content":' + text_json(text) + b"}"
+
+
+DECLARATION = (
+    b'{"type":"function","function":{"name":"'
+    + PANEL_TOOL.encode()
+    + b'","description":"Shows a panel: a part of the context'
+    b" that changes on its own, as it is now. Panels are shown without being asked for, whenever they have changed, so"
+    b' that there is no need to call this tool.","parameters":{"type":"object","properties":{"id":{"type":"string",'
+    b'"description":"The id of the panel."},"action":{"type":"string","enum":["end_panels"],"description":"Ends the'
+    b' display of panels."}}}}}'
+)
+"""The tool as an element of ``tools``. It is the same in every request, so that it never breaks a cache."""
+
+UNKNOWN = "There is no panel with this id."
+EMPTY = "This panel is empty at present."
+
+
+def panel_answer(panels: Iterable[Panel], panel_id: str) -> str:
+    """The result of a call for the panel: what the conversation shows of it, as it is now. An id without a panel, and a
+    panel without content, are answered by a sentence, in which nothing of the call is repeated."""
+    for panel in panels:
+        if panel.id == panel_id and panel.id != CONVERSATION:
+            return panel_text(panel) if panel.is_shown else EMPTY
+    return UNKNOWN
+
+
+def with_declaration(tools: Raw | bytes | None) -> bytes | None:
+    """The request's tools with the declaration in front of them; None where they are no array, and stay as they
+    are."""
+    raw = b"null" if tools is None else bytes(tools).strip()
+    if raw != b"null" and not raw.startswith(b"["):
+        return None
+    own = b"" if raw == b"null" else raw[1:-1]
+    return b"[" + DECLARATION + (b"," + own if own.strip() else b"") + b"]"
+
+
+def names_tool(tools: Raw | bytes | None) -> bool:
+    """Whether one of the client's own tools has this name, however it is escaped. What cannot be read names none."""
+    try:
+        own = elements(tools) if tools is not None else []
+    except Unreadable:
+        return False
+    return any(PANEL_TOOL in _names(tool) for tool in own)
+
+
+def _names(tool: Raw) -> list[object]:
+    """What a definition calls its tool: the name stands in it, or in the member that is named like its type."""
+    try:
+        members = members_of(tool)
+        holders = [members, *(members_of(members[kind]) for kind in ("function", "custom") if kind in members)]
+        return [text_value(holder["name"]) for holder in holders if "name" in holder]
+    except Unreadable:
+        return []

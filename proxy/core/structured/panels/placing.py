@@ -3,17 +3,57 @@
 A provider's cache reads a prompt up to the first byte that has changed. What stands behind that byte is written anew
 wherever it stands, so that it costs nothing to move it, and its next change breaks only what has come since. In one
 place what is large and steady stands in front of what is small and changes often: descending s q / (1 - q), as for all
-other context.
+other context. The types of what is kept carry the bounds that are held against what comes back from a store.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from math import inf
+from typing import Annotated, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from proxy.core.digest import DIGEST_BYTES
 from proxy.core.structured.panels.panel import Panel
-from proxy.core.structured.panels.stored import Count, Digest, DigestOrNone, PanelId, Time
+
+UNKNOWN_LIFE_S = 3_600.0
+"""After such a pause no provider is expected to hold a prompt still: the longest life that is sold for a single prompt
+is an hour (Anthropic, "Prompt caching")."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheTerms:
+    """``read`` and ``write`` are what a token costs that is read or written, in input prices. The cache holds the
+    conversation for ``life_s`` seconds from its last request on; 0 where it is rewritten from its beginning in any
+    case. ``is_full``: the last prompt has filled nearly all that the model reads. ``ends_at_answers``: an entry of the
+    cache may end with an answer."""
+
+    read: float
+    write: float
+    life_s: float = UNKNOWN_LIFE_S
+    is_full: bool = False
+    ends_at_answers: bool = False
+
+    @property
+    def anew(self) -> float:
+        """What it costs more to write a token than to read it."""
+        return self.write - self.read
+
+
+_MOST_INDEX: Final = 1 << 31
+_MOST_TIME_S: Final = 253_402_300_799
+"""The last second of the year 9999."""
+_MOST_USD: Final = 1e12
+
+Digest = Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+DigestOrNone = Annotated[bytes, Meta(max_length=DIGEST_BYTES)]
+PanelId = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}\Z")]
+Entry = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}:[0-9a-f]{0,32}\Z")]
+Count = Annotated[int, Meta(ge=0, le=_MOST_INDEX)]
+Time = Annotated[float, Meta(ge=0, le=_MOST_TIME_S)]
+Usd = Annotated[float, Meta(ge=0, le=_MOST_USD)]
+
 
 _PRIOR_WEIGHT = 2.0
 """What the kind of a panel says of its changes counts as much as so many requests of the session."""

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from proxy.core.digest import digest
 from proxy.core.request.message import MARK_KEYS
-from proxy.core.structured.messages.conversation import Conversation
-from proxy.core.structured.messages.turn import Turn
+from proxy.core.structured.messages import Conversation, Turn
 from proxy.core.wire.json_body import Members, Unreadable, elements, members_of
 
 _MARKS = frozenset(MARK_KEYS)

@@ -8,9 +8,8 @@ cheaper follows from the sizes, the rates of change and the prices.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from proxy.core.structured.cache_terms import CacheTerms
 from proxy.core.structured.panels.panel import Panel
-from proxy.core.structured.panels.placing import LEAST_CHANGE, PanelMemory, change_rate, size_of, turn_size
+from proxy.core.structured.panels.placing import LEAST_CHANGE, CacheTerms, PanelMemory, change_rate, size_of, turn_size
 from proxy.core.structured.panels.progress import Progress
 
 _AHEAD = 20

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from proxy.core.layout.tiers import ENTRY_N, Change, Classic, ClassicPolicy, Tier, Tracked
 from proxy.core.request.tokens import TokenCounter
-from proxy.core.structured.blocks.file_block import block_digest, file_block
+from proxy.core.structured.blocks.blocks import block_digest, file_block
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.placement.graph import first_tiers
 from proxy.core.structured.placement.placement import FILE, HISTORY, SYMBOL, Placement, TierItems

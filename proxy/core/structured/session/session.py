@@ -6,15 +6,14 @@ from sys import getsizeof
 
 from proxy.core.layout.tiers import Change
 from proxy.core.response.usage import Usage
-from proxy.core.structured.cache_terms import CacheTerms
 from proxy.core.structured.context import Review
-from proxy.core.structured.history.compaction import Compaction
-from proxy.core.structured.history.compaction_attempts import CompactionAttempts
+from proxy.core.structured.history.compaction import Compaction, CompactionAttempts
 from proxy.core.structured.panels.board import Board
+from proxy.core.structured.panels.placing import CacheTerms
 from proxy.core.structured.placement.tracking import ContextTracker
 from proxy.core.structured.session.live_state import LiveState, merged
 from proxy.core.structured.session.uploads import content_bytes
-from proxy.core.structured.symbols.map_chunks import MapChunks
+from proxy.core.structured.symbols import MapChunks
 
 _ENTRY_BYTES = 2_000
 _SLOT_BYTES = 150

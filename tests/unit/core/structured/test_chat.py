@@ -6,7 +6,7 @@ from proxy.core.layout.tiers import Tier
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.structured.blocks.blocks import Assembly, Block
 from proxy.core.structured.chat import body_of
-from proxy.core.structured.panels.tool import DECLARATION
+from proxy.core.structured.panels.pairs import DECLARATION
 
 SENT = parse_body(b'{"model":"m","stratiform":{"a":1},"messages":[1], "tools":[{"x":1.0}]}')
 ASSEMBLY = Assembly((Block(Tier.ACTIVE, "prompt", (), (b'{"n":0}', b'{"n":1.0}')),))

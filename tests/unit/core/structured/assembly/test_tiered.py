@@ -15,7 +15,7 @@ from proxy.core.structured.assembly.tiered import tiered_assembly
 from proxy.core.structured.blocks.blocks import Assembly, Kind
 from proxy.core.structured.blocks.breakdown import Circumstances, Measure
 from proxy.core.structured.context import Page, Review, StructuredContext
-from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.messages import Conversation
 from proxy.core.structured.placement.placement import Placement, TierItems
 from tests.contexts import (
     TEXTS,

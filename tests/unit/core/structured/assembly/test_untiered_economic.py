@@ -7,7 +7,7 @@ from proxy.core.layout.tiers import Tier
 from proxy.core.structured.assembly.untiered import front_of, in_tiers, untiered_assembly
 from proxy.core.structured.blocks.blocks import Assembly
 from proxy.core.structured.context import ContextFile, StructuredContext
-from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.messages import Conversation
 from proxy.core.structured.panels.inlay import NO_INLAY
 from proxy.core.structured.placement.placement import Placement, TierItems
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from proxy.core.layout.tiers import Tier
 from proxy.core.structured.blocks.blocks import Kind, Skip
 from proxy.core.structured.context import Page, Review, StructuredContext
-from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.messages import Conversation
 from tests.contexts import TEXTS, a_file, conversation_of, flat_assembly, sent, talk_of, texts_in
 from tests.talk import MARK, system, text_part, user
 

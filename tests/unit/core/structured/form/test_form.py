@@ -11,7 +11,7 @@ from proxy.core.layout.tiers import Tier
 from proxy.core.structured.context import ContextFile, Page, Review
 from proxy.core.structured.form.form import StructuredForm, read_form, text_digest
 from proxy.core.structured.form.form_json import FormJson
-from proxy.core.structured.form.review import FormReview
+from proxy.core.structured.form.paths import FormReview
 from proxy.errors import InvalidRequest
 from tests.examples import for_every
 

@@ -7,9 +7,8 @@ import pytest
 
 from proxy.core.reasons import Edit
 from proxy.core.structured.history.compaction import Compaction, compacted, place_of
-from proxy.core.structured.history.metas import MessageMeta, Status
-from proxy.core.structured.history.rules import RuledHistory, ruled
-from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.history.rules import MessageMeta, RuledHistory, Status, ruled
+from proxy.core.structured.messages import Conversation
 from tests.compactions import TEXTS, compaction_of, messages_of, ruled_of, sent
 from tests.examples import for_every
 

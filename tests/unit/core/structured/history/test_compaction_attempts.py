@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.core.structured.history.compaction_attempts import MOST_FAILURES, CompactionAttempts
+from proxy.core.structured.history.compaction import MOST_FAILURES, CompactionAttempts
 
 NEW = CompactionAttempts()
 

@@ -3,8 +3,7 @@
 import orjson
 import pytest
 
-from proxy.core.structured.history.compaction_call import call_body
-from proxy.core.structured.history.compaction_question import CompactionQuestion
+from proxy.core.structured.history.compaction_proposal import CompactionQuestion, call_body
 from proxy.core.wire.json_body import parse_members
 
 QUESTION = CompactionQuestion(b'[{"role":"user","content":"q"}]', (0,), 1, 1_200)

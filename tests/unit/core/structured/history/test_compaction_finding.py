@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.history.compaction_finding import (
+from proxy.core.structured.history.compaction_proposal import (
     MOST_SUMMARY_CHARS,
     CompactionFinding,
     read_finding,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.history.compaction_gain import CompactionPrices
+from proxy.core.structured.history.compaction import CompactionPrices
 
 
 def pays(dropped: int, behind: int, read: float, write: float, call: float, requests: int) -> bool:

@@ -7,15 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.history.compaction import Compaction, compacted
-from proxy.core.structured.history.compaction_finding import CompactionFinding
-from proxy.core.structured.history.compaction_gain import CompactionPrices
+from proxy.core.structured.history.compaction import Compaction, CompactionPrices, CompactionTerms, compacted
 from proxy.core.structured.history.compaction_proposal import (
+    CompactionFinding,
     CompactionProposal,
     CompactionRules,
     proposal_of,
 )
-from proxy.core.structured.history.compaction_terms import CompactionTerms
 from tests.compactions import CACHED, RULES, TEXTS, UNCACHED, ruled_of, sent, tokens
 from tests.examples import for_every
 

@@ -5,9 +5,8 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.core.structured.history.compaction_question import MOST_CHARS, MOST_MESSAGES, CompactionQuestion, question_of
-from proxy.core.structured.messages.conversation import Conversation
-from proxy.core.structured.messages.turn import Turn
+from proxy.core.structured.history.compaction_proposal import MOST_CHARS, MOST_MESSAGES, CompactionQuestion, question_of
+from proxy.core.structured.messages import Conversation, Turn
 from tests.compactions import TEXTS
 from tests.contexts import exchanges
 from tests.examples import for_every

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from proxy.core.structured.history.compaction_texts import CompactionTexts
+from proxy.core.structured.history.compaction import CompactionTexts
 
 TEXTS = CompactionTexts("ask", "[History Summary]", "Ok.")
 

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from proxy.core.reasons import Edit
 from proxy.core.structured.history.freezing import frozen
-from proxy.core.structured.history.metas import DetachTerms
-from proxy.core.structured.history.rules import RuledHistory, ruled
-from proxy.core.structured.messages.conversation import Conversation
-from proxy.core.structured.messages.turn import Turn
+from proxy.core.structured.history.rules import DetachTerms, RuledHistory, ruled
+from proxy.core.structured.messages import Conversation, Turn
 from proxy.core.structured.panels.panel import HISTORY_KIND, Panel
 from tests.talk import Body, assistant, calling, result, said, system, user
 from tests.turn_notation import IMAGE, noted, written

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from proxy.core.reasons import Edit
 from proxy.core.structured.history.freezing import frozen
-from proxy.core.structured.history.metas import DetachTerms, MessageMeta, Status
-from proxy.core.structured.history.rules import ruled
-from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.history.rules import DetachTerms, MessageMeta, Status, ruled
+from proxy.core.structured.messages import Conversation
 from tests.examples import for_every
 from tests.turn_notation import message, tokens_of, words, written
 

@@ -2,7 +2,7 @@
 
 from proxy.core.structured.history.groups import MADE, Entry, entry_of
 from proxy.core.structured.history.repair import PLACEHOLDER, repaired
-from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.messages import Conversation
 
 CALLS = b'{"role":"assistant","content":"see","tool_calls":[{"id":"\\u0061\\ud83d"},{"id":"b"}],"x":1.0}'
 RESULT = b'{"role":"tool","tool_call_id":"b","content":"r"}'

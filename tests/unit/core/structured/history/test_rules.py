@@ -10,12 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.reasons import Edit
-from proxy.core.structured.history.groups import MADE
-from proxy.core.structured.history.metas import MessageMeta, Status
-from proxy.core.structured.history.rules import RuledHistory, ruled
-from proxy.core.structured.history.shape import shape_of
-from proxy.core.structured.messages.conversation import Conversation
-from proxy.core.structured.messages.turn import Turn
+from proxy.core.structured.history.groups import MADE, shape_of
+from proxy.core.structured.history.rules import MessageMeta, RuledHistory, Status, ruled
+from proxy.core.structured.messages import Conversation, Turn
 from proxy.errors import InvalidRequest
 from tests.talk import Body, assistant, calling, result, said, system, user
 from tests.turn_notation import written

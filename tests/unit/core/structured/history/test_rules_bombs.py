@@ -7,9 +7,8 @@ import pytest
 
 from proxy.core.reasons import Edit
 from proxy.core.structured.history.freezing import frozen
-from proxy.core.structured.history.metas import DetachTerms, MessageMeta, Status
-from proxy.core.structured.history.rules import ruled
-from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.history.rules import DetachTerms, MessageMeta, Status, ruled
+from proxy.core.structured.messages import Conversation
 from proxy.core.wire.json_body import MOST_ELEMENTS
 from tests.examples import sampled
 from tests.growth import assert_linear

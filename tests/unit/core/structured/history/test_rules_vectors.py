@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from proxy.core.reasons import Edit
-from proxy.core.structured.history.metas import MessageMeta, Status
-from proxy.core.structured.history.rules import ruled
-from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.history.rules import MessageMeta, Status, ruled
+from proxy.core.structured.messages import Conversation
 from proxy.errors import InvalidRequest
 from tests.examples import for_every
 from tests.turn_notation import message, noted, words

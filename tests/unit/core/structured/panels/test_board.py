@@ -4,12 +4,11 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from proxy.core.structured.cache_terms import CacheTerms
-from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.messages import Conversation
 from proxy.core.structured.panels.board import MOST_PROMPTS, Board, refreshed
 from proxy.core.structured.panels.costs import EmittedPanel
 from proxy.core.structured.panels.panel import Panel
-from proxy.core.structured.panels.placing import PanelMemory, Place
+from proxy.core.structured.panels.placing import CacheTerms, PanelMemory, Place
 from proxy.core.structured.panels.progress import Progress
 from tests.panels import message
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.assembly.tail import without_last_answer
+from proxy.core.structured.assembly.sections import without_last_answer
 from proxy.core.structured.blocks.blocks import Assembly, Kind
-from proxy.core.structured.messages.conversation import Conversation
+from proxy.core.structured.messages import Conversation
 from proxy.core.structured.panels.board import Board, refreshed
 from proxy.core.structured.panels.inlay import Inlay, SentTurns, inlay_of
 from proxy.core.structured.panels.panel import Panel

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.cache_terms import CacheTerms
 from proxy.core.structured.panels.panel import Panel
-from proxy.core.structured.panels.placing import PanelMemory
+from proxy.core.structured.panels.placing import CacheTerms, PanelMemory
 from proxy.core.structured.panels.progress import Progress
 from proxy.core.structured.panels.tail import in_tail
 

@@ -9,7 +9,7 @@ import pytest
 
 from proxy.core.layout.tiers import Change, ClassicPolicy, Tier
 from proxy.core.request.tokens import TokenCounter
-from proxy.core.structured.blocks.file_block import file_block
+from proxy.core.structured.blocks.blocks import file_block
 from proxy.core.structured.context import ContextFile, StructuredContext
 from proxy.core.structured.placement.placement import Placement
 from proxy.core.structured.placement.tracking import ContextTracker, HistoryItem

@@ -5,7 +5,7 @@ from proxy.core.response.usage import Usage
 from proxy.core.structured.context import Review
 from proxy.core.structured.placement.tracking import ContextTracker
 from proxy.core.structured.session.session import ContextSession
-from proxy.core.structured.symbols.map_chunks import MapChunks
+from proxy.core.structured.symbols import MapChunks
 
 
 def session() -> ContextSession:

@@ -1,0 +1,300 @@
+"""An answer without the calls of our own tool, and what goes on with it. Sans-IO, as the other folds are.
+
+A stream passes as it comes up to the first call of our tool; what is behind it is kept back and read as one body, as an
+answer that is a JSON body is read. Where the answer calls our tool alone, ``PanelAnswer.message`` goes back to the
+model with the results, and the answer to that, always one body, goes on with this one: the client gets the words of
+both and the sum of their usage.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from proxy.core.response.event_format import MAX_EVENT_BYTES, EventCutter, Part, event_data
+from proxy.core.response.panel_calls import MOST_CALLS, PANEL_TOOL, Object, called, is_ours, object_in
+from proxy.core.response.usage_sums import summed
+from proxy.core.wire.surrogates import dumps, loads
+from proxy.errors import UpstreamUnavailable
+
+MOST_BYTES = 8 << 20
+"""A longer body is not read, and a stream that goes on for so long behind a call of ours is no answer."""
+_MOST_SAID_BYTES = 4 << 20
+"""A stream that has said more than this in front of a call of ours is not continued."""
+_CALLS = re.compile(rb'"tool_calls"(?!\s*+:\s*+(?:null|\[\s*+\]))|\[DONE\]')
+"""What makes an event of a stream worth reading that has no call of ours yet."""
+_TEXTS = ("content", "reasoning_content", "reasoning")
+"""The members of a message that are the model's words."""
+_CALLING = ("tool_calls", "stop", "function_call")
+"""How an answer ends whose calls are whole. Some providers say ``stop``."""
+
+
+@dataclass(frozen=True, slots=True)
+class PanelAnswer:
+    """One answer, or several that go on with each other. ``payload`` is the completion that the client gets, if no
+    other answer follows. ``taken`` are how many calls of ours the last one had. ``message`` is the model's with the
+    calls that another answer must know the results of: None where none may follow."""
+
+    payload: Mapping[str, Any]
+    taken: int = 0
+    message: Object | None = None
+
+    @property
+    def has_words(self) -> bool:
+        """Whether a client can use the answer as it is."""
+        return bool(_message_of(self.payload).get("content"))
+
+
+def read_answer(
+    payload: Any, before: PanelAnswer | None = None, *, may_follow: bool, calling: Container[object] = ()
+) -> PanelAnswer | None:
+    """Read a completion behind the one ``before`` it; it is edited where it stands. ``may_follow``: another may go on
+    with it. The choices of the indices that are ``calling`` have made calls of the client's before. None for what is no
+    answer, and for a first one without a call of ours."""
+    listed = payload.get("choices") if isinstance(payload, dict) else None
+    listed = listed if isinstance(listed, list) else []
+    choices = [one for one in listed if object_in(one, "message")]
+    calls = [call for choice in choices for call in _ours_in(choice)]
+    if not choices or (before is None and not calls):
+        return None
+    message, finish = choices[0]["message"], choices[0].get("finish_reason")
+    said = dict(message)
+    for choice in choices:
+        _take_out(choice, is_calling=choice.get("index", 0) in calling)
+    is_alone = len(listed) == 1 and "tool_calls" not in message and finish in _CALLING
+    follows = may_follow and is_alone and 0 < len(calls) <= MOST_CALLS
+    earlier = before.payload if before is not None else {}
+    for name in _TEXTS:
+        text, own = _message_of(earlier).get(name) or "", message.get(name) or ""
+        if isinstance(own, str) and isinstance(text, str) and text:
+            message[name] = text + own
+    report, used = payload.get("usage"), earlier.get("usage")
+    if isinstance(report, dict) or used is not None:
+        payload["usage"] = summed(used, report) if isinstance(report, dict) else used
+    return PanelAnswer(payload, len(calls), called(said, calls) if follows else None)
+
+
+def _message_of(payload: Mapping[str, Any]) -> Object:
+    return next((found for one in payload.get("choices", ()) if (found := object_in(one, "message"))), {})
+
+
+def _ours_in(choice: Any) -> Sequence[Any]:
+    calls = choice["message"].get("tool_calls")
+    return [call for call in calls if is_ours(call)] if isinstance(calls, list) else []
+
+
+def _take_out(choice: Any, *, is_calling: bool) -> None:
+    """Take the calls of ours out of a choice."""
+    if not _ours_in(choice):
+        return
+    message, finish = choice["message"], choice.get("finish_reason")
+    message["tool_calls"] = [call for call in message["tool_calls"] if not is_ours(call)]
+    if not message["tool_calls"]:
+        del message["tool_calls"]
+        choice["finish_reason"] = "stop" if finish in _CALLING and not is_calling else finish
+
+
+class PanelBody:
+    """An answer that is one JSON body: it passes when all of it is known. ``size`` is how many bytes are kept."""
+
+    is_over = False
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self.size = 0
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Keep a chunk. A body that is too long passes as it is."""
+        self._parts.append(chunk)
+        self.size += len(chunk)
+        return b"" if self.size <= MOST_BYTES else self.end(None)
+
+    def close(self) -> bytes:
+        """Nothing passes before the body is read."""
+        return b""
+
+    def read(self, before: PanelAnswer | None = None, *, may_follow: bool) -> PanelAnswer | None:
+        """See ``read_answer``."""
+        body = b"".join(self._parts)
+        if before is None and PANEL_TOOL.encode() not in body:
+            return None
+        try:
+            return read_answer(loads(body), before, may_follow=may_follow)
+        except (ValueError, RecursionError):
+            return None
+
+    def end(self, answer: PanelAnswer | None) -> bytes:
+        """The body that the client gets: this answer's, or the one that has come."""
+        kept, self._parts = b"".join(self._parts), []
+        return kept if answer is None else dumps(answer.payload)
+
+
+class PanelStream:
+    """An answer that is a stream of events. ``size`` is how many bytes are kept."""
+
+    def __init__(self) -> None:
+        self._cutter = EventCutter()
+        self._said: list[bytes] = []
+        self._held: list[dict[str, Any]] = []
+        self._end: list[bytes] = []
+        self._calling: list[object] = []
+        self._is_long = False
+        self.size = 0
+        self.is_over = False
+        """The last event has come."""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Take a chunk; returns what may pass now."""
+        is_plain = not self._held and self._cutter.is_between and chunk.endswith(b"\n\n")
+        if is_plain and len(chunk) <= MAX_EVENT_BYTES and _CALLS.search(chunk) is None:
+            return self._passed(chunk)
+        return self._events(self._cutter.feed(chunk))
+
+    def close(self) -> bytes:
+        """The stream has ended; returns what may pass now."""
+        return self._events(self._cutter.close())
+
+    def read(self, *, may_follow: bool) -> PanelAnswer | None:
+        """What was kept back, as a completion. None where nothing was."""
+        rest = read_answer(_completion(self._held), may_follow=False, calling=self._calling)
+        events = [part for part, _ in EventCutter().feed(b"".join(self._said))]
+        said = [payload for event in events if (payload := _payload_of(event)) is not None]
+        if rest is None or self._is_long or any(b'"error"' in one for one in self._end):
+            return rest
+        whole = read_answer(_completion([*said, *self._held]), may_follow=may_follow)
+        return replace(rest, message=whole.message if whole is not None else None)
+
+    def end(self, answer: PanelAnswer | None) -> bytes:
+        """What was kept back, as events: without calls of ours, and with what goes on with it."""
+        if answer is None:
+            return b"".join(self._end)
+        names = {name: value for name, value in self._held[-1].items() if name not in ("choices", "usage")}
+        choices = [_as_delta(choice) for choice in answer.payload["choices"]]
+        events = [{**names, "choices": choices}]
+        if (usage := answer.payload.get("usage")) is not None:
+            events.append({**names, "choices": [], "usage": usage})
+        return b"".join([*(b"data: " + dumps(one) + b"\n\n" for one in events), *self._end])
+
+    def _events(self, parts: Iterable[tuple[bytes, Part]]) -> bytes:
+        return b"".join([self._event(part) if kind is Part.EVENT else part for part, kind in parts])
+
+    def _event(self, event: bytes) -> bytes:
+        self.is_over = self.is_over or event_data(event).startswith(b"[DONE]")
+        payload = _payload_of(event) if self._held or _CALLS.search(event) else None
+        calls = list(_calls_in(payload)) if payload is not None else []
+        if not self._held and not any(is_ours(call) for _, call in calls):
+            self._calling += [index for index, _ in calls if index not in self._calling]
+            return self._passed(event)
+        self.size += len(event)
+        if self.size > MOST_BYTES:
+            raise UpstreamUnavailable("the answer goes on for too long behind a call of a panel")
+        if payload is not None:
+            self._held.append(payload)
+        else:
+            self._end.append(event)
+        return b""
+
+    def _passed(self, events: bytes) -> bytes:
+        """Events that pass. They are kept for the model's message, unless it is too long."""
+        self._is_long = self._is_long or self.size + len(events) > _MOST_SAID_BYTES
+        if not self._is_long:
+            self.size += len(events)
+            self._said.append(events)
+        return events
+
+
+def _payload_of(event: bytes) -> dict[str, Any] | None:
+    """A piece of the answer; None for an event that is none."""
+    try:
+        payload: Any = loads(event_data(event))
+    except (ValueError, RecursionError):
+        return None
+    is_piece = isinstance(payload, dict) and not payload.get("error") and isinstance(payload.get("choices"), list)
+    return payload if is_piece else None
+
+
+def _calls_in(payload: Mapping[str, Any]) -> Iterable[tuple[object, Any]]:
+    """The pieces of calls in an event, each with the index of its choice."""
+    for choice in payload["choices"]:
+        pieces = object_in(choice, "delta").get("tool_calls")
+        yield from ((choice.get("index", 0), piece) for piece in (pieces if isinstance(pieces, list) else ()))
+
+
+def _completion(payloads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The pieces of a stream, put together to one completion."""
+    pieces: dict[object, list[Mapping[str, Any]]] = defaultdict(list)
+    for choice in (one for payload in payloads for one in payload["choices"] if isinstance(one, dict)):
+        pieces[repr(choice.get("index", 0))].append(choice)
+    choices = []
+    for some in pieces.values():
+        told = {name: value for one in some for name, value in one.items() if name != "delta" and value is not None}
+        choices.append(
+            {"finish_reason": None, **told, "message": _put_together(object_in(one, "delta") for one in some)}
+        )
+    reports = [one["usage"] for one in payloads if isinstance(one.get("usage"), dict)]
+    return {"choices": choices, **({"usage": reports[-1]} if reports else {})}
+
+
+def _put_together(deltas: Iterable[Object]) -> dict[str, Any]:
+    """The message of which these are the pieces: texts go on, calls by their index, thoughts until they are signed; of
+    all else the last value counts."""
+    texts: dict[str, list[str]] = defaultdict(list)
+    lists: dict[str, list[Any]] = {"tool_calls": [], "thinking_blocks": []}
+    found: dict[str, Any] = {}
+    for name, value in (item for delta in deltas for item in delta.items()):
+        if isinstance(value, str) and name != "role":
+            texts[name].append(value)
+        elif name in lists and isinstance(value, list):
+            lists[name] += [one for one in value if isinstance(one, dict)]
+        elif value is not None:
+            found[name] = value
+    found |= {name: "".join(parts) for name, parts in texts.items()}
+    made = {"tool_calls": _calls_of(lists["tool_calls"]), "thinking_blocks": _thoughts_of(lists["thinking_blocks"])}
+    return found | {name: value for name, value in made.items() if value}
+
+
+def _calls_of(pieces: Iterable[dict[str, Any]]) -> list[Object]:
+    """Calls of which the first piece has the whole name; each has the index that it has without ours in front of it.
+    Some servers give all calls one index: then another id or name is another call. Some repeat both in each piece."""
+    calls: list[tuple[dict[str, Any], list[str]]] = []
+    latest: dict[str, int] = {}
+    shift = 0
+    for piece in pieces:
+        function, index = object_in(piece, "function"), piece.get("index")
+        call = calls[latest[repr(index)]][0] if repr(index) in latest else None
+        name, ids = function.get("name"), (call or piece).get("id")
+        is_named = bool(name) and call is not None and name != object_in(call, "function").get("name")
+        if call is None or is_named or (ids and piece.get("id") and ids != piece["id"]):
+            latest[repr(index)] = len(calls)
+            at = {"index": max(0, index - shift)} if type(index) is int and name else {}
+            calls.append(({**piece, **at}, []))
+            shift += is_ours(piece)
+        calls[latest[repr(index)]][1].append(str(function.get("arguments") or ""))
+    return [{**one, "function": {**object_in(one, "function"), "arguments": "".join(said)}} for one, said in calls]
+
+
+def _thoughts_of(pieces: Iterable[dict[str, Any]]) -> list[Object]:
+    """Blocks of thoughts, each of which goes on until it is signed. litellm streams Claude's so. They go back as they
+    came: some providers refuse a conversation in which a call has lost the thoughts in front of it
+    (https://platform.claude.com/docs/en/build-with-claude/extended-thinking#preserving-thinking-blocks,
+    https://api-docs.deepseek.com/guides/thinking_mode#tool-calls)."""
+    blocks: list[tuple[dict[str, Any], list[str]]] = []
+    for piece in pieces:
+        is_thought, last = piece.get("type") == "thinking", blocks[-1][0] if blocks else {}
+        if not is_thought or last.get("type") != "thinking" or last.get("signature"):
+            blocks.append((dict(piece), []))
+        if is_thought:
+            blocks[-1][1].append(str(piece.get("thinking") or ""))
+            blocks[-1][0].update({"signature": piece["signature"]} if piece.get("signature") else {})
+    return [block | ({"thinking": "".join(parts)} if parts else {}) for block, parts in blocks]
+
+
+def _as_delta(choice: Mapping[str, Any]) -> dict[str, Any]:
+    """A choice of a completion as a piece of a stream."""
+    delta = {name: value for name, value in choice["message"].items() if name != "role"}
+    if isinstance(calls := delta.get("tool_calls"), list):
+        delta["tool_calls"] = [
+            {"index": at, **call} if isinstance(call, dict) else call for at, call in enumerate(calls)
+        ]
+    return {**{name: value for name, value in choice.items() if name != "message"}, "delta": delta}

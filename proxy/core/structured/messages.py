@@ -1,0 +1,216 @@
+"""The messages of a request with structured context: those in front of the context, within it, and behind it.
+
+The leading system and developer messages are the system prompt. The prompt begins with the last user message: in a tool
+loop that is the user's message, and the calls and results behind it, in their order. Everything between is history.
+Every message stays as the client's own bytes, but for markers; where one may stand is decided as for any other request.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+
+import orjson
+from msgspec import Raw, Struct
+
+from proxy.core.digest import digest
+from proxy.core.layout.render import mark_json, write_message
+from proxy.core.providers import Dialect
+from proxy.core.request.message import MARK_KEYS, SYSTEM_ROLES, MessageReader
+from proxy.core.request.tokens import TokenCounter
+from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of, value
+from proxy.core.wire.surrogates import text_json
+
+_NAMES = tuple(f'"{key}"'.encode() for key in MARK_KEYS)
+_SYSTEM = frozenset(f'"{role}"'.encode() for role in SYSTEM_ROLES)
+_PLAIN = _SYSTEM | {b'"user"'}
+"""Roles of messages whose text becomes a part where it is marked."""
+_VISIBLE = re.compile(rb'"(?: |\\[nrt])*+[!#-\[\]-~]')
+"""The beginning of a string that is not blank, however long it is."""
+
+
+def unmarked(raw: bytes) -> bytes:
+    """The message without markers of the client's, or as it came where it cannot be read."""
+    if not any(name in raw for name in _NAMES):
+        return raw
+    try:
+        return write_message(_reader().read(Raw(raw)), {}, Dialect.NONE)
+    except Unreadable:
+        return raw
+
+
+def marked(raw: bytes, dialect: Dialect, *, is_head: bool = False) -> bytes | None:
+    """The message with a marker on its last part that may carry one; None where none may. A system message carries one
+    at the head of the request only (``is_head``)."""
+    if dialect is Dialect.NONE:
+        return None
+    try:
+        members = members_of(raw)
+        role = bytes(members.get("role", b""))
+        if role == b'"assistant"' or (role in _SYSTEM and not is_head):
+            return None
+        if role in _PLAIN and _VISIBLE.match(memoryview(members.get("content", b""))):
+            return _with_marked_string(members, dialect)
+        message = _reader().read(Raw(raw))
+    except Unreadable:
+        return None
+    places = [part.index for part in message.parts if part.markable]
+    return write_message(message, {places[-1]: "5m"}, dialect) if places else None
+
+
+def marks_beside_messages(members: Members) -> int:
+    """How many markers a request has outside of its messages: on the whole body, and on its tools. They count among
+    those that a provider takes. What cannot be read has none."""
+    own = sum(1 for key in MARK_KEYS if bytes(members.get(key, b"null")) != b"null")
+    raw = members.get("tools")
+    if raw is None or not any(name in bytes(raw) for name in _NAMES):
+        return own
+    try:
+        return own + sum(_marks_of_tool(members_of(tool)) for tool in elements(raw))
+    except Unreadable:
+        return own
+
+
+def _marks_of_tool(tool: Members) -> int:
+    """A marker stands on the tool, or on its function: both are read."""
+    places = [tool, members_of(tool["function"])] if bytes(tool.get("function", b"")).startswith(b"{") else [tool]
+    return sum(1 for place in places for key in MARK_KEYS if bytes(place.get(key, b"null")) != b"null")
+
+
+def _with_marked_string(members: Members, dialect: Dialect) -> bytes:
+    """The string becomes the one text part of a list: its bytes stay as they are."""
+    key, mark = mark_json(dialect, "5m")
+    part = (b'[{"type":"text","text":', memoryview(members["content"]), b",", orjson.dumps(key), b":", mark, b"}]")
+    changes: dict[str, bytes | None] = {name: None for name in MARK_KEYS if name in members}
+    return join_members(members, {**changes, "content": b"".join(part)})
+
+
+def _reader() -> MessageReader:
+    return MessageReader(TokenCounter(capacity=1), ())
+
+
+_RESULT_ROLES = frozenset({"tool", "function"})
+_RESULT_PART = b'"tool_result"'
+
+
+class Turn(Struct, frozen=True, gc=False):
+    """A message as it came, and what is read of it, once. (A struct, not a dataclass: a request has thousands.)
+
+    ``role`` is empty where the message names none. ``bare`` is the message without markers, and ``digest`` the digest
+    of that: a client moves its markers from turn to turn, and only without them does a message stay the same for as
+    long as its content does. ``has_results``: it answers calls of a message in front of it, by its role, or by a part
+    of its content, as some clients write it into a user message. ``parsed`` are its members, None where it is no JSON
+    object."""
+
+    raw: bytes
+    role: str
+    bare: bytes
+    digest: bytes
+    has_results: bool
+    parsed: Members | None
+
+    @classmethod
+    def of(cls, raw: bytes) -> "Turn":
+        """The message, read. What is no JSON object is a message without a role."""
+        try:
+            parsed = members_of(raw)
+            role = value(parsed["role"]) if "role" in parsed else None
+        except Unreadable:
+            parsed, role = None, None
+        role, bare = role if isinstance(role, str) else "", unmarked(raw)
+        has_results = role in _RESULT_ROLES or (role == "user" and _RESULT_PART in raw)
+        return cls(raw, role, bare, digest(bare), has_results, parsed)
+
+    def __hash__(self) -> int:
+        return hash(self.raw)
+
+    @property
+    def members(self) -> Members:
+        """The members of the message. Raises Unreadable where it is no JSON object."""
+        if self.parsed is None:
+            raise Unreadable("no JSON object")
+        return self.parsed
+
+    @property
+    def is_system(self) -> bool:
+        """Whether it is a system or developer message."""
+        return self.role in SYSTEM_ROLES
+
+    @property
+    def is_result(self) -> bool:
+        """Whether it is a message of its own that answers a call, by its role."""
+        return self.role in _RESULT_ROLES
+
+    def tokens(self, counter: TokenCounter) -> int:
+        """The tokens of the message without markers: what is frozen goes by it."""
+        return counter.count(self.digest, self.bare.decode("utf-8", "replace"))
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The messages of a request in their order. A turn of ``history`` is named by its index in it, from 0 on.
+
+    ``prompt`` begins with the last user message. Where a request has no user message, all messages behind the system
+    messages are the prompt, so that they stay together and last; it is empty where there are none. ``added`` of the
+    system messages are the operator's: the client counts its messages without them.
+    """
+
+    system: tuple[Turn, ...] = ()
+    history: tuple[Turn, ...] = ()
+    prompt: tuple[Turn, ...] = ()
+    added: int = 0
+
+    @classmethod
+    def of(cls, messages: Iterable[Raw | bytes], own_count: int | None = None) -> "Conversation":
+        """Cut messages of any shape. What cannot be read as a message is a turn without a role. The last ``own_count``
+        are the client's; None: all."""
+        turns = [Turn.of(bytes(raw)) for raw in messages]
+        behind = sum(1 for _ in takewhile(lambda turn: turn.is_system, turns))
+        users = (index for index in range(len(turns) - 1, behind - 1, -1) if turns[index].role == "user")
+        last = next(users, behind)
+        added = 0 if own_count is None else len(turns) - own_count
+        return cls(tuple(turns[:behind]), tuple(turns[behind:last]), tuple(turns[last:]), added)
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """All messages but the leading system messages."""
+        return (*self.history, *self.prompt)
+
+    def __iter__(self) -> Iterator[Turn]:
+        """All messages in the client's order."""
+        yield from self.system
+        yield from self.turns
+
+    def bare(self) -> "Conversation":
+        """The conversation without markers of the client's."""
+        system, history, prompt = (
+            tuple([one if one.bare is one.raw else Turn.of(one.bare) for one in turns])
+            for turns in (self.system, self.history, self.prompt)
+        )
+        return Conversation(system, history, prompt, self.added)
+
+
+def system_text(conversation: Conversation) -> str:
+    """What the system messages say, a blank line between two of them. Parts that are no text are left out."""
+    return "\n\n".join([text for turn in conversation.system if (text := _text(turn))])
+
+
+def _text(turn: Turn) -> str:
+    try:
+        content = value(turn.members["content"]) if "content" in turn.members else None
+    except Unreadable:
+        return ""
+    if isinstance(content, list):
+        texts = (part.get("text") for part in content if isinstance(part, dict))
+        return "".join([text for text in texts if isinstance(text, str)])
+    return content if isinstance(content, str) else ""
+
+
+def message(role: str, text: str) -> bytes:
+    """A message of this role that says the text."""
+    return b'{"role":"' + role.encode() + b'","content":' + text_json(text) + b"}"
+
+
+def pair(text: str, ok: str) -> tuple[bytes, bytes]:
+    """A user's message and the assistant's answer."""
+    return message("user", text), message("assistant", ok)
