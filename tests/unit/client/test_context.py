@@ -14,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from proxy.client import Context, review_digest, text_digest
 from proxy.client.context import MOST_DELIVERED, Minimum
 from proxy.core.prompts.form import read_wish
-from proxy.core.structured.form import form, review
+from proxy.core.structured.form import form
+from proxy.core.structured.form.paths import review_json
 from proxy.core.structured.form.form import StructuredForm, read_form
 from proxy.core.structured.form.section import split
 from proxy.core.structured.session.uploads import Uploads
@@ -398,4 +399,4 @@ def test_a_text_that_has_no_utf_8_has_no_digest() -> None:
 
 @given(st.dictionaries(texts, st.none() | texts | st.lists(texts) | st.dictionaries(texts, texts)))
 def test_reviews_have_the_digest_that_the_proxy_computes(fields: dict[str, object]) -> None:
-    assert review_digest(fields) == form.text_digest(review.review_json(fields))
+    assert review_digest(fields) == form.text_digest(review_json(fields))
