@@ -63,7 +63,8 @@ class Intake:
 
     async def enter(self, exchange: Exchange, client: Client) -> Principal:
         """Who sends the request, and whether its path may be used. Raises ProxyError."""
-        principal = exchange.principal = self._ports.admission.admit(client.headers, self._now(client))
+        now = self._now(client) if self.rules.trust_time_header else exchange.arrival.now
+        principal = exchange.principal = self._ports.admission.admit(client.headers, now)
         refuse_key_in_path(client, principal)
         if self._custody is not None:
             await self._custody.enter(exchange, client)
