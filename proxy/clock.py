@@ -52,7 +52,7 @@ class SteadyClock:
         """Unix seconds."""
         wall_s, monotonic_s = self.readings.wall(), self.readings.monotonic()
         now = self.steady.at(wall_s, monotonic_s)
-        departure = self.steady.departure(wall_s, monotonic_s)
+        departure = self.steady.departure
         if departure is not self._departure and not departure.is_like(self._departure):
             self._departure = departure
             self._on_departure(departure)

@@ -155,41 +155,6 @@ class Principal:
     """Paths that the team may use although they reach the whole account."""
 
 
-class Models(Protocol):
-    """The model table: which deployment serves a model name."""
-
-    def resolve(self, name: str) -> Deployment:
-        """The deployment for that name: an exact entry first, then the most specific wildcard. Raises UnknownModel."""
-
-    def candidates(self, name: str) -> Sequence[Deployment]:
-        """Every deployment for that name, without those that stand in for it. Raises UnknownModel."""
-
-    def levels(self, name: str) -> Sequence[Sequence[Deployment]]:
-        """Every deployment that may serve that name: groups of equal ones, the first group first, then the fallbacks.
-        The first of the first group is what ``resolve`` gives. Raises UnknownModel."""
-
-    def wider(self, name: str) -> Sequence[Sequence[Deployment]]:
-        """Who serves that name where the context windows of its own deployments are too small, in this order."""
-
-    def names(self) -> Sequence[str]:
-        """The names that are listed one by one, in the order of the configuration; no wildcards."""
-
-    def patterns(self) -> Sequence[str]:
-        """The names with a star."""
-
-    def sole(self) -> Deployment | None:
-        """The one upstream on the http transport that gets all names as they are; None where there are others. Nothing
-        of a request need be known to send it there."""
-
-    def known(self, deployment_id: str) -> Deployment | None:
-        """The deployment of that id, where there is one still."""
-
-    def unnamed(self) -> Sequence[Deployment]:
-        """Who may serve paths that name no model (files, batches, the list of models), one of each upstream, on the
-        http transport if there is any, never litellm. The first one does; further ones might as well, where the
-        configuration does not say which. Raises UnknownModel."""
-
-
 @dataclass(slots=True)
 class Reservation:
     """What was set aside for one exchange. Whoever sets it aside keeps more of it in a class of their own.

@@ -101,10 +101,10 @@ def _host(base_url: str) -> str:
 
 
 class ModelTable:
-    """The Models port over the entries of a configuration. ``aliases`` are further names for names in it; ``fallbacks``
-    are the names that serve a name when all of its own deployments fail (``*``: any name), ``wider`` those that serve
-    it when its context windows are too small; ``default`` is the name whose deployment serves paths that name no
-    model; ``hidden`` are names that serve and are not listed."""
+    """Which deployment serves a model name, by the entries of a configuration. ``aliases`` are further names for names
+    in it; ``fallbacks`` are the names that serve a name when all of its own deployments fail (``*``: any name),
+    ``wider`` those that serve it when its context windows are too small; ``default`` is the name whose deployment
+    serves paths that name no model; ``hidden`` are names that serve and are not listed."""
 
     def __init__(
         self,

@@ -21,6 +21,7 @@ import msgspec
 from proxy.core.account.objects import BATCHES, RESPONSES, Act, Operation
 from proxy.core.modes import Mode
 from proxy.core.request.demand import Demand
+from proxy.deployments import ModelTable
 from proxy.engine.access_log import exchange_line
 from proxy.engine.custody import Custody, has_news
 from proxy.engine.exchange import (
@@ -35,7 +36,7 @@ from proxy.engine.exchange import (
 )
 from proxy.engine.ports import Ports
 from proxy.engine.suppress import suppress_and_log
-from proxy.ports import Models, Principal
+from proxy.ports import Principal
 from proxy.tasks import Tasks, drain, spawn
 
 _log = logging.getLogger("stratiform")
@@ -222,7 +223,7 @@ def bill_of(exchange: Exchange) -> str:
     return msgspec.json.encode(bill).decode()
 
 
-def owing(text: str, shown: Exchange, models: Models) -> Exchange | None:
+def owing(text: str, shown: Exchange, models: ModelTable) -> Exchange | None:
     """The exchange that a bill is for, ended as the answer shows; None where its deployment is gone."""
     bill = _BILL.decode(text)
     deployment = models.known(bill.deployment)

@@ -15,12 +15,13 @@ from proxy.aside import Aside
 from proxy.core.account.objects import BATCHES, COMPLETIONS, RESPONSES, Act, Operation, is_allowed, operation_of
 from proxy.core.account.references import MOST_ID_CHARS, Lines, Reference, family_of, references
 from proxy.core.digest import digest
+from proxy.deployments import ModelTable
 from proxy.engine.bodies.raw import Raw
 from proxy.engine.bodies.upload import Upload
 from proxy.engine.exchange import Exchange, ObjectUse
 from proxy.engine.ports import Client
 from proxy.errors import Forbidden, InvalidRequest, NotFound, StoreUnavailable
-from proxy.ports import Clock, Deployment, Models, StoreError
+from proxy.ports import Clock, Deployment, StoreError
 from proxy.storage.port import ObjectRecord, ObjectStore
 
 REFERRING_FILES = "files (refer to objects)"
@@ -48,7 +49,7 @@ class Custody:
     def __init__(
         self,
         store: ObjectStore,
-        models: Models,
+        models: ModelTable,
         clock: Clock,
         failed: Callable[[str], None],
         bounds: Bounds | None = None,

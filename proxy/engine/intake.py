@@ -11,6 +11,7 @@ from proxy.core.access.reach import Reach
 from proxy.core.request.demand import demand_of
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.resilience.retry import RetryPolicy
+from proxy.deployments import ModelTable
 from proxy.engine.attempts.affinity import session_key
 from proxy.engine.attempts.breaker import Breakers
 from proxy.engine.attempts.retry import ONE_TRY, Attempts, Levels, policy_for
@@ -21,7 +22,7 @@ from proxy.engine.ports import Client, Limits, Ports
 from proxy.engine.rights import further_of, model_of_place, permitted, reach_of_request, refuse_unpriced, usable
 from proxy.engine.target import refuse_key_in_model, refuse_key_in_path, without_credentials, without_keys_of
 from proxy.errors import ContextTooLong
-from proxy.ports import Deployment, Models, Planner, Principal
+from proxy.ports import Deployment, Planner, Principal
 
 WindowOf = Callable[[Deployment], int | None]
 """The most tokens that a deployment's model reads; None where nobody knows."""
@@ -62,7 +63,8 @@ class Intake:
 
     async def enter(self, exchange: Exchange, client: Client) -> Principal:
         """Who sends the request, and whether its path may be used. Raises ProxyError."""
-        principal = exchange.principal = self._ports.admission.admit(client.headers, self._now(client))
+        now = self._now(client) if self.rules.trust_time_header else exchange.arrival.now
+        principal = exchange.principal = self._ports.admission.admit(client.headers, now)
         refuse_key_in_path(client, principal)
         if self._custody is not None:
             await self._custody.enter(exchange, client)
@@ -146,7 +148,7 @@ def _without_credentials(levels: Levels) -> Levels:
     return [[without_credentials(deployment) for deployment in level] for level in levels]
 
 
-def levels_of(models: Models, exchange: Exchange, reach: Reach) -> Levels:
+def levels_of(models: ModelTable, exchange: Exchange, reach: Reach) -> Levels:
     """Who may serve the exchange, whose ``model`` is then known, if only by what the client has chosen, and which says
     how that was decided. Raises UnknownModel, InvalidRequest."""
     named = exchange.requested.model or model_of_place(models, reach)

@@ -12,10 +12,11 @@ from proxy.core.response.usage import Usage
 from proxy.core.window.fitted import Fitted
 from proxy.core.window.parts import WindowParts
 from proxy.core.window.profile import CapabilityProfile
+from proxy.deployments import ModelTable
 from proxy.engine.exchange import Exchange, Settlement
 from proxy.engine.inquiries import Inquiries
 from proxy.errors import ProxyError
-from proxy.ports import Clock, Deployment, Headers, Models, Planner, Principal, Transport, Upstream
+from proxy.ports import Clock, Deployment, Headers, Planner, Principal, Transport, Upstream
 
 
 class Meter(Protocol):
@@ -198,7 +199,7 @@ class Windows(Protocol):
 class Ports:
     """The parts of the outside world that every exchange needs."""
 
-    models: Models
+    models: ModelTable
     upstreams: Mapping[Transport, Upstream]
     planner: Planner
     admission: Admission

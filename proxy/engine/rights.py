@@ -13,6 +13,7 @@ from proxy.core.access.reach import Asked, ModelPlace, Reach, reach_of
 from proxy.core.account.paths import Path
 from proxy.core.model_patterns import allows, allows_all, is_ordinary
 from proxy.core.request.wants import wants_of
+from proxy.deployments import ModelTable
 from proxy.engine.attempts.retry import Levels
 from proxy.engine.bodies.raw import Raw, has_body
 from proxy.engine.bodies.upload import Upload
@@ -20,7 +21,7 @@ from proxy.engine.custody import refers
 from proxy.engine.exchange import Exchange
 from proxy.engine.ports import Client
 from proxy.errors import Forbidden, UnknownModel
-from proxy.ports import Deployment, Models, Principal, Transport
+from proxy.ports import Deployment, Principal, Transport
 
 _SHOWN_CHARS = 128
 _MAY_ASK = ("tools", "plugins")
@@ -61,7 +62,7 @@ def reach_of_request(path: Path, client: Client, raw: Raw, principal: Principal)
     return reach
 
 
-def model_of_place(models: Models, reach: Reach) -> str:
+def model_of_place(models: ModelTable, reach: Reach) -> str:
     """The model that the path names, where this proxy has it; empty where it does not."""
     if reach.place is None:
         return ""
@@ -81,7 +82,7 @@ def path_for(path: str, place: ModelPlace | None, asked: str, model: str) -> str
     return "/".join(segments)
 
 
-def further_of(models: Models, reach: Reach, asked: str, first: Deployment) -> Further:
+def further_of(models: ModelTable, reach: Reach, asked: str, first: Deployment) -> Further:
     """Whom the request can reach beside the model that it asks for, which ``first`` serves."""
     found: list[Deployment] = []
     for name in reach.models:

@@ -10,8 +10,9 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from proxy.deployments import ModelTable
 from proxy.engine import Engine
-from proxy.ports import Deployment, Fault, Models
+from proxy.ports import Deployment, Fault
 from proxy.telemetry.metrics import Metrics
 from proxy.web.admin import AdminEndpoint
 from proxy.web.allowed_addresses import AllowedAddresses, Networks
@@ -29,7 +30,7 @@ class Parts:
     """What an app is made of, built by the caller. ``on_close`` is run after the engine has ended, last one first."""
 
     engine: Engine
-    models: Models
+    models: ModelTable
     metrics: Metrics
     obstacle: Callable[[], str] = str
     faults: Callable[[], Sequence[Fault]] = tuple

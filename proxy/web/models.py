@@ -11,10 +11,11 @@ import orjson
 from starlette.types import Receive, Scope, Send
 
 from proxy.core.model_patterns import allows
+from proxy.deployments import ModelTable
 from proxy.engine import Engine
 from proxy.engine.rights import is_same_upstream
 from proxy.errors import ProxyError, UnknownModel
-from proxy.ports import Deployment, Models, Principal
+from proxy.ports import Deployment, Principal
 from proxy.web.connection import Connection
 from proxy.web.passthrough import check_request_line, sent_path
 
@@ -29,7 +30,7 @@ class ModelsEndpoint:
     """The list, and one entry of it."""
 
     engine: Engine
-    models: Models
+    models: ModelTable
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

@@ -55,11 +55,14 @@ class SteadyTime:
         self._is_provisional = True
         self._store_s: float | None = None
         self._waiting_s: float | None = None
+        self._ahead_of_store_s = 0.0
         self._take(wall_s - monotonic_s, monotonic_s)
 
     def at(self, wall_s: float, monotonic_s: float) -> float:
         """The time of a reading of both clocks, which are read one directly behind the other."""
-        seen_s = self._chosen(wall_s - monotonic_s)
+        own_s = wall_s - monotonic_s
+        seen_s = self._chosen(own_s)
+        self._ahead_of_store_s = own_s - seen_s
         if abs(seen_s - self._base_s) <= STEP_S:
             self._offset_s, self._waiting_s = seen_s, None
             # Corrections are measured from where the clock stood a while ago: small steps do not add up to a large one.
@@ -78,14 +81,13 @@ class SteadyTime:
             self._is_provisional = False
             self._take(self._chosen(self._offset_s), monotonic_s)
 
-    def departure(self, wall_s: float, monotonic_s: float) -> Departure:
+    @property
+    def departure(self) -> Departure:
         """How far the wall clock of the last reading is from the time that was given for it."""
-        own_s = wall_s - monotonic_s
-        ahead_of_store_s = own_s - self._chosen(own_s)
-        if self._waiting_s is None and not ahead_of_store_s:
+        if self._waiting_s is None and not self._ahead_of_store_s:
             return AGREES
         held_back_s = 0.0 if self._waiting_s is None else self._waiting_s - self._offset_s
-        return Departure(held_back_s, ahead_of_store_s)
+        return Departure(held_back_s, self._ahead_of_store_s)
 
     @property
     def state(self) -> SteadyState:

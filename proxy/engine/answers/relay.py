@@ -141,14 +141,11 @@ class AnswerRelay:
             try:
                 if not 200 <= answer.status <= 599:
                     raise UpstreamUnavailable(f"the upstream answered with status {answer.status}, which is none")
-                exchange.answer.status = answer.status
-                answer, said = await with_refusal_read(answer, reads_size=self._reads_size(attempts))
-                failure = failure_answered(answer.status, answer.headers, said)
-                if answer.status in _GATEWAY_TIMEOUTS:
-                    await self._lose_answer()
-                found = self._instead(answer.status, said, failure, attempts, suspects)
-                if found is not None:
-                    return found
+                exchange.answer.status, said = answer.status, NO_WORDS
+                if answer.status >= 400:
+                    answer, said, found = await self._judged(answer, attempts, suspects)
+                    if found is not None:
+                        return found
                 answer = self._over(answer, upstream, call, attempts)
                 told = await shaped(answer) if exchange.arrival.is_chat and is_bare(answer) else answer
                 result = await self._pass_on(told, attempts, may_refuse=OurEdit.LAYOUT in suspects)
@@ -168,6 +165,16 @@ class AnswerRelay:
             return found
         finally:
             attempts.abandoned()
+
+    async def _judged(
+        self, answer: Answer, attempts: Attempts, suspects: OurEdit
+    ) -> tuple[Answer, Refusal, AttemptResult | None]:
+        """An error, with what it says, and what takes its place; None: it is passed on."""
+        answer, said = await with_refusal_read(answer, reads_size=self._reads_size(attempts))
+        failure = failure_answered(answer.status, answer.headers, said)
+        if answer.status in _GATEWAY_TIMEOUTS:
+            await self._lose_answer()
+        return answer, said, self._instead(answer.status, said, failure, attempts, suspects)
 
     def _instead(
         self, status: int, said: Refusal, failure: Failure | None, attempts: Attempts, suspects: OurEdit

@@ -44,10 +44,10 @@ def test_a_step_is_held_back_until_it_has_stood_for_ten_minutes() -> None:
         one.wall += step
         assert one.at() == before
         assert one.passes(SETTLED_S - 10) == before + SETTLED_S - 10
-        assert one.steady.departure(one.wall, one.monotonic) == Departure(held_back_s=step)
+        assert one.steady.departure == Departure(held_back_s=step)
         one.passes(10)
         assert one.at() == one.wall
-        assert one.steady.departure(one.wall, one.monotonic) == Departure()
+        assert one.steady.departure == Departure()
 
 
 def test_back_an_hour_forward_a_day_and_back_again_moves_nothing() -> None:
@@ -57,7 +57,7 @@ def test_back_an_hour_forward_a_day_and_back_again_moves_nothing() -> None:
         one.wall += step
         one.passes(500)
     assert one.at() == began + 1500 == one.wall
-    assert one.steady.departure(one.wall, one.monotonic) == Departure()
+    assert one.steady.departure == Departure()
 
 
 def test_a_correction_of_less_than_a_minute_is_followed_at_once() -> None:
@@ -80,7 +80,7 @@ def test_a_host_whose_clock_is_an_hour_off_goes_by_the_store_at_once() -> None:
     one = Machine()
     one.steady.told_by_store(one.wall - HOUR, one.monotonic)
     assert one.at() == one.wall - HOUR
-    assert one.steady.departure(one.wall, one.monotonic) == Departure(ahead_of_store_s=HOUR)
+    assert one.steady.departure == Departure(ahead_of_store_s=HOUR)
     one.passes(SETTLED_S * 2)
     assert one.at() == one.wall - HOUR
 
@@ -97,7 +97,7 @@ def test_a_step_of_the_host_does_not_count_while_the_store_keeps_its_time() -> N
     began = one.at()
     one.wall += DAY
     assert one.passes(3 * SETTLED_S) == began + 3 * SETTLED_S
-    assert one.steady.departure(one.wall, one.monotonic) == Departure(ahead_of_store_s=DAY)
+    assert one.steady.departure == Departure(ahead_of_store_s=DAY)
 
 
 def test_a_step_of_the_stores_clock_is_held_back_as_any() -> None:
@@ -152,7 +152,7 @@ def test_what_is_given_goes_on_with_the_monotonic_clock_or_is_the_wall_clocks(st
         one.wall += passed
         one.monotonic += passed
         before = one.at()
-        is_departed = one.steady.departure(one.wall, one.monotonic) != Departure()
+        is_departed = one.steady.departure != Departure()
         # Either the wall clock is followed, or its departure is known and it has not stood long enough.
         assert is_departed or abs(before - one.wall) < 1e-3
         assert not is_departed or one.monotonic - changed_at < SETTLED_S + 900
