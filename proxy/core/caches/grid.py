@@ -43,7 +43,6 @@ class Machines:
         return prompt.scope + b"/machine %d" % number if number else prompt.scope
 
     def request(self, prompt: Prompt, now: float) -> None:
-        """A request was served."""
         if not self._rpm or not prompt.ends:
             return
         head = _head(prompt)
@@ -112,7 +111,6 @@ class GridCache(Cache):
         self._machines.request(prompt, now)
 
     def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
-        """Seconds since the entry at a position was last used, and its life."""
         return self._table.last_use((self._machines.scope(prompt, now), prompt.hashes[position]), now)
 
     def _found(self, prompt: Prompt, now: float) -> tuple[int, int]:

@@ -110,7 +110,6 @@ class Layout:
 
     @property
     def total(self) -> int:
-        """Prompt tokens."""
         return self.ends[-1] if self.ends else 0
 
     def owner(self, position: int) -> Element:

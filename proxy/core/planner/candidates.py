@@ -99,7 +99,6 @@ class Pricing:
         return cost - self.own_now <= self.regret_budget + to_go_back
 
     def given_marks(self, candidate: Candidate, marks: dict[int, Life], reason: Reason) -> Choice:
-        """The layout with given markers."""
         layout = candidate.layout
         placed = place_given(layout, candidate.survival, candidate.held, self.profile, [*marks, *layout.implicit])
         return self._choice(candidate, marks, placed, reason)
