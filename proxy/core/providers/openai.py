@@ -48,7 +48,7 @@ OPENAI = CacheProfile(
     unknowns=(
         Unknown("life_s", 300.0, 1800.0, "in memory 5 - 10 idle minutes, at most an hour; 24h: typically 30 minutes"),
         Unknown("hidden_tokens", 127, 0, "the grid counts from a hidden system message whose length is not told"),
-        Unknown("spill_rpm", 15, 0, "beyond about 15 requests a minute, prefix and key another machine takes over"),
+        Unknown("hit_chance", 0.8, 1.0, "beyond about 15 requests a minute, prefix and key another machine takes over"),
     ),
     sources=(_GUIDE, "https://raw.githubusercontent.com/openai/openai-cookbook/main/examples/Prompt_Caching_201.ipynb"),
 )

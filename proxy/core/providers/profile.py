@@ -189,8 +189,6 @@ class CacheProfile:
     """Without the routing member nothing is cached."""
     hit_chance: float = 1.0
     """P(a request lands where its prefix is held)."""
-    spill_rpm: int = 0
-    """Requests a minute and prefix beyond which the next machine, a cold one, takes over; 0: never."""
     stores: int = 1
     """Independent stores, one of which is chosen by the head of the raw body."""
 
