@@ -1,16 +1,25 @@
-"""The grid family: every prefix is stored for free and read in steps of tokens.
+"""Caches that store for free: every prefix on a grid of tokens, or whole units.
+
+The grid family: every prefix is read in steps of tokens.
 
 OpenAI up to GPT-5.5 ("Prompt caching", https://developers.openai.com/api/docs/guides/prompt-caching, 2026-09-20):
 automatic from 1024 tokens, reported in steps of 128 (GPT-5.5: breakpoints 2048 tokens apart, counted from the start of
 a hidden system message), no write price, kept while idle for 5 - 10 minutes. Gemini, xAI, Mistral, Groq, Kimi and
 others differ in numbers. vLLM's blocks and SGLang's radix tree are grids, too: the last token is always computed, so
 that at most floor((n - 1) / B) * B tokens are read; memory is bounded, output is kept.
+
+The unit family: whole units are stored for free and read only when fully matched.
+
+DeepSeek ("Context Caching", https://api-docs.deepseek.com/guides/kv_cache): units end at the end of the input, at the
+end of the output, at fixed intervals, and where several requests were seen to share a prefix; they appear within
+seconds and live for hours. Observed hits are multiples of 128 tokens (deepseek-v4-for-copilot #25, qwen-code #4518).
+The interval and the delay are fields of the profile.
 """
 
 from bisect import bisect_left
 from hashlib import sha256
 
-from proxy.core.caches.cache import Cache
+from proxy.core.caches.cache import Cache, EntryTable
 from proxy.core.caches.prompt import Bill, Prompt
 from proxy.core.providers import CacheProfile
 
@@ -113,3 +122,58 @@ def _is_lucky(prompt: Prompt, profile: CacheProfile) -> bool:
     luck whenever it is asked, so that a replay can be repeated. Gemini's implicit cache gives no guarantee of a hit."""
     drawn = int.from_bytes(sha256(b"chance" + prompt.hashes[-1]).digest()[:_DRAWN_BYTES])
     return drawn < profile.hit_chance * _DRAWS
+
+
+class UnitCache(Cache):
+    """Bills in two spans: whole steps are read, and the rest is plain."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self, profile: CacheProfile, capacity: int) -> None:
+        super().__init__(profile, capacity)
+        self._seen = EntryTable(capacity)
+
+    def bill(self, prompt: Prompt, now: float) -> Bill:
+        """The longest unit that this prompt begins with, rounded down to a step."""
+        get, scope, total, step = self._table.get, prompt.scope, prompt.total, self._profile.step
+        for position in range(len(prompt.ends) - 1, -1, -1):
+            read = prompt.ends[position] // step * step
+            if read < self._profile.min_tokens:
+                break
+            entry = get((scope, prompt.hashes[position]))
+            if entry is not None and entry[0] <= now < entry[1]:
+                return Bill(read=read, write_5m=0, write_1h=0, plain=total - read, hit=position)
+        return super().bill(prompt, now)
+
+    def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
+        """Units at the end of the input, at the intervals, at the prefix shared with an earlier request, and, where
+        ``output`` gives the digest of the prompt with its answer behind it, at the end of the output."""
+        profile = self._profile
+        available += profile.delay_s
+        life_s = profile.life_s + profile.slack_s
+        shared, interval = self._shared(prompt, now), profile.interval_tokens or profile.step
+        if output is not None and profile.caches_output:
+            self._table.put((prompt.scope, output), now, available, life_s)
+        last = len(prompt.ends) - 1
+        for position in range(last, -1, -1):
+            key = (prompt.scope, prompt.hashes[position])
+            start = prompt.ends[position - 1] if position else 0
+            crosses = prompt.ends[position] // interval > start // interval
+            if position in (last, shared) or crosses:
+                self._table.put(key, now, available, life_s)
+            self._seen.put(key, now, available, life_s)
+        self._table.trim(now)
+        self._seen.trim(now)
+
+    def tables(self) -> tuple[EntryTable, ...]:
+        """The tables of the units and of the prefixes that were seen."""
+        return (self._table, self._seen)
+
+    def _shared(self, prompt: Prompt, now: float) -> int:
+        """The deepest position that an earlier request also passed, or -1."""
+        get = self._seen.get
+        for position in range(len(prompt.ends) - 1, -1, -1):
+            entry = get((prompt.scope, prompt.hashes[position]))
+            if entry is not None and now < entry.expiry:
+                return position
+        return -1
