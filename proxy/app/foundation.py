@@ -18,7 +18,7 @@ from proxy.app.fixed_texts import load_context_texts, load_window_texts
 from proxy.aside import Aside
 from proxy.clock import Readings, SteadyClock
 from proxy.core.money.prices import PriceMap
-from proxy.core.planner.options import PlannerOptions
+from proxy.core.planner.plan import PlannerOptions
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.request.tokens import Encode, quick
 from proxy.core.structured.history.compaction_proposal import CompactionRules

@@ -207,7 +207,6 @@ class ModelTable:
         return ((name, deployment) for name in self.names() for deployment in self.candidates(name))
 
     def _every(self) -> list[Deployment]:
-        """The deployments of all names, and those that stand behind wildcards."""
         behind = [deployment_of(entry, self._price_of) for entry in self.wildcards()]
         return [*(deployment for _, deployment in self.listed()), *behind]
 

@@ -63,7 +63,6 @@ class FingerprintFile:
             spawn(self._write_all(), self._writing)
 
     async def aclose(self) -> None:
-        """Write what waits to be written."""
         await drain(self._writing)
 
     async def _write_all(self) -> None:

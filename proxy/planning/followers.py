@@ -18,19 +18,16 @@ class Followers:
         self._followers = (follower, *self._followers)
 
     def returned(self, session: str) -> None:
-        """The session has another request."""
         for follower in self._followers:
             with suppress_and_log("follower.returned"):
                 follower.returned(session)
 
     def ended(self, exchange: Exchange) -> None:
-        """A client's exchange was settled."""
         for follower in self._followers:
             with suppress_and_log("follower.ended"):
                 follower.ended(exchange)
 
     async def aclose(self) -> None:
-        """Begin nothing more."""
         for follower in self._followers:
             with suppress_and_log("follower.aclose"):
                 await follower.aclose()

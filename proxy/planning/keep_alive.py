@@ -12,7 +12,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from enum import StrEnum
+from typing import Final
 
 from proxy.core.caches.prompt import Bill
 from proxy.core.planner.keep_alive import RefreshPlan
@@ -28,18 +28,10 @@ from proxy.tasks import Tasks, end_within, spawn
 _CLOSING_S = 5.0
 
 
-class RefreshOutcome(StrEnum):
-    """What became of a refresh. All but the first end the series."""
-
-    READ = "read"
-    MISSED = "missed"
-    """It found less than half of what it should read: it was paid as a write."""
-    REFUSED = "refused"
-    """The upstream refused it, or did not answer."""
-    DENIED = "denied"
-    """The team's budget or rate limit leaves no room for it."""
-    CAPPED = "capped"
-    """It could have passed the team's cap of the day."""
+READ: Final = "read"
+MISSED: Final = "missed"
+"""What became of a refresh that was answered: a missed one found less than half of what it should read, and was paid as
+a write. Of others their ending says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +133,14 @@ class KeepAlive:
                 series.is_sending = True
                 outcome = await self._refresh(session, series)
                 series.is_sending = False
-                self._on_refresh(series.behind.principal.team, outcome.value)
-                if series.is_over or outcome is not RefreshOutcome.READ:
+                self._on_refresh(series.behind.principal.team, outcome)
+                if series.is_over or outcome != READ:
                     return
         finally:
             self._drop(session, series)
 
-    async def _refresh(self, session: str, series: _Series) -> RefreshOutcome:
-        """One exchange, from its reservation to its settlement."""
+    async def _refresh(self, session: str, series: _Series) -> str:
+        """One exchange, from its reservation to its settlement; what became of it."""
         work, behind = series.work, series.behind
         plan = Plan(
             work.body,
@@ -167,8 +159,8 @@ class KeepAlive:
         with suppress_and_log("follower.ended"):
             self._on_ended(exchange)
         if ending is not OwnEnding.ANSWERED:
-            return RefreshOutcome(ending.value)
+            return ending.value
         with suppress_and_log("planner.kept"):
             self._planner.kept(work, exchange.arrival.now)
         usage = exchange.answer.outcome.usage
-        return RefreshOutcome.MISSED if usage is not None and usage.read < usage.prompt / 2 else RefreshOutcome.READ
+        return MISSED if usage is not None and usage.read < usage.prompt / 2 else READ

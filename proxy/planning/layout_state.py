@@ -73,7 +73,6 @@ class SharedLayoutStore:
         self._blobs.put(scope, blobs, now)
 
     async def aclose(self) -> None:
-        """Write what waits."""
         await self._blobs.aclose()
 
     async def _learn(self, scope: str, wanted: StateLookup | TokenFactor, now: float, names: Sequence[str]) -> None:

@@ -199,7 +199,6 @@ class SessionBook:
         return self._texts.get(session)
 
     async def aclose(self) -> None:
-        """Write what waits."""
         self._closing.set()
         await end_within(self._tasks, _CLOSE_S)
 

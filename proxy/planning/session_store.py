@@ -74,7 +74,6 @@ class SessionStore:
             self.keep(scope, name, self._sessions.session(scope, name), self._now())
 
     async def aclose(self) -> None:
-        """Write what waits."""
         await self._blobs.aclose()
 
     async def _learn(self, scope: str, name: str) -> None:
@@ -102,7 +101,6 @@ def _changed(before: LiveState, state: LiveState) -> Iterator[Part]:
 
 
 def _sessions_of(scope: str) -> str:
-    """The scope of a client's sessions in the store."""
     return f"{scope}:panels"
 
 

@@ -88,7 +88,6 @@ class TextStore:
         return dict(found)
 
     async def aclose(self) -> None:
-        """Write what waits."""
         try:
             async with asyncio.timeout(_CLOSE_S):
                 self._pack_behind()
@@ -147,7 +146,6 @@ class TextStore:
 
 
 def _texts_of(scope: str) -> str:
-    """The scope of a client's texts in the store."""
     return f"{scope}:texts"
 
 

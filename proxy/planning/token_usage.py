@@ -75,13 +75,11 @@ class UsageFollower:
         """There is nothing to do before the exchange ends."""
 
     def ended(self, exchange: Exchange) -> None:
-        """An exchange was settled."""
         is_clients = exchange.arrival.is_chat and exchange.planned.reason != Reason.KEEP_ALIVE
         if exchange.answer.is_accepted and is_clients and len(self._tasks) < _MOST_AT_ONCE:
             spawn(self._tell(self._reports.of(exchange)), self._tasks)
 
     async def aclose(self) -> None:
-        """Show what is still to be shown."""
         await drain(self._tasks)
 
     async def _tell(self, report: Awaitable[Mapping[str, Any]]) -> None:

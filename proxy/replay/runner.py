@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from proxy.core.caches.prompt import Bill
 from proxy.core.digest import digest
 from proxy.core.modes import Mode
-from proxy.core.planner.options import PlannerOptions
-from proxy.core.planner.plan import Plan
+from proxy.core.planner.plan import Plan, PlannerOptions
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.prompts.inset import Inset
 from proxy.core.providers import CacheProfile, Dialect

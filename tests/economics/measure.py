@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from proxy.cli.traces import assembler_maker
-from proxy.core.planner.options import PlannerOptions
+from proxy.core.planner.plan import PlannerOptions
 from proxy.core.prompts.turn_texts import Again
 from proxy.core.providers import PROFILES
 from proxy.core.recognition.pieces import Recogniser

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proxy.core.modes import Mode
-from proxy.core.planner.options import PlannerOptions
+from proxy.core.planner.plan import PlannerOptions
 from proxy.core.prompts.inset import Inset
 from proxy.core.providers import PROFILES
 from proxy.core.reasons import Reason

@@ -16,9 +16,8 @@ states: ``pessimistic`` and ``optimistic`` turn them, so that a result can be re
 from typing import assert_never
 
 from proxy.core.caches.cache import DEFAULT_CAPACITY, Cache
-from proxy.core.caches.grid import GridCache
+from proxy.core.caches.grid import GridCache, UnitCache
 from proxy.core.caches.marker import BoundaryCache, MarkerCache, validate
-from proxy.core.caches.unit import UnitCache
 from proxy.core.providers import CacheProfile, Dialect, Family
 
 __all__ = ["Cache", "make_cache", "validate"]

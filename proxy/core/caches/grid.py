@@ -1,61 +1,27 @@
-"""The grid family: every prefix is stored for free and read in steps of tokens.
+"""Caches that store for free: every prefix on a grid of tokens, or whole units.
+
+The grid family: every prefix is read in steps of tokens.
 
 OpenAI up to GPT-5.5 ("Prompt caching", https://developers.openai.com/api/docs/guides/prompt-caching, 2026-09-20):
 automatic from 1024 tokens, reported in steps of 128 (GPT-5.5: breakpoints 2048 tokens apart, counted from the start of
-a hidden system message), no write price, kept while idle for 5 - 10 minutes. Requests are routed by a hash of their
-first tokens (about 256) and ``prompt_cache_key``; beyond about 15 a minute some of them reach another machine, where
-the prefix is not held yet. Gemini, xAI, Mistral, Groq, Kimi and others differ in numbers. vLLM's blocks and SGLang's
-radix tree are grids, too: the last token is always computed, so that at most floor((n - 1) / B) * B tokens are read;
-memory is bounded, output is kept.
+a hidden system message), no write price, kept while idle for 5 - 10 minutes. Gemini, xAI, Mistral, Groq, Kimi and
+others differ in numbers. vLLM's blocks and SGLang's radix tree are grids, too: the last token is always computed, so
+that at most floor((n - 1) / B) * B tokens are read; memory is bounded, output is kept.
 
+The unit family: whole units are stored for free and read only when fully matched.
+
+DeepSeek ("Context Caching", https://api-docs.deepseek.com/guides/kv_cache): units end at the end of the input, at the
+end of the output, at fixed intervals, and where several requests were seen to share a prefix; they appear within
+seconds and live for hours. Observed hits are multiples of 128 tokens (deepseek-v4-for-copilot #25, qwen-code #4518).
+The interval and the delay are fields of the profile.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from hashlib import sha256
 
-from proxy.core.caches.cache import Cache
+from proxy.core.caches.cache import Cache, EntryTable
 from proxy.core.caches.prompt import Bill, Prompt
-from proxy.core.lru import LastUsed
 from proxy.core.providers import CacheProfile
-
-_WINDOW_S = 60.0
-_HEAD_TOKENS = 256
-_MAX_HEADS = 4096
-
-_Head = tuple[bytes, bytes]
-
-
-class Machines:
-    """Counts requests by what they are routed by. With ``rpm`` 0 there is one machine for all."""
-
-    __slots__ = ("_recent", "_rpm")
-
-    def __init__(self, rpm: int) -> None:
-        self._rpm = rpm
-        self._recent: LastUsed[_Head, tuple[float, ...]] = LastUsed(_MAX_HEADS)
-
-    def scope(self, prompt: Prompt, now: float) -> bytes:
-        """The prompt's scope on the machine that a request would reach now."""
-        if not self._rpm or not prompt.ends:
-            return prompt.scope
-        recent = self._recent.get(_head(prompt), ())
-        number = (len(recent) - bisect_right(recent, now - _WINDOW_S)) // self._rpm
-        return prompt.scope + b"/machine %d" % number if number else prompt.scope
-
-    def request(self, prompt: Prompt, now: float) -> None:
-        """A request was served."""
-        if not self._rpm or not prompt.ends:
-            return
-        head = _head(prompt)
-        recent = self._recent.get(head, ())
-        self._recent.put(head, (*recent[bisect_right(recent, now - _WINDOW_S) :], now))
-
-
-def _head(prompt: Prompt) -> _Head:
-    """What requests are routed by."""
-    position = min(bisect_left(prompt.ends, _HEAD_TOKENS), len(prompt.ends) - 1)
-    return prompt.scope, prompt.hashes[position]
-
 
 _DRAWN_BYTES = 4
 _DRAWS = 256.0**_DRAWN_BYTES
@@ -69,12 +35,11 @@ class GridCache(Cache):
     forecast that drew would make the planner choose the layouts that it knows to be lucky.
     """
 
-    __slots__ = ("_is_forecast", "_machines")
+    __slots__ = ("_is_forecast",)
 
     def __init__(self, profile: CacheProfile, capacity: int, *, is_forecast: bool = False) -> None:
         super().__init__(profile, capacity)
         self._is_forecast = is_forecast
-        self._machines = Machines(profile.spill_rpm)
 
     def bill(self, prompt: Prompt, now: float) -> Bill:
         """The deepest live position, rounded down to a step."""
@@ -97,23 +62,17 @@ class GridCache(Cache):
         profile, table = self._profile, self._table
         if not prompt.scope:
             return
-        scope = self._machines.scope(prompt, now)
         available += profile.delay_s
         life_s = (profile.long_life_s if self._is_long(prompt) else profile.life_s) + profile.slack_s
         if output is not None and profile.caches_output:
-            table.put((scope, output), now, available, life_s)
+            table.put((prompt.scope, output), now, available, life_s)
         ends, least = prompt.ends, profile.min_tokens - profile.hidden_tokens
         for position in range(len(ends) - 1, -1, -1):
             if ends[position] < least:
                 break
             tokens = ends[position] - (ends[position - 1] if position else 0)
-            table.put((scope, prompt.hashes[position]), now, available, life_s, tokens)
+            table.put((prompt.scope, prompt.hashes[position]), now, available, life_s, tokens)
         table.trim(now)
-        self._machines.request(prompt, now)
-
-    def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
-        """Seconds since the entry at a position was last used, and its life."""
-        return self._table.last_use((self._machines.scope(prompt, now), prompt.hashes[position]), now)
 
     def _found(self, prompt: Prompt, now: float) -> tuple[int, int]:
         """The deepest position that can be read (-1: none) and the tokens that are read there."""
@@ -122,7 +81,7 @@ class GridCache(Cache):
             return -1, 0
         if profile.hit_chance < 1 and not self._is_forecast and not _is_lucky(prompt, profile):
             return -1, 0
-        get, scope, last = self._table.get, self._machines.scope(prompt, now), prompt.total - 1
+        get, scope, last = self._table.get, prompt.scope, prompt.total - 1
         least = _first_step(profile)
         first = bisect_left(prompt.ends, least) if last >= least else len(prompt.ends)
         for position in range(len(prompt.ends) - 1, first - 1, -1):
@@ -163,3 +122,58 @@ def _is_lucky(prompt: Prompt, profile: CacheProfile) -> bool:
     luck whenever it is asked, so that a replay can be repeated. Gemini's implicit cache gives no guarantee of a hit."""
     drawn = int.from_bytes(sha256(b"chance" + prompt.hashes[-1]).digest()[:_DRAWN_BYTES])
     return drawn < profile.hit_chance * _DRAWS
+
+
+class UnitCache(Cache):
+    """Bills in two spans: whole steps are read, and the rest is plain."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self, profile: CacheProfile, capacity: int) -> None:
+        super().__init__(profile, capacity)
+        self._seen = EntryTable(capacity)
+
+    def bill(self, prompt: Prompt, now: float) -> Bill:
+        """The longest unit that this prompt begins with, rounded down to a step."""
+        get, scope, total, step = self._table.get, prompt.scope, prompt.total, self._profile.step
+        for position in range(len(prompt.ends) - 1, -1, -1):
+            read = prompt.ends[position] // step * step
+            if read < self._profile.min_tokens:
+                break
+            entry = get((scope, prompt.hashes[position]))
+            if entry is not None and entry[0] <= now < entry[1]:
+                return Bill(read=read, write_5m=0, write_1h=0, plain=total - read, hit=position)
+        return super().bill(prompt, now)
+
+    def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
+        """Units at the end of the input, at the intervals, at the prefix shared with an earlier request, and, where
+        ``output`` gives the digest of the prompt with its answer behind it, at the end of the output."""
+        profile = self._profile
+        available += profile.delay_s
+        life_s = profile.life_s + profile.slack_s
+        shared, interval = self._shared(prompt, now), profile.interval_tokens or profile.step
+        if output is not None and profile.caches_output:
+            self._table.put((prompt.scope, output), now, available, life_s)
+        last = len(prompt.ends) - 1
+        for position in range(last, -1, -1):
+            key = (prompt.scope, prompt.hashes[position])
+            start = prompt.ends[position - 1] if position else 0
+            crosses = prompt.ends[position] // interval > start // interval
+            if position in (last, shared) or crosses:
+                self._table.put(key, now, available, life_s)
+            self._seen.put(key, now, available, life_s)
+        self._table.trim(now)
+        self._seen.trim(now)
+
+    def tables(self) -> tuple[EntryTable, ...]:
+        """The tables of the units and of the prefixes that were seen."""
+        return (self._table, self._seen)
+
+    def _shared(self, prompt: Prompt, now: float) -> int:
+        """The deepest position that an earlier request also passed, or -1."""
+        get = self._seen.get
+        for position in range(len(prompt.ends) - 1, -1, -1):
+            entry = get((prompt.scope, prompt.hashes[position]))
+            if entry is not None and now < entry.expiry:
+                return position
+        return -1

@@ -43,7 +43,6 @@ class MarkedCache(Cache):
         return sorted(live)
 
     def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
-        """Seconds since the entry at a position was last used, and its life."""
         found = (self._table.last_use(key, now) for key in self._keys(prompt, position))
         return min((one for one in found if one is not None), default=None)
 

@@ -33,7 +33,6 @@ class Prompt:
 
     @property
     def total(self) -> int:
-        """Prompt tokens."""
         return self.ends[-1] if self.ends else 0
 
 
@@ -67,12 +66,10 @@ class Bill:
 
     @property
     def write(self) -> int:
-        """Tokens written at either life."""
         return self.write_5m + self.write_1h
 
     @property
     def total(self) -> int:
-        """All prompt tokens."""
         return self.read + self.write_5m + self.write_1h + self.plain
 
 
@@ -87,7 +84,6 @@ class BillSum:
 
     @property
     def prompt(self) -> int:
-        """All prompt tokens."""
         return self.read + self.write_5m + self.write_1h + self.plain
 
     def add(self, bill: Parts) -> None:

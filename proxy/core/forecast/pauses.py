@@ -17,8 +17,7 @@ from itertools import accumulate
 
 from proxy.core.caches import Cache
 from proxy.core.caches.prompt import Life
-from proxy.core.forecast.candidate import Candidate, PauseValue
-from proxy.core.forecast.forecast import Forecast
+from proxy.core.forecast.forecast import Candidate, Forecast, PauseValue
 from proxy.core.layout.breakpoints import place
 from proxy.core.layout.layout import Layout
 from proxy.core.providers import CacheProfile, Family

@@ -40,7 +40,6 @@ class ListedSection(Struct, frozen=True, array_like=True):
 
     @property
     def tokens(self) -> int:
-        """Tokens of the items and of the words around them."""
         return self.words + sum(item.tokens for item in self.items)
 
 
@@ -58,7 +57,6 @@ class Inventory(Struct, frozen=True, array_like=True):
     freezing_cost: float = 0.0
 
     def tier_tokens(self) -> dict[Tier, int]:
-        """Tokens by tier, for all tiers."""
         found = dict.fromkeys(Tier, 0)
         for section in self.sections:
             found[section.tier] += section.tokens

@@ -1,14 +1,21 @@
-"""A layout: the request's content in the order in which it would be sent, as a provider's cache counts it."""
+"""A layout: the request's content in the order in which it would be sent, as a provider's cache counts it.
+
+In front of its positions stand who asks, and the members of the request that a provider renders into the prompt."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from types import MappingProxyType
+
+import orjson
 
 from proxy.core.caches.prompt import Life, Prompt
 from proxy.core.digest import DIGEST_BYTES, chain, digest
+from proxy.core.providers import DEFAULTS, CacheProfile
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import SYSTEM_ROLES, Part, PartKind
+from proxy.core.wire.json_body import Members, members_of, value
 
 NOTICE = "notice"
 """The key of a system message behind the leading ones, where the upstream takes it to the front."""
@@ -110,7 +117,6 @@ class Layout:
 
     @property
     def total(self) -> int:
-        """Prompt tokens."""
         return self.ends[-1] if self.ends else 0
 
     def owner(self, position: int) -> Element:
@@ -171,3 +177,54 @@ _TURNS = frozenset({"turn", NOTICE})
 def is_message(element: Element) -> bool:
     """Whether it stands in the conversation, wherever its system messages are put."""
     return element.kind is not ElementKind.TOOLS and element.role not in SYSTEM_ROLES
+
+
+_DEFAULTS: Mapping[str, bytes] = MappingProxyType(
+    {name: orjson.dumps(dict(v) if isinstance(v, Mapping) else v) for name, v in DEFAULTS.items()}
+)
+
+
+def seed_of(members: Members, profile: CacheProfile, scope: bytes, *, has_media: bool) -> PrefixSettings:
+    """The seed of one request. Members are compared as they are written: another spelling counts as another value."""
+    breaking = profile.breaking
+    image = b"image" if has_media and breaking.images else b""
+    return PrefixSettings(
+        scope=scope,
+        settings=digest(*_given(members, breaking.before_messages), image),
+        tools=_digest_of(_given(members, breaking.before_tools)),
+        system=_digest_of(_given(members, breaking.before_system)),
+        is_implicit=profile.implicit_marks > 0 and not _is_told_explicit(members),
+        marks_answers=profile.answer_mark,
+    )
+
+
+def slots_of(members: Members, profile: CacheProfile) -> int:
+    """Markers that a request may carry besides those that the provider sets itself: at boundaries of its own, or on the
+    last block, which a marker on the whole request asks for."""
+    if profile.implicit_marks:
+        return profile.max_marks if _is_told_explicit(members) else profile.slots
+    is_asked_for = bytes(members.get("cache_control", b"null")) != b"null"
+    return profile.max_marks - int(is_asked_for and profile.body_mark)
+
+
+def _digest_of(given: Sequence[bytes]) -> bytes:
+    return digest(*given) if given else b""
+
+
+def given_members(members: Members, names: Sequence[str]) -> dict[str, bytes]:
+    """The members of these names that a request gives, as they are written, but for explicit defaults."""
+    given = ((name, bytes(members[name])) for name in names if name in members)
+    return {name: raw for name, raw in given if raw not in (b"null", _DEFAULTS.get(name))}
+
+
+def _given(members: Members, names: Sequence[str]) -> list[bytes]:
+    return [name.encode() + raw for name, raw in given_members(members, names).items()]
+
+
+def _is_told_explicit(members: Members) -> bool:
+    """``prompt_cache_options.mode`` explicit: the provider sets no boundary of its own."""
+    options = bytes(members.get("prompt_cache_options", b"null"))
+    if not options.startswith(b"{"):
+        return False
+    mode = members_of(options).get("mode")
+    return mode is not None and value(mode) == "explicit"

@@ -142,7 +142,6 @@ class TierState:
         return [key for _, key in sorted(found)]
 
     def tokens(self) -> dict[Tier, int]:
-        """The tokens of each tier."""
         found = dict.fromkeys(Tier, 0)
         for item in self.items.values():
             found[item.tier] += item.tokens

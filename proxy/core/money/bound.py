@@ -189,12 +189,10 @@ class _Walk:
         self._beyond = ""
 
     def found(self) -> InputBound:
-        """What was added."""
         counted = None if self._encode is None else self._counted
         return InputBound(self._text, counted, self._bare, self._pictures, self._beyond)
 
     def text(self, text: str) -> None:
-        """Add a text."""
         for at in range(0, len(text), _PIECE_CHARS):
             self._text += _most(text[at : at + _PIECE_CHARS])
         if self._encode is not None and text:

@@ -100,7 +100,6 @@ class Cost:
 
     @property
     def total_usd(self) -> float:
-        """Input and output."""
         return self.input_usd + self.output_usd
 
 

@@ -7,14 +7,12 @@ from functools import partial
 
 from proxy.core.caches import Cache
 from proxy.core.caches.prompt import Bill, Life
-from proxy.core.forecast.candidate import Candidate
-from proxy.core.forecast.forecast import Forecast
+from proxy.core.forecast.forecast import Candidate, Forecast
 from proxy.core.forecast.pauses import PauseForecast, outlook
 from proxy.core.layout.breakpoints import Placement, place, place_given, read_gain
-from proxy.core.layout.layout import Layout, PrefixSettings
+from proxy.core.layout.layout import Layout, PrefixSettings, slots_of
 from proxy.core.layout.notices import are_ordered, off_notices
 from proxy.core.layout.orders import RequestElements, behind_prefix, by_tiers, valid_prefix, whole_groups
-from proxy.core.layout.prefix_seed import slots_of
 from proxy.core.planner.incoming_chat import IncomingChat, OwnRequest
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.reasons import Reason
@@ -99,7 +97,6 @@ class Pricing:
         return cost - self.own_now <= self.regret_budget + to_go_back
 
     def given_marks(self, candidate: Candidate, marks: dict[int, Life], reason: Reason) -> Choice:
-        """The layout with given markers."""
         layout = candidate.layout
         placed = place_given(layout, candidate.survival, candidate.held, self.profile, [*marks, *layout.implicit])
         return self._choice(candidate, marks, placed, reason)

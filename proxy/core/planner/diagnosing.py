@@ -7,7 +7,7 @@ from proxy.core.diagnosis.diagnose import compared
 from proxy.core.diagnosis.record import PromptRecord
 from proxy.core.diagnosis.sent import SentPrompt, sent_prompt
 from proxy.core.digest import digest
-from proxy.core.layout.prefix_seed import given_members
+from proxy.core.layout.layout import given_members
 from proxy.core.lru import Bounded, LastUsed
 from proxy.core.money.prices import Price
 from proxy.core.planner.analysis import PlanAnalysis

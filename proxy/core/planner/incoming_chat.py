@@ -58,7 +58,6 @@ class IncomingChat:
 
     @property
     def request(self) -> ChatRequest:
-        """The request, parsed."""
         return self.parsed.chat()
 
 

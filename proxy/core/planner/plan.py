@@ -1,18 +1,43 @@
-"""A plan: what is sent for one request, and why; and what the end of its exchange has shown."""
+"""A plan: what is sent for one request, and why; and what an operator may turn on and off about it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.core.caches.prompt import Bill
+from proxy.core.digest import digest
 from proxy.core.layout.inventory import Inventory
 from proxy.core.layout.tiers import Change
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price
 from proxy.core.planner.in_flight import InFlight
 from proxy.core.planner.incoming_chat import TextsInFlight
+from proxy.core.prompts.turn_texts import Again
 from proxy.core.reasons import Edit, Reason
 from proxy.core.response.usage import Usage
 from proxy.core.wire.json_body import Unreadable
+
+_BUCKETS = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerOptions:
+    """``holdout`` is the share of sessions that are left as they come, as controls. ``routing_keys``: a provider that
+    keeps a conversation's requests together by a key is sent one. ``steady_tools``: the same tools in another order or
+    form go as they came first. ``texts_again`` says when the operator's text of an earlier turn is sent again.
+    ``prices_mark``: what each request would have cost in mode mark is found out behind it."""
+
+    holdout: float = 0.0
+    routing_keys: bool = True
+    steady_tools: bool = True
+    texts_again: Again = Again.BY_PRICE
+    prices_mark: bool = False
+
+    def is_control(self, scope: str, opening: bytes) -> bool:
+        """Whether a session is one of the controls: by the hash of whose it is and how it began, so that all its
+        requests are, whichever process serves them."""
+        drawn = int.from_bytes(digest(b"holdout", scope.encode(), opening)[:4])
+        return drawn < self.holdout * _BUCKETS
+
 
 TREATED, CONTROL = "treated", "control"
 """The arms of the hold-out."""

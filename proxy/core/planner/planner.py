@@ -9,9 +9,8 @@ from typing import Final, Literal
 from proxy.core.caches import Cache
 from proxy.core.digest import digest
 from proxy.core.forecast.forecast import Forecast, forecast
-from proxy.core.layout.layout import Layout
+from proxy.core.layout.layout import Layout, seed_of
 from proxy.core.layout.orders import RequestElements, request_elements
-from proxy.core.layout.prefix_seed import seed_of
 from proxy.core.layout.relocation import moved_elements, split_layout
 from proxy.core.layout.sent_front import begun_with, digests_on_wire, laid_out_again
 from proxy.core.layout.tiers import with_target
@@ -24,8 +23,7 @@ from proxy.core.planner.diagnosing import Diagnosing
 from proxy.core.planner.in_flight import InFlight, PlanResult
 from proxy.core.planner.incoming_chat import IncomingChat, OwnRequest, TextsInFlight, own_request, priced, written_marks
 from proxy.core.planner.keep_alive import RefreshPlan, refresh_plan
-from proxy.core.planner.options import PlannerOptions
-from proxy.core.planner.plan import CONTROL, TREATED, Decision, Plan, as_it_came
+from proxy.core.planner.plan import CONTROL, TREATED, Decision, Plan, PlannerOptions, as_it_came
 from proxy.core.prompts.turn_texts import StoredPrompt, TextPrices, TurnTexts
 from proxy.core.providers import ASSUMED, CacheProfile, Family
 from proxy.core.providers.affinity_key import RoutingKey, may_add, may_tell_explicit, routing_key, written

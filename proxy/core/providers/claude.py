@@ -9,6 +9,7 @@ silently (``models``). Output is not cached by the request that produced it.
 from dataclasses import replace
 
 from proxy.core.providers.profile import (
+    STICKY,
     Breaking,
     CacheProfile,
     Dialect,
@@ -17,7 +18,6 @@ from proxy.core.providers.profile import (
     Unknown,
     UsageForm,
 )
-from proxy.core.providers.sticky import STICKY
 
 _PAGE = "https://platform.claude.com/docs/en/build-with-claude/prompt-caching (2026-08-21)"
 # "Requests which include `tool_use` or `tool_result` blocks must define tools." Where a request has none, litellm

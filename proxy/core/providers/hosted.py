@@ -7,6 +7,7 @@ no life, an hour (the middle of 5 minutes, 1 hour, 2 hours).
 from dataclasses import replace
 
 from proxy.core.providers.profile import (
+    STICKY,
     Breaking,
     CacheProfile,
     Dialect,
@@ -16,7 +17,6 @@ from proxy.core.providers.profile import (
     Unknown,
     UsageForm,
 )
-from proxy.core.providers.sticky import STICKY
 
 _TEMPLATE_SETTINGS = ("response_format", "reasoning_effort", "parallel_tool_calls")
 _TEMPLATE = Unknown(

@@ -9,6 +9,7 @@ up. The longest boundary that matches is read; an entry lives for 30 minutes sin
 from dataclasses import replace
 
 from proxy.core.providers.profile import (
+    STICKY,
     Breaking,
     CacheProfile,
     Dialect,
@@ -18,7 +19,6 @@ from proxy.core.providers.profile import (
     Unknown,
     UsageForm,
 )
-from proxy.core.providers.sticky import STICKY
 
 _GUIDE = "https://developers.openai.com/api/docs/guides/prompt-caching (2026-09-20)"
 _SDK = "openai 3.54.0: types/chat/completion_create_params.py, types/responses/response_create_params.py"
@@ -48,7 +48,7 @@ OPENAI = CacheProfile(
     unknowns=(
         Unknown("life_s", 300.0, 1800.0, "in memory 5 - 10 idle minutes, at most an hour; 24h: typically 30 minutes"),
         Unknown("hidden_tokens", 127, 0, "the grid counts from a hidden system message whose length is not told"),
-        Unknown("spill_rpm", 15, 0, "beyond about 15 requests a minute, prefix and key another machine takes over"),
+        Unknown("hit_chance", 0.8, 1.0, "beyond about 15 requests a minute, prefix and key another machine takes over"),
     ),
     sources=(_GUIDE, "https://raw.githubusercontent.com/openai/openai-cookbook/main/examples/Prompt_Caching_201.ipynb"),
 )
@@ -71,9 +71,7 @@ OPENAI_EXPLICIT = CacheProfile(
     refresh="hit",
     breaking=_BREAKING,
     # Another key is a documented reason for a miss; the guide asks for one only to keep accounts apart.
-    routing=Routing(
-        "body", "prompt_cache_key", is_partition=True, is_needed=False, by_prefix=True, servers=("openai",)
-    ),
+    routing=Routing("body", "prompt_cache_key", is_needed=False, by_prefix=True, servers=("openai",)),
     result_mark=MarkPlace.PART,
     refuses_unknown=True,
     mid_system=True,
@@ -101,7 +99,7 @@ AZURE_EXPLICIT = replace(
     name="azure-explicit",
     first_marks=0,
     latest_marks=50,
-    routing=Routing("body", "prompt_cache_key", is_partition=True, by_prefix=True, servers=("azure",)),
+    routing=Routing("body", "prompt_cache_key", by_prefix=True, servers=("azure",)),
     unknowns=tuple(u for u in OPENAI_EXPLICIT.unknowns if u.field not in ("first_marks", "latest_marks")),
     sources=(_AZURE, _SDK),
 )

@@ -94,16 +94,15 @@ DEFAULTS: Mapping[str, object] = MappingProxyType(
 class Routing:
     """How requests of one conversation are kept on the machine that holds their prefix.
 
-    ``is_partition``: another key is another cache, not only another machine. ``is_needed``: the provider's own page
-    asks for a key, or it was measured to raise hits; else sending one changes nothing. ``by_prefix``: one key for all
-    conversations that begin alike, so that they find each other's beginning; else one for each conversation.
+    ``is_needed``: the provider's own page asks for a key, or it was measured to raise hits; else sending one changes
+    nothing. ``by_prefix``: one key for all conversations that begin alike, so that they find each other's beginning;
+    else one for each conversation.
     ``servers`` are the providers (``proxy.core.providers.hosts``) whose documents say that it is accepted. ``aliases``
     are other members by which a client may say the same, ``reads_hint``: the client's own session header says it, too.
     """
 
     place: Literal["body", "header"]
     name: str
-    is_partition: bool = False
     is_needed: bool = True
     max_chars: int = 64
     by_prefix: bool = False
@@ -189,8 +188,6 @@ class CacheProfile:
     """Without the routing member nothing is cached."""
     hit_chance: float = 1.0
     """P(a request lands where its prefix is held)."""
-    spill_rpm: int = 0
-    """Requests a minute and prefix beyond which the next machine, a cold one, takes over; 0: never."""
     stores: int = 1
     """Independent stores, one of which is chosen by the head of the raw body."""
 
@@ -258,3 +255,11 @@ def optimistic(profile: CacheProfile) -> CacheProfile:
 
 def _settled(profile: CacheProfile, values: Mapping[str, Any]) -> CacheProfile:
     return replace(profile, **values, unknowns=())
+
+
+STICKY = Routing(
+    "body", "session_id", max_chars=256, servers=("openrouter",), aliases=("prompt_cache_key",), reads_hint=True
+)
+"""OpenRouter's: a conversation stays with one provider for 10 idle minutes, where it says which it is ("``session_id``
+in the body or ``x-session-id`` (up to 256 characters), else ``prompt_cache_key``"); without one it begins after the
+first hit that is seen (https://openrouter.ai/docs/features/prompt-caching)."""

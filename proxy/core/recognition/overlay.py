@@ -60,7 +60,6 @@ def _same(base: Sequence[Cut], start: int, end: int) -> Cut:
 
 
 def _joined(spans: Iterable[Range]) -> list[Range]:
-    """The spans, with overlapping ones joined."""
     found: list[Range] = []
     for start, end in sorted(spans):
         if found and start < found[-1][1]:

@@ -119,11 +119,9 @@ class SessionCohort(Struct, array_like=True):
         self.last_at = now
 
     def broke(self, newest: HistoryDivergence) -> None:
-        """A conversation broke."""
         remember(self.breaks, newest, _REMEMBERED_BREAKS)
 
     def laid_out(self, layout: tuple[bytes, ...]) -> None:
-        """A session was sent this order."""
         if layout not in self.layouts:
             remember(self.layouts, layout, _REMEMBERED_LAYOUTS)
 

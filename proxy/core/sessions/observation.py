@@ -132,7 +132,6 @@ def commit_reading(
 
 
 def _commit_change(session: Session, observation: RequestObservation, gap: float) -> None:
-    """What is different from the request before."""
     cohort = session.cohort
     if session.requests == 1:
         cohort.continued += 1

@@ -61,7 +61,6 @@ class PreambleChanges(Struct, array_like=True):
         return counts.seen + counts.fresh_seen, counts.changes + counts.fresh_changes
 
     def requests(self) -> int:
-        """How much was seen."""
         return sum(place.seen + place.fresh_seen for place in self.places)
 
     def hazard(self, place: int, prior: float, *, is_fresh: bool = False, is_edited: bool = False) -> float:

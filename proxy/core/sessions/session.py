@@ -138,7 +138,6 @@ class SessionKeys:
 
     @property
     def has_tools(self) -> bool:
-        """Whether the request declares tools."""
         return bool(self.preamble_key[1])
 
 
@@ -225,7 +224,6 @@ class SessionTable:
         return self._by_pair.get(mark, "")
 
     def get(self, session: str) -> Session | None:
-        """A session by its id."""
         return self._sessions.get(session)
 
     def point(self, mark: SessionMark, session: str) -> None:

@@ -187,7 +187,6 @@ class SessionSums(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def usage(self) -> Usage:
-        """The tokens."""
         written = self.write_5m_tokens + self.write_1h_tokens
         prompt = self.read_tokens + written + self.uncached_tokens
         return Usage(prompt, self.output_tokens, self.read_tokens, self.write_5m_tokens, self.write_1h_tokens)
@@ -227,7 +226,6 @@ class SessionRecord(Struct, frozen=True, array_like=True, gc=False):
     version: int = VERSION
 
     def total(self) -> SessionSums:
-        """All parts added up."""
         return added(*self.parts.values()) if self.parts else SessionSums()
 
     @property

@@ -121,7 +121,6 @@ class _Lines:
         return cls(Lines(_split(texts)), tuple(spans), tuple(parts))
 
     def span(self, first: int, last: int) -> Range:
-        """Where these lines stand in the text."""
         return self.spans[first][0], self.spans[last - 1][1]
 
 
@@ -203,7 +202,6 @@ def _changes(before: Sequence[int], after: Sequence[int]) -> list[Range] | None:
 
 
 def _moving(message: Message, lines: _Lines) -> list[_Moving]:
-    """The lines that are known to move."""
     known = message.recognition
     cuts = [cut for cut in known.cuts if cut.kind is not PieceKind.SECTION] if known is not None else []
     # Lines of no length stand between two parts.

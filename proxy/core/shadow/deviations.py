@@ -251,7 +251,6 @@ class ProviderObservations:
             self._minimum.stored(reported.read + reported.write)
 
     def _learn_place(self, seen: Observation, profile: CacheProfile) -> None:
-        """Where system messages within the conversation are put."""
         is_moved = _is_elsewhere(seen, profile)
         if is_moved is not None:
             self._system.saw(is_hoisted=profile.hoists_system is not is_moved)

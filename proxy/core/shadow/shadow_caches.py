@@ -29,12 +29,10 @@ class Costs:
 
     @property
     def sent(self) -> float:
-        """All of it."""
         return sum(sent for sent, _ in self.by_process.values())
 
     @property
     def own(self) -> float:
-        """The same, as clients wrote them."""
         return sum(own for _, own in self.by_process.values())
 
     def packed(self, process: str, sent: float, own: float) -> bytes:
@@ -98,13 +96,11 @@ class ShadowCaches:
 
     @classmethod
     def of(cls, profile: CacheProfile) -> "ShadowCaches":
-        """All empty."""
         sent, own, marked = (make_cache(profile, is_forecast=True) for _ in range(3))
         return cls(sent, own, marked, profile)
 
     @property
     def bytes(self) -> int:
-        """About what they take in memory."""
         return 6_000 + 400 * (len(self.sent) + len(self.own) + len(self.marked))
 
     def compared(

@@ -44,7 +44,6 @@ class DecayedRate:
         return (happened + self.prior * self.weight) / (seen + self.weight)
 
     def added(self, counts: Counts, *, happened: bool) -> Counts:
-        """The counts with one observation more."""
         return self.decay * counts[0] + 1.0, self.decay * counts[1] + happened
 
     def of(self, observations: Iterable[bool]) -> float:

@@ -43,7 +43,6 @@ class FileWords:
 
     @property
     def bytes(self) -> int:
-        """About what it takes in memory."""
         return self._known.bytes
 
     def shares(self, prompt: str, files: Mapping[str, ContextPiece]) -> dict[str, float]:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy.core.digest import digest
+from proxy.core.layout.layout import seed_of, slots_of
 from proxy.core.layout.orders import RequestElements, request_elements
-from proxy.core.layout.prefix_seed import seed_of, slots_of
 from proxy.core.layout.relocation import moved_elements
 from proxy.core.providers import CacheProfile
 from proxy.core.recognition.pieces import ContextPiece, Recogniser

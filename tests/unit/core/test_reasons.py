@@ -6,8 +6,7 @@ from dataclasses import replace
 from itertools import product
 
 from proxy.core.modes import Mode
-from proxy.core.planner.options import PlannerOptions
-from proxy.core.planner.plan import Plan
+from proxy.core.planner.plan import Plan, PlannerOptions
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, CacheProfile
 from proxy.core.reasons import Reason
 from proxy.core.request.tokens import bytes_over_four

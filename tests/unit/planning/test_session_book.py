@@ -13,8 +13,7 @@ from proxy.admin.sessions import sessions_answer
 from proxy.aside import Aside
 from proxy.core.modes import Mode
 from proxy.core.money.prices import PriceMap
-from proxy.core.planner.options import PlannerOptions
-from proxy.core.planner.plan import Plan
+from proxy.core.planner.plan import Plan, PlannerOptions
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage

@@ -190,21 +190,6 @@ def test_in_a_store_of_its_own_a_worker_asks_once() -> None:
     run(scene)
 
 
-def test_no_request_waits_for_a_write() -> None:
-    async def scene(store: Recorder) -> None:
-        worker = Worker(store, is_shared=False)
-        store.answers.clear()
-        store.fails = True
-        assert await worker.ask(0, SCENE[0])
-        assert store.saves == []
-        store.fails = False
-        store.answers.set()
-        await worker.aclose()
-        assert store.saves
-
-    run(scene)
-
-
 def test_a_store_that_is_silent_is_waited_for_a_short_time_and_counted() -> None:
     async def scene(store: Recorder) -> None:
         store.answers.clear()
@@ -213,38 +198,6 @@ def test_a_store_that_is_silent_is_waited_for_a_short_time_and_counted() -> None
         assert worker.failures == ["load"]
         store.answers.set()
         await worker.aclose()
-
-    run(scene)
-
-
-def test_a_store_that_is_away_is_not_asked_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.planning.shared_blobs._PAUSE_S", 3600.0)
-
-    async def scene(store: Recorder) -> None:
-        one, two = Worker(store), Worker(store)
-        await told(one, range(4))
-        await settled(one)
-        store.fails, asked = True, len(store.loads)
-        for turn in range(3):
-            two.now = NOW + 70 + turn
-            await two.ask(3, SCENE[3])
-        assert len(store.loads) == asked + 1
-        await two.aclose()
-
-    run(scene)
-
-
-def test_a_store_that_was_away_is_used_when_it_is_back() -> None:
-    async def scene(store: Recorder) -> None:
-        two = Worker(store)
-        store.fails, asked = True, len(store.loads)
-        await two.ask(3, SCENE[3])
-        await until(lambda: set(two.failures) == {"load", "save"})
-        store.fails = False
-        while len(store.loads) == asked + 1:
-            await asyncio.sleep(0.02)
-            await two.ask(4, SCENE[4])
-        await two.aclose()
 
     run(scene)
 

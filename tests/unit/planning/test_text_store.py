@@ -166,19 +166,6 @@ def test_what_is_missing_in_the_store_too_is_named_alone() -> None:
     run(scene)
 
 
-def test_no_request_waits_for_a_write() -> None:
-    async def scene(store: Recorder) -> None:
-        store.answers.clear()
-        worker = Worker(store)
-        assert b"a = 1" in await asyncio.wait_for(worker.ask(A), 60)
-        assert store.saves == []
-        store.answers.set()
-        await worker.chats.aclose()
-        assert store.saves == [("key:texts", [blob_name(text_digest(A))])]
-
-    run(scene)
-
-
 def test_a_store_that_does_not_answer_is_the_ordinary_refusal() -> None:
     async def scene(store: Recorder) -> None:
         store.answers.clear()
@@ -188,33 +175,6 @@ def test_a_store_that_does_not_answer_is_the_ordinary_refusal() -> None:
         assert worker.failures == ["load"]
         store.answers.set()
         await worker.chats.aclose()
-
-    run(scene)
-
-
-def test_a_store_that_is_away_is_not_asked_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.planning.shared_blobs._PAUSE_S", 3600.0)
-
-    async def scene(store: Recorder) -> None:
-        store.fails = True
-        worker = Worker(store)
-        for _ in range(3):
-            assert await worker.missing((A,)) == (text_digest(A),)
-        assert len(store.loads) == 1
-
-    run(scene)
-
-
-def test_a_store_that_was_away_is_used_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.planning.shared_blobs._PAUSE_S", 0.0)
-
-    async def scene(store: Recorder) -> None:
-        await store.save("key:texts", {blob_name(text_digest(A)): packed(A, NOW)}, 60.0, NOW)
-        store.fails = True
-        worker = Worker(store)
-        assert await worker.missing((A,)) == (text_digest(A),)
-        store.fails = False
-        assert b"a = 1" in await worker.ask((A,))
 
     run(scene)
 

@@ -1,40 +1,12 @@
-"""Requests that spill to another machine. OpenAI up to GPT-5.5, blocks of vLLM and SGLang, metered writes of Kimi."""
+"""OpenAI up to GPT-5.5, blocks of vLLM and SGLang, metered writes of Kimi. DeepSeek: the page's examples."""
 
 from dataclasses import replace
 
 import pytest
 
 from proxy.core.caches import make_cache
-from proxy.core.providers import OPENAI, PROFILES, fitted
+from proxy.core.providers import DEEPSEEK, OPENAI, PROFILES, fitted
 from tests.cache_prompts import line, parts, prompt
-
-
-class TestMachines:
-    """OpenAI up to GPT-5.5: beyond 15 requests a minute the next machine takes over, a cold one: one miss each."""
-
-    profile = replace(OPENAI, spill_rpm=15)
-
-    def reads(self, gap_s: float, count: int = 40) -> list[bool]:
-        cache, request, found = make_cache(self.profile), prompt(line(20)), []
-        for i in range(count):
-            found.append(cache.bill(request, i * gap_s).read > 0)
-            cache.store(request, i * gap_s, i * gap_s)
-        return found
-
-    def test_a_burst_spills(self):
-        assert [i for i, read in enumerate(self.reads(0.1)) if not read] == [0, 15, 30]
-
-    def test_slow_traffic_stays(self):
-        assert self.reads(5.0).count(False) == 1
-
-    def test_another_opening_is_another_count(self):
-        cache = make_cache(self.profile)
-        for i in range(15):
-            cache.store(prompt(line(20)), i, i)
-        other = prompt(line(20, label="other"))
-        cache.store(other, 15, 15)
-        assert cache.bill(other, 16).read > 0
-        assert cache.bill(prompt(line(20)), 16).read == 0
 
 
 class TestGrid:
@@ -169,3 +141,40 @@ class TestChance:
             request = prompt(line(20, label=f"{i}/"))
             cache.store(request, 0, 0)
             assert cache.bill(request, 1).read == 1920 // 2
+
+
+FAR_APART = replace(DEEPSEEK, interval_tokens=100_000)
+
+
+class TestUnit:
+    def test_the_end_of_the_input(self):
+        cache = make_cache(FAR_APART)
+        cache.store(prompt(line(10)), 0, 0)
+        assert cache.bill(prompt(line(12)), 1).read == 896
+
+    def test_the_end_of_the_output(self):
+        cache = make_cache(FAR_APART)
+        follow_up = prompt(line(12))
+        cache.store(prompt(line(10)), 0, 0, output=follow_up.hashes[10])
+        assert cache.bill(follow_up, 1).read == 1024
+        assert cache.bill(follow_up, 1).hit == 10
+
+    def test_a_prefix_that_two_requests_share_becomes_a_unit(self):
+        # The page's example: A + B, then A + C, then A + D: the third reads A.
+        cache = make_cache(FAR_APART)
+        a = line(10)
+        cache.store(prompt([*a, ("B", 300)]), 0, 0)
+        assert cache.bill(prompt([*a, ("C", 300)]), 1).read == 0
+        cache.store(prompt([*a, ("C", 300)]), 1, 1)
+        assert cache.bill(prompt([*a, ("D", 300)]), 2).read == 896
+
+    def test_intervals(self):
+        cache = make_cache(DEEPSEEK)
+        cache.store(prompt([*line(10), ("B", 300)]), 0, 0)
+        assert cache.bill(prompt([*line(10), ("C", 300)]), 1).read == 896
+
+    def test_units_appear_after_a_delay(self):
+        cache = make_cache(replace(DEEPSEEK, delay_s=5))
+        cache.store(prompt(line(10)), 0, 2)
+        assert cache.bill(prompt(line(10)), 6).read == 0
+        assert cache.bill(prompt(line(10)), 7).read == 896

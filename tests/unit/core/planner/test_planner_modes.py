@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.modes import Mode
-from proxy.core.planner.options import PlannerOptions
+from proxy.core.planner.plan import PlannerOptions
 from proxy.core.prompts.inset import Inset
 from proxy.core.reasons import Reason
 from tests.edited_talks import SYSTEM, editing

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.modes import Mode
-from proxy.core.planner.options import PlannerOptions
+from proxy.core.planner.plan import PlannerOptions
 from proxy.core.providers import PROFILES
 from proxy.core.providers.affinity_key import EMBEDDED, RoutingKey, may_add, routing_key, written
 from proxy.core.reasons import Reason

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.modes import Mode
-from proxy.core.planner.options import PlannerOptions
-from proxy.core.planner.plan import Plan
+from proxy.core.planner.plan import Plan, PlannerOptions
 from proxy.core.providers import NONE, OPENAI
 from proxy.core.reasons import Reason
 from proxy.core.request.tool_order import ToolOrders
