@@ -7,7 +7,8 @@ alone, except where one of them stands in the same directory.
 import posixpath
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
 from plugins.symbol_index.extract import Extract, Import
 from plugins.symbol_index.modules import Family, Lookup
@@ -40,60 +41,45 @@ class _Files:
     whole: Table
     ends: Table
     folders: Table
-    definers: dict[str, list[str]]
+    definers: Table
 
 
-@dataclass(frozen=True, slots=True)
-class References:
-    """Finds the files to which one file refers, among all files of a repository."""
+class References(Mapping[str, frozenset[str]]):
+    """For each file that refers to others their paths. They are found when somebody first asks: only the first request
+    of a session does."""
 
-    families: Mapping[str, _Files]
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._entries = list(entries)
 
-    def of(self, entry: Entry) -> frozenset[str]:
-        """The paths that the file refers to, without its own."""
-        files = self.families[entry.family.name]
-        found: set[str] = set()
-        used = _used(entry.extract, files)
-        for one in entry.extract.imports:
-            found.update(_imported(entry, one, files, used))
-        if entry.family.goes_by_name:
-            for name in entry.extract.uses:
-                found.update(_named(entry.path, name, files))
-        found.discard(entry.path)
-        return frozenset(found)
+    @cached_property
+    def _found(self) -> Mapping[str, frozenset[str]]:
+        families: dict[str, list[Entry]] = defaultdict(list)
+        for entry in self._entries:
+            families[entry.family.name].append(entry)
+        tables = {name: _tables(some) for name, some in families.items()}
+        found = ((entry.path, _references_of(entry, tables[entry.family.name])) for entry in self._entries)
+        return {path: some for path, some in found if some}
 
-    def redefined(self, changes: Iterable[tuple[Entry, Entry]]) -> tuple["References", frozenset[str]]:
-        """The tables where files define other names than before, and the names that others define now. Each change is a
-        file as it was and as it is, at the same path and in the same family."""
-        families = dict(self.families)
-        names: set[str] = set()
-        for old, new in changes:
-            before, now = set(old.extract.definitions), set(new.extract.definitions)
-            if before == now:
-                continue
-            files = families[new.family.name]
-            if files is self.families[new.family.name]:
-                files = families[new.family.name] = replace(files, definers=dict(files.definers))
-            for name in before - now:
-                files.definers[name] = [path for path in files.definers[name] if path != old.path]
-            for name in now - before:
-                files.definers[name] = [*files.definers.get(name, ()), new.path]
-            names |= before ^ now
-        return References(families), frozenset(names)
+    def __getitem__(self, path: str) -> frozenset[str]:
+        return self._found[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
 
 
-def mentions(entry: Entry, names: frozenset[str]) -> bool:
-    """Whether what a file refers to may depend on who defines these names."""
-    said = entry.extract
-    return not (names.isdisjoint(said.uses) and all(names.isdisjoint(one.names) for one in said.imports))
-
-
-def references(entries: list[Entry]) -> References:
-    """The tables for these files."""
-    by_family = defaultdict(list)
-    for entry in entries:
-        by_family[entry.family.name].append(entry)
-    return References({name: _tables(some) for name, some in by_family.items()})
+def _references_of(entry: Entry, files: _Files) -> frozenset[str]:
+    """The paths that the file refers to, without its own."""
+    found: set[str] = set()
+    used = _used(entry.extract, files)
+    for one in entry.extract.imports:
+        found.update(_imported(entry, one, files, used))
+    if entry.family.goes_by_name:
+        for name in entry.extract.uses:
+            found.update(_named(entry.path, name, files))
+    return frozenset(found - {entry.path})
 
 
 def _tables(entries: list[Entry]) -> _Files:

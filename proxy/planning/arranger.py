@@ -68,20 +68,14 @@ class Arrangement:
         return replace(plan, mode=mode, reason=_SETTLED[self.kind], predicted=plan.own)
 
     def inventory(self, placement: Placement | None, measure: Measure, freezing_cost: float) -> Inventory:
-        """What the request consists of. ``freezing_cost`` is what freezing has cost the session so far."""
-        counts = placement.counts if placement is not None else {}
-        found = inventory_of(self.assembly_in(placement), measure, counts)
+        """What the request consists of; items that no tier orders are shown in the tiers of the ``placement``.
+        ``freezing_cost`` is what freezing has cost the session so far."""
+        assembly, counts = self.assembly, placement.counts if placement is not None else {}
+        if placement is not None and self.kind is AssemblyKind.ECONOMIC:
+            assembly = in_tiers(assembly, placement)
         panels = self.bill.value() if self.bill is not None else ()
+        found = inventory_of(assembly, measure, counts)
         return msgspec.structs.replace(found, panels=panels, freezing_cost=freezing_cost)
-
-    def measured(self, placement: Placement | None, measure: Measure, freezing_cost: float) -> "Arrangement":
-        """The same, such that its ``contents`` can be measured later."""
-        return replace(self, contents=partial(self.inventory, placement, measure, freezing_cost))
-
-    def assembly_in(self, placement: Placement | None) -> Assembly:
-        """The assembly. Items that no tier orders are shown in the tiers of the ``placement``."""
-        is_untiered = placement is not None and self.kind is AssemblyKind.ECONOMIC
-        return in_tiers(self.assembly, placement) if is_untiered and placement is not None else self.assembly
 
 
 T = TypeVar("T")
@@ -134,7 +128,7 @@ class Arranger:
             edits=chat.dialogue.edits,
             bill=bill,
             tier_tokens={tier.label: count for tier, count in tokens.items() if count},
-            moving={} if board is None else moving(sent.assembly.blocks, board, sent.order),
+            moving={} if board is None else moving(sent.assembly, board, sent.order),
         )
 
     def _sent(

@@ -144,7 +144,10 @@ class ContextAssembler:
         has_files = bool(resolved.found.files or session.shown)
         if self._indexer is None or not form.has_repo_map or form.context.symbols or not has_files:
             return SymbolMap(form.context.symbols, form.context.legend)
-        return self._indexer.index(resolved.found.files, session.aliases)
+        symbols = self._indexer.index(resolved.found.files, session.aliases)
+        if not session.tracker.is_initialised:
+            len(symbols.references)  # they are found when they are asked for: better here than on the event loop
+        return symbols
 
     def give_aliases(self, resolved: Resolved) -> None:
         """Give short names to the directories that this request shows for the first time."""

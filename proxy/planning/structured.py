@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 from proxy.aside import Aside, work_in
 from proxy.core.layout.tiers import Change
@@ -14,7 +13,6 @@ from proxy.core.response.usage import Usage
 from proxy.core.structured.blocks.breakdown import Measure, shown
 from proxy.core.structured.chat import AssembledChat, Dialogue
 from proxy.core.structured.panels.board import Board
-from proxy.core.structured.placement.placement import Placement
 from proxy.core.structured.session.uploads import filled
 from proxy.core.structured.symbols import SymbolMap
 from proxy.core.wire.json_body import MOST_ELEMENTS, TooMany, Unreadable
@@ -27,6 +25,7 @@ from proxy.planning.model_facts import ModelFacts
 from proxy.planning.session_store import SessionStore
 from proxy.planning.text_store import TextStore
 from proxy.ports import Deployment, Principal
+from proxy.telemetry.metrics import Metrics
 
 _BYTES_PER_FILE = 2_000
 _BYTES_PER_CHAR = 30
@@ -36,30 +35,6 @@ _BYTES_PER_PANEL = 20_000
 """About what it takes to place and write a panel, however short it is, in bytes of other reading."""
 
 
-class AssemblyWatch(Protocol):
-    """Hears what becomes of structured context."""
-
-    def assembled(self, assembly: str) -> None:
-        """A request was assembled: ``tiered``, ``economic`` or ``flat``."""
-        ...
-
-    def empty_tiers(self, *, by: int) -> None:
-        """In so many of the tiers L0 to L3 nothing stands."""
-        ...
-
-    def item_skipped(self, reason: str, *, by: int) -> None:
-        """Items of a request are not shown."""
-        ...
-
-    def panels(self, kind: str, state: str, *, by: int) -> None:
-        """So many panels of a kind were shown, whose content is ``new``, or the ``same`` as in the request before."""
-        ...
-
-    def compacted(self, outcome: str) -> None:
-        """What became of a compaction that a client asked for."""
-        ...
-
-
 class StructuredChats:
     """Assembles the context that clients describe."""
 
@@ -67,14 +42,15 @@ class StructuredChats:
         self,
         assembler: ContextAssembler,
         aside: Aside,
-        watch: AssemblyWatch | None = None,
+        watch: Metrics | None = None,
         texts: TextStore | None = None,
         facts: ModelFacts | None = None,
         compactions: Compactions | None = None,
         sessions: SessionStore | None = None,
     ) -> None:
-        """``texts`` keeps what clients send in the store, ``sessions`` what is remembered of conversations; None: it is
-        kept in memory only. ``compactions`` compacts conversations; None: that is not allowed."""
+        """``watch`` counts what becomes of structured context. ``texts`` keeps in the store what clients send, and
+        ``sessions`` what is remembered of conversations; None: in memory only. ``compactions`` compacts conversations;
+        None: that is not allowed."""
         self.compactions = compactions
         self._facts = facts or ModelFacts()
         self.assembler = assembler
@@ -177,17 +153,22 @@ class StructuredChats:
 
     async def arrange(self, chat: AssembledChat, deployment: Deployment, mode: Mode) -> Arrangement:
         """How the request is planned for this deployment."""
-        placement = self.assembler.arranger.place(chat, deployment.profile)
-        arranged = await self._aside.run_large(_size(chat), self._arranging(chat, placement, deployment, mode))
-        sessions = self.assembler.sessions
-        measure = Measure.of(sessions.counter.fork())
-        arranged = arranged.measured(placement, measure, sessions.freezing_cost(chat))
+        arranged = await self._arranged(chat, deployment, mode)
         if self._sessions is not None:
             arranged = replace(arranged, counted=partial(self._counted, self._sessions, chat, arranged.counted))
         if self._watch is not None:
             self._watch.assembled(arranged.kind)
             self._watch.empty_tiers(by=arranged.assembly.empty_tiers)
         return arranged
+
+    async def _arranged(self, chat: AssembledChat, deployment: Deployment, mode: Mode) -> Arrangement:
+        arranger, sessions, profile = self.assembler.arranger, self.assembler.sessions, deployment.profile
+        placement, price = arranger.place(chat, profile), self._facts.price(deployment)
+        measure, freezing_cost = Measure.of(sessions.counter.fork()), sessions.freezing_cost(chat)
+        most_input, _ = self._facts.limits(deployment)
+        work = partial(arranger.arrange, chat, placement, profile, mode, price, most_input)
+        arranged = await self._aside.run_large(_size(chat), work)
+        return replace(arranged, contents=partial(arranged.inventory, placement, measure, freezing_cost))
 
     def _counted(
         self,
@@ -201,33 +182,21 @@ class StructuredChats:
         sessions.changed(chat.scope, chat.session)
         return moved
 
-    def _arranging(
-        self, chat: AssembledChat, placement: Placement | None, deployment: Deployment, mode: Mode
-    ) -> Callable[[], Arrangement]:
-        arrange, price = self.assembler.arranger.arrange, self._facts.price(deployment)
-        most_input, _ = self._facts.limits(deployment)
-        return partial(arrange, chat, placement, deployment.profile, mode, price, most_input)
-
     async def breakdown(self, chat: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
         """What the request would consist of at this deployment, as a value for JSON."""
-        sessions = self.assembler.sessions
-        placement = self.assembler.arranger.place(chat, deployment.profile)
-        arranging = self._arranging(chat, placement, deployment, mode)
         most_input, most_output = self._facts.limits(deployment)
+        circumstances = self.assembler.sessions.circumstances(chat)
+        arranged = await self._arranged(chat, deployment, mode)
         about = replace(
-            sessions.circumstances(chat),
+            circumstances,
             model=deployment.name,
             max_input_tokens=most_input,
             max_output_tokens=most_output,
+            edits=arranged.edits,
         )
-        measure, freezing_cost = Measure.of(sessions.counter.fork()), sessions.freezing_cost(chat)
-
-        def described() -> Mapping[str, object]:
-            arranged = arranging()
-            inventory = arranged.inventory(placement, measure, freezing_cost)
-            return shown(inventory, replace(about, edits=arranged.edits))
-
-        return await self._aside.run_large(_size(chat), described)
+        contents = arranged.contents
+        assert contents is not None
+        return await self._aside.run_large(_size(chat), lambda: shown(contents(), about))
 
     def close(self) -> None:
         """End the threads, once their work is done."""

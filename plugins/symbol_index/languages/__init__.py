@@ -3,19 +3,20 @@
 from collections.abc import Mapping
 
 from plugins.symbol_index.extract import Rules
-from plugins.symbol_index.languages import c, go, java, javascript, php, python, ruby, rust
+from plugins.symbol_index.languages.compiled import GO, JAVA, RUST, C
+from plugins.symbol_index.languages.scripts import JAVASCRIPT, PHP, PYTHON, RUBY
 
 RULES: Mapping[str, Rules] = {
-    "python": python.RULES,
-    "javascript": javascript.RULES,
-    "typescript": javascript.RULES,
-    "tsx": javascript.RULES,
-    "go": go.RULES,
-    "rust": rust.RULES,
-    "java": java.RULES,
-    "c": c.RULES,
-    "cpp": c.RULES,
-    "ruby": ruby.RULES,
-    "php": php.RULES,
+    "python": PYTHON,
+    "javascript": JAVASCRIPT,
+    "typescript": JAVASCRIPT,
+    "tsx": JAVASCRIPT,
+    "go": GO,
+    "rust": RUST,
+    "java": JAVA,
+    "c": C,
+    "cpp": C,
+    "ruby": RUBY,
+    "php": PHP,
 }
 """The rules by the name of the grammar."""

@@ -15,6 +15,8 @@ _MOST_TYPE_CHARS = 24
 _LEADING_NAME = re.compile(r"(?:(?:public|private|protected|readonly|override)\s++)*+((?:\.\.\.|\*{1,2}|&)?+[\w$]++)")
 _LAST_NAME = re.compile(r"(?<![\w$])(\$?+[^\W\d]\w*+)(?=[\s\[\])(]*+(?:=|\Z))")
 
+_NO_BASE = re.compile(r"\A(?:extends |implements |[:<]\s*+)|\b(?:public|private|protected|virtual) ")
+
 Detail = Callable[[Node, Source], str]
 """What is shown of a definition behind its name."""
 
@@ -51,13 +53,19 @@ def signature(
 
 
 def named(
-    mark: str, detail: Detail | None = None, field: str = "name", *, is_closed: bool = True, is_public: bool = True
+    mark: str,
+    detail: Detail | None = None,
+    field: str = "name",
+    *,
+    unless: Callable[[Node, Source], bool] | None = None,
+    is_closed: bool = True,
+    is_public: bool = True,
 ) -> Define:
-    """The rule for a definition that is shown by its name, and by its ``detail`` where it has one."""
+    """The rule for a definition that is shown by its name, and by its ``detail`` where it has one; not ``unless``."""
 
     def define(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
-        behind = detail(node, source) if detail is not None else ""
-        yield Symbol(mark, source.field(node, field), behind, is_closed, is_public)
+        name = "" if unless is not None and unless(node, source) else source.field(node, field)
+        yield Symbol(mark, name, detail(node, source) if detail is not None else "", is_closed, is_public)
 
     return define
 
@@ -88,9 +96,16 @@ def returned(text: str) -> str:
     return f">{text}" if text and text not in ("None", "void", "()") and len(text) <= _MOST_TYPE_CHARS else ""
 
 
-def bases(text: str) -> str:
-    """The bases of a class, in brackets."""
-    return f"({text})" if text else ""
+def heirs(*kinds: str) -> Detail:
+    """The rule that shows the bases of a type in brackets: the children of these kinds."""
+
+    def detail(node: Node, source: Source) -> str:
+        found = [source.text(child) for child in node.named_children if child.type in kinds]
+        found = [one[1:].removesuffix(")") if one.startswith("(") else _NO_BASE.sub("", one) for one in found]
+        text = ", ".join(one.replace(" implements ", ", ") for one in found if one)
+        return f"({text})" if text else ""
+
+    return detail
 
 
 def is_constant(name: str) -> bool:
@@ -101,3 +116,26 @@ def is_constant(name: str) -> bool:
 def first_named(node: Node | None) -> Node | None:
     """The first named child of a node; None without one."""
     return node.named_child(0) if node is not None and node.named_child_count else None
+
+
+_MOST_PATHS = 64
+
+
+def written_out(text: str, separator: str) -> Iterator[str]:
+    """The paths of a list in braces, without their other names (``a as b``). At most 64 of them are given."""
+    prefixes, word, given = [""], "", 0
+    for char in text + ",":
+        if char == "{":
+            prefixes.append((prefixes[-1] + word.strip())[:300])
+            word = ""
+        elif char in ",}":
+            name = word.partition(" as ")[0].strip()
+            if name and given < _MOST_PATHS:
+                given += 1
+                path = prefixes[-1] + name
+                yield path.removesuffix(f"{separator}self").removesuffix(f"{separator}*")
+            word = ""
+            if char == "}" and len(prefixes) > 1:
+                prefixes.pop()
+        else:
+            word += char

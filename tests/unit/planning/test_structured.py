@@ -61,7 +61,7 @@ class Names:
         return SymbolMap({file.path: f"{file.path}: symbols" for file in files}, "a legend")
 
 
-def chats(watch: Watch, indexer: Names | None = None, policy: str = "economic") -> StructuredChats:
+def chats(watch: Any, indexer: Names | None = None, policy: str = "economic") -> StructuredChats:
     assembler = ContextAssembler(load_context_texts(), bytes_over_four, indexer, AssemblyOptions(policy))
     return StructuredChats(assembler, Aside(), watch)
 

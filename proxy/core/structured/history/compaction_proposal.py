@@ -9,9 +9,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
+from typing import Annotated
 
 import orjson
-from msgspec import Raw
+from msgspec import Meta, Raw, Struct, ValidationError, convert
 
 from proxy.core.structured.history.compaction import (
     Compaction,
@@ -148,32 +149,25 @@ _MOST_STARTS = 16
 """So many opening braces are tried. Each try reads the answer once at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionFinding:
+class CompactionFinding(Struct, frozen=True):
     """``boundary`` is the number of the message with which the newest topic begins, among those that the model was
     shown; 0 where all of them are of one topic. ``confidence`` in it is from 0 to 1. ``summary`` is of all that is
     older."""
 
-    boundary: int
-    confidence: float
-    summary: str
+    boundary: Annotated[int, Meta(ge=0)]
+    confidence: Annotated[float, Meta(ge=0, le=1)]
+    summary: Annotated[str, Meta(max_length=MOST_SUMMARY_CHARS)]
 
 
 def read_finding(answer: str, count: int) -> CompactionFinding | None:
     """The finding in an answer about so many messages: the first JSON object in it, wherever it stands. None where the
     answer has none, or where any of its three members is not of its kind or not within its bounds."""
-    found = _first_object(answer) if len(answer) <= _MOST_ANSWER_CHARS else None
-    if found is None:
+    try:
+        found = convert(_first_object(answer) if len(answer) <= _MOST_ANSWER_CHARS else None, CompactionFinding)
+    except ValidationError:
         return None
-    boundary, confidence, summary = (found.get(name) for name in ("boundary", "confidence", "summary"))
-    # To Python, true and false are numbers.
-    if not isinstance(boundary, int) or isinstance(boundary, bool) or not 0 <= boundary < count:
-        return None
-    if not isinstance(confidence, int | float) or isinstance(confidence, bool) or not 0 <= confidence <= 1:
-        return None
-    if not isinstance(summary, str) or len(summary) > MOST_SUMMARY_CHARS or not _is_unicode(summary):
-        return None
-    return CompactionFinding(boundary, float(confidence), summary.strip())
+    is_known = found.boundary < count and _is_unicode(found.summary)
+    return CompactionFinding(found.boundary, found.confidence, found.summary.strip()) if is_known else None
 
 
 def _first_object(text: str) -> Mapping[str, object] | None:

@@ -12,7 +12,7 @@ from itertools import accumulate, groupby
 from math import log
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.blocks.blocks import Block, Item, Kind, Section
+from proxy.core.structured.blocks.blocks import Assembly, Block, Item, Kind, Section
 from proxy.core.structured.messages import Turn, message
 from proxy.core.structured.panels.board import Board
 from proxy.core.structured.panels.pairs import FOOTER, PanelTexts, footer_pair, panel_pair, panel_text, with_plain_ids
@@ -25,6 +25,7 @@ PANEL, DATETIME, REPEAT = "panel:", "datetime:", "repeat"
 NAME = "panels"
 """The name of every block of an inlay."""
 _FRONT = -1
+_MOST_CHANGE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,27 +211,15 @@ def _filler(role: str, ok: str) -> Block:
     return Block(Tier.ACTIVE, FILLER, (Section(Kind.PANELS, (Item(Kind.PANELS, FILLER, ok),)),), (message(role, ok),))
 
 
-_MOST_CHANGE = 0.95
-
-
-def moving(blocks: Iterable[Block], board: Board, panels: Iterable[Panel]) -> dict[int, float]:
+def moving(assembly: Assembly, board: Board, panels: Iterable[Panel]) -> dict[int, float]:
     """For each message that shows a panel, and for those around the panels, by its index in the request: -ln P(it
     stands there in the next request as well), as far as the message itself decides that. A panel's result goes with its
     call; the footer and the times of prompts stay."""
     known = {PANEL + panel.id: panel for panel in panels}
     found: dict[int, float] = {}
-    at = 0
-    for block in blocks:
-        if block.name == NAME:
-            index = at
-            for item in (item for section in block.sections for item in section.items):
-                panel = known.get(item.key)
-                found[index] = 0.0 if panel is None else _hazard(panel, board)
-                index += 1
-                if not item.key.startswith(DATETIME):
-                    found[index] = 0.0
-                    index += 1
-        at += len(block.messages)
+    for index, item in assembly.shown(NAME):
+        panel = known.pop(item.key, None)  # its call stands first
+        found[index] = 0.0 if panel is None else _hazard(panel, board)
     return found
 
 

@@ -48,7 +48,8 @@ class ContextTracker(Classic):
     def __init__(self, counter: TokenCounter, policy: ClassicPolicy | None = None) -> None:
         super().__init__(policy)
         self._counter = counter
-        self._is_initialised = False
+        self.is_initialised = False
+        """The symbols were placed for the first time: by what refers to each other."""
         # What tells that a text is the same is, of a file, the digest of its text, and of a symbol block Python's own
         # hash, which takes a tenth of a digest's time.
         self._blocks: Blocks = {}
@@ -159,7 +160,7 @@ class ContextTracker(Classic):
         in the order in which they enter."""
         known, removed = self.tracked, context.removed
         new = [(rank, one) for rank, one in enumerate(symbols) if one[0] not in known or one[1] in removed]
-        if self._is_initialised:
+        if self.is_initialised:
             return {one[1]: (rank, self._newcomers_tier(context, one[1])) for rank, one in new}
         sizes = {one[1]: self._tokens(one) for _, one in new if one[1] not in context.modified}
         target = self.policy.target_tokens
@@ -258,11 +259,11 @@ class ContextTracker(Classic):
             one = shown[path]
             if tier is Tier.ACTIVE:
                 continue
-            if self._is_initialised:
+            if self.is_initialised:
                 changes.append(self.place(Tracked(one[0], one[2], self._tokens(one)), tier))
             else:
                 self.seed(Tracked(one[0], b"", self._tokens(one)), tier)
-        self._is_initialised = self._is_initialised or bool(symbols)
+        self.is_initialised = self.is_initialised or bool(symbols)
         return changes
 
     def _counted(self, shown: Sequence[_Shown], modified: Collection[str]) -> Sequence[_Shown]:

@@ -4,7 +4,7 @@ import json
 
 from proxy.app.fixed_texts import load_panel_texts
 from proxy.core.layout.tiers import Tier
-from proxy.core.structured.blocks.blocks import Block
+from proxy.core.structured.blocks.blocks import Assembly, Block
 from proxy.core.structured.messages import Conversation
 from proxy.core.structured.panels.board import Board, refreshed
 from proxy.core.structured.panels.inlay import inlay_of, moving
@@ -24,7 +24,7 @@ def test_panels_footer_and_times_are_named_by_their_place_and_what_changes_often
     blocks = [HEAD, *inlay.front, *inlay.within[0], Block(Tier.ACTIVE, "prompt", (), (talk.prompt[0].raw,))]
     messages = [json.loads(raw) for block in blocks for raw in block.messages]
 
-    found = moving(blocks, board, PANELS)
+    found = moving(Assembly(tuple(blocks)), board, PANELS)
 
     assert list(found) == list(range(2, len(messages) - 1))
     calls = {call["id"]: index for index, body in enumerate(messages) for call in body.get("tool_calls", ())}
@@ -33,4 +33,4 @@ def test_panels_footer_and_times_are_named_by_their_place_and_what_changes_often
 
 
 def test_without_panels_nothing_is_the_proxy_s_own() -> None:
-    assert moving([HEAD], Board(), ()) == {}
+    assert moving(Assembly((HEAD,)), Board(), ()) == {}
