@@ -1,17 +1,13 @@
 """What each form of a session has cost, as the provider reported it, and what it may cost."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from proxy.core.money.prices import Price, input_cost, uncached_cost
-from proxy.core.response.usage import Usage
-from proxy.demo.panels.fidelity import live_messages, losses
-from proxy.demo.panels.forms import Form, Sending, sendings
+from proxy.core.money.prices import Price
+from proxy.demo.panels.forms import Form, sendings
 from proxy.demo.panels.session import Pace, turns
+from proxy.demo.tally import FormTally, losses_of
 from proxy.replay.runner import Setting
-from proxy.replay.totals import Total
-
-_LEARNING_TURNS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,54 +48,6 @@ SCENARIOS = (
 )
 
 
-@dataclass(slots=True)
-class FormTally:
-    """One form of a session so far. ``usd`` is the cost of its prompts, and ``uncached_usd`` their cost without a
-    cache. ``late`` are the bills after the first ten turns."""
-
-    scenario: Scenario
-    form: Form
-    sendings: Sequence[Sending]
-    setting: Setting
-    price: Price
-    total: Total = field(default_factory=Total)
-    late: Total = field(default_factory=Total)
-    usd: float = 0.0
-    uncached_usd: float = 0.0
-    requests: int = 0
-    most_live: int = 0
-    most_prompt: int = 0
-    losses: list[str] = field(default_factory=list)
-
-    @property
-    def key(self) -> str:
-        """The client's key: each form of each session is an account of its own."""
-        return f"demo-panels-{self.scenario.name}-{self.form.name.lower()}"
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """What the client sends beside its bodies."""
-        return self.form.headers
-
-    @property
-    def share(self) -> float | None:
-        """The cost so far as a share of no caching; None before anything was sent."""
-        return self.usd / self.uncached_usd if self.uncached_usd else None
-
-    def add(self, sending: Sending, usage: Usage, sent: bytes) -> None:
-        """A request was answered: ``usage`` is what was reported, ``sent`` what had reached the provider."""
-        self.requests += 1
-        self.total.add(usage)
-        self.most_prompt = max(self.most_prompt, usage.prompt)
-        if len([message for message in sending.turn.done if message["role"] == "user"]) >= _LEARNING_TURNS:
-            self.late.add(usage)
-        self.usd += input_cost(usage, self.price)
-        self.uncached_usd += uncached_cost(usage, self.price)
-        if self.form is Form.FREEZING:
-            self.most_live = max(self.most_live, live_messages(sending, sent))
-        self.losses += [f"request {self.requests}: {text}" for text in losses(sending, sent)]
-
-
 @dataclass(frozen=True, slots=True)
 class Goal:
     """One goal, and what the session has reached. ``bound`` says whether ``found`` must be at most or at least
@@ -126,7 +74,7 @@ class Comparison:
     @property
     def losses(self) -> list[str]:
         """What is wrong in any request, with the form in front."""
-        return [f"{tally.key}: {text}" for tally in self.tallies.values() for text in tally.losses]
+        return losses_of(self.tallies)
 
     def goals(self) -> Iterator[Goal]:
         """The goals of live panels, once everything was sent."""
@@ -147,6 +95,9 @@ class Comparison:
 
 def comparison(scenario: Scenario, setting: Setting, price: Price) -> Comparison:
     """A session in every form, before anything is sent."""
-    steps = list(turns(scenario.pace))
-    made = {form: tuple(sendings(form, steps, f"{scenario.name}-session")) for form in scenario.forms}
-    return Comparison(scenario, {form: FormTally(scenario, form, sent, setting, price) for form, sent in made.items()})
+    steps, tallies = list(turns(scenario.pace)), dict[Form, FormTally]()
+    for form in scenario.forms:
+        key = f"demo-panels-{scenario.name}-{form.name.lower()}"
+        made = tuple(sendings(form, steps, f"{scenario.name}-session"))
+        tallies[form] = FormTally(form, key, made, setting, price, form.headers)
+    return Comparison(scenario, tallies)

@@ -1,13 +1,15 @@
 """The forms in which a session with panels can be sent. System prompt, conversation and prompt are the same in all."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from proxy.demo.fidelity import Wanted
 from proxy.demo.panels.session import RULES, Turn
 from proxy.demo.sample import Message, Request, assistant, chat, system, user
+from proxy.demo.tally import Sending
 
 SEEN = "Thank you. I know the state of the project now."
 
@@ -35,19 +37,12 @@ class Form(StrEnum):
         return {"x-stratiform-mode": "passthrough"} if self is Form.UNTOUCHED else {}
 
 
-@dataclass(frozen=True, slots=True)
-class Sending:
-    """One request of a form."""
-
-    turn: Turn
-    form: Form
-    request: Request
-
-
 def sendings(form: Form, turns: Sequence[Turn], session: str) -> Iterator[Sending]:
     """The requests of one form."""
     for turn in turns:
-        yield Sending(turn, form, Request(turn.at, _body(form, turn, session)))
+        panels = {f"panel {panel.id}": panel.content for panel in turn.panels}
+        wanted = Wanted(turn.conversation, panels, is_frozen=form is Form.FREEZING)
+        yield Sending(Request(turn.at, _body(form, turn, session)), wanted)
 
 
 def _body(form: Form, turn: Turn, session: str) -> dict[str, Any]:
