@@ -1,15 +1,11 @@
-"""Recorded sessions: one JSON object a line, plain or compressed (.xz, .gz).
+"""Recorded sessions: one JSON object a line, plain or compressed.
 
 ``{"t": seconds, "client": str, "session": str, "request": body, "response": {...}?}``
 """
 
-import gzip
-import lzma
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
 
 from msgspec import Raw
 
@@ -17,6 +13,7 @@ from proxy.core.request.parsed_body import parse_chat
 from proxy.core.wire.json_body import Unreadable, parse_members, value
 from proxy.core.wire.surrogates import same_shape
 from proxy.errors import InvalidRequest
+from proxy.replay.log_file import UNREADABLE, opened
 
 SUFFIXES = (".jsonl", ".jsonl.xz", ".jsonl.gz")
 _ODD = "holds text that is not valid Unicode"
@@ -72,22 +69,11 @@ def trace_name(path: Path) -> str:
 
 def _steps(path: Path) -> list[Step]:
     try:
-        with _opened(path) as file:
+        with opened(path) as (file, _):
             return [_step(line, path, number) for number, line in enumerate(file, 1) if line.strip()]
-    except (lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile) as error:
-        raise TraceError(f"{path}: cannot be decompressed: {error}") from error
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-def _opened(path: Path) -> IO[bytes]:
-    match path.suffix:
-        case ".xz":
-            return lzma.open(path, "rb")
-        case ".gz":
-            return cast("IO[bytes]", gzip.open(path, "rb"))
-        case _:
-            return path.open("rb")
+    except UNREADABLE as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is damaged, or cut"
+        raise TraceError(f"{path}: cannot be read: {reason}") from error
 
 
 def _step(line: bytes, path: Path, number: int) -> Step:

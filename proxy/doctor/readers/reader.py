@@ -29,8 +29,8 @@ from proxy.doctor.readers.shapes import (
     Shape,
     shape_of,
 )
-from proxy.doctor.readers.source import UNREADABLE, opened
 from proxy.doctor.readers.values import at_path, first_text, first_value, members_in, unix_seconds
+from proxy.replay.log_file import UNREADABLE, opened
 
 NO_CALL = "tells of no call of a model"
 NO_CONTENT = "holds a call without its content"
