@@ -11,10 +11,9 @@ from proxy.core.money.prices import Price, input_cost, uncached_cost
 from proxy.core.response.usage import Usage
 from proxy.demo.fidelity import Wanted
 from proxy.demo.sample import Request
-from proxy.replay.account import Account
 from proxy.replay.baselines import SYSTEM_LAST, system_and_last
 from proxy.replay.runner import Setting
-from proxy.replay.totals import Total
+from proxy.replay.totals import Account, Total
 
 _LEARNING_TURNS = 10
 

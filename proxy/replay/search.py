@@ -18,10 +18,11 @@ from proxy.core.layout.render import render_messages, render_tools
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.recognition.pieces import Recogniser
 from proxy.core.request.tokens import Encode
+from proxy.core.sessions.snapshot import held_along, hold
 from proxy.core.shadow.shadow_caches import cost_of
 from proxy.core.wire.json_body import Unreadable, splice
 from proxy.errors import UpstreamRejected
-from proxy.replay.shots import LOOK_AHEAD, Orders, Shot, ShotReader
+from proxy.replay.shots import LOOK_AHEAD, Shot, ShotReader
 from proxy.replay.trace import Step
 
 DEFAULT_WIDTH = 16
@@ -47,12 +48,12 @@ class Found:
 
 @dataclass(slots=True)
 class _Node:
-    """A way to send the requests so far. ``orders`` are those that were sent, by cohort, and ``promised`` the tokens
-    that later requests could read, by index."""
+    """A way to send the requests so far. ``orders`` are the latest that were sent, by cohort, the newest first, and
+    ``promised`` the tokens that later requests could read, by index."""
 
     cost: float
     cache: Cache
-    orders: Mapping[int, Orders]
+    orders: Mapping[int, tuple[Layout, ...]]
     promised: Mapping[int, int]
     sent: Layout | None = None
     marks: Mapping[int, Life] | None = None
@@ -102,9 +103,16 @@ class _Search:
             beam = self._best(shot, self._sent(shot, beam), width)
             for node in beam:
                 assert node.sent is not None
-                node.cache = node.cache.copy()
+                node.cache = self._twin(node)
                 node.cache.store(node.sent.prompt(dict(node.marks or {})), shot.at, shot.at)
         return min(beam, key=lambda node: node.cost)
+
+    def _twin(self, node: _Node) -> Cache:
+        """A cache of its own for a node: what its parent's holds along the orders that may be continued."""
+        twin = make_cache(self._profile)
+        for layout in (layout for sent in node.orders.values() for layout in sent):
+            hold(twin, held_along(node.cache, layout.prompt({})))
+        return twin
 
     def _sent(self, shot: Shot, beam: Sequence[_Node]) -> list[_Node]:
         """The ways to send one more request; of those that promise the same, the cheapest."""
@@ -113,13 +121,14 @@ class _Search:
         found: dict[object, _Node] = {}
         for before in beam:
             earlier = before.orders.get(shot.cohort, ())
-            for key, order in {tuple(e.digest for e in order): order for order in shot.orders(earlier)}.items():
+            for order in shot.orders([one.digests for one in earlier]):
+                key = tuple(element.digest for element in order)
                 if key not in layouts:
                     layout = Layout(shot.seed, order, natural)
                     layouts[key] = layout, self._readers(shot, layout)
-                latest = (key, *(one for one in earlier if one != key))[:_REMEMBERED]
-                orders = {**before.orders, shot.cohort: latest}
-                for node in self._marked(shot, before, *layouts[key], orders):
+                layout, readers = layouts[key]
+                latest = (layout, *(one for one in earlier if one.digests != layout.digests))[:_REMEMBERED]
+                for node in self._marked(shot, before, layout, readers, {**before.orders, shot.cohort: latest}):
                     same = (key, *sorted(node.promised.items()))
                     if same not in found or node.cost < found[same].cost:
                         found[same] = node
@@ -132,7 +141,12 @@ class _Search:
         return [mask for mask, element in zip(list(held)[1:], layout.elements, strict=True) for _ in element.parts]
 
     def _marked(
-        self, shot: Shot, before: _Node, layout: Layout, readers: Sequence[int], orders: Mapping[int, Orders]
+        self,
+        shot: Shot,
+        before: _Node,
+        layout: Layout,
+        readers: Sequence[int],
+        orders: Mapping[int, tuple[Layout, ...]],
     ) -> Iterator[_Node]:
         """One order without new markers, and with those that pay by each horizon."""
         profile, held = self._profile, before.cache.held(layout.prompt({}), shot.at)

@@ -40,8 +40,8 @@ _MOST_THRESHOLDS = 4
 # Above any number of tokens: life decides, and size only between pieces of equal life.
 _LIFE_WEIGHT = 1e9
 
-Orders = tuple[tuple[bytes, ...], ...]
-"""The latest orders of a cohort, by the digests of their elements, the newest first."""
+Orders = Sequence[Sequence[bytes]]
+"""Earlier orders, by the digests of their elements."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,14 @@
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from msgspec import Raw
 
-from proxy.core.request.parsed_body import parse_chat
-from proxy.core.wire.json_body import Unreadable, parse_members, value
+from proxy.core.request.parsed_body import parse_body, parse_chat
+from proxy.core.structured.form.section import SECTION, section_of, split
+from proxy.core.wire.json_body import Unreadable, parse_members, splice, value
 from proxy.core.wire.surrogates import same_shape
 from proxy.errors import InvalidRequest
 from proxy.replay.log_file import UNREADABLE, opened
@@ -112,3 +113,25 @@ def _value(raw: Raw | None, name: str) -> object:
         return None if raw is None else value(raw)
     except Unreadable as error:
         raise TraceError(f"{name} {_ODD}") from error
+
+
+def without_prompts(trace: Trace) -> tuple[Trace, int]:
+    """The session without what its requests say of prompts and of their context window, and how many say it. What
+    cannot be read stays as it is."""
+    steps = [_without(step) for step in trace.steps]
+    changed = sum(new is not old for new, old in zip(steps, trace.steps, strict=True))
+    return (replace(trace, steps=steps), changed) if changed else (trace, 0)
+
+
+def _without(step: Step) -> Step:
+    if SECTION.encode() not in step.body:
+        return step
+    try:
+        sent = parse_body(step.body)
+        raw = section_of(sent.members)
+        section = split(raw) if raw is not None else None
+    except (InvalidRequest, Unreadable):
+        return step
+    if section is None or not section.is_split:
+        return step
+    return replace(step, body=splice(sent.body, sent.members, {SECTION: section.rest}, sent.span))

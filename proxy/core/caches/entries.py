@@ -42,16 +42,11 @@ class EntryTable:
 
     def __init__(self, capacity: int, capacity_tokens: int = 0, base: "EntryTable | None" = None) -> None:
         self._entries: dict[Key, Entry] = {}
-        self._base: Callable[[Key], Entry | None] | None = None
+        self._base = base.getter() if base is not None else None
         self._capacity = capacity
         self._capacity_tokens = capacity_tokens
         self._sweep_at = _FIRST_SWEEP
-        self._tokens: int = 0
-        if base is not None:
-            self._base = base._base or base._entries.get
-        if base is not None and base._base is not None:
-            # A copy of a copy takes over what that one has written: it reads through to one table, too.
-            self._entries, self._tokens = dict(base._entries), base._tokens
+        self._tokens = 0
 
     def getter(self) -> Callable[[Key], Entry | None]:
         """A look-up function, for loops: one dict access, two in a copy."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from proxy.core.money.prices import Price
 from proxy.demo.structured.forms import GOALS, Form, sendings
-from proxy.demo.structured.history import History
+from proxy.demo.structured.package import History
 from proxy.demo.structured.session import session_files, turns
 from proxy.demo.tally import FormTally, losses_of
 from proxy.replay.runner import Setting

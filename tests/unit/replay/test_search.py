@@ -8,9 +8,9 @@ import pytest
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
 from proxy.demo.samples import samples
-from proxy.replay.account import Account
 from proxy.replay.fidelity import violations
 from proxy.replay.search import Found, find_layouts
+from proxy.replay.totals import Account
 from proxy.replay.trace import Step, Trace
 from proxy.upstream.embedded import PromptReader
 from tests.examples import sampled
