@@ -90,7 +90,7 @@ async def build(
     )
     admin, ui = _admin(settings, state, identity, book)
     live = ui.live if ui is not None else None
-    closing: list[Closing] = [prompts, admission, *base.closing, *(one for one in (live, spans) if one is not None)]
+    closing: list[Closing] = [prompts, admission, *base.closing, *([spans] if spans is not None else [])]
     parts = Parts(
         engine=engine,
         models=models,

@@ -15,9 +15,8 @@ from rich.table import Table
 from proxy.cli.output import Output, fail, print_json
 from proxy.cli.traces import replayable, setting
 from proxy.replay.baselines import AS_SENT, SYSTEM_LAST
-from proxy.replay.benchmark import COLUMNS, FIXED, FREE, Mean, by_kind, gains, means, shares
+from proxy.replay.benchmark import COLUMNS, FIXED, FREE, Mean, by_kind, gains, means, plot, shares
 from proxy.replay.comparison import BEST, CLASSIC, ECONOMIC, Comparison, compare
-from proxy.replay.plot import plot
 from proxy.replay.trace import TraceError, find_traces
 
 _PROCESSES = 2

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 
 from proxy.cli.demo_sessions import Scene, View, run_sessions, shown_table
-from proxy.demo.panels.figures import SCENARIOS, Comparison, FormTally, Goal, comparison
+from proxy.demo.panels.figures import SCENARIOS, Comparison, Goal, comparison
+from proxy.demo.tally import FormTally
 
 NAME = "panels"
 WORDS = "panels: coding sessions with live panels, as context messages and as structured context"

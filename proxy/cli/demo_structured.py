@@ -11,11 +11,11 @@ from rich.text import Text
 from plugins import symbol_index
 from proxy.cli.demo_sessions import Scene, View, run_sessions, shown_table
 from proxy.cli.output import fail
-from proxy.demo.structured.figures import Comparison, FormTally, comparison
+from proxy.demo.structured.figures import Comparison, comparison
 from proxy.demo.structured.forms import GOALS, Form
-from proxy.demo.structured.history import History
-from proxy.demo.structured.package import PACKAGE, TURNS, installed_files, package_source, quiet_and_busy
+from proxy.demo.structured.package import PACKAGE, TURNS, History, installed_files, package_source, quiet_and_busy
 from proxy.demo.structured.repository import GitError, read_history
+from proxy.demo.tally import FormTally
 from proxy.replay.baselines import SYSTEM_LAST
 
 NAME = "structured"

@@ -15,8 +15,8 @@ from proxy.core.providers import PROFILES
 from proxy.core.request.tokens import bytes_over_four, quick
 from proxy.deployments.price_map import load_price_map
 from proxy.doctor.doctor import examine
+from proxy.doctor.modes import Rules
 from proxy.doctor.report import ClientReport, Report, costly, figures
-from proxy.doctor.rules import Rules
 from proxy.doctor.sentences import problem_text, usd, visible
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.replay.runner import Setting
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         report: Report = _examined(arguments) if remote is None else remote.examined(arguments)
         if arguments.html is not None:
             try:
-                arguments.html.write_text(import_module("proxy.doctor.page").page(report), encoding="utf-8")
+                arguments.html.write_text(import_module("proxy.doctor.report").page(report), encoding="utf-8")
             except OSError as error:
                 fail(f"{arguments.html}: cannot be written: {error.strerror}")
         if arguments.json:

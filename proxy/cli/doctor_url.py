@@ -4,7 +4,7 @@ import argparse
 from contextlib import suppress
 
 from proxy.cli.admin_client import Ask, ledger_entries, run_with
-from proxy.doctor.clients import Client
+from proxy.doctor.findings import Client
 from proxy.doctor.remote import count_entry, name_pieces
 from proxy.doctor.report import Report, report_of
 from proxy.errors import NotFound

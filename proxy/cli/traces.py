@@ -18,8 +18,7 @@ from proxy.planning.context_sessions import AssemblyOptions
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers, symbol_indexer
 from proxy.replay.runner import Setting
-from proxy.replay.trace import Trace, read_trace
-from proxy.replay.unreplayed import without_prompts
+from proxy.replay.trace import Trace, read_trace, without_prompts
 
 _UNKNOWNS: Mapping[str, Callable[[CacheProfile], CacheProfile]] = MappingProxyType(
     {"default": lambda profile: profile, "pessimistic": pessimistic, "optimistic": optimistic}

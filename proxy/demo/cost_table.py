@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from proxy.core.money.prices import Price, input_cost, uncached_cost
 from proxy.core.response.usage import Usage
 from proxy.demo.sample import Request, Sample
-from proxy.replay.account import Account
 from proxy.replay.baselines import AS_SENT, SYSTEM_LAST, as_sent, system_and_last
 from proxy.replay.fidelity import violations
 from proxy.replay.runner import Setting
-from proxy.replay.totals import OURS, Result, Total
+from proxy.replay.totals import OURS, Account, Result, Total
 from proxy.replay.trace import Trace
 
 POLICIES = (AS_SENT, SYSTEM_LAST, OURS)

@@ -6,14 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from proxy.core.wire.surrogates import printable
-from proxy.doctor.entries import Entries
 from proxy.doctor.findings import diagnose_all
-from proxy.doctor.intake import Intake
-from proxy.doctor.modes import mode_runs
+from proxy.doctor.intake import Entries, Intake
+from proxy.doctor.modes import Rules, mode_runs
 from proxy.doctor.readers.call import Call, Problem
 from proxy.doctor.readers.reader import read_calls
 from proxy.doctor.report import Report, report_of
-from proxy.doctor.rules import Rules
 from proxy.replay.runner import Setting, counted_once
 
 _SUFFIXES = (".jsonl", ".ndjson", ".json", ".har", ".csv", ".log")

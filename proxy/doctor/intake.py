@@ -1,8 +1,11 @@
-"""Turns calls into digests and sizes, and keeps the bodies of some of them for a replay."""
+"""Turns calls into digests and sizes, keeps them in the order of time, and the bodies of some of them for a replay."""
 
-from collections.abc import Sequence
+import math
+import tempfile
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import msgspec
 import orjson
 from msgspec import structs
 
@@ -13,10 +16,37 @@ from proxy.core.lru import Bounded
 from proxy.core.prompts.volatile_content import volatile_in
 from proxy.core.recognition.pieces import MessageKind, PieceKind, Recogniser, recognise_text
 from proxy.core.request.tokens import Encode
-from proxy.doctor.clients import Client
-from proxy.doctor.entries import Entries
+from proxy.doctor.findings import Client
 from proxy.doctor.readers.call import Call, CutSizes, Gap, LineSigns
 from proxy.replay.trace import TraceError, chat_body
+
+
+class Entries:
+    """All calls; ``add`` and the reading may raise OSError where the disk is full."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the entries
+        self._order: list[tuple[float, int, int]] = []
+        self._end = 0
+
+    def add(self, call: Call) -> None:
+        """Keep one more. What has no time stays in the order in which it came, in front of all that has one."""
+        written = msgspec.msgpack.encode(call)
+        self._file.write(written)
+        self._order.append((-math.inf if call.at is None else call.at, self._end, len(written)))
+        self._end += len(written)
+
+    def __iter__(self) -> Iterator[Call]:
+        """The calls in the order of time; of equal times, in the order in which they came."""
+        decoder = msgspec.msgpack.Decoder(Call)
+        for _, start, length in sorted(self._order):
+            self._file.seek(start)
+            yield decoder.decode(self._file.read(length))
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._file.close()
+
 
 _KEPT_BYTES = 32 << 20
 _MOST_CLIENTS = 1_000

@@ -10,7 +10,7 @@ from typing import cast
 
 from proxy.core.diagnosis.breaks import Break, BreakKind
 from proxy.core.response.usage import Usage
-from proxy.doctor.clients import Client, Culprit
+from proxy.doctor.findings import Client, Culprit
 
 Fields = Mapping[str, object]
 

@@ -8,8 +8,7 @@ from proxy.core.diagnosis.breaks import BreakKind
 from proxy.core.diagnosis.diagnose import CONTENT
 from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN
 from proxy.core.shadow.deviations import Deviation
-from proxy.doctor.clients import Culprit
-from proxy.doctor.findings import UNTOLD_CULPRIT
+from proxy.doctor.findings import UNTOLD_CULPRIT, Culprit
 from proxy.doctor.readers.call import Problem
 
 # What a terminal would obey instead of showing it.

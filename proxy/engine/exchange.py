@@ -22,7 +22,7 @@ from proxy.core.reasons import Reason
 from proxy.core.request.demand import Demand
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.context_refusal import ContextRefusalOutcome
-from proxy.core.response.miss_question import MissQuestion
+from proxy.core.response.miss_diagnostics import MissQuestion
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
 from proxy.core.structured.chat import AssembledChat

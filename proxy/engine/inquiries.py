@@ -19,7 +19,7 @@ from proxy.core.providers import PROFILES, CacheProfile, fitted
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.tokens import bytes_over_four, quick
 from proxy.core.response.body_fold import BodyFold
-from proxy.core.response.miss_question import QUESTIONS, AnswerWithout, MissQuestion
+from proxy.core.response.miss_diagnostics import QUESTIONS, AnswerWithout, MissQuestion
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.stream import Fold, StreamFold
 from proxy.core.wire.json_body import MOST_ELEMENTS, TooMany

@@ -1,9 +1,16 @@
-"""Comparisons of many traces, by kind: geometric means, so that a long session counts no more than a short one."""
+"""The comparison of many traces by kind, and its picture (``plot.svg``).
+
+Means are geometric, so that a long session counts no more than a short one.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 
+from proxy.replay.baselines import SYSTEM_LAST
 from proxy.replay.comparison import BEST, ECONOMIC, POLICIES, Comparison, Kind
+from proxy.replay.templates import templates_in
 from proxy.replay.totals import geometric_mean
 
 FIXED, FREE = "fixed limit", "free limit"
@@ -68,3 +75,37 @@ def _mean(name: str, found: Sequence[Comparison]) -> Mean:
 def _average(values: Sequence[float | None]) -> float | None:
     given = [value for value in values if value is not None]
     return sum(given) / len(given) if given else None
+
+
+_STEP = 0.25
+# Drawn in this order.
+_LEGEND: Mapping[str, str] = MappingProxyType(
+    {
+        FREE: "limit of any order",
+        FIXED: "limit of the client's order",
+        SYSTEM_LAST: "markers on system + last",
+        BEST: "best found in hindsight",
+        ECONOMIC: "Stratiform (economic)",
+    }
+)
+
+
+def plot(found: Sequence[Comparison], profile: str) -> str:
+    """The SVG document."""
+    by_name = {mean.name: mean.shares for mean in means(found)}
+    kinds = [
+        {"name": str(kind), "traces": [(one.trace, shares(one)) for one in some], "mean": by_name[kind]}
+        for kind, some in by_kind(found)
+    ]
+    most = max((max(shares(one).values()) for one in found), default=1.0)
+    return (
+        templates_in(Path(__file__).parent)
+        .get_template("plot.svg")
+        .render(
+            title=f"Input cost as a share of no caching, cache rules: {profile}",
+            kinds=kinds,
+            most=max(1.0, -(-most // _STEP) * _STEP),
+            legend=list(_LEGEND.items()),
+            **{"free": FREE, "fixed": FIXED, "best": BEST, "ours": ECONOMIC},
+        )
+    )

@@ -6,15 +6,13 @@ from enum import StrEnum
 
 from proxy.core.shadow.shadow_caches import most_regret
 from proxy.errors import UpstreamRejected
-from proxy.replay.account import Account
 from proxy.replay.baselines import AS_SENT, CLIENT, COMPARED, SYSTEM_LAST, TOOLS_SYSTEM_LAST_TWO, as_sent
 from proxy.replay.fidelity import tools_of, violations
-from proxy.replay.limits.classes import prefix_share
-from proxy.replay.limits.fixed import Timed, fixed_limit
-from proxy.replay.limits.free import free_limit
-from proxy.replay.limits.segments import Bagger
+from proxy.replay.limits import Timed, fixed_limit, free_limit, prefix_share
 from proxy.replay.runner import Ours, Setting, acceptable, counted_once
-from proxy.replay.search.find import find_layouts
+from proxy.replay.search import find_layouts
+from proxy.replay.segments import Bagger
+from proxy.replay.totals import Account
 from proxy.replay.trace import Step, Trace
 from proxy.upstream.embedded import TAIL_TOKENS, PromptReader
 

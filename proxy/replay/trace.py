@@ -1,22 +1,20 @@
-"""Recorded sessions: one JSON object a line, plain or compressed (.xz, .gz).
+"""Recorded sessions: one JSON object a line, plain or compressed.
 
 ``{"t": seconds, "client": str, "session": str, "request": body, "response": {...}?}``
 """
 
-import gzip
-import lzma
-import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, cast
 
 from msgspec import Raw
 
-from proxy.core.request.parsed_body import parse_chat
-from proxy.core.wire.json_body import Unreadable, parse_members, value
+from proxy.core.request.parsed_body import parse_body, parse_chat
+from proxy.core.structured.form.section import SECTION, section_of, split
+from proxy.core.wire.json_body import Unreadable, parse_members, splice, value
 from proxy.core.wire.surrogates import same_shape
 from proxy.errors import InvalidRequest
+from proxy.replay.log_file import UNREADABLE, opened
 
 SUFFIXES = (".jsonl", ".jsonl.xz", ".jsonl.gz")
 _ODD = "holds text that is not valid Unicode"
@@ -72,22 +70,11 @@ def trace_name(path: Path) -> str:
 
 def _steps(path: Path) -> list[Step]:
     try:
-        with _opened(path) as file:
+        with opened(path) as (file, _):
             return [_step(line, path, number) for number, line in enumerate(file, 1) if line.strip()]
-    except (lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile) as error:
-        raise TraceError(f"{path}: cannot be decompressed: {error}") from error
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-def _opened(path: Path) -> IO[bytes]:
-    match path.suffix:
-        case ".xz":
-            return lzma.open(path, "rb")
-        case ".gz":
-            return cast("IO[bytes]", gzip.open(path, "rb"))
-        case _:
-            return path.open("rb")
+    except UNREADABLE as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is damaged, or cut"
+        raise TraceError(f"{path}: cannot be read: {reason}") from error
 
 
 def _step(line: bytes, path: Path, number: int) -> Step:
@@ -126,3 +113,25 @@ def _value(raw: Raw | None, name: str) -> object:
         return None if raw is None else value(raw)
     except Unreadable as error:
         raise TraceError(f"{name} {_ODD}") from error
+
+
+def without_prompts(trace: Trace) -> tuple[Trace, int]:
+    """The session without what its requests say of prompts and of their context window, and how many say it. What
+    cannot be read stays as it is."""
+    steps = [_without(step) for step in trace.steps]
+    changed = sum(new is not old for new, old in zip(steps, trace.steps, strict=True))
+    return (replace(trace, steps=steps), changed) if changed else (trace, 0)
+
+
+def _without(step: Step) -> Step:
+    if SECTION.encode() not in step.body:
+        return step
+    try:
+        sent = parse_body(step.body)
+        raw = section_of(sent.members)
+        section = split(raw) if raw is not None else None
+    except (InvalidRequest, Unreadable):
+        return step
+    if section is None or not section.is_split:
+        return step
+    return replace(step, body=splice(sent.body, sent.members, {SECTION: section.rest}, sent.span))

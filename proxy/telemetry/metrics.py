@@ -30,8 +30,7 @@ from proxy.core.response.panel_calls import PanelCallOutcome
 from proxy.core.response.usage import Usage
 from proxy.core.shadow.deviations import Deviation
 from proxy.ports import Deployment
-from proxy.telemetry.exposition import pieces, written
-from proxy.telemetry.series import BoundedNames, Counters, Labelling, Series, Source, WithoutCreated
+from proxy.telemetry.series import BoundedNames, Counters, Labelling, Series, Source, WithoutCreated, pieces, written
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format"""

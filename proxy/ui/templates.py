@@ -39,15 +39,9 @@ class Templates:
     @cached_property
     def _environment(self) -> "Environment":
         # A proxy whose pages nobody opens does not pay for the language of templates.
-        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+        from proxy.replay.templates import templates_in
 
-        environment = Environment(
-            loader=FileSystemLoader(_HERE / "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
+        environment = templates_in(_HERE / "templates")
         environment.filters |= {
             name: getattr(words, name)
             for name in ("blamed", "cut", "moment", "percent", "piece", "short", "times", "usd")

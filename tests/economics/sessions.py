@@ -10,11 +10,11 @@ from proxy.core.providers import PROFILES, CacheProfile
 from proxy.core.request.tokens import Encode
 from proxy.demo.samples import samples
 from proxy.demo.source import NOUNS
-from proxy.replay.account import PromptReader
 from proxy.replay.baselines import as_sent
 from proxy.replay.comparison import kind_of
-from proxy.replay.limits.classes import prefix_share
-from proxy.replay.limits.segments import Bagger
+from proxy.replay.limits import prefix_share
+from proxy.replay.segments import Bagger
+from proxy.replay.totals import PromptReader
 from proxy.replay.trace import Trace, read_trace, trace_name
 from tests.economics.made import (
     chat_page,

@@ -17,8 +17,8 @@ from proxy.core.request.tokens import Encode, quick
 from proxy.core.response.usage import Usage
 from proxy.core.shadow.shadow_caches import most_regret
 from proxy.plugins import build_plugin_manager, recognisers
-from proxy.replay.account import Account
 from proxy.replay.baselines import CLIENT, COMPARED
+from proxy.replay.totals import Account
 from proxy.upstream.embedded import PromptReader
 from tests.append_only import Sent, append_only, by_itself, singles, unkept, with_pauses
 from tests.economics.measure import encode

@@ -17,10 +17,9 @@ from proxy.core.caches.prompt import Bill, Life, Prompt
 from proxy.core.digest import chain, digest
 from proxy.core.providers import ANTHROPIC, DEEPSEEK, OPENAI, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
-from proxy.replay.account import Account
-from proxy.replay.limits.fixed import fixed_limit
-from proxy.replay.limits.free import free_limit
-from proxy.replay.limits.segments import Bagger
+from proxy.replay.limits import fixed_limit, free_limit
+from proxy.replay.segments import Bagger
+from proxy.replay.totals import Account
 from proxy.upstream.embedded import TAIL_TOKENS, PromptReader
 from tests.examples import examples
 

@@ -20,7 +20,7 @@ from proxy.core.providers import PROFILES
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.route import Route
 from proxy.core.request.tokens import Encode, quick
-from proxy.core.response.long_event import LongEvent
+from proxy.core.response.outline import LongEvent
 from proxy.core.response.stream import StreamFold
 from proxy.core.structured.context import ContextFile
 from proxy.core.structured.form.form import text_digest

@@ -54,7 +54,7 @@ class MarkPlace(StrEnum):
 
 
 class UsageForm(StrEnum):
-    """The fields in which a provider reports what it read and wrote; see ``proxy.upstream.embedded.usage``."""
+    """The fields in which a provider reports what it read and wrote; see ``proxy.upstream.embedded.wire``."""
 
     ANTHROPIC = "anthropic"
     OPENAI = "openai"

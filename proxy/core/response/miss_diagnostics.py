@@ -3,10 +3,27 @@
 Anthropic: ``diagnostics.cache_miss_reason.type`` ("Cache diagnostics", 2026-08-21). OpenAI's Responses:
 ``prompt_cache_diagnostics`` with ``type`` and ``reason`` ("Prompt caching", 2026-09-20). Both compare requests: they
 know what the client changed, and nothing of entries that expired.
+
+``MissQuestion`` asks a provider why a prompt was not read from its cache, and ``AnswerWithout`` takes what only the
+proxy has asked for out of the answer. Nothing else changes but white space beside it. Sans-IO.
+
+Anthropic's Messages: ``diagnostics.previous_message_id``, null in the first request, so that the provider keeps what
+the next one is compared with (https://platform.claude.com/docs/en/build-with-claude/cache-diagnostics, generally
+available; the answer tells in ``diagnostics``, of a stream in ``message_start``). OpenAI's Responses:
+``prompt_cache_options.comparison_response_id`` (https://developers.openai.com/api/docs/guides/prompt-caching,
+2026-09-20; the answer tells in ``prompt_cache_diagnostics``, of a stream in the events that hold a ``response``).
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
+
+import orjson
+
+from proxy.core.response.event_format import EventCutter, Part
+from proxy.core.wire.json_body import Members, Unreadable, members_of, parse_members, splice
+from proxy.errors import InvalidRequest
 
 UNTOLD = "untold"
 """The answer has no diagnostics, or none that is ready."""
@@ -60,3 +77,103 @@ def _cause_in(anthropic: object, openai: object) -> str:
 
 def _named(name: object) -> str:
     return _CAUSES.get(name, OTHER) if isinstance(name, str) else UNTOLD
+
+
+_MOST_KEPT = 8 << 20
+_DATA = re.compile(rb"^(data: ?)(\{.*\})(?=\r?$)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class MissQuestion:
+    """How one API is asked. ``server`` is the provider that can be asked, ``profile`` the rules of its cache. ``field``
+    of the request's ``member`` is the id of an earlier answer, and ``told`` the member of the answer; ``from_first``:
+    the first request of a conversation asks, too."""
+
+    server: str
+    profile: str
+    member: str
+    field: str
+    told: str
+    from_first: bool = False
+
+    def changes(self, members: Members, previous: str) -> Mapping[str, bytes]:
+        """What asks in a request with these members; nothing where the client asks itself, or where there is nothing to
+        compare with. ``previous`` is the id of the answer that the request goes on from, or empty."""
+        if not previous and not self.from_first:
+            return {}
+        raw = bytes(members.get(self.member, b"null"))
+        if raw == b"null":
+            raw = b"{}"
+        elif self.member == self.told:
+            return {}  # what the client asks is answered in the same place
+        try:
+            options = members_of(raw)
+        except Unreadable:
+            return {}  # for the provider to refuse
+        asked = {self.field: orjson.dumps(previous or None)}
+        return {} if self.field in options else {self.member: splice(raw, options, asked)}
+
+
+QUESTIONS: Mapping[str, MissQuestion] = {
+    "/messages": MissQuestion(
+        "anthropic", "anthropic", "diagnostics", "previous_message_id", "diagnostics", from_first=True
+    ),
+    "/responses": MissQuestion(
+        "openai", "openai-explicit", "prompt_cache_options", "comparison_response_id", "prompt_cache_diagnostics"
+    ),
+}
+"""By the path of the request."""
+
+
+class AnswerWithout:
+    """An answer without one member: a JSON body, or a stream of events. A body of more than 8 MiB, and an event that is
+    too long to be kept, pass as they came."""
+
+    def __init__(self, member: str, *, is_stream: bool) -> None:
+        self._member = member
+        self._cutter = EventCutter() if is_stream else None
+        self._body: list[bytes] = []
+        self._size = 0
+
+    def feed(self, out: bytes) -> bytes:
+        """What may pass of these bytes now."""
+        if self._cutter is not None:
+            return b"".join([self._event(*part) for part in self._cutter.feed(out)])
+        self._body.append(out)
+        self._size += len(out)
+        return b"" if self._size <= _MOST_KEPT else self._taken()
+
+    def end(self, out: bytes) -> bytes:
+        """The rest, with these last bytes."""
+        passed = self.feed(out)
+        if self._cutter is not None:
+            return passed + b"".join([self._event(*part) for part in self._cutter.close()])
+        rest = self._taken()
+        return passed + (_without(rest, self._member) if self._size <= _MOST_KEPT and self._is_in(rest) else rest)
+
+    def _taken(self) -> bytes:
+        text = b"".join(self._body)
+        self._body.clear()
+        return text
+
+    def _is_in(self, text: bytes) -> bool:
+        return b'"%b"' % self._member.encode() in text
+
+    def _event(self, event: bytes, kind: Part) -> bytes:
+        if kind is not Part.EVENT or not self._is_in(event):
+            return event
+        return _DATA.sub(lambda line: line[1] + _without(line[2], self._member), event)
+
+
+def _without(raw: bytes, member: str, holders: Sequence[str] = HOLDERS) -> bytes:
+    """A JSON object without the member, also within what holds the answer in an event; as it came where it cannot be
+    read."""
+    try:
+        members = parse_members(raw)
+    except (InvalidRequest, Unreadable):
+        return raw
+    changes: dict[str, bytes | None] = {member: None} if member in members else {}
+    for holder in holders:
+        if bytes(members.get(holder, b""))[:1] == b"{":
+            changes[holder] = _without(bytes(members[holder]), member, ())
+    return splice(raw, members, changes)

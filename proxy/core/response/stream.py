@@ -18,8 +18,8 @@ from collections.abc import Mapping
 
 from proxy.core.response.body_fold import RawFold
 from proxy.core.response.event_format import MAX_EVENT_BYTES, EventCutter, Part, event_data, payload_of
-from proxy.core.response.long_event import LongEvent
 from proxy.core.response.outcome import AnswerFacts, Outcome
+from proxy.core.response.outline import LongEvent
 from proxy.core.response.received import Received
 
 # What makes an event worth parsing. An unescaped quote never stands inside a JSON string, so these are keys.

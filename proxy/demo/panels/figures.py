@@ -1,17 +1,71 @@
-"""What each form of a session has cost, as the provider reported it, and what it may cost."""
+"""The forms in which a session with panels can be sent, and what each of them may cost.
+
+System prompt, conversation and prompt are the same in all forms.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
 
-from proxy.core.money.prices import Price, input_cost, uncached_cost
-from proxy.core.response.usage import Usage
-from proxy.demo.panels.fidelity import live_messages, losses
-from proxy.demo.panels.forms import Form, Sending, sendings
-from proxy.demo.panels.session import Pace, turns
+from proxy.core.money.prices import Price
+from proxy.demo.fidelity import Wanted
+from proxy.demo.panels.session import RULES, Pace, Turn, turns
+from proxy.demo.sample import Message, Request, assistant, chat, system, user
+from proxy.demo.tally import FormTally, Sending, losses_of
 from proxy.replay.runner import Setting
-from proxy.replay.totals import Total
 
-_LEARNING_TURNS = 10
+SEEN = "Thank you. I know the state of the project now."
+
+
+class Form(StrEnum):
+    """How a session is sent, and what the proxy then does with it."""
+
+    UNTOUCHED = "context messages, as they come"
+    """The panels as messages in front of the conversation, in the client's order; the proxy forwards them untouched."""
+    CONTEXT = "context messages, planned"
+    """The same messages; the proxy lays them out as far as it understands them."""
+    PANELS = "live panels"
+    """As structured context: the panels are sent beside the conversation, and the proxy puts them into it."""
+    FREEZING = "live panels, freezing"
+    """The same, and old parts of the conversation are frozen."""
+
+    @property
+    def has_panels(self) -> bool:
+        """Whether the panels are sent as structured context."""
+        return self in (Form.PANELS, Form.FREEZING)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What the client sends beside its body."""
+        return {"x-stratiform-mode": "passthrough"} if self is Form.UNTOUCHED else {}
+
+
+def sendings(form: Form, turns: Sequence[Turn], session: str) -> Iterator[Sending]:
+    """The requests of one form."""
+    for turn in turns:
+        panels = {f"panel {panel.id}": panel.content for panel in turn.panels}
+        wanted = Wanted(turn.conversation, panels, is_frozen=form is Form.FREEZING)
+        yield Sending(Request(turn.at, _body(form, turn, session)), wanted)
+
+
+def _body(form: Form, turn: Turn, session: str) -> dict[str, Any]:
+    if not form.has_panels:
+        return chat([system(RULES), *_shown(turn), *turn.conversation], stream=False, temperature=0)
+    body = chat([system(RULES), *turn.conversation], stream=False, temperature=0)
+    section = {"session": session, "panels": list(map(asdict, turn.panels)), "detach": form is Form.FREEZING}
+    body["extra_body"] = {"stratiform": section}
+    return body
+
+
+def _shown(turn: Turn) -> list[Message]:
+    """The messages of a client that shows all it has in a fixed order, each time anew. It tells the time, as such
+    clients do, beside the state of the repository, which is another one in each turn anyway."""
+    now = datetime.fromtimestamp(turn.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    times = {"git": f" (as of {now})"}
+    shown = [user(f"# {panel.header}{times.get(panel.kind, '')}\n\n{panel.content}") for panel in turn.panels]
+    return [*shown, assistant(SEEN)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,54 +106,6 @@ SCENARIOS = (
 )
 
 
-@dataclass(slots=True)
-class FormTally:
-    """One form of a session so far. ``usd`` is the cost of its prompts, and ``uncached_usd`` their cost without a
-    cache. ``late`` are the bills after the first ten turns."""
-
-    scenario: Scenario
-    form: Form
-    sendings: Sequence[Sending]
-    setting: Setting
-    price: Price
-    total: Total = field(default_factory=Total)
-    late: Total = field(default_factory=Total)
-    usd: float = 0.0
-    uncached_usd: float = 0.0
-    requests: int = 0
-    most_live: int = 0
-    most_prompt: int = 0
-    losses: list[str] = field(default_factory=list)
-
-    @property
-    def key(self) -> str:
-        """The client's key: each form of each session is an account of its own."""
-        return f"demo-panels-{self.scenario.name}-{self.form.name.lower()}"
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """What the client sends beside its bodies."""
-        return self.form.headers
-
-    @property
-    def share(self) -> float | None:
-        """The cost so far as a share of no caching; None before anything was sent."""
-        return self.usd / self.uncached_usd if self.uncached_usd else None
-
-    def add(self, sending: Sending, usage: Usage, sent: bytes) -> None:
-        """A request was answered: ``usage`` is what was reported, ``sent`` what had reached the provider."""
-        self.requests += 1
-        self.total.add(usage)
-        self.most_prompt = max(self.most_prompt, usage.prompt)
-        if len([message for message in sending.turn.done if message["role"] == "user"]) >= _LEARNING_TURNS:
-            self.late.add(usage)
-        self.usd += input_cost(usage, self.price)
-        self.uncached_usd += uncached_cost(usage, self.price)
-        if self.form is Form.FREEZING:
-            self.most_live = max(self.most_live, live_messages(sending, sent))
-        self.losses += [f"request {self.requests}: {text}" for text in losses(sending, sent)]
-
-
 @dataclass(frozen=True, slots=True)
 class Goal:
     """One goal, and what the session has reached. ``bound`` says whether ``found`` must be at most or at least
@@ -126,7 +132,7 @@ class Comparison:
     @property
     def losses(self) -> list[str]:
         """What is wrong in any request, with the form in front."""
-        return [f"{tally.key}: {text}" for tally in self.tallies.values() for text in tally.losses]
+        return losses_of(self.tallies)
 
     def goals(self) -> Iterator[Goal]:
         """The goals of live panels, once everything was sent."""
@@ -147,6 +153,9 @@ class Comparison:
 
 def comparison(scenario: Scenario, setting: Setting, price: Price) -> Comparison:
     """A session in every form, before anything is sent."""
-    steps = list(turns(scenario.pace))
-    made = {form: tuple(sendings(form, steps, f"{scenario.name}-session")) for form in scenario.forms}
-    return Comparison(scenario, {form: FormTally(scenario, form, sent, setting, price) for form, sent in made.items()})
+    steps, tallies = list(turns(scenario.pace)), dict[Form, FormTally]()
+    for form in scenario.forms:
+        key = f"demo-panels-{scenario.name}-{form.name.lower()}"
+        made = tuple(sendings(form, steps, f"{scenario.name}-session"))
+        tallies[form] = FormTally(form, key, made, setting, price, form.headers)
+    return Comparison(scenario, tallies)

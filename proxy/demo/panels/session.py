@@ -1,14 +1,120 @@
-"""The turns of a coding session with live panels."""
+"""The turns of a coding session with live panels, and the workspace that they show."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from proxy.core.structured.panels.panel import Panel
-from proxy.demo.panels.workspace import Workspace
 from proxy.demo.sample import BEGIN, Message, assistant, user
-from proxy.demo.source import NOUNS, SOURCE, function
+from proxy.demo.source import NOUNS, SOURCE, SourceFile, function, source_file
 from proxy.demo.tool_agent import exchange, read, tested
+
+_FOLDERS = ("shop", "shop/web", "shop/reports", "shop/storage", "tests", "tests/web", "docs", "tools")
+_FILES_A_FOLDER = 15
+# The files that are open, by how many nouns each is about: about 3,800, 2,200 and 1,500 tokens.
+_OPEN = (("shop/baskets.py", (0, 1, 2, 3, 4)), ("shop/invoices.py", (5, 6, 7)), ("shop/labels.py", (8, 9)))
+_TASKS = 16
+_CONSOLE_LINES = 45
+_NOTES = 14
+_CHANGED = 15
+
+
+@dataclass(slots=True)
+class Workspace:
+    """One project and the tools around it. ``chance`` decides where people would."""
+
+    chance: Random
+    files: list[SourceFile] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    tasks: list[tuple[str, bool]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    console: list[str] = field(default_factory=list)
+    runs: int = 0
+    edits: int = 0
+
+    def __post_init__(self) -> None:
+        self.files = [source_file(path, f"About {path}.", nouns) for path, nouns in _OPEN]
+        names = [NOUNS[number % len(NOUNS)][0] for number in range(_FILES_A_FOLDER)]
+        self.paths = sorted(f"{folder}/{name}s_of_{folder[-4:]}.py" for folder in _FOLDERS for name in names)
+        self.tasks = [(self._task(), False) for _ in range(_TASKS)]
+        self.notes = [self._note() for _ in range(_NOTES)]
+        self.work()
+
+    def work(self) -> None:
+        """A step of work: something is run, and the state of the repository moves on."""
+        self.runs += 1
+        noun, _ = self.chance.choice(NOUNS)
+        passed, seconds = self.chance.randrange(80, 400), self.chance.uniform(0.5, 30)
+        lines = [f"$ pytest tests -k {noun} --maxfail=3", f"collected {passed} items", ""]
+        for _ in range(self.chance.randrange(6, 16)):
+            path, share = self.chance.choice(self.paths), self.chance.randrange(100)
+            lines.append(f"{path} {'.' * self.chance.randrange(4, 30)} [{share:3d}%]")
+        lines.append(f"===== {passed} passed in {seconds:.2f}s =====")
+        self.console = [*self.console, *lines][-_CONSOLE_LINES:]
+        path = self.chance.choice(self.paths)
+        self.changed = [*(one for one in self.changed if one != path), path][-_CHANGED:]
+
+    def edit(self) -> str:
+        """One of the open files is changed; its path."""
+        place = self.chance.randrange(len(self.files))
+        file, self.edits = self.files[place], self.edits + 1
+        if self.chance.random() < 0.4:
+            made = function(self.chance.choice(SOURCE), self.chance.randrange(len(NOUNS)))
+            self.files[place] = file.with_function(made)
+        else:
+            at = self.chance.randrange(len(file.functions))
+            text = file.functions[at].text.replace('    """', f'    """(revised: {self.edits}) ', 1)
+            functions = (*file.functions[:at], replace(file.functions[at], text=text), *file.functions[at + 1 :])
+            self.files[place] = replace(file, functions=functions)
+        return file.path
+
+    def tick(self) -> None:
+        """A task is done, and a new one takes its place."""
+        place = next((number for number, (_, is_done) in enumerate(self.tasks) if not is_done), 0)
+        self.tasks[place] = (self.tasks[place][0], True)
+        self.tasks = [*self.tasks[-_TASKS + 1 :], (self._task(), False)]
+
+    def remember(self) -> None:
+        """A note is written down, and the oldest one is dropped."""
+        self.notes = [*self.notes[1:], self._note()]
+
+    def create(self) -> None:
+        """A file comes into the project."""
+        folder, (noun, field_name) = self.chance.choice(_FOLDERS), self.chance.choice(NOUNS)
+        self.paths = sorted({*self.paths, f"{folder}/{noun}_{field_name}_{self.runs}.py"})
+
+    def panels(self) -> tuple[Panel, ...]:
+        """All panels as they are now, in the order in which the client keeps them."""
+        return tuple(self._panels())
+
+    def _panels(self) -> Iterator[Panel]:
+        yield Panel("tree", "tree", "Project files", "\n".join(self.paths))
+        yield Panel("git", "git", "Repository", _status(self.changed, self.runs))
+        for number, file in enumerate(self.files, 1):
+            yield Panel(f"file_{number}", "file", file.path, file.text)
+        yield Panel("todo", "todo", "Tasks", "".join(f"[{'x' if done else ' '}] {text}\n" for text, done in self.tasks))
+        yield Panel("console", "console", "Console: tests", "\n".join(self.console))
+        yield Panel("memory", "memory", "Notes", "".join(f"- {note}\n" for note in self.notes))
+
+    def _task(self) -> str:
+        noun, field_name = self.chance.choice(NOUNS)
+        wish = self.chance.choice(("make {} of {} optional", "test {} of a closed {}", "log each change of {} of {}"))
+        return f"{wish.format(field_name, noun)}, see {self.chance.choice(self.paths)}"
+
+    def _note(self) -> str:
+        noun, field_name = self.chance.choice(NOUNS)
+        return (
+            f"The {field_name} of a {noun} is kept when it is saved, merged or exported. The user wants it to be asked "
+            f"for where it is missing, and never guessed ({self.chance.choice(self.paths)})."
+        )
+
+
+def _status(changed: Sequence[str], runs: int) -> str:
+    rows = "".join(f" M {path}\n" for path in sorted(changed))
+    stat = "".join(f" {path} | {1 + (runs * 7 + number) % 30}\n" for number, path in enumerate(sorted(changed)))
+    return f"On branch work, ahead of main by {1 + runs // 3} commits\n{rows}\ngit diff --stat\n{stat}"
+
 
 RULES = """You are a coding assistant. You see the user's project as it is now: its files, its tasks, what ran last.
 

@@ -1,14 +1,15 @@
 """The forms in which a turn can be sent. System prompt, history and prompt are the same in all of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from proxy.client import Context
 from proxy.demo.editor_chat import FILES_ACK, FILES_OPENING, RULES
+from proxy.demo.fidelity import Wanted
 from proxy.demo.sample import Message, Request, assistant, chat, system, user
 from proxy.demo.structured.session import Turn
+from proxy.demo.tally import Sending
 
 # What an editor chat of this kind fences files with: the first pair of which no file has a line that begins with one.
 _FENCES = (
@@ -50,15 +51,6 @@ GOALS: Mapping[Form, tuple[Form, float]] = {
 """For a structured form the form that it is compared with, and the share of its cost that it may cost at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sending:
-    """One request of a form. ``full`` are the texts that must reach the provider, by path."""
-
-    turn: Turn
-    request: Request
-    full: Mapping[str, str]
-
-
 def sendings(form: Form, turns: Sequence[Turn], session: str) -> Iterator[Sending]:
     """The requests of one form. A structured one sends each content once, and from then on its digest."""
     context = Context(session, use_repo_map=form is Form.SYMBOLS)
@@ -69,7 +61,8 @@ def sendings(form: Form, turns: Sequence[Turn], session: str) -> Iterator[Sendin
             body["extra_body"] = {"stratiform": _section(context, turn.files if form is Form.SYMBOLS else full, full)}
         else:
             body = chat(_editor_messages(turn, full), stream=False, temperature=0)
-        yield Sending(turn, Request(turn.at, body), full)
+        hidden = {path: text for path, text in turn.files.items() if path not in full}
+        yield Sending(Request(turn.at, body), Wanted([*turn.done, user(turn.prompt)], full, hidden))
 
 
 def _conversation(turn: Turn) -> list[Message]:

@@ -7,15 +7,178 @@ the busy one change a file and up to three files that import it or are imported 
 by a hash of its name, so that nobody has chosen it, and the same package always gives the same history.
 """
 
+import ast
 import importlib.metadata
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 
-from proxy.demo.structured.history import Commit, History
-from proxy.demo.structured.imports import neighbours
-from proxy.demo.structured.units import Unit, is_module, units_of, without
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """``changes`` has the whole new text by path; None where the commit removes the file."""
+
+    message: str
+    changes: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """``files`` are the texts by path before the first commit. ``source`` says in a few words where they come from."""
+
+    name: str
+    source: str
+    files: Mapping[str, str]
+    commits: Sequence[Commit]
+
+    def states(self) -> list[Mapping[str, str]]:
+        """The files before each commit, and behind the last one."""
+        states = [self.files]
+        for commit in self.commits:
+            files = dict(states[-1])
+            for path, text in commit.changes.items():
+                if text is None:
+                    files.pop(path, None)
+                else:
+                    files[path] = text
+            states.append(MappingProxyType(files))
+        return states
+
+    def changed(self) -> list[str]:
+        """The paths that any commit changes, each once, in the order of the first change."""
+        return list(dict.fromkeys(path for commit in self.commits for path in commit.changes))
+
+
+_SOURCE_FOLDERS = ("src/", "lib/")
+
+
+def neighbours(files: Mapping[str, str]) -> dict[str, set[str]]:
+    """For each path the files that it imports, and those that import it. A file that is no Python module has none."""
+    modules = {_module(path): path for path in files if path.endswith(".py")}
+    near: dict[str, set[str]] = {path: set() for path in files}
+    for name, path in modules.items():
+        for imported in _imports(files[path], name, is_package=path.endswith("/__init__.py")):
+            other = modules.get(imported) or modules.get(imported.rpartition(".")[0])
+            if other is not None and other != path:
+                near[path].add(other)
+                near[other].add(path)
+    return near
+
+
+def _module(path: str) -> str:
+    for folder in _SOURCE_FOLDERS:
+        path = path.removeprefix(folder)
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _imports(text: str, name: str, *, is_package: bool) -> Iterator[str]:
+    """The dotted names that a module imports, wherever it does so."""
+    try:
+        module = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = _base(node, name, is_package=is_package)
+            yield from (f"{base}.{alias.name}".strip(".") for alias in node.names)
+
+
+def _base(node: ast.ImportFrom, name: str, *, is_package: bool) -> str:
+    """The module behind ``from``, with the dots of a relative import resolved."""
+    if not node.level:
+        return node.module or ""
+    parts = name.split(".")
+    own = parts[: len(parts) - node.level + is_package]
+    return ".".join([*own, *([node.module] if node.module else [])])
+
+
+_MOST_LINES = 60
+_MOST_GUARD_LINES = 12
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Whole lines of a text, ``start`` included and ``end`` excluded, counted from 0. ``name`` is dotted, as
+    ``Request.cookies``; a guard has the name of the function in which it stands."""
+
+    name: str
+    is_guard: bool
+    start: int
+    end: int
+
+
+def units_of(text: str) -> list[Unit]:
+    """The units in their order. A text that is no Python module has none."""
+    try:
+        module = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return []
+    lines = text.splitlines(keepends=True)
+    # Python's parser counts line feeds alone; a form feed ends a line for ``splitlines`` only.
+    if len(lines) != text.count("\n"):
+        return []
+    return list(_units(module, lines))
+
+
+def without(text: str, unit: Unit) -> str:
+    """The text without the unit's lines."""
+    lines = text.splitlines(keepends=True)
+    return "".join(lines[: unit.start] + lines[unit.end :])
+
+
+def _units(module: ast.Module, lines: list[str]) -> Iterator[Unit]:
+    for node in module.body:
+        if isinstance(node, _Function):
+            yield from _of_function(node, node.name, lines)
+        elif isinstance(node, ast.ClassDef):
+            for inner in node.body:
+                if isinstance(inner, _Function) and len(node.body) > 1:
+                    yield from _of_function(inner, f"{node.name}.{inner.name}", lines)
+            yield from _whole(node, node.name, lines)
+
+
+def _of_function(node: _Function, name: str, lines: list[str]) -> Iterator[Unit]:
+    """The guards of a function, and the function itself."""
+    for statement in node.body:
+        if isinstance(statement, ast.If) and not statement.orelse and len(node.body) > 1:
+            start, end = statement.lineno - 1, statement.end_lineno or statement.lineno
+            if end - start <= _MOST_GUARD_LINES and lines[start].lstrip().startswith("if "):
+                yield Unit(name, True, _with_comments(start, lines), end)
+    if not node.name.startswith("__"):
+        yield from _whole(node, name, lines)
+
+
+def _whole(node: _Function | ast.ClassDef, name: str, lines: list[str]) -> Iterator[Unit]:
+    """A definition with its decorators, the comments above it, and the empty lines in front of these."""
+    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
+    start, end = _with_comments(first, lines), node.end_lineno or node.lineno
+    if end - start > _MOST_LINES:
+        return
+    while start > 0 and not lines[start - 1].strip():
+        start -= 1
+    yield Unit(name, False, start, end)
+
+
+def _with_comments(start: int, lines: list[str]) -> int:
+    while start > 0 and lines[start - 1].lstrip().startswith("#"):
+        start -= 1
+    return start
+
+
+def is_module(text: str) -> bool:
+    """Whether a text is a Python module."""
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
 
 PACKAGE = "starlette"
 """The proxy itself needs this package, so it is there wherever the proxy is."""

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from proxy.demo.structured.history import Commit, History
+from proxy.demo.structured.package import Commit, History
 
 _TIMEOUT_S = 60
 _MOST_BYTES = 300_000

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from proxy.demo.sample import BEGIN, Message, assistant, user
-from proxy.demo.structured.history import Commit, History
-from proxy.demo.structured.imports import neighbours
+from proxy.demo.structured.package import Commit, History, neighbours
 
 _NEAR_COMMITS = 1
 _CONTEXT_LINES = 3

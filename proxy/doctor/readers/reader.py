@@ -16,7 +16,18 @@ from proxy.core.lru import LastUsed
 from proxy.core.response.usage import Usage, usage_of
 from proxy.core.wire.json_body import Members, Unreadable
 from proxy.doctor.readers.call import Call, Gap, Problem
-from proxy.doctor.readers.exchange import MODEL_PATHS, answer_in, gaps_of, is_chat, request_in
+from proxy.doctor.readers.exchange import (
+    MODEL_PATHS,
+    answer_in,
+    at_path,
+    first_text,
+    first_value,
+    gaps_of,
+    is_chat,
+    members_in,
+    request_in,
+    unix_seconds,
+)
 from proxy.doctor.readers.records import NOT_UTF8, is_utf8, records
 from proxy.doctor.readers.shapes import (
     CLAUDE_CODE,
@@ -29,8 +40,7 @@ from proxy.doctor.readers.shapes import (
     Shape,
     shape_of,
 )
-from proxy.doctor.readers.source import UNREADABLE, opened
-from proxy.doctor.readers.values import at_path, first_text, first_value, members_in, unix_seconds
+from proxy.replay.log_file import UNREADABLE, opened
 
 NO_CALL = "tells of no call of a model"
 NO_CONTENT = "holds a call without its content"

@@ -13,10 +13,9 @@ appear at the first byte of the answer, or behind its last one where the provide
 usable by itself. Nothing here knows the rest of the proxy: what is billed is what arrives.
 """
 
-from proxy.upstream.embedded.ledger import Ledger
-from proxy.upstream.embedded.prompts import PromptReader
+from proxy.upstream.embedded.layout import PromptReader
 from proxy.upstream.embedded.provider import TAIL_TOKENS, Provider, ProviderReply
-from proxy.upstream.embedded.upstream import ANONYMOUS, EmbeddedUpstream, account_name
+from proxy.upstream.embedded.upstream import ANONYMOUS, EmbeddedUpstream, Ledger, account_name
 
 __all__ = [
     "ANONYMOUS",

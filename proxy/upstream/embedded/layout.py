@@ -1,4 +1,5 @@
-"""Blocks to positions: the order, the seeds between sections, and what each provider keeps apart.
+"""Requests as one provider's cache sees them: blocks to positions, the order, the seeds between sections, and what each
+provider keeps apart.
 
 Tools, then system, then messages. Which request members render in front of which section is the profile's
 (``CacheProfile.breaking``): a change there breaks all behind it.
@@ -10,13 +11,14 @@ from typing import Any
 
 import orjson
 
+from proxy.core.caches import validate
 from proxy.core.caches.prompt import Life, Prompt
 from proxy.core.digest import chain, digest
 from proxy.core.providers import DEFAULTS, CacheProfile
-from proxy.upstream.embedded.blocks import Block, BlockKind, dumps, refuse
-from proxy.upstream.embedded.marks import cache_control, named_life
-from proxy.upstream.embedded.request import ChatRequest
-from proxy.upstream.embedded.turns import SYSTEM_ROLES, Turn
+from proxy.core.request.tokens import Encode
+from proxy.upstream.embedded.blocks import Block, BlockKind, BlockMaker, cache_control, dumps, named_life, refuse
+from proxy.upstream.embedded.request import ChatRequest, read_chat
+from proxy.upstream.embedded.turns import KNOWN_TURNS, SYSTEM_ROLES, Turn, TurnReader
 
 _START = digest(b"prompt")
 _RUN_KINDS = frozenset({BlockKind.CALL, BlockKind.RESULT})
@@ -165,3 +167,32 @@ def _endings(request: ChatRequest) -> tuple[list[int], int]:
         if i == request.head - 1:
             head_end = position
     return endings or [position for position in (head_end,) if position >= 0], head_end
+
+
+# Twenty thousand turns and two hundred thousand entries are what a long replay needs.
+ENTRIES_A_TURN = 10
+
+
+class PromptReader:
+    """Reads bodies for one provider. It reads each distinct message once."""
+
+    def __init__(self, profile: CacheProfile, encode: Encode, remembered: int = KNOWN_TURNS) -> None:
+        self.profile = profile
+        self.maker = BlockMaker(encode, cuts=profile.stores_prefixes, remembered=ENTRIES_A_TURN * remembered)
+        self.turns = TurnReader(self.maker, profile, remembered=remembered)
+
+    def request(self, body: bytes) -> ChatRequest:
+        """The body, taken apart. Raises UpstreamRejected for what the provider would refuse."""
+        return read_chat(body, self.turns)
+
+    def laid_out(self, request: ChatRequest, account: str) -> Prompt:
+        """The request's positions and markers. Raises UpstreamRejected for what the provider would refuse."""
+        prompt = lay_out(request, self.profile, account)
+        complaint = validate(prompt, self.profile)
+        if complaint is not None:
+            raise refuse(complaint, "messages")
+        return prompt
+
+    def prompt(self, body: bytes) -> Prompt:
+        """The body's positions and markers, where only one account is billed. Raises UpstreamRejected."""
+        return self.laid_out(self.request(body), "")

@@ -17,12 +17,10 @@ from proxy.core.request.tokens import Encode
 from proxy.core.wire.surrogates import printable
 from proxy.upstream.embedded.blocks import parsed_value, refuse
 from proxy.upstream.embedded.completion import Completion, complete, told, write
-from proxy.upstream.embedded.layout import extend
-from proxy.upstream.embedded.prompts import ENTRIES_A_TURN, PromptReader
+from proxy.upstream.embedded.layout import ENTRIES_A_TURN, PromptReader, extend
 from proxy.upstream.embedded.request import ChatRequest, read_object
 from proxy.upstream.embedded.turns import KNOWN_TURNS
-from proxy.upstream.embedded.usage import usage_fields
-from proxy.upstream.embedded.wire import Envelope, chat_body, chat_events, text_body, text_events
+from proxy.upstream.embedded.wire import Envelope, chat_body, chat_events, text_body, text_events, usage_fields
 
 TAIL_TOKENS = 3
 """The provider's framing behind every prompt, which is never cached (observed: 2 with Anthropic, 3 with OpenAI)."""

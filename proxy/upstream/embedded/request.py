@@ -9,8 +9,7 @@ from msgspec import Raw
 
 from proxy.core.wire.json_body import Unreadable, decoded_array, decoded_object
 from proxy.core.wire.surrogates import printable
-from proxy.upstream.embedded.blocks import Block, parsed_value, refuse
-from proxy.upstream.embedded.marks import forbid
+from proxy.upstream.embedded.blocks import Block, forbid, parsed_value, refuse
 from proxy.upstream.embedded.turns import SYSTEM_ROLES, Turn, TurnReader
 
 _MAX_CHOICES = 128

@@ -10,16 +10,21 @@ from proxy.core.digest import digest
 from proxy.core.lru import LastUsed
 from proxy.core.providers import CacheProfile, MarkPlace
 from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS
-from proxy.upstream.embedded.blocks import Block, BlockKind, BlockMaker, dumps, parsed_value, refuse
-from proxy.upstream.embedded.marks import (
+from proxy.upstream.embedded.blocks import (
     BREAKPOINT,
     CACHE_CONTROL,
+    Block,
+    BlockKind,
+    BlockMaker,
     Json,
     breakpoint_mark,
     cache_control,
+    dumps,
     forbid,
+    parsed_value,
     reads_breakpoint,
     reads_control,
+    refuse,
     text_mark,
 )
 

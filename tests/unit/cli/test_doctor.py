@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from proxy.cli import main
-from proxy.doctor.clients import Client
+from proxy.doctor.findings import Client
 from proxy.doctor.readers.call import Problem
 from proxy.doctor.remote import count_entry, name_pieces
 from proxy.doctor.report import ClientReport, CulpritReport, ModeReport, Report

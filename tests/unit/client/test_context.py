@@ -15,8 +15,8 @@ from proxy.client import Context, review_digest, text_digest
 from proxy.client.context import MOST_DELIVERED, Minimum
 from proxy.core.prompts.form import read_wish
 from proxy.core.structured.form import form
-from proxy.core.structured.form.paths import review_json
 from proxy.core.structured.form.form import StructuredForm, read_form
+from proxy.core.structured.form.paths import review_json
 from proxy.core.structured.form.section import split
 from proxy.core.structured.session.uploads import Uploads
 from proxy.core.window.form import read_parts

@@ -18,16 +18,13 @@ from proxy.core.money.prices import PriceMap
 from proxy.core.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
-from proxy.doctor.clients import Culprit
 from proxy.doctor.doctor import examine
-from proxy.doctor.entries import Entries
-from proxy.doctor.findings import diagnose_all
-from proxy.doctor.intake import Intake
-from proxy.doctor.page import page
+from proxy.doctor.findings import Culprit, diagnose_all
+from proxy.doctor.intake import Entries, Intake
+from proxy.doctor.modes import Rules
 from proxy.doctor.readers.call import Call
 from proxy.doctor.readers.reader import read_calls
-from proxy.doctor.report import MONTH_HOURS, ClientReport, Report
-from proxy.doctor.rules import Rules
+from proxy.doctor.report import MONTH_HOURS, ClientReport, Report, page
 from proxy.doctor.sentences import advice
 from tests import doctor_logs as logs
 from tests.unit.core.diagnosis.test_wire_traces import TRACES, WHERE, judged

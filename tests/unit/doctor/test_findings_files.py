@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from proxy.core.money.prices import PriceMap
 from proxy.doctor.doctor import examine
+from proxy.doctor.modes import Rules
 from proxy.doctor.report import ClientReport, Report
-from proxy.doctor.rules import Rules
 from tests import doctor_logs as logs
 from tests.fidelity.chats import AiderChat, File
 from tests.unit.core.diagnosis.test_wire_traces import TRACES

@@ -10,9 +10,8 @@ from proxy.core.request.tokens import Encode
 from proxy.demo.samples import samples
 from proxy.planning.tokenizers import local_encode
 from proxy.replay.baselines import AS_SENT, CLIENT, SYSTEM_LAST, TOOLS_SYSTEM_LAST_TWO, tools_system_and_last_two
-from proxy.replay.benchmark import COLUMNS, FIXED, FREE, by_kind, gains, means, shares
+from proxy.replay.benchmark import COLUMNS, FIXED, FREE, by_kind, gains, means, plot, shares
 from proxy.replay.comparison import BEST, CLASSIC, ECONOMIC, Comparison, Kind, compare
-from proxy.replay.plot import plot
 from proxy.replay.runner import replay
 from proxy.replay.totals import OURS
 from proxy.replay.trace import Step, Trace, read_trace

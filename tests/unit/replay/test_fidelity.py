@@ -342,7 +342,7 @@ def test_messages_under_one_opening_that_hold_the_same_files_may_interleave(sent
         ([part("a"), part("b"), added("c"), part("a2"), added("c"), part("b")], "a part of a context message behind"),
         (
             [part("b"), part("c"), added("a"), part("b"), part("c"), added("a")],
-            "a user message that the client did not",
+            "the parts of a context message are not its text",
         ),
         ([part("b", "shown"), part("c"), added("a"), added("a2", "b", "c")], "a user message that the client did not"),
         ([part("b"), part("b"), added("a", "c"), added("a2", "c")], "a user message that the client did not send here"),

@@ -7,12 +7,9 @@ import pytest
 from proxy.core.caches.prompt import Bill, Prompt
 from proxy.core.providers import ANTHROPIC, NONE, OPENAI
 from proxy.core.request.tokens import bytes_over_four
-from proxy.replay.account import Account, Waste
-from proxy.replay.limits.classes import prefix_share
-from proxy.replay.limits.fixed import fixed_limit
-from proxy.replay.limits.free import free_limit, shares
-from proxy.replay.limits.nodes import Rates, node_cost
-from proxy.replay.limits.segments import Bagger, paragraphs
+from proxy.replay.limits import Rates, fixed_limit, free_limit, node_cost, prefix_share, shares
+from proxy.replay.segments import Bagger, paragraphs
+from proxy.replay.totals import Account, Waste
 from proxy.replay.trace import Step
 from proxy.upstream.embedded import PromptReader
 from tests.unit.replay.sessions import MARK, body, growing, say, text

@@ -1,8 +1,9 @@
-"""Open pages are kept up to date by one task, which is there only while a page is open."""
+"""Open pages are kept up to date, and each is made once however many look at it."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 from proxy.errors import NotFound
 from proxy.ui.live import Live
@@ -15,121 +16,121 @@ class Source:
     def __init__(self) -> None:
         self.parts = {"a": "one", "b": "one"}
         self.made: Counter[str] = Counter()
-        self.live = Live(self.make, every_s=0.01)
+        self.live = Live(self.make, every_s=0.005)
 
     async def make(self, address: str) -> str:
         self.made[address] += 1
+        if address == "broken":
+            raise RuntimeError("a mistake of ours")
         if address not in self.parts:
             raise NotFound("gone")
         return self.parts[address]
 
-    async def rounds(self, count: int) -> None:
-        until = self.live.rounds + count
-        while self.live.rounds < until:
+    async def made_more(self, address: str, count: int = 2) -> None:
+        until = self.made[address] + count
+        while self.made[address] < until:
             await asyncio.sleep(0.005)
+
+    @asynccontextmanager
+    async def watched(self, address: str, seen: str = "") -> AsyncIterator[list[str]]:
+        found: list[str] = []
+
+        async def watch() -> None:
+            async for part in self.live.follow(address, seen):
+                found.append(part)
+
+        task = asyncio.ensure_future(watch())
+        try:
+            yield found
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
 
 
 def run(scene: Callable[[Source], Awaitable[None]]) -> None:
-    async def main() -> None:
-        source = Source()
-        await asyncio.wait_for(scene(source), 30)
-        await source.live.aclose()
-
-    asyncio.run(main())
-
-
-async def watch(source: Source, address: str, found: list[str], seen: str = "") -> None:
-    async for part in source.live.follow(address, seen):
-        found.append(part)
+    asyncio.run(asyncio.wait_for(scene(Source()), 30))
 
 
 def test_a_page_is_told_what_changed_and_nothing_while_nothing_did() -> None:
     async def scene(source: Source) -> None:
-        found: list[str] = []
-        task = asyncio.ensure_future(watch(source, "a", found, mark_of("one")))
-        await asyncio.sleep(0)
-        await source.rounds(5)
-        assert found == []
-        source.parts["a"] = "two"
-        await source.rounds(3)
-        assert found == ["two"]
-        task.cancel()
+        async with source.watched("a", mark_of("one")) as found:
+            await source.made_more("a")
+            assert found == []
+            source.parts["a"] = "two"
+            await source.made_more("a", 3)
+            assert found == ["two"]
 
     run(scene)
 
 
-def test_pages_of_one_address_are_made_once_a_round_however_many_look() -> None:
+def test_pages_of_one_address_are_made_once_however_many_look() -> None:
     async def scene(source: Source) -> None:
-        found: list[list[str]] = [[] for _ in range(10)]
-        tasks = [asyncio.ensure_future(watch(source, "a", one)) for one in found]
-        await asyncio.sleep(0)
-        await source.rounds(4)
-        assert source.made["a"] <= source.live.rounds + 1
-        assert found == [["one"]] * 10
+        source.live = Live(source.make, every_s=0.2)
+        found = [source.watched("a") for _ in range(10)]
+        lists = [await one.__aenter__() for one in found]
+        while not all(lists):
+            await asyncio.sleep(0.01)
+        assert lists == [["one"]] * 10
+        assert source.made["a"] < 10
         assert source.live.streams == 10
-        for task in tasks:
-            task.cancel()
-
-    run(scene)
-
-
-def test_without_an_open_page_nothing_is_read() -> None:
-    async def scene(source: Source) -> None:
-        task = asyncio.ensure_future(watch(source, "a", []))
-        await asyncio.sleep(0)
-        await source.rounds(2)
-        task.cancel()
-        await asyncio.wait([task])
-        made = source.made.total()
-        await asyncio.sleep(0.1)
-        assert source.made.total() == made
-        assert not source.live._tasks
+        for one in found:
+            await one.__aexit__(None, None, None)
         assert source.live.streams == 0
-        found: list[str] = []
-        task = asyncio.ensure_future(watch(source, "b", found))
-        await asyncio.sleep(0)
-        await source.rounds(1)
-        assert found == ["one"]
-        task.cancel()
 
     run(scene)
 
 
-def test_a_page_that_is_gone_stops_no_other() -> None:
+def test_without_an_open_page_nothing_is_made() -> None:
     async def scene(source: Source) -> None:
-        found: list[str] = []
-        tasks = [asyncio.ensure_future(watch(source, name, found)) for name in ("gone", "b")]
-        await asyncio.sleep(0)
-        await source.rounds(3)
-        assert found == ["one"]
-        for task in tasks:
-            task.cancel()
+        async with source.watched("a"):
+            await source.made_more("a")
+        made = source.made.total()
+        await asyncio.sleep(0.05)
+        assert source.made.total() == made
+        async with source.watched("b") as found:
+            await source.made_more("b")
+            assert found == ["one"]
+
+    run(scene)
+
+
+def test_a_page_that_is_gone_or_cannot_be_made_stops_no_other() -> None:
+    async def scene(source: Source) -> None:
+        async with source.watched("gone") as gone, source.watched("broken") as broken, source.watched("b") as found:
+            await source.made_more("gone")
+            await source.made_more("broken")
+            await source.made_more("b")
+            assert (gone, broken, found) == ([], [], ["one"])
 
     run(scene)
 
 
 def test_streams_end_when_the_server_does() -> None:
     async def scene(source: Source) -> None:
-        task = asyncio.ensure_future(watch(source, "a", []))
-        await asyncio.sleep(0)
-        await source.rounds(1)
+        follow = source.live.follow("a", "")
+        assert await anext(follow) == "one"
         source.live.is_stopping = lambda: True
-        await asyncio.wait_for(task, 5)
+        assert await anext(follow, None) is None
+        assert source.live.streams == 0
 
     run(scene)
 
 
-def test_a_page_that_is_opened_while_the_last_one_closes_is_kept_up_to_date() -> None:
+def test_while_a_part_is_made_and_long_after_it_no_other_is() -> None:
     async def scene(source: Source) -> None:
-        found: list[str] = []
-        last = asyncio.ensure_future(watch(source, "a", []))
-        await asyncio.sleep(0)
-        await source.rounds(1)
-        last.cancel()
-        task = asyncio.ensure_future(watch(source, "b", found))
-        await asyncio.gather(last, return_exceptions=True)
-        await source.rounds(2)
-        assert found == ["one"]
-        task.cancel()
+        going_on = asyncio.Event()
+
+        async def make(address: str) -> str:
+            source.made[address] += 1
+            await going_on.wait()
+            return address
+
+        source.live = Live(make, every_s=0.001)
+        async with source.watched("a"), source.watched("b"):
+            await asyncio.sleep(0.2)
+            assert source.made == {"a": 1}
+            going_on.set()
+            await asyncio.sleep(0.05)
+            assert source.made == {"a": 1}  # it took 200 ms, so that the next one is made after 20 seconds
 
     run(scene)

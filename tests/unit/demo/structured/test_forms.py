@@ -8,9 +8,10 @@ import pytest
 from plugins.aider import AiderRecogniser
 from proxy.core.recognition.pieces import MessageKind, PieceKind
 from proxy.demo.editor_chat import RULES
-from proxy.demo.structured.forms import GOALS, Form, Sending, editor_files, sendings
+from proxy.demo.structured.forms import GOALS, Form, editor_files, sendings
 from proxy.demo.structured.package import PACKAGE, busy, installed_files
 from proxy.demo.structured.session import Turn, turns
+from proxy.demo.tally import Sending
 from tests.examples import sampled
 
 STRUCTURED = [form for form in Form if form.is_structured]
@@ -43,10 +44,10 @@ def test_forms_that_are_compared_show_the_same_full_texts(steps: list[Turn]) -> 
         if form is Form.SYMBOLS:
             continue
         for one, two in zip(sendings(form, steps, "s"), sendings(other, steps, "s"), strict=True):
-            assert one.full == two.full
+            assert one.wanted.contents == two.wanted.contents
     symbols = list(sendings(Form.SYMBOLS, steps, "s"))
     selected = list(sendings(Form.EDITOR_SELECTED, steps, "s"))
-    assert [one.full for one in symbols] == [one.full for one in selected]
+    assert [one.wanted.contents for one in symbols] == [one.wanted.contents for one in selected]
 
 
 @pytest.mark.parametrize("form", STRUCTURED)
@@ -69,7 +70,7 @@ def test_a_structured_turn_selects_what_is_shown_in_full(steps: list[Turn]) -> N
     for form in STRUCTURED:
         for turn, sending in zip(steps, sendings(form, steps, "s"), strict=True):
             files = section(sending)["files"]
-            assert {file["path"] for file in files if file.get("selected")} == set(sending.full)
+            assert {file["path"] for file in files if file.get("selected")} == set(sending.wanted.contents)
             assert section(sending).get("use_repo_map", True) is (form is Form.SYMBOLS)
             assert len(files) == len(turn.selected if form is Form.FULL_SELECTED else turn.files)
 
@@ -82,8 +83,8 @@ def test_an_editor_shows_its_files_in_the_form_that_is_recognised(form: Form, st
         assert found is not None
         assert found.form is MessageKind.CONTEXT
         cuts = {cut.key: shown[cut.start : cut.end] for cut in found.cuts if cut.kind is PieceKind.FILE}
-        assert list(cuts) == [f"file:{path}" for path in sending.full]
-        assert all(text in cuts[f"file:{path}"] for path, text in sending.full.items())
+        assert list(cuts) == [f"file:{path}" for path in sending.wanted.contents]
+        assert all(text in cuts[f"file:{path}"] for path, text in sending.wanted.contents.items())
 
 
 def test_a_fence_is_one_that_begins_no_line_of_any_file() -> None:

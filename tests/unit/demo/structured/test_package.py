@@ -5,10 +5,10 @@ from functools import cache
 
 import pytest
 
-from proxy.demo.structured.history import History
 from proxy.demo.structured.package import (
     PACKAGE,
     TURNS,
+    History,
     busy,
     installed_files,
     package_source,

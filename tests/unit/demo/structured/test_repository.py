@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.demo.structured.history import Commit, History
+from proxy.demo.structured.package import Commit, History
 from proxy.demo.structured.repository import GitError, read_history
 from tests.git_repositories import git, needs_git, write_repository
 

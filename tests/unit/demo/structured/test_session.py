@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from proxy.demo.structured.history import Commit, History
-from proxy.demo.structured.package import PACKAGE, installed_files, quiet_and_busy
+from proxy.demo.structured.package import PACKAGE, Commit, History, installed_files, quiet_and_busy
 from proxy.demo.structured.session import answer, session_files, turns
 
 FILES = {

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from proxy.demo.panels.forms import Form, sendings
+from proxy.demo.panels.figures import Form, sendings
 from proxy.demo.panels.session import RULES, Pace, Turn, turns
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.demo.structured.units import is_module, units_of, without
+from proxy.demo.structured.package import is_module, units_of, without
 
 TEXT = '''"""A shop."""
 

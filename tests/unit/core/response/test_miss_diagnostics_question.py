@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.response.miss_question import QUESTIONS, AnswerWithout
+from proxy.core.response.miss_diagnostics import QUESTIONS, AnswerWithout
 from proxy.core.wire.json_body import parse_members
 
 MESSAGES, RESPONSES = QUESTIONS["/messages"], QUESTIONS["/responses"]

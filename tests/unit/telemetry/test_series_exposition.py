@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from proxy.telemetry.exposition import pieces
 from proxy.telemetry.metrics import Metrics
-from proxy.telemetry.series import Counters, Series, WithoutCreated
+from proxy.telemetry.series import Counters, Series, WithoutCreated, pieces
 
 
 @given(st.lists(st.text(max_size=8), max_size=300, unique=True), st.integers(0, 130))

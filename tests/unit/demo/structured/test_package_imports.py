@@ -1,6 +1,6 @@
 """Which files import which."""
 
-from proxy.demo.structured.imports import neighbours
+from proxy.demo.structured.package import neighbours
 
 
 def test_imports_count_in_both_directions_and_in_every_form() -> None:

@@ -1,6 +1,6 @@
 """A history and its states."""
 
-from proxy.demo.structured.history import Commit, History
+from proxy.demo.structured.package import Commit, History
 
 HISTORY = History(
     "h", "made here", {"a": "1", "b": "1"},

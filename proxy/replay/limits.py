@@ -1,0 +1,191 @@
+"""How cheap a recorded session could have been: bounds from below of what any policy can reach, with the future known.
+
+``free_limit`` <= ``fixed_limit`` and ``free_limit`` <= what the search finds. Nothing here plans a request.
+
+*One piece of cached content* (``node_cost``): each use is billed plain (1), written (w), or read (r) where an earlier
+write still lives, and what is read or written lives on from that moment. Pieces are independent: the sum over a trie's
+nodes of tokens x the least cost is a bound for any markers. It is reached where markers and look-back do not run out,
+for a descendant is never used without its ancestors.
+
+*The client's own order* (``fixed_limit``): every byte stays where it is, and markers are free to choose. Exact where
+entries are bought with markers and four markers and the look-back suffice. Where a provider stores every prefix for
+free there is nothing to choose, and the limit is what the order costs.
+
+*Every order of the same content* (``free_limit``): the larger of two bounds. By segments: each segment is read only
+where it was processed before, in time, wherever it stood. By predecessors: a request's hit is one prefix of one earlier
+request, so all that it reads stood in that one. Not reachable in general: both let the paragraphs of different files
+interleave. It holds for layouts that send each piece once. Where a cache looks inside blocks, each request may read the
+beginning of one more segment, as far as an earlier one begins alike.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from proxy.core.caches import make_cache
+from proxy.core.caches.prompt import Prompt
+from proxy.core.providers import CacheProfile, Family
+from proxy.core.shadow.shadow_caches import cost_of
+from proxy.replay.segments import Bag, Segment
+
+Timed = tuple[float, Prompt]
+# The shortest life on sale: content that comes back later than that is not there any more, whatever its order.
+_LIFE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Prices in input prices; ``lives`` are the lives on sale, each with its write price and seconds."""
+
+    read: float
+    lives: tuple[tuple[float, float], ...]
+
+    @classmethod
+    def of(cls, profile: CacheProfile, *, with_long: bool) -> "Rates":
+        """A profile's rates; the longer life only where it is asked for and sold."""
+        lives = [(profile.write, profile.life_s + profile.slack_s)]
+        if with_long and profile.family is Family.MARKER and profile.long_life_s > 0:
+            lives.append((profile.write_long, profile.long_life_s + profile.slack_s))
+        return cls(profile.read, tuple(lives))
+
+
+def node_cost(times: Sequence[float], rates: Rates) -> float:
+    """The least cost per token of uses at these times, which ascend. A state is the time until which the content is
+    held.
+
+    A read may prolong by the longest life at no price of its own: behind the hit a descendant may be written at that
+    life, which holds its ancestors, too. That keeps the bound below every marker set.
+    """
+    longest = max(life_s for _, life_s in rates.lives)
+    states: dict[float, float] = {float("-inf"): 0.0}
+    for now in times:
+        following: dict[float, float] = {}
+        for expiry, cost in states.items():
+            _least(following, expiry, cost + 1.0)
+            if now < expiry:
+                _least(following, max(expiry, now + longest), cost + rates.read)
+            for write, life_s in rates.lives:
+                _least(following, max(expiry, now + life_s), cost + write)
+        states = _undominated(following)
+    return min(states.values())
+
+
+def _least(states: dict[float, float], expiry: float, cost: float) -> None:
+    if cost < states.get(expiry, float("inf")):
+        states[expiry] = cost
+
+
+def _undominated(states: dict[float, float]) -> dict[float, float]:
+    """The states that remain when those are left out that die sooner and cost no less than another."""
+    kept: dict[float, float] = {}
+    cheapest = float("inf")
+    for expiry in sorted(states, reverse=True):
+        if states[expiry] < cheapest:
+            cheapest = kept[expiry] = states[expiry]
+    return kept
+
+
+def fixed_limit(prompts: Sequence[Timed], profile: CacheProfile, *, with_long: bool = False) -> float:
+    """Input cost in tokens at the plain price; ``prompts`` in the order of time, markers are not looked at."""
+    if profile.family is not Family.MARKER:
+        return _as_sent(prompts, profile)
+    rates = Rates.of(profile, with_long=with_long)
+    cost = 0.0
+    tokens: dict[tuple[bytes, bytes], int] = {}
+    uses: dict[tuple[bytes, bytes], list[float]] = {}
+    for at, prompt in prompts:
+        if prompt.total < profile.min_tokens or not prompt.scope:
+            cost += prompt.total
+            continue
+        before = 0
+        for digest, end in zip(prompt.hashes, prompt.ends, strict=True):
+            if end < profile.min_tokens:
+                # Too short to be cached by itself: it belongs to the first prefix that is not.
+                continue
+            node = (prompt.scope, digest)
+            tokens[node] = end - before
+            uses.setdefault(node, []).append(at)
+            before = end
+    return cost + sum(tokens[node] * node_cost(times, rates) for node, times in uses.items())
+
+
+def _as_sent(prompts: Sequence[Timed], profile: CacheProfile) -> float:
+    cache, cost = make_cache(profile), 0.0
+    for at, prompt in prompts:
+        cost += cost_of(profile, cache.bill(prompt, at))
+        cache.store(prompt, at, at)
+    return cost
+
+
+def free_limit(bags: Sequence[Bag], profile: CacheProfile, *, with_long: bool = False) -> float:
+    """Input cost in tokens at the plain price; ``bags`` in the order of time."""
+    if profile.family is Family.NONE:
+        return float(sum(bag.total for bag in bags))
+    rest = sum(bag.rest * (profile.read if bag.rest > 0 else 1.0) for bag in bags)
+    return max(_by_segments(bags, profile, with_long), _by_predecessors(bags, profile)) + rest
+
+
+def shares(bags: Sequence[Bag]) -> list[tuple[Bag, float]]:
+    """For each request: the most tokens that it has in common with one earlier request."""
+    begun = [{one for begins in bag.beginnings.values() for one in begins.digests} for bag in bags]
+    found = []
+    for index, bag in enumerate(bags):
+        best = 0.0
+        for before in range(index - 1, -1, -1):
+            earlier = bags[before]
+            if earlier.scope == bag.scope:
+                common = bag.segments.keys() & earlier.segments.keys()
+                whole = sum(bag.segments[segment] for segment in common)
+                best = max(best, whole + _partial(bag, common, begun[before]))
+        found.append((bag, best))
+    return found
+
+
+def _by_segments(bags: Sequence[Bag], profile: CacheProfile, with_long: bool) -> float:
+    rates = Rates.of(profile, with_long=with_long)
+    life_s = max(life_s for _, life_s in rates.lives)
+    tokens: dict[tuple[bytes, Segment], int] = {}
+    uses: dict[tuple[bytes, Segment], list[float]] = {}
+    begun: dict[bytes, set[bytes]] = {}
+    partly = 0.0
+    for bag in bags:
+        known = begun.setdefault(bag.scope, set())
+        alive = {s for s in bag.segments if (at := uses.get((bag.scope, s))) and bag.at - at[-1] < life_s}
+        partly += _partial(bag, alive, known)
+        for segment, count in bag.segments.items():
+            tokens[bag.scope, segment] = count
+            uses.setdefault((bag.scope, segment), []).append(bag.at)
+            known.update(bag.beginnings[segment].digests)
+    whole = sum(tokens[key] * node_cost(times, rates) for key, times in uses.items())
+    return whole - max(1.0, profile.write) * partly + profile.read * partly
+
+
+def _by_predecessors(bags: Sequence[Bag], profile: CacheProfile) -> float:
+    return sum(sum(bag.segments.values()) - (1 - profile.read) * shared for bag, shared in shares(bags))
+
+
+def _partial(bag: Bag, whole: Mapping[Segment, int] | set[Segment], begun: set[bytes]) -> float:
+    """Tokens at the beginning of one segment that is not read as a whole."""
+    if not begun:
+        return 0.0
+    left = (segment for segment in bag.segments if segment not in whole)
+    return max((bag.segments[one] * bag.beginnings[one].share(begun) for one in left), default=0.0)
+
+
+def prefix_share(prompts: Sequence[Timed], bags: Sequence[Bag]) -> float:
+    """Of the tokens that requests repeat, the share that stands in a prefix which was sent within five minutes.
+
+    Near 1 the client only appends, and markers are all that is needed. It is 1 where nothing is repeated.
+    """
+    passed: dict[tuple[bytes, bytes], float] = {}
+    kept = 0
+    for at, prompt in prompts:
+        end = 0
+        for digest, own_end in zip(prompt.hashes, prompt.ends, strict=True):
+            before = passed.get((prompt.scope, digest))
+            if before is None or at - before >= _LIFE_S:
+                break
+            end = own_end
+        kept += end
+        passed.update(dict.fromkeys(((prompt.scope, digest) for digest in prompt.hashes), at))
+    repeated = sum(tokens for _, tokens in shares(bags))
+    return kept / repeated if repeated else 1.0
