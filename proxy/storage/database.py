@@ -249,10 +249,10 @@ class MemoryDatabase:
 
     path = Path(":memory:")
 
-    def __init__(self) -> None:
+    def __init__(self, migrations: Sequence[str] = STORE) -> None:
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         weakref.finalize(self, self._connection.close)
-        migrate(self._connection, STORE)
+        migrate(self._connection, migrations)
 
     async def write(self, work: Work[T]) -> T:
         """Run the work."""

@@ -30,10 +30,9 @@ from redis.exceptions import (
 )
 from redis.exceptions import ConnectionError as LineError
 
-from proxy.patience import Patience
 from proxy.ports import StoreError
 from proxy.storage.redis_connecting import CONNECT_S, PREFIX, SCHEMA, Client, check_writing, connected, said
-from proxy.tasks import Tasks, drain, spawn
+from proxy.tasks import Tasks, drain, spawn, within
 
 __all__ = ["PREFIX", "SCHEMA", "Argument", "RedisLink", "Script"]
 
@@ -96,7 +95,6 @@ class RedisLink:
         parse_url(url)
         self._open = partial(connected, url, _CONNECTIONS, ca_file)
         self._timeout_s = timeout_s
-        self._patience = Patience(timeout_s)
         self._line: _Line | None = None
         self._connecting: asyncio.Task[_Line | Exception] | None = None
         self._tasks: Tasks = set()
@@ -112,11 +110,11 @@ class RedisLink:
     async def ping(self) -> None:
         """Raises StoreError where the server does not take writes. The ping waits for no other call. It goes out on a
         new connection, which replaces the old ones, because those may be dead."""
-        async with self._translated():
+        async with self._translated(), within(self._timeout_s):
             if self._line is not None and not isinstance(self._line.client, Redis):
-                await self._patience.wait_for(check_writing(self._line.client))
+                await check_writing(self._line.client)
             else:
-                await self._patience.wait_for(self._connect())
+                await self._connect()
 
     async def aclose(self) -> None:
         """Close every connection. May be called more than once."""
@@ -181,10 +179,12 @@ class RedisLink:
     async def _ask(self, calls: Sequence[tuple[Argument, ...]]) -> Sequence[Any]:
         """The answers of the server, refusals among them. Raises StoreError."""
         async with self._translated():
-            line = self._line if self._line is not None else await self._patience.wait_for(self._connect())
+            async with within(self._timeout_s):
+                line = self._line if self._line is not None else await self._connect()
             line.calls += 1
             try:
-                return await self._patience.wait_for(_twice(line.client, calls))
+                async with within(self._timeout_s):
+                    return await _twice(line.client, calls)
             except (*_ANOTHER_SERVER, TimeoutError):
                 self._drop(line)
                 raise
@@ -203,7 +203,8 @@ class RedisLink:
     async def _connected(self) -> _Line | Exception:
         """A new line, or what kept it from connecting: perhaps nobody waits for it any more."""
         try:
-            line = _Line(await Patience(CONNECT_S).wait_for(self._open()))
+            async with within(CONNECT_S):
+                line = _Line(await self._open())
         except (StoreError, TimeoutError, RedisError, RedisClusterException, OSError) as error:
             return error
         finally:
