@@ -58,11 +58,9 @@ class LitellmForms:
 
     @property
     def paths(self) -> Collection[str]:
-        """The paths that are answered."""
         return self._handlers.keys()
 
     async def answer(self, method: str, path: str, query: Query, body: Any, caller: Principal | None) -> Any:
-        """The content of an answer. Raises ProxyError."""
         wanted, handler = self._handlers[path]
         if method != wanted:
             raise MethodNotAllowed(f"/{path} takes {wanted}.")

@@ -56,7 +56,6 @@ class Backlog:
             self._sums[team] = left
 
     def clear(self) -> None:
-        """Nothing is put off."""
         self._sums.clear()
         self._reserved.clear()
         self._intents.clear()

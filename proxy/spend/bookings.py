@@ -51,11 +51,9 @@ class BudgetReservation(Reservation):
         return booking.charge.amount + sum(one.amount for one in more if one.account == booking.charge.account)
 
     def refusing(self, answer: Refused) -> Booking:
-        """The booking that was refused."""
         return next(one for one in self.bookings if one.charge.account == answer.charge.account)
 
     def with_balances(self, balances: Sequence[Balance]) -> Iterator[tuple[Booking, Balance]]:
-        """Each booking with the balance of its counter."""
         return zip(self.bookings, balances, strict=True)
 
 

@@ -77,7 +77,6 @@ class CatchingUp:
 
     @property
     def pending(self) -> int:
-        """How many calls are put off."""
         return self._memory.size + sum(spool.size for spool in self._spools)
 
     async def adopt(self) -> None:

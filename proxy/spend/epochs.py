@@ -62,7 +62,6 @@ class Epochs:
             spawn(repeat(EVERY_S, self._try), self._tasks)
 
     async def aclose(self) -> None:
-        """Stop."""
         await cancel(self._tasks)
 
     async def trusts(self, granted_by: str | None, counters: Sequence[str]) -> bool:

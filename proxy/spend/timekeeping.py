@@ -31,7 +31,6 @@ class Timekeeper:
         spawn(repeat(EVERY_S, self.ask), self._tasks)
 
     async def aclose(self) -> None:
-        """Stop."""
         await cancel(self._tasks)
 
     async def ask(self) -> None:

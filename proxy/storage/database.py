@@ -171,7 +171,6 @@ class Database:
             raise store_error(error) from error
 
     async def write(self, work: Work[T]) -> T:
-        """Run work in a transaction; its result, after the commit."""
         job = _Job(work, asyncio.get_running_loop().create_future())
         with self._closing:
             if self._is_closed:
@@ -255,7 +254,6 @@ class MemoryDatabase:
         migrate(self._connection, migrations)
 
     async def write(self, work: Work[T]) -> T:
-        """Run the work."""
         return work(self._connection)
 
     read = report = write

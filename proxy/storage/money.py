@@ -250,7 +250,6 @@ def _is_written(connection: sqlite3.Connection, exchange_id: str) -> bool:
 
 
 def _undo(connection: sqlite3.Connection, team: str, hold: _Hold, now: float) -> None:
-    """Take back what a reservation did to the counters."""
     for charge in hold.charges:
         if hold.state == _BILLED:
             _change(connection, team, charge, now, spent=-charge.amount)

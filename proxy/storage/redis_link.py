@@ -117,7 +117,6 @@ class RedisLink:
                 await self._connect()
 
     async def aclose(self) -> None:
-        """Close every connection. May be called more than once."""
         await drain(self._tasks)
         line, self._line = self._line, None
         if line is not None:

@@ -1,4 +1,5 @@
-"""The store in a SQLite file, for one process. It survives a restart, and a kill at any moment.
+"""The store in a SQLite file, for one process. It survives a restart, and a kill at any moment. What each method
+promises stands in ``proxy.storage.port``.
 
 The command line may open the file beside the proxy; a second proxy should not (``is_shared``).
 
@@ -110,7 +111,6 @@ class SqliteStore:
     put_facts = _method(directory_sql.put_facts)
 
     async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
-        """Settle, release and reserve for one team, in one transaction."""
 
         def work(connection: sqlite3.Connection) -> None:
             for call in calls:
@@ -125,11 +125,9 @@ class SqliteStore:
         await self._write(work)
 
     async def renew(self, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:
-        """These exchanges still run."""
         await self._write(partial(money.renew, exchange_ids=exchange_ids, expires_at=expires_at))
 
     async def expire(self, now: float) -> int:
-        """Bill every expired reservation as it stands, and forget what may be forgotten."""
 
         def work(connection: sqlite3.Connection) -> int:
             money.forget(connection, now)
@@ -142,22 +140,18 @@ class SqliteStore:
         return expired
 
     async def balance(self, team: str, charge: Charge, now: float) -> Balance:
-        """A counter as it is, with those within its limit."""
         return await self._read(partial(money.balance, team=team, charge=charge))
 
     async def forget_entries(self, before: float) -> int:
-        """Delete older entries."""
         total = 0
         while count := await self._write(partial(money.forget_entries, before=before, most=_FORGOTTEN_AT_ONCE)):
             total += count
         return total
 
     async def records(self, record_type: type[R]) -> Sequence[R]:
-        """All records of a kind, by name."""
         return await self._read(lambda connection: directory_sql.records(connection, record_type))
 
     async def remember(self, team: str, records: Sequence[ObjectRecord], most: int, now: float) -> None:
-        """Keep records of one team."""
 
         def work(connection: sqlite3.Connection) -> None:
             objects.remember(connection, records, now)
@@ -170,11 +164,9 @@ class SqliteStore:
         await self._write(work)
 
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
-        """Blobs of one scope."""
         return await self._database.read(partial(layout_blobs.load, scope=scope, names=names, now=now))
 
     async def page(self, scope: str, behind: Place, limit: int, now: float) -> Sequence[tuple[str, float, bytes]]:
-        """Blobs of one scope, the last saved first."""
         work = partial(layout_blobs.page, scope=scope, behind=behind, limit=limit, now=now)
         return await self._database.report(work)
 

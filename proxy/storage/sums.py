@@ -14,7 +14,6 @@ class Sums:
         self._sums: dict[tuple[str, ...], list[int]] = {}
 
     def add(self, entries: Iterable[LedgerEntry]) -> None:
-        """Count the entries that the report asks for."""
         by, offset_s = self._query.by, self._query.utc_offset_s
         for entry in entries:
             if not _is_asked(entry, self._query):
@@ -24,7 +23,6 @@ class Sums:
                 sums[index] += value
 
     def rows(self) -> Sequence[SpendRow]:
-        """The report, largest cost first, then by group."""
         by = self._query.by
         rows = [SpendRow(dict(zip(by, names, strict=True)), *sums) for names, sums in self._sums.items()]
         return sorted(rows, key=lambda row: (-row.cost, *row.group.values()))
