@@ -5,8 +5,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.money.budget import Rule
-from proxy.spend.bookings import account_of, counter_of
+from proxy.core.money.budget import Estimate, Rule
+from proxy.spend.bookings import account_of, booked, counter_of
 
 DAY = "2026-11-22"
 
@@ -32,3 +32,12 @@ def test_nobody_shares_a_counter_with_another(one: str, other: str) -> None:
     names = {account_of(rule(whom), DAY) for whom in (one, other)}
     assert len(names) == len({one, other})
     assert all(re.fullmatch(r"b:daily:[\w.@+/~-]{1,64}:2026-11-22", name, re.ASCII) for name in names)
+
+
+def test_a_budget_reserves_the_most_and_a_rate_limit_what_is_expected() -> None:
+    amounts = {unit: Estimate(100, 7) for unit in ("usd", "tokens", "requests")}
+    charges = [
+        booked(Rule("r", "limit", "tokens", 50, window="minute", is_rate=is_rate), amounts, 0.0).charge
+        for is_rate in (False, True)
+    ]
+    assert [(one.amount, one.expected) for one in charges] == [(100, 7), (7, 7)]
