@@ -21,15 +21,9 @@ from proxy.storage.damage import DamagedFile, damage_of
 from proxy.storage.database import SERVING_WAIT_S, Database, MemoryDatabase, Work
 from proxy.storage.migrations import STORE
 from proxy.storage.port import (
-    Balance,
-    Charge,
     ObjectRecord,
     Place,
-    PutOff,
     R,
-    Release,
-    Reserve,
-    Settle,
 )
 
 T = TypeVar("T")
@@ -97,6 +91,9 @@ class SqliteStore:
 
     reserve = _method(money.reserve)
     settle = _method(money.settle)
+    carry_out = _method(money.carry_out)
+    renew = _method(money.renew)
+    balance = _method(money.balance, reads=True)
     set_spent = _method(money.set_spent)
     claim = _method(money.claim)
     spend = _method(money.spend, reports=True)
@@ -110,23 +107,6 @@ class SqliteStore:
     facts = _method(directory_sql.facts, reads=True)
     put_facts = _method(directory_sql.put_facts)
 
-    async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
-
-        def work(connection: sqlite3.Connection) -> None:
-            for call in calls:
-                match call:
-                    case Settle():
-                        money.settle(connection, call, now)
-                    case Reserve():
-                        money.reserve(connection, call, now)
-                    case Release():
-                        money.release(connection, call.exchange_id, team, now)
-
-        await self._write(work)
-
-    async def renew(self, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:
-        await self._write(partial(money.renew, exchange_ids=exchange_ids, expires_at=expires_at))
-
     async def expire(self, now: float) -> int:
 
         def work(connection: sqlite3.Connection) -> int:
@@ -138,9 +118,6 @@ class SqliteStore:
         with suppress(DamagedFile):  # of the layout state
             await self._database.write(partial(layout_blobs.forget, now=now))
         return expired
-
-    async def balance(self, team: str, charge: Charge, now: float) -> Balance:
-        return await self._read(partial(money.balance, team=team, charge=charge))
 
     async def forget_entries(self, before: float) -> int:
         total = 0
