@@ -14,8 +14,8 @@ from itertools import groupby
 from typing import Any
 
 from proxy.access import validation
-from proxy.access.budget_durations import window_of
 from proxy.access.directory import Directory
+from proxy.access.validation import window_of
 from proxy.access.virtual_keys import digest_of
 from proxy.admin.forms import checked
 from proxy.admin.operations import AdminService, store_away

@@ -15,8 +15,8 @@ from pathlib import Path
 from proxy.core import epoch
 from proxy.core.epoch import StoreEpoch
 from proxy.ports import StoreError
-from proxy.spend.small_file import read_small, replace_small
 from proxy.storage.port import Store
+from proxy.storage.private_file import read_small, replace_small
 from proxy.tasks import Tasks, cancel, repeat, spawn, within
 
 EVERY_S = 5.0
