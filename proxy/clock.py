@@ -37,7 +37,7 @@ class SteadyClock:
     """The machine's clock without its steps (``proxy.core.timing.steady_time``): budgets, leases and keys go by it.
 
     ``on_departure`` is told when the machine's clock departs from the time that is given, and when it agrees again.
-    ``steady`` is the time that is given; whoever knows of another clock, or of an earlier process, tells it.
+    ``steady`` is the time that is given; it is told of the store's clock.
     """
 
     def __init__(

@@ -7,7 +7,8 @@ holds it, and can wait for that set when it closes.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -16,6 +17,7 @@ _log = logging.getLogger("stratiform")
 Tasks = set[asyncio.Task[Any]]
 REST_S: Final = 0.001
 """How long long work on the event loop rests between two of its parts, each of which is shorter than that."""
+_TURNS = 25  # to connect and to ask takes about a dozen turns of the loop
 T = TypeVar("T")
 
 
@@ -45,6 +47,29 @@ async def end_within(tasks: Tasks, wait_s: float) -> None:
     if tasks:
         await asyncio.wait(set(tasks), timeout=wait_s)
     await cancel(tasks)
+
+
+@asynccontextmanager
+async def within(limit_s: float) -> AsyncIterator[None]:
+    """Raise TimeoutError where the block takes longer than the limit. An event loop that was busy meanwhile has not
+    waited: each part of the limit begins when the loop has turned to the end of the one before, so that an answer which
+    lies unread in the socket is read first."""
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
+    async with asyncio.timeout(None) as wait:
+
+        def turn(left: int) -> None:
+            nonlocal timer
+            if left:
+                timer = loop.call_later(limit_s / _TURNS, turn, left - 1)
+            else:
+                wait.reschedule(loop.time())
+
+        turn(_TURNS)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 async def repeat(every_s: float, work: Callable[[], Awaitable[None]]) -> None:

@@ -144,7 +144,7 @@ async def budgeting(
         store,
         clock,
         metrics,
-        Spool(spool) if spool is not None else None,
+        [Spool(spool)] if spool is not None else [],
         StoreTimes(**{"retry_s": 0.01, **times}),
         more.pop("keep_entries_s", None),
     )

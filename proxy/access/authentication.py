@@ -79,7 +79,6 @@ class Identity:
 
     @property
     def has_master(self) -> bool:
-        """Whether there is a master key."""
         return bool(self._directory.declared.master_digest)
 
     def signed(self, text: str) -> str:

@@ -56,15 +56,12 @@ class Snapshot:
     _by_team: Mapping[str, Sequence[BudgetRecord]] = field(default_factory=dict, repr=False)
 
     def of(self, kind: RecordKind) -> Mapping[str, Any]:
-        """The records of a kind, by name or id."""
         return {"team": self.teams, "key": self.keys, "budget": self.budgets}[kind]
 
     def budgets_of(self, team: str) -> Sequence[BudgetRecord]:
-        """The budgets that hold for a team's requests."""
         return self._by_team.get(team, ())
 
     def keys_of(self, team: str) -> Sequence[KeyRecord]:
-        """The keys of a team."""
         return [key for key in self.keys.values() if key.team == team]
 
 
@@ -161,7 +158,6 @@ class Directory:
         return was_there
 
     async def aclose(self) -> None:
-        """Stop reading."""
         await cancel(self._watching)
 
     async def load(self) -> None:

@@ -37,7 +37,6 @@ class Budgets(Resource[BudgetRecord, BudgetForm]):
         self._epochs = epochs
 
     async def create(self, form: BudgetForm) -> View:
-        """Make a budget."""
         team = self._team(form.team)
         scope = "team" if form.scope is UNSET else form.scope
         subject = "*" if form.subject is UNSET else forms.checked("subject", _subject, form.subject)
@@ -52,7 +51,6 @@ class Budgets(Resource[BudgetRecord, BudgetForm]):
         return await self._put(BudgetRecord(name, team.name, scope, subject, window=window, **changes))
 
     async def change(self, name: str, form: BudgetForm) -> View:
-        """Change how much a budget allows."""
         budget = self._changeable(name)
         for field in ("team", "name", "scope", "subject", "window"):
             if getattr(form, field) is not UNSET:

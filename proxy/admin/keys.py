@@ -41,7 +41,6 @@ class Keys(Resource[KeyRecord, KeyForm]):
         return {**view, "key": secret} if form.sha256 is UNSET else view
 
     async def change(self, name: str, form: KeyForm) -> View:
-        """Change what a key may do."""
         key = self._changeable(name)
         if form.sha256 is not UNSET or form.team not in (UNSET, key.team):
             raise InvalidRequest("A key keeps its secret and its team: make another key, and revoke this one.")

@@ -14,8 +14,8 @@ from itertools import groupby
 from typing import Any
 
 from proxy.access import validation
-from proxy.access.budget_durations import window_of
 from proxy.access.directory import Directory
+from proxy.access.validation import window_of
 from proxy.access.virtual_keys import digest_of
 from proxy.admin.forms import checked
 from proxy.admin.operations import AdminService, store_away
@@ -58,11 +58,9 @@ class LitellmForms:
 
     @property
     def paths(self) -> Collection[str]:
-        """The paths that are answered."""
         return self._handlers.keys()
 
     async def answer(self, method: str, path: str, query: Query, body: Any, caller: Principal | None) -> Any:
-        """The content of an answer. Raises ProxyError."""
         wanted, handler = self._handlers[path]
         if method != wanted:
             raise MethodNotAllowed(f"/{path} takes {wanted}.")

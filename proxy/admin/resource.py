@@ -30,12 +30,10 @@ class Resource(ABC, Generic[R, F]):
         self._clock = clock
 
     async def all(self, query: Query) -> Iterable[View]:
-        """Those that the query asks for."""
         records = sorted(self._snapshot.of(self.kind).values(), key=self._order)
         return [await self._view(one) for one in records if "team" not in query or query["team"] == one.team]
 
     async def one(self, name: str) -> View:
-        """One of them. Raises NotFound."""
         return await self._view(self._found(name))
 
     @abstractmethod

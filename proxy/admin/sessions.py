@@ -43,15 +43,12 @@ class Sessions(Protocol):
     async def page(self, behind: str, limit: int, team: str = "", words: str = "") -> SessionPage:
         """At most so many sessions behind the page before, of one team or of all, with these words in what tells them
         apart. Raises ValueError where ``behind`` is none of a page's."""
-        ...
 
     async def one(self, session: str) -> tuple[SessionPage, SessionDetails]:
         """One session, and its details."""
-        ...
 
     def text(self, session: str) -> bytes | None:
         """The last request of a session as it came; None where that is not kept."""
-        ...
 
 
 async def sessions_answer(sessions: Sessions, method: str, path: str, query: Query, now: float) -> View:

@@ -21,7 +21,6 @@ class Teams(Resource[TeamRecord, TeamForm]):
     filters = ()
 
     async def create(self, form: TeamForm) -> View:
-        """Make a team."""
         if not isinstance(form.name, str):
             raise InvalidRequest("A team needs a name.", param="name")
         name = forms.checked("name", validation.name, form.name)
@@ -36,7 +35,6 @@ class Teams(Resource[TeamRecord, TeamForm]):
         return await self._put(TeamRecord(name, created_at=self._clock.now(), **forms.team_changes(form)))
 
     async def change(self, name: str, form: TeamForm) -> View:
-        """Change a team. Its name stays."""
         team = self._changeable(name)
         if form.name not in (UNSET, name):
             raise InvalidRequest("The name of a team cannot change, because the ledger refers to it.", param="name")

@@ -311,12 +311,11 @@ def spans_of(settings: Settings) -> "Spans | None":
     return Spans(given.endpoint, headers, given.service, has_sampler=has_sampler)
 
 
-def spool_of(settings: Settings) -> Spool:
-    """What waits for the store while it is away."""
+def spools_of(settings: Settings) -> tuple[Spool, Spool]:
+    """What waits for the store while it is away, and what takes over where the first cannot be written at the end."""
     ours = settings.stratiform
-    return Spool(
-        settings.spool_folder, ours.spool_max_mib << 20, refuges=[settings.spool_fallback], fsync=ours.spool_fsync
-    )
+    spool = Spool(settings.spool_folder, ours.spool_max_mib << 20, fsync=ours.spool_fsync)
+    return spool, Spool(settings.spool_fallback, fsync=ours.spool_fsync, is_shared=True)
 
 
 def _entries(settings: Settings, problems: list[str]) -> Iterator[ListedModel]:

@@ -101,9 +101,9 @@ class Foundation:
     def store_client(self, settings: Settings) -> StoreClient:
         """What settles into the store. A store in memory needs no spool: it cannot be away."""
         store, days = self.state.store, settings.stratiform.ledger.retention_days
-        spool = factories.spool_of(settings) if store.is_durable else None
+        spools = factories.spools_of(settings) if store.is_durable else ()
         keep_s = None if days is None else days * 86400.0
-        return StoreClient(store, self.state.clock, self.metrics, spool, keep_entries_s=keep_s)
+        return StoreClient(store, self.state.clock, self.metrics, spools, keep_entries_s=keep_s)
 
     @property
     def closing(self) -> tuple[Closing, ...]:
@@ -134,7 +134,7 @@ async def _open_state(settings: Settings, metrics: Metrics, readings: Readings |
     """The store, opened and read for the first time. Raises ConfigError."""
     store = await factories.open_store(settings, is_serving=True)
     clock = SteadyClock(readings, ClockNews(metrics))
-    timekeeper = Timekeeper(clock, store, settings.spool_folder if store.is_durable else None)
+    timekeeper = Timekeeper(clock, store)
     await timekeeper.start()
     directory = Directory(declared.declared(settings), store)
 

@@ -197,7 +197,7 @@ async def _asking(arguments: argparse.Namespace) -> AsyncIterator[Ask]:
             )
         directory = Directory(declared.declared(settings), store)
         clock = SteadyClock()
-        await Timekeeper(clock, store, settings.spool_folder).prepare()
+        await Timekeeper(clock, store).ask()
         epochs = Epochs(store, factories.epoch_file(settings))
         await epochs.recall()
         service = AdminService(directory, store, clock, epochs)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from proxy.access import validation
-from proxy.access.budget_durations import window_of
 from proxy.access.directory import CLIENT_KEYS_TEAM, DEFAULT_TEAM
+from proxy.access.validation import window_of
 from proxy.access.virtual_keys import declared_id, digest_of
 from proxy.admin.litellm_forms import restricting
 from proxy.settings import ConfigError

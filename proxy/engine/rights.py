@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from urllib.parse import quote
 
-from proxy.core.access.named import speaks_of_models
-from proxy.core.access.reach import Asked, ModelPlace, Reach, reach_of
+from proxy.core.access.reach import Asked, ModelPlace, Reach, reach_of, speaks_of_models
 from proxy.core.account.paths import Path
 from proxy.core.model_patterns import allows, allows_all, is_ordinary
 from proxy.core.request.wants import wants_of

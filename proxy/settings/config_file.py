@@ -19,7 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from proxy.access.budget_durations import window_of
+from proxy.access.validation import window_of
 from proxy.access.virtual_keys import digest_of
 from proxy.core.window.built_in import BUILT_IN
 from proxy.core.window.profile import CapabilityProfile

@@ -4,7 +4,8 @@ A settlement whose reservation stands in the store counts only for what it charg
 store holds the reserved amount against the limit already. A reservation that is put off counts until its exchange ends.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from proxy.storage.port import Balance, Charge, Granted, PutOff, Refused, Release, Reserve, Settle
@@ -14,8 +15,8 @@ class Backlog:
     """The sums of what is put off, by team and counter. It knows the calls of this worker only."""
 
     def __init__(self) -> None:
-        self._sums: dict[str, dict[str, int]] = {}
-        self._reserved: dict[str, Mapping[str, int]] = {}
+        self._sums: dict[str, Counter[str]] = {}
+        self._reserved: dict[str, Counter[str]] = {}
         self._intents: dict[str, Reserve] = {}
 
     def add(self, call: PutOff, reserved: Sequence[Charge] = ()) -> None:
@@ -23,11 +24,11 @@ class Backlog:
         match call:
             case Reserve():
                 self._intents[call.exchange_id] = call
-                self._count(call.team, _amounts(call))
+                self._count(call.team, _amounts(call.charges))
             case Settle(entry):
                 self._end_intent(entry.exchange_id)
                 if reserved:
-                    self._reserved[entry.exchange_id] = {charge.account: charge.amount for charge in reserved}
+                    self._reserved[entry.exchange_id] = _amounts(reserved)
                 self._count(entry.team, self._beyond_reserved(call))
             case Release():
                 self._end_intent(call.exchange_id)
@@ -44,20 +45,17 @@ class Backlog:
     def _end_intent(self, exchange_id: str) -> None:
         intent = self._intents.pop(exchange_id, None)
         if intent is not None:
-            self._count(intent.team, _amounts(intent), -1)
+            self._count(intent.team, _amounts(intent.charges), -1)
 
-    def _count(self, team: str, amounts: Iterable[tuple[str, int]], sign: int = 1) -> None:
+    def _count(self, team: str, amounts: Mapping[str, int], sign: int = 1) -> None:
         """Add the amounts to the sums of a team, or take them away. No sum is kept that is not above zero."""
-        sums = self._sums.setdefault(team, {})
-        for account, amount in amounts:
-            sums[account] = sums.get(account, 0) + sign * amount
-            if sums[account] <= 0:
-                del sums[account]
-        if not sums:
-            del self._sums[team]
+        sums = self._sums.pop(team, Counter[str]())
+        (sums.update if sign > 0 else sums.subtract)(amounts)
+        left = +sums
+        if left:
+            self._sums[team] = left
 
     def clear(self) -> None:
-        """Nothing is put off."""
         self._sums.clear()
         self._reserved.clear()
         self._intents.clear()
@@ -66,15 +64,11 @@ class Backlog:
         """The reservation to ask the store for: the same charges, under limits that are lowered by what is put off."""
         if ask.team not in self._sums:
             return ask
-        return replace(
-            ask,
-            charges=[
-                charge
-                if charge.limit is None
-                else replace(charge, limit=charge.limit - self._pending(ask.team, charge))
-                for charge in ask.charges
-            ],
-        )
+        charges = [
+            charge if charge.limit is None else replace(charge, limit=charge.limit - self._pending(ask.team, charge))
+            for charge in ask.charges
+        ]
+        return replace(ask, charges=charges)
 
     def counted(self, ask: Reserve, answer: Granted | Refused) -> Granted | Refused:
         """The store's answer, with what is put off added to what is spent."""
@@ -89,16 +83,12 @@ class Backlog:
         return replace(balance, spent=balance.spent + self._pending(team, charge))
 
     def _pending(self, team: str, charge: Charge) -> int:
-        sums = self._sums.get(team, {})
-        return sum(sums.get(account, 0) for account in (charge.account, *charge.within))
+        sums = self._sums.get(team, Counter[str]())
+        return sum(sums[account] for account in (charge.account, *charge.within))
 
-    def _beyond_reserved(self, call: Settle) -> Iterable[tuple[str, int]]:
-        reserved = self._reserved.get(call.entry.exchange_id, {})
-        for charge in call.final:
-            beyond = charge.amount - reserved.get(charge.account, 0)
-            if beyond > 0:
-                yield charge.account, beyond
+    def _beyond_reserved(self, call: Settle) -> Mapping[str, int]:
+        return _amounts(call.final) - self._reserved.get(call.entry.exchange_id, Counter())
 
 
-def _amounts(ask: Reserve) -> Iterable[tuple[str, int]]:
-    return ((charge.account, charge.amount) for charge in ask.charges)
+def _amounts(charges: Sequence[Charge]) -> Counter[str]:
+    return Counter({charge.account: charge.amount for charge in charges})

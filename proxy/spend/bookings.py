@@ -1,6 +1,7 @@
-"""What an exchange draws on: the rules that hold for it, each with its window, its counter and its charge."""
+"""The limits that an exchange draws on: rules with their windows, counters and charges, and the headers about them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -10,7 +11,7 @@ from proxy.core.money.bound import InputBound
 from proxy.core.money.budget import Estimate, Rule
 from proxy.core.money.charges import unit_tokens
 from proxy.engine.exchange import Exchange
-from proxy.ports import Deployment, Reservation
+from proxy.ports import Deployment, Headers, Reservation
 from proxy.spend.windows import Window, window_at
 from proxy.storage.port import Balance, Charge, LedgerEntry, Refused, Reserve
 
@@ -51,11 +52,9 @@ class BudgetReservation(Reservation):
         return booking.charge.amount + sum(one.amount for one in more if one.account == booking.charge.account)
 
     def refusing(self, answer: Refused) -> Booking:
-        """The booking that was refused."""
         return next(one for one in self.bookings if one.charge.account == answer.charge.account)
 
     def with_balances(self, balances: Sequence[Balance]) -> Iterator[tuple[Booking, Balance]]:
-        """Each booking with the balance of its counter."""
         return zip(self.bookings, balances, strict=True)
 
 
@@ -93,3 +92,27 @@ def taken(rule: Rule, exchange: Exchange, cost: int) -> int:
             return usage.prompt + usage.output if usage is not None else unit_tokens(exchange.requested.demand)
         case "requests":
             return 1
+
+
+PREFIX = "x-ratelimit-"
+
+
+def rate_headers(limits: Iterable[tuple[Booking, Balance]], now: float) -> Headers:
+    """The headers of rate limits in the form that OpenAI's clients read
+    (https://platform.openai.com/docs/guides/rate-limits#rate-limits-in-headers). Of several limits in one unit, they
+    show the one with the least left. Rules that are no rate limits are left out."""
+    tightest: dict[str, tuple[int, int, float]] = {}
+    for booking, balance in limits:
+        rule = booking.rule
+        if rule.is_rate and rule.hard is not None:
+            left = max(0, rule.hard - balance.spent - balance.reserved)
+            told = (left, rule.hard, max(0.0, (booking.window.resets_at or now) - now))
+            tightest[rule.unit] = min(told, tightest.get(rule.unit, told))
+    headers = []
+    for unit, (left, limit, reset_s) in tightest.items():
+        headers += [
+            (f"{PREFIX}limit-{unit}", str(limit)),
+            (f"{PREFIX}remaining-{unit}", str(left)),
+            (f"{PREFIX}reset-{unit}", f"{math.ceil(reset_s)}s"),
+        ]
+    return headers

@@ -12,21 +12,20 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
 
 from proxy.core.money.budget import NANOS_PER_USD
-from proxy.patience import Patience
 from proxy.ports import Clock, StoreError
 from proxy.spend.backlog import Backlog
 from proxy.spend.leases import Leases
 from proxy.storage.port import Charge, MoneyStore, PutOff, Reserve, Settle
-from proxy.storage.spool import PAGE, Spool
+from proxy.storage.spool import Spool
+from proxy.tasks import within
 from proxy.telemetry.metrics import Metrics
 
 # So many teams are served at once, so that requests still find a free connection to the store.
 _TEAMS_AT_ONCE = 3
-# So many calls that could not be spooled are kept in memory.
-_MOST_IN_MEMORY = 10_000
+# So much is kept in memory of what could not be spooled: some ten thousand calls.
+_MOST_IN_MEMORY = 16 << 20
 _LOST_A_LINE = 1000
 # How many lost calls are named in the log when the worker ends, and how many in a line.
 _MOST_NAMED = 1000
@@ -50,28 +49,27 @@ class _Attempt:
 
 
 class CatchingUp:
-    """The calls that are put off. ``backlog`` knows what they will charge."""
+    """The calls that are put off. ``backlog`` knows what they will charge. They wait in the first of the ``spools``;
+    what waits in memory when the worker ends goes to any of them."""
 
     def __init__(
         self,
         store: MoneyStore,
         clock: Clock,
         metrics: Metrics,
-        spool: Spool | None,
-        patience: Patience,
+        spools: Sequence[Spool],
+        timeout_s: float,
         leases: Leases,
         most_in_memory: int = _MOST_IN_MEMORY,
     ) -> None:
         self._store = store
         self._clock = clock
         self._metrics = metrics
-        self._spool = spool
-        self._patience = patience
-        self._most_in_memory = most_in_memory
+        self._timeout_s = timeout_s
         self._leases = leases
-        self._in_memory: dict[int, PutOff] = {}
+        self._spools = spools
+        self._memory = Spool(None, most_in_memory)
         self._lost = 0
-        self._numbers = count()
         self._places = asyncio.Semaphore(_TEAMS_AT_ONCE)
         self.backlog = Backlog()
         self.trouble = ""
@@ -79,16 +77,14 @@ class CatchingUp:
 
     @property
     def pending(self) -> int:
-        """How many calls are put off."""
-        return len(self._in_memory) + (self._spool.size if self._spool is not None else 0)
+        return self._memory.size + sum(spool.size for spool in self._spools)
 
     async def adopt(self) -> None:
         """Take over what dead workers have left."""
-        if self._spool is None:
-            return
-        with suppress(StoreError):
-            for call in await self._spool.adopt():
-                self.backlog.add(call)
+        for spool in self._spools:
+            with suppress(StoreError):
+                for call in await spool.adopt():
+                    self.backlog.add(call)
         self._metrics.spooled(self.pending)
 
     async def intend(self, ask: Reserve) -> bool:
@@ -102,58 +98,56 @@ class CatchingUp:
 
     async def put_off(self, call: PutOff, reserved: Sequence[Charge] = ()) -> None:
         """Keep a call for later: on disk, or in memory where even that fails. ``reserved`` is what the store holds for
-        its exchange."""
+        its exchange. What is lost counts against its team's limits as long as anything is put off."""
         self.backlog.add(call, reserved)
         if not await self._is_spooled(call):
-            if len(self._in_memory) >= self._most_in_memory:
-                # What it charges counts against its team's limits as long as anything is put off.
-                self._in_memory.pop(next(iter(self._in_memory)))
+            try:
+                await self._memory.add([call])
+            except StoreError:
                 self._lose_one()
-            self._in_memory[next(self._numbers)] = call
         self._metrics.spooled(self.pending)
 
     async def catch_up(self, is_away: Doubt) -> int:
         """Have the store carry out what is put off, the oldest calls first; how many it took. Calls that fail are kept.
         ``is_away`` is asked about a failure: where the store is away, that ends the attempt."""
         attempt = _Attempt(is_away)
-        try:
-            waiting = list(self._in_memory.items())
-            for start in range(0, len(waiting), PAGE):
-                for number in await self._carried_out(waiting[start : start + PAGE], attempt):
-                    self._in_memory.pop(number, None)
-            await self._empty_spool(attempt)
-        except StoreError as error:
-            self._spool_failed(error)
-        finally:
-            self._metrics.spooled(self.pending)
+        for spool in (self._memory, *self._spools):
+            try:
+                await self._empty(spool, attempt)
+            except StoreError as error:
+                self._spool_failed(error)
+        self._metrics.spooled(self.pending)
         if not self.pending:
             self.backlog.clear()
             self.trouble = ""
         return attempt.carried_out
 
     async def aclose(self) -> None:
-        """Write what waits in memory to any place that takes it, and release the spool. Raises StoreError."""
-        if self._spool is None:
-            return
-        if self._in_memory:
-            files, lost = await self._spool.rescue(list(self._in_memory.values()))
-            for file in files:
-                _log.warning("what neither the store nor the spool took waits in %s for the next start", file)
-            for _ in lost:
-                self._metrics.settlement_lost()
-            for line in lines_of_lost(lost):
-                _log.error("%s", line)
-            self._in_memory.clear()
-        if self._spool.size:
-            _log.warning("%d calls wait in the spool for the next start", self._spool.size)
-        await self._spool.aclose()
+        """Write what waits in memory to any spool that takes it, and release the spools. Raises StoreError."""
+        lost: list[PutOff] = []
+        for spool in self._spools:
+            with suppress(StoreError):
+                while page := await self._memory.page(0):
+                    await spool.add([call for _, call in page])
+                    await self._memory.forget([number for number, _ in page])
+        while page := await self._memory.page(0):
+            lost += [call for _, call in page]
+            await self._memory.forget([number for number, _ in page])
+        for _ in lost:
+            self._metrics.settlement_lost()
+        for line in lines_of_lost(lost):
+            _log.error("%s", line)
+        if self.pending:
+            _log.warning("%d calls wait in the spool for the next start", self.pending)
+        for spool in self._spools:
+            await spool.aclose()
 
-    async def _empty_spool(self, attempt: "_Attempt") -> None:
+    async def _empty(self, spool: Spool, attempt: "_Attempt") -> None:
         """Raises StoreError where the spool fails."""
         after = 0
-        while self._spool is not None and not attempt.is_over and (page := await self._spool.page(after)):
+        while not attempt.is_over and (page := await spool.page(after)):
             after = page[-1][0]
-            await self._spool.forget(await self._carried_out(page, attempt))
+            await spool.forget(await self._carried_out(page, attempt))
             self._metrics.spooled(self.pending)
 
     async def _carried_out(self, page: Sequence[tuple[int, PutOff]], attempt: "_Attempt") -> list[int]:
@@ -179,7 +173,8 @@ class CatchingUp:
                 return False
             try:
                 late = [self._leases.extended(call) if isinstance(call, Reserve) else call for _, call in calls]
-                await self._patience.wait_for(self._store.carry_out(team, late, self._clock.now()))
+                async with within(self._timeout_s):
+                    await self._store.carry_out(team, late, self._clock.now())
             except (StoreError, TimeoutError) as error:
                 attempt.failed.add(team)
                 attempt.is_over = await attempt.is_away(error) or attempt.is_over
@@ -187,10 +182,10 @@ class CatchingUp:
         return True
 
     async def _is_spooled(self, call: PutOff) -> bool:
-        if self._spool is None:
+        if not self._spools:
             return False
         try:
-            await self._spool.add(call)
+            await self._spools[0].add([call])
         except StoreError as error:
             self._spool_failed(error)
             return False
@@ -200,10 +195,8 @@ class CatchingUp:
     def _lose_one(self) -> None:
         self._metrics.settlement_lost()
         if self._lost % _LOST_A_LINE == 0:
-            _log.error(
-                "settlements are lost, %d by now: neither the store nor the spool takes them, and memory holds %d",
-                self._lost + 1, self._most_in_memory,
-            )  # fmt: skip
+            text = "settlements are lost, %d by now: neither the store nor the spool takes them, and memory is full"
+            _log.error(text, self._lost + 1)
         self._lost += 1
 
     def _spool_failed(self, error: StoreError) -> None:

@@ -14,11 +14,10 @@ from pathlib import Path
 
 from proxy.core import epoch
 from proxy.core.epoch import StoreEpoch
-from proxy.patience import Patience
 from proxy.ports import StoreError
-from proxy.spend.small_file import read_small, replace_small
 from proxy.storage.port import Store
-from proxy.tasks import Tasks, cancel, repeat, spawn
+from proxy.storage.private_file import read_small, replace_small
+from proxy.tasks import Tasks, cancel, repeat, spawn, within
 
 EVERY_S = 5.0
 _TIMEOUT_S = 2.0
@@ -43,7 +42,6 @@ class Epochs:
         self._known = self.current = ""
         self._lost = ""
         self._turn = asyncio.Lock()
-        self._patience = Patience(_TIMEOUT_S)
         self._tasks: Tasks = set()
 
     @property
@@ -64,7 +62,6 @@ class Epochs:
             spawn(repeat(EVERY_S, self._try), self._tasks)
 
     async def aclose(self) -> None:
-        """Stop."""
         await cancel(self._tasks)
 
     async def trusts(self, granted_by: str | None, counters: Sequence[str]) -> bool:
@@ -103,7 +100,8 @@ class Epochs:
     async def _ask(self) -> StoreEpoch:
         """Ask the store, one question at a time. Raises StoreError."""
         try:
-            return await self._patience.wait_for(self._asked())
+            async with within(_TIMEOUT_S):
+                return await self._asked()
         except TimeoutError as error:
             raise StoreError("the store did not answer in time") from error
 

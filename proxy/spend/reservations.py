@@ -24,11 +24,10 @@ from proxy.engine.headers import uses_operators_key
 from proxy.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
 from proxy.ports import Deployment, Headers, Principal, Transport
 from proxy.spend.alerts import BudgetAlerts, header_text, time_text
-from proxy.spend.bookings import NOTHING, Booking, BudgetReservation, booked, counter_of, taken
+from proxy.spend.bookings import NOTHING, Booking, BudgetReservation, booked, counter_of, rate_headers, taken
 from proxy.spend.epochs import Epochs
 from proxy.spend.estimates import Estimates
 from proxy.spend.ledger import DEFERRED, lost_entry, settled_entry
-from proxy.spend.rate_limit_headers import rate_headers
 from proxy.spend.rules import LimitResolver
 from proxy.spend.store_client import StoreClient
 from proxy.storage.port import Charge, Granted, Refused, Reserve, Settle

@@ -18,13 +18,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from proxy.patience import Patience
 from proxy.ports import Clock, StoreError
 from proxy.spend.catching_up import CatchingUp
 from proxy.spend.leases import Leases
 from proxy.storage.port import Balance, Charge, Granted, PutOff, Refused, Release, Reserve, Settle, Store
 from proxy.storage.spool import Spool
-from proxy.tasks import Tasks, drain, spawn
+from proxy.tasks import Tasks, drain, spawn, within
 from proxy.telemetry.metrics import Metrics
 
 LEASE_S = 60.0
@@ -59,7 +58,7 @@ class StoreClient:
         store: Store,
         clock: Clock,
         metrics: Metrics,
-        spool: Spool | None = None,
+        spools: Sequence[Spool] = (),
         times: StoreTimes = _TIMES,
         keep_entries_s: float | None = None,
     ) -> None:
@@ -67,11 +66,10 @@ class StoreClient:
         self._clock = clock
         self._metrics = metrics
         self._times = times
-        self._patience = Patience(times.timeout_s * (1 - _PING_SHARE))
-        self._ping_patience = Patience(times.timeout_s * _PING_SHARE)
+        self._call_s, self._ping_s = times.timeout_s * (1 - _PING_SHARE), times.timeout_s * _PING_SHARE
         self._leases = Leases(store, clock, metrics, times.lease_s, keep_entries_s)
         self.lease = self._leases.until
-        self._catching_up = CatchingUp(store, clock, metrics, spool, self._patience, self._leases)
+        self._catching_up = CatchingUp(store, clock, metrics, spools, self._call_s, self._leases)
         self._tasks: Tasks = set()
         self._question: asyncio.Task[bool] | None = None
         self._news = asyncio.Event()
@@ -205,7 +203,8 @@ class StoreClient:
         if self.is_away:
             raise StoreError("the store is away")
         try:
-            answer = await self._patience.wait_for(call())
+            async with within(self._call_s):
+                answer = await call()
         except (StoreError, TimeoutError) as error:
             await self._doubt(operation)
             if self.is_away:
@@ -218,7 +217,8 @@ class StoreClient:
     async def _ask_again(self, operation: str, call: Callable[[], Awaitable[_T]]) -> _T:
         """The answer to a call that failed although the store answers."""
         try:
-            return await self._patience.wait_for(call())
+            async with within(self._call_s):
+                return await call()
         except (StoreError, TimeoutError) as error:
             self._metrics.store_failed(operation)
             if self._trouble != _text(error):  # one log line for each reason, not for each call
@@ -236,13 +236,14 @@ class StoreClient:
         if self.is_away:
             return
         if self._question is None or self._question.done():
-            self._question = spawn(self._answers(operation, self._ping_patience), self._tasks)
+            self._question = spawn(self._answers(operation, self._ping_s), self._tasks)
         await asyncio.shield(self._question)
 
-    async def _answers(self, operation: str, patience: Patience) -> bool:
+    async def _answers(self, operation: str, limit_s: float) -> bool:
         """Whether the store answers a ping. Where it does not, it is away; ``operation`` is what was asked of it."""
         try:
-            await patience.wait_for(self._store.ping())
+            async with within(limit_s):
+                await self._store.ping()
         except (StoreError, TimeoutError) as error:
             self._metrics.store_failed("ping")
             self._trouble = _text(error)
@@ -251,14 +252,13 @@ class StoreClient:
                 self._metrics.store_is_away(True)
                 text = "the store is away (%s: %s); settlements are spooled until it answers"
                 _log.error(text, operation, self._trouble)
-                self._patience.give_up()
                 self._news.set()
             return False
         return True
 
     async def _come_back(self) -> None:
         """Ask a store that may be away whether it answers."""
-        if await self._answers("ping", self._patience) and self.is_away:
+        if await self._answers("ping", self._call_s) and self.is_away:
             self.is_away = False
             self._trouble = ""
             self._metrics.store_is_away(False)

@@ -1,93 +1,48 @@
-"""Keeps the clock that budgets use: it asks the store for its time, and remembers the clock across restarts.
-
-The state stands in a small file of the spool folder, which all workers of a host write. The monotonic clock runs on
-until the machine is started again, so that a step of the clock before or during a restart of the proxy is noticed, too.
-After a start of the machine, a clock is known to be wrong only if it shows an earlier time than the file.
-"""
+"""Keeps the clock that budgets use: it asks the store for its time, and reads the clock even while no request comes."""
 
 import asyncio
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-
-import msgspec
 
 from proxy.clock import SteadyClock
-from proxy.core.timing.steady_time import SETTLED_S, Departure, SteadyState
+from proxy.core.timing.steady_time import SETTLED_S, Departure
 from proxy.ports import StoreError
-from proxy.spend.small_file import read_small, replace_small
 from proxy.storage.port import Store
 from proxy.tasks import Tasks, cancel, repeat, spawn
 from proxy.telemetry.metrics import Metrics
 
 EVERY_S = 10.0
 _TIMEOUT_S = 2.0
-_FILE = "clock.json"
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 _log = logging.getLogger("stratiform.clock")
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """The content of the file. ``boot`` names the last start of the machine; empty: not known."""
-
-    boot: str
-    time_s: float
-    steady: SteadyState
-
-
-_kept = msgspec.json.Decoder(_Kept)
-
-
 class Timekeeper:
-    """Keeps one clock right. ``folder`` is where it is remembered; None: nowhere."""
+    """Keeps one clock right, between ``start`` and ``aclose``."""
 
-    def __init__(self, clock: SteadyClock, store: Store, folder: Path | None) -> None:
+    def __init__(self, clock: SteadyClock, store: Store) -> None:
         self._clock = clock
         self._store = store
-        self._file = folder / _FILE if folder is not None else None
-        self._boot = read_small(_BOOT_ID).decode("ascii", "ignore").strip()
         self._tasks: Tasks = set()
 
-    async def prepare(self) -> None:
-        """Continue the clock of an earlier process, and ask the store once. A store that is away is not waited for."""
-        with suppress(msgspec.DecodeError):
-            found = _kept.decode(await asyncio.to_thread(read_small, self._file))
-            monotonic_s = self._clock.readings.monotonic()
-            if self._boot and found.boot == self._boot:
-                self._clock.steady.resume(found.steady, monotonic_s)
-            else:
-                self._clock.steady.not_before(found.time_s, monotonic_s)
-        await self._ask()
-
     async def start(self) -> None:
-        """Prepare the clock, and keep it right until ``aclose``."""
-        await self.prepare()
-        await self._keep()
-        spawn(repeat(EVERY_S, self._look), self._tasks)
+        """Ask the store once, and then from time to time."""
+        await self.ask()
+        spawn(repeat(EVERY_S, self.ask), self._tasks)
 
     async def aclose(self) -> None:
-        """Stop."""
         await cancel(self._tasks)
 
-    async def _look(self) -> None:
-        await self._ask()
-        await self._keep()
-
-    async def _ask(self) -> None:
+    async def ask(self) -> None:
+        """Ask the store for its time. A store that is away is not waited for."""
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(_TIMEOUT_S):
                 before_s = self._clock.readings.monotonic()
                 store_s = await self._store.time()
             if store_s is not None:
                 self._clock.steady.told_by_store(store_s, (before_s + self._clock.readings.monotonic()) / 2)
-
-    async def _keep(self) -> None:
-        """Read the clock and write it down. Reading notices a step, and its end, even while no request comes."""
-        kept = _Kept(self._boot, self._clock.now(), self._clock.steady.state)
-        await asyncio.to_thread(replace_small, self._file, msgspec.json.encode(kept))
+        # Reading notices a step, and its end.
+        self._clock.now()
 
 
 class ClockNews:

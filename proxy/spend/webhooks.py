@@ -59,7 +59,6 @@ class WebhookSender:
         self._tasks: Tasks = set()
 
     def start(self) -> None:
-        """Begin to deliver."""
         for _ in range(_AT_ONCE):
             spawn(self._deliver(), self._tasks)
 

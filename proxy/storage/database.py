@@ -171,7 +171,6 @@ class Database:
             raise store_error(error) from error
 
     async def write(self, work: Work[T]) -> T:
-        """Run work in a transaction; its result, after the commit."""
         job = _Job(work, asyncio.get_running_loop().create_future())
         with self._closing:
             if self._is_closed:
@@ -249,13 +248,12 @@ class MemoryDatabase:
 
     path = Path(":memory:")
 
-    def __init__(self) -> None:
+    def __init__(self, migrations: Sequence[str] = STORE) -> None:
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         weakref.finalize(self, self._connection.close)
-        migrate(self._connection, STORE)
+        migrate(self._connection, migrations)
 
     async def write(self, work: Work[T]) -> T:
-        """Run the work."""
         return work(self._connection)
 
     read = report = write

@@ -25,7 +25,6 @@ class MemoryStore(SqliteStore):
         self._unbounded = 0
 
     async def settle(self, end: Settle, now: float) -> Sequence[Balance]:
-        """Write the entry and replace the reservation. The oldest entries beyond a bound are forgotten."""
         self._unbounded += 1
         if self._unbounded >= _ENTRIES_AT_ONCE:
             self._unbounded = 0

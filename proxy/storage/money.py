@@ -19,7 +19,9 @@ from proxy.storage.port import (
     Charge,
     Granted,
     LedgerEntry,
+    PutOff,
     Refused,
+    Release,
     Reserve,
     Settle,
     SpendQuery,
@@ -110,7 +112,19 @@ def release(connection: sqlite3.Connection, exchange_id: str, team: str, now: fl
         connection.execute("UPDATE hold SET state = ?, at = ? WHERE exchange_id = ?", (_RELEASED, now, exchange_id))
 
 
-def renew(connection: sqlite3.Connection, exchange_ids: Sequence[str], expires_at: float) -> None:
+def carry_out(connection: sqlite3.Connection, team: str, calls: Sequence[PutOff], now: float) -> None:
+    """Settle, release and reserve for one team."""
+    for call in calls:
+        match call:
+            case Settle():
+                settle(connection, call, now)
+            case Reserve():
+                reserve(connection, call, now)
+            case Release():
+                release(connection, call.exchange_id, team, now)
+
+
+def renew(connection: sqlite3.Connection, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:
     """These exchanges still run."""
     connection.executemany(
         "UPDATE hold SET at = ? WHERE exchange_id = ? AND state = ?",
@@ -147,7 +161,7 @@ def forget(connection: sqlite3.Connection, now: float) -> None:
     connection.execute("DELETE FROM claim WHERE forget_at <= ?", (now,))
 
 
-def balance(connection: sqlite3.Connection, team: str, charge: Charge) -> Balance:
+def balance(connection: sqlite3.Connection, team: str, charge: Charge, now: float = 0.0) -> Balance:
     """A counter, with those that count towards the same limit."""
     accounts = (charge.account, *charge.within)
     row = connection.execute(
@@ -250,7 +264,6 @@ def _is_written(connection: sqlite3.Connection, exchange_id: str) -> bool:
 
 
 def _undo(connection: sqlite3.Connection, team: str, hold: _Hold, now: float) -> None:
-    """Take back what a reservation did to the counters."""
     for charge in hold.charges:
         if hold.state == _BILLED:
             _change(connection, team, charge, now, spent=-charge.amount)

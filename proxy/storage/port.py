@@ -277,55 +277,44 @@ class MoneyStore(Protocol):
 
     async def reserve(self, ask: Reserve, now: float) -> Granted | Refused:
         """Grant all charges or none, in one atomic step; expired reservations of the team are billed first."""
-        ...
 
     async def settle(self, end: Settle, now: float) -> Sequence[Balance]:
         """Write the entry and replace the reservation; the balances of ``final``, in its order. Durable when it
         returns."""
-        ...
 
     async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
         """Settle, release and reserve for one team in one round trip; some of the calls may have been put off, and the
         reservations among them have no limits. Where it raises, some of the calls may have been carried out; a
         repetition does no harm."""
-        ...
 
     async def renew(self, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:
         """These exchanges still run. An exchange without a reservation is left out."""
-        ...
 
     async def expire(self, now: float) -> int:
         """Bill every expired reservation as it stands, marked estimated; how many there were. Also forget what may be
         forgotten."""
-        ...
 
     async def balance(self, team: str, charge: Charge, now: float) -> Balance:
         """The counter of a charge as it is, with those ``within`` its limit added up; an unknown counter is zero."""
-        ...
 
     async def set_spent(self, team: str, charge: Charge, now: float) -> Balance:
         """Correct a counter: what is spent on it, and on those ``within`` its limit, becomes the charge's amount. What
         is reserved stays. Returns the balance before."""
-        ...
 
     async def claim(self, team: str, name: str, keep_s: float, now: float) -> bool:
         """Whether nobody has claimed this name in the last ``keep_s``, for notices that go out once."""
-        ...
 
     async def spend(self, query: SpendQuery) -> Sequence[SpendRow]:
         """A report, largest cost first, then by group."""
-        ...
 
     async def entries(
         self, since: float, until: float, after: str = "", limit: int = 1000, team: str | None = None
     ) -> Sequence[LedgerEntry]:
         """A page of the ledger, ``since <= at < until``, in the order of (at, exchange id). For the next page,
         ``since`` is the last entry's ``at`` and ``after`` its id: entries up to (since, after) are left out."""
-        ...
 
     async def forget_entries(self, before: float) -> int:
         """Delete entries with ``at < before``; how many there were. Counters stay."""
-        ...
 
 
 class DirectoryStore(Protocol):
@@ -334,19 +323,15 @@ class DirectoryStore(Protocol):
 
     async def directory_version(self) -> int:
         """Grows with every change."""
-        ...
 
     async def records(self, record_type: type[R]) -> Sequence[R]:
         """All records of a kind by name, revoked keys too."""
-        ...
 
     async def put(self, record: Record) -> None:
         """Create or replace, by name or id."""
-        ...
 
     async def remove(self, kind: RecordKind, name: str) -> bool:
         """Delete; whether there was one."""
-        ...
 
 
 class ObjectStore(Protocol):
@@ -356,20 +341,16 @@ class ObjectStore(Protocol):
         """Keep records of one team. An object that the team has already keeps its bill, and the later end of both. An
         object that another team has made at the same server stays that team's. Beyond about ``most`` objects (a
         sixteenth more or less), the team's records that end first are forgotten."""
-        ...
 
     async def owned(self, team: str, names: Sequence[str], now: float) -> Sequence[ObjectRecord | None]:
         """The team's objects of these names; None for an object that is not the team's."""
-        ...
 
     async def disown(self, team: str, name: str) -> None:
         """The object was deleted."""
-        ...
 
     async def take_bill(self, team: str, name: str) -> str:
         """Take the bill of the team's object away. Of several callers at once, one gets it; the others get an empty
         text."""
-        ...
 
 
 Place = tuple[float, str]
@@ -381,16 +362,13 @@ class StateStore(Protocol):
 
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
         """Blobs of one scope, in one round trip."""
-        ...
 
     async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
         """Write blobs of one scope, in one round trip; each is forgotten ``ttl_s`` after its last save."""
-        ...
 
     async def page(self, scope: str, behind: Place, limit: int, now: float) -> Sequence[tuple[str, float, bytes]]:
         """Blobs of one scope, the last saved first: name, when it is forgotten, and blob. The page begins behind the
         place of the last one before it; (inf, "") is the very beginning. One round trip."""
-        ...
 
 
 class Store(MoneyStore, DirectoryStore, ObjectStore, StateStore, Protocol):
@@ -404,20 +382,15 @@ class Store(MoneyStore, DirectoryStore, ObjectStore, StateStore, Protocol):
 
     async def facts(self) -> Mapping[str, str]:
         """All facts."""
-        ...
 
     async def put_facts(self, facts: Mapping[str, str], *, overwrite: bool) -> None:
         """Write facts. Without ``overwrite``, a fact that is there stays as it is."""
-        ...
 
     async def time(self) -> float | None:
         """The store's own clock, in unix seconds; None where the machine's clock is the store's."""
-        ...
 
     async def ping(self) -> None:
         """Raises StoreError where the store does not answer."""
-        ...
 
     async def aclose(self) -> None:
         """Finish what was handed over and release everything."""
-        ...

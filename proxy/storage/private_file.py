@@ -1,4 +1,8 @@
-"""Files that only the user of the proxy may read, whatever the umask is."""
+"""Files that only the user of the proxy may read, whatever the umask is.
+
+A small file, such as the known epoch of the store, is read and replaced by all workers of a host. Where there is no
+path, or the disk is full or read-only, nothing is kept: the process goes on with what it knows.
+"""
 
 import logging
 import os
@@ -7,6 +11,7 @@ from pathlib import Path
 
 _MODE = 0o600
 _OTHERS = 0o077
+_MOST_BYTES = 4096
 
 _log = logging.getLogger("stratiform.store")
 
@@ -25,3 +30,24 @@ def tighten(path: Path) -> None:
         if path.stat().st_mode & _OTHERS:
             path.chmod(_MODE)
             _log.warning("%s could be used by other users of this machine: its mode is 0600 from now on", path)
+
+
+def read_small(path: Path | None) -> bytes:
+    """What the file holds; empty where there is none."""
+    if path is not None:
+        tighten(path)
+        with suppress(OSError), path.open("rb") as file:
+            return file.read(_MOST_BYTES)
+    return b""
+
+
+def replace_small(path: Path | None, content: bytes) -> None:
+    """Replace the file."""
+    if path is None:
+        return
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        whole = path.with_name(f"{path.name}.{os.getpid()}")
+        make_private(whole)
+        whole.write_bytes(content)
+        whole.replace(path)

@@ -1,4 +1,5 @@
-"""The store in Redis, 7 or later: shared by any number of workers and hosts; one server, or a cluster.
+"""The store in Redis, 7 or later: shared by any number of workers and hosts; one server, or a cluster. What each method
+promises stands in ``proxy.storage.port``.
 
 Every method that a request waits for is one script, which is one round trip and atomic. Its keys carry a hash tag of
 their team or scope, so that a cluster keeps them on one node. What is acknowledged is as durable as the server's
@@ -10,6 +11,7 @@ import asyncio
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +21,7 @@ from msgspec import json, msgpack
 
 from proxy.ports import StoreError
 from proxy.storage.port import (
+    GROUP_FIELDS,
     RECORD_KINDS,
     Balance,
     Charge,
@@ -34,6 +37,7 @@ from proxy.storage.port import (
     Release,
     Reserve,
     Settle,
+    SpendGroup,
     SpendQuery,
     SpendRow,
     record_name,
@@ -41,7 +45,6 @@ from proxy.storage.port import (
 from proxy.storage.redis_epoch import RedisEpoch
 from proxy.storage.redis_link import PREFIX, RedisLink, Script
 from proxy.storage.redis_objects import RedisObjects
-from proxy.storage.sums import Sums
 
 _MONEY_KEYS = ("accounts", "forget", "open", "due", "closed", "closed_until", "entries", "order", "claims", "epoch")
 _STATE_KEYS = ("blobs", "until", "sizes")
@@ -92,7 +95,6 @@ class RedisStore:
         self.facts, self.put_facts, self.ping = self._epoch.facts, self._epoch.put, self._link.ping
 
     async def reserve(self, ask: Reserve, now: float) -> Granted | Refused:
-        """Grant all charges or none; expired reservations of the team are billed first."""
         await self._register(ask.team, now)
         is_granted, *rest = await self._run("reserve", ask.team, ask.exchange_id, now, ask.expires_at, _record(ask))
         if is_granted:
@@ -102,7 +104,6 @@ class RedisStore:
         return Refused(charge, Balance(charge.account, *rest[1]))
 
     async def settle(self, end: Settle, now: float) -> Sequence[Balance]:
-        """Write the entry and replace the reservation."""
         entry = end.entry
         await self._register(entry.team, now)
         found = await self._run(
@@ -111,17 +112,14 @@ class RedisStore:
         return _balances((charge.account for charge in end.final), found)
 
     async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
-        """Settle, release and reserve for one team, in one script."""
         await self._register(team, now)
         await self._run("carry_out", team, now, *(word for call in calls for word in _put_off(call)))
 
     async def renew(self, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:
-        """These exchanges still run."""
         for start in range(0, len(exchange_ids), _PAGE):
             await self._run("renew", team, expires_at, *exchange_ids[start : start + _PAGE])
 
     async def expire(self, now: float) -> int:
-        """Bill every expired reservation as it stands, and forget what may be forgotten."""
         billed = 0
         failure: StoreError | None = None
         for team in await self._active_teams():
@@ -136,16 +134,13 @@ class RedisStore:
         return billed
 
     async def balance(self, team: str, charge: Charge, now: float) -> Balance:
-        """A counter as it is, with those within its limit."""
         return Balance(charge.account, *await self._run("balance", team, now, msgpack.encode(_charges([charge]))))
 
     async def set_spent(self, team: str, charge: Charge, now: float) -> Balance:
-        """Correct a counter; the balance before."""
         await self._register(team, now)
         return Balance(charge.account, *await self._run("set_spent", team, now, msgpack.encode(_charges([charge]))))
 
     async def claim(self, team: str, name: str, keep_s: float, now: float) -> bool:
-        """Whether nobody has claimed this name in the last ``keep_s``."""
         return bool(await self._run("claim", team, name, now, now + keep_s))
 
     async def spend(self, query: SpendQuery) -> Sequence[SpendRow]:
@@ -161,13 +156,11 @@ class RedisStore:
     async def entries(
         self, since: float, until: float, after: str = "", limit: int = 1000, team: str | None = None
     ) -> Sequence[LedgerEntry]:
-        """A page of the ledger."""
         teams = [team] if team is not None else await self._active_teams()
         pages = await asyncio.gather(*(self._page(name, since, until, after, limit) for name in teams))
         return list(heapq.merge(*pages, key=attrgetter("at", "exchange_id")))[:limit]
 
     async def forget_entries(self, before: float) -> int:
-        """Delete older entries."""
         forgotten = 0
         for team in await self._active_teams():
             while found := await self._run("forget_entries", team, before, _PAGE):
@@ -175,38 +168,31 @@ class RedisStore:
         return forgotten
 
     async def directory_version(self) -> int:
-        """Grows with every change."""
         return int(await self._link.command("GET", _VERSION) or 0)
 
     async def records(self, record_type: type[R]) -> Sequence[R]:
-        """All records of a kind, by name."""
         # In pairs on the wire, by name or not: redis-py makes a mapping of them.
         found: Mapping[bytes, bytes] = await self._link.command("HGETALL", _directory(RECORD_KINDS[record_type]))
         return [json.decode(found[name], type=record_type) for name in sorted(found)]
 
     async def put(self, record: Record) -> None:
-        """Create or replace."""
         keys = [_directory(RECORD_KINDS[type(record)]), _VERSION]
         await self._link.run(self._scripts["put"], keys, record_name(record), json.encode(record))
 
     async def remove(self, kind: RecordKind, name: str) -> bool:
-        """Delete; whether there was one."""
         return bool(await self._link.run(self._scripts["remove"], [_directory(kind), _VERSION], name))
 
     async def remember(self, team: str, records: Sequence[ObjectRecord], most: int, now: float) -> None:
-        """Keep records of one team."""
         await self._register(team, now)
         await self._objects.remember(team, records, most, now)
 
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
-        """Blobs of one scope."""
         found: list[bytes | None] = await self._state_link.run(
             self._scripts["state_load"], _keys("s", scope, _STATE_KEYS), repr(now), *names
         )
         return found
 
     async def page(self, scope: str, behind: Place, limit: int, now: float) -> Sequence[tuple[str, float, bytes]]:
-        """Blobs of one scope, the last saved first."""
         until, name = behind
         keys = _keys("s", scope, _STATE_KEYS)
         found = await self._state_link.run(self._scripts["state_page"], keys, repr(now), limit, repr(until), name)
@@ -228,7 +214,6 @@ class RedisStore:
         return int(seconds) + int(microseconds) / 1e6
 
     async def aclose(self) -> None:
-        """Close every connection. May be called more than once."""
         await self._link.aclose()
         await self._state_link.aclose()
 
@@ -308,3 +293,55 @@ def _record(ask: Reserve) -> bytes:
 
 def _balances(accounts: Iterable[str], found: Iterable[Sequence[int]]) -> list[Balance]:
     return [Balance(account, *numbers) for account, numbers in zip(accounts, found, strict=True)]
+
+
+class Sums:
+    """The sums of one report."""
+
+    def __init__(self, query: SpendQuery) -> None:
+        self._query = query
+        self._sums: dict[tuple[str, ...], list[int]] = {}
+
+    def add(self, entries: Iterable[LedgerEntry]) -> None:
+        by, offset_s = self._query.by, self._query.utc_offset_s
+        for entry in entries:
+            if not _is_asked(entry, self._query):
+                continue
+            sums = self._sums.setdefault(tuple(_group(entry, name, offset_s) for name in by), [0] * 8)
+            for index, value in enumerate(_values(entry)):
+                sums[index] += value
+
+    def rows(self) -> Sequence[SpendRow]:
+        by = self._query.by
+        rows = [SpendRow(dict(zip(by, names, strict=True)), *sums) for names, sums in self._sums.items()]
+        return sorted(rows, key=lambda row: (-row.cost, *row.group.values()))
+
+
+def _values(entry: LedgerEntry) -> tuple[int, ...]:
+    """What is added up, in the order of ``SpendRow``."""
+    return (
+        1,
+        entry.read_tokens,
+        entry.write_5m_tokens + entry.write_1h_tokens,
+        entry.plain_tokens,
+        entry.output_tokens,
+        entry.cost,
+        entry.saved,
+        int(entry.estimated),
+    )
+
+
+def _is_asked(entry: LedgerEntry, query: SpendQuery) -> bool:
+    return (
+        query.since <= entry.at < query.until
+        and query.team in (None, entry.team)
+        and query.key_id in (None, entry.key_id)
+        and query.user in (None, entry.user)
+        and query.model in (None, entry.model)
+    )
+
+
+def _group(entry: LedgerEntry, by: SpendGroup, utc_offset_s: int) -> str:
+    if by == "day":
+        return datetime.fromtimestamp(entry.at + utc_offset_s, UTC).strftime("%Y-%m-%d")
+    return str(getattr(entry, GROUP_FIELDS[by]))

@@ -31,7 +31,6 @@ class RedisEpoch:
         self._current = NO_EPOCH
 
     async def facts(self) -> Mapping[str, str]:
-        """All facts."""
         found: Mapping[bytes, bytes] = await self._link.command("HGETALL", _FACTS)
         facts = {name.decode(): value.decode() for name, value in found.items()}
         current = facts.get(epoch.EPOCH, NO_EPOCH)
@@ -42,7 +41,6 @@ class RedisEpoch:
         return facts
 
     async def put(self, facts: Mapping[str, str], *, overwrite: bool) -> None:
-        """Write facts. Without ``overwrite``, a fact that is there stays as it is."""
         if overwrite and facts:  # all at once: nobody sees a part of them
             await self._link.command("HSET", _FACTS, *(word for pair in facts.items() for word in pair))
         elif not overwrite:

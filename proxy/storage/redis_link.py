@@ -3,8 +3,8 @@
 The first call connects, and so does the first call after a failure. So a proxy starts without its store, and finds it
 when it is back. Connecting may take longer than a call may; a caller that gives up does not end it.
 
-When too many calls run at once, further calls wait. As soon as one call is answered, all that wait are sent together in
-one write, which costs one round trip. So a busy worker does not lengthen the queue in front of its store.
+A few senders take the calls that wait, all of them together in one write, which costs one round trip. So a busy worker
+does not lengthen the queue in front of its store.
 """
 
 import asyncio
@@ -30,10 +30,9 @@ from redis.exceptions import (
 )
 from redis.exceptions import ConnectionError as LineError
 
-from proxy.patience import Patience
 from proxy.ports import StoreError
 from proxy.storage.redis_connecting import CONNECT_S, PREFIX, SCHEMA, Client, check_writing, connected, said
-from proxy.tasks import Tasks, drain, spawn
+from proxy.tasks import Tasks, drain, spawn, within
 
 __all__ = ["PREFIX", "SCHEMA", "Argument", "RedisLink", "Script"]
 
@@ -41,8 +40,8 @@ _LUA = Path(__file__).parent / "lua"
 # A server answers one call at a time anyway, and making a connection costs more than many calls.
 _CONNECTIONS = 8
 _MOST_TOGETHER = 100
-# EVALSHA digest count key ...
-_KEY_OF_A_SCRIPT = 3
+# EVALSHA: digest count key ...
+_KEY_OF_A_SCRIPT = 2
 # These errors say that this server does not take writes (any more), or that the connections to it are dead.
 _ANOTHER_SERVER = (LineError, ReadOnlyError, MovedError, ClusterDownError)
 
@@ -74,19 +73,11 @@ class _Line:
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
-    """A call that waits for others to be answered."""
-
-    words: tuple[Argument, ...]
-    answer: "asyncio.Future[Any]"
-
-
-@dataclass(slots=True, eq=False)
 class _Node:
-    """One server, and the calls to it."""
+    """One server: the calls that wait for it, each with its answer, and how many senders take them."""
 
-    under_way: int = 0
-    waiting: deque[_Waiting] = field(default_factory=deque)
+    waiting: "deque[tuple[tuple[Argument, ...], asyncio.Future[Any]]]" = field(default_factory=deque)
+    senders: int = 0
 
 
 class RedisLink:
@@ -96,7 +87,6 @@ class RedisLink:
         parse_url(url)
         self._open = partial(connected, url, _CONNECTIONS, ca_file)
         self._timeout_s = timeout_s
-        self._patience = Patience(timeout_s)
         self._line: _Line | None = None
         self._connecting: asyncio.Task[_Line | Exception] | None = None
         self._tasks: Tasks = set()
@@ -112,79 +102,71 @@ class RedisLink:
     async def ping(self) -> None:
         """Raises StoreError where the server does not take writes. The ping waits for no other call. It goes out on a
         new connection, which replaces the old ones, because those may be dead."""
-        async with self._translated():
+        async with self._translated(), within(self._timeout_s):
             if self._line is not None and not isinstance(self._line.client, Redis):
-                await self._patience.wait_for(check_writing(self._line.client))
+                await check_writing(self._line.client)
             else:
-                await self._patience.wait_for(self._connect())
+                await self._connect()
 
     async def aclose(self) -> None:
-        """Close every connection. May be called more than once."""
         await drain(self._tasks)
         line, self._line = self._line, None
         if line is not None:
             await line.client.aclose()
 
-    async def command(self, *words: Argument) -> Any:
+    async def command(self, name: str, *words: Argument) -> Any:
         """Call one command. Raises StoreError; NoScriptError where it calls a script by a digest that the server does
         not know."""
-        node = self._node(words)
-        if node.under_way >= _CONNECTIONS:
-            call = _Waiting(words, asyncio.get_running_loop().create_future())
-            node.waiting.append(call)
-            return await call.answer
-        node.under_way += 1
-        try:
-            (answer,) = await self._ask([words])
-        finally:
-            node.under_way -= 1
-            self._send_waiting(node)
-        return _given(answer)
+        node, answer = self._node(name, words), asyncio.get_running_loop().create_future()
+        # What cannot be written fails here, and no call that goes together with it.
+        encoded = [word.encode() if isinstance(word, str) else word for word in words]
+        node.waiting.append(((name, *encoded), answer))
+        if node.senders < _CONNECTIONS:
+            node.senders += 1
+            spawn(self._send(node), self._tasks)
+        found = await answer
+        if isinstance(found, (StoreError, NoScriptError)):
+            raise found
+        if isinstance(found, RedisError):
+            raise StoreError(f"Redis: {said(found)}") from found
+        return found
 
-    def _node(self, words: Sequence[Argument]) -> _Node:
+    def _node(self, command: str, words: Sequence[Argument]) -> _Node:
         """The server that a call goes to. A server of a cluster that does not answer holds up its own calls only."""
         name = ""
         if self._line is not None and isinstance(self._line.client, RedisCluster):
-            key = words[_KEY_OF_A_SCRIPT if words[0] in ("EVALSHA", "EVAL") else 1]
+            key = words[_KEY_OF_A_SCRIPT if command in ("EVALSHA", "EVAL") else 0]
             with suppress(RedisClusterException):  # no server has the key's slot: the call finds out
                 found = self._line.client.get_node_from_key(str(key))
                 name = found.name if found is not None else ""
         return self._nodes.setdefault(name, _Node())
 
-    def _send_waiting(self, node: _Node) -> None:
-        """A call was answered: send the calls that wait, together."""
-        while node.waiting and node.under_way < _CONNECTIONS:
-            is_single = self._line is not None and isinstance(self._line.client, Redis)
-            count = min(len(node.waiting), _MOST_TOGETHER if is_single else 1)
-            calls = [call for call in (node.waiting.popleft() for _ in range(count)) if not call.answer.done()]
-            if calls:
-                node.under_way += 1
-                spawn(self._send_together(node, calls), self._tasks)
-
-    async def _send_together(self, node: _Node, calls: Sequence[_Waiting]) -> None:
-        answers: Sequence[Any]
+    async def _send(self, node: _Node) -> None:
+        """Send what waits, together, until nothing waits."""
+        most = 1 if self._line is not None and isinstance(self._line.client, RedisCluster) else _MOST_TOGETHER
         try:
-            answers = await self._ask([call.words for call in calls])
-        except StoreError as error:
-            answers = [error] * len(calls)
+            while node.waiting:
+                calls = [node.waiting.popleft() for _ in range(min(len(node.waiting), most))]
+                answers: Sequence[Any]
+                try:
+                    answers = await self._ask([words for words, _ in calls])
+                except StoreError as error:
+                    answers = [error] * len(calls)
+                for (_, answer), found in zip(calls, answers, strict=True):
+                    if not answer.done():  # else whoever asked has left
+                        answer.set_result(found)
         finally:
-            node.under_way -= 1
-            self._send_waiting(node)
-        for call, answer in zip(calls, answers, strict=True):
-            if call.answer.done():  # whoever asked has left
-                continue
-            try:
-                call.answer.set_result(_given(answer))
-            except (StoreError, NoScriptError) as error:
-                call.answer.set_exception(error)
+            node.senders -= 1
 
     async def _ask(self, calls: Sequence[tuple[Argument, ...]]) -> Sequence[Any]:
         """The answers of the server, refusals among them. Raises StoreError."""
         async with self._translated():
-            line = self._line if self._line is not None else await self._patience.wait_for(self._connect())
+            async with within(self._timeout_s):
+                line = self._line if self._line is not None else await self._connect()
             line.calls += 1
             try:
-                return await self._patience.wait_for(_twice(line.client, calls))
+                async with within(self._timeout_s):
+                    return await _twice(line.client, calls)
             except (*_ANOTHER_SERVER, TimeoutError):
                 self._drop(line)
                 raise
@@ -203,7 +185,8 @@ class RedisLink:
     async def _connected(self) -> _Line | Exception:
         """A new line, or what kept it from connecting: perhaps nobody waits for it any more."""
         try:
-            line = _Line(await Patience(CONNECT_S).wait_for(self._open()))
+            async with within(CONNECT_S):
+                line = _Line(await self._open())
         except (StoreError, TimeoutError, RedisError, RedisClusterException, OSError) as error:
             return error
         finally:
@@ -263,13 +246,3 @@ async def _answers(client: Client, calls: Sequence[tuple[Argument, ...]]) -> Seq
         except ResponseError as error:
             answers.append(error)
     return answers
-
-
-def _given(answer: Any) -> Any:
-    """The answer. An error is raised: as a StoreError, or as NoScriptError for a script that the server does not
-    know."""
-    if isinstance(answer, (StoreError, NoScriptError)):
-        raise answer
-    if isinstance(answer, RedisError):
-        raise StoreError(f"Redis: {said(answer)}") from answer
-    return answer

@@ -30,7 +30,6 @@ class RedisObjects:
         self._scripts = {name: Script.load("objects", f"objects_{name}") for name in _SCRIPTS}
 
     async def remember(self, team: str, records: Sequence[ObjectRecord], most: int, now: float) -> None:
-        """Keep records of one team."""
         for start in range(0, len(records), _NAMES_AT_ONCE):
             words: list[str | bytes] = []
             for record in records[start : start + _NAMES_AT_ONCE]:
@@ -38,7 +37,6 @@ class RedisObjects:
             await self._run("remember", team, repr(now), most, *words)
 
     async def owned(self, team: str, names: Sequence[str], now: float) -> Sequence[ObjectRecord | None]:
-        """The team's objects of these names."""
         found: list[ObjectRecord | None] = []
         for start in range(0, len(names), _NAMES_AT_ONCE):
             some = await self._run("owned", team, repr(now), *names[start : start + _NAMES_AT_ONCE])
@@ -46,11 +44,9 @@ class RedisObjects:
         return found
 
     async def disown(self, team: str, name: str) -> None:
-        """The object was deleted."""
         await self._run("disown", team, name)
 
     async def take_bill(self, team: str, name: str) -> str:
-        """The object's bill, once."""
         bill: bytes = await self._run("take_bill", team, name)
         return bill.decode()
 

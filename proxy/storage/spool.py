@@ -3,7 +3,7 @@
 Each file belongs to the worker that opened it, which holds SQLite's exclusive lock as long as it lives. A file that
 another worker can open belongs to a worker that died, and is taken over. A call is durable when ``add`` returns. A
 caller that reads a page has the store carry its calls out, and then has the spool forget them. A call that is carried
-out twice counts once (``proxy.storage.port``).
+out twice counts once (``proxy.storage.port``). A spool without a folder is kept in memory.
 
 A reservation among the calls is an *intent*: what is billed if its exchange is never settled. The end of the exchange
 replaces it, in one transaction. A damaged file is set aside, and what can be read of it goes into a new file.
@@ -13,20 +13,21 @@ import asyncio
 import logging
 import os
 import secrets
+import sqlite3
 import stat
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
+import msgspec
+
 from proxy.ports import StoreError
-from proxy.storage import spooled
 from proxy.storage.damage import DamagedFile
-from proxy.storage.database import Database, T, Work
+from proxy.storage.database import Database, MemoryDatabase, T, Work
 from proxy.storage.migrations import SPOOL
-from proxy.storage.port import PutOff
-from proxy.storage.spooled import Row
+from proxy.storage.port import PutOff, Release, Reserve, Settle
 
 PAGE = 250
 """The most calls of a page. The store carries out those of one team in one step, and answers nobody else meanwhile."""
@@ -34,24 +35,55 @@ MAX_BYTES = 1 << 30
 """The most bytes of calls that one worker keeps. Calls that it takes over from dead workers are kept beyond that."""
 _SUFFIX = ".spool"
 _FILES = ("", "-wal", "-shm", "-journal")
+_INTENT = "intent"
+_KINDS: dict[type[PutOff], str] = {Reserve: _INTENT, Settle: "settle", Release: "release"}
+_READ = {kind: msgspec.json.Decoder(call_type).decode for call_type, kind in _KINDS.items()}
+# Columns are read as bytes, so that damaged text does not fail the other rows.
+_SELECT = (
+    "SELECT number, CAST(kind AS BLOB), CAST(exchange AS BLOB), CAST(call AS BLOB) FROM pending WHERE number > ? "
+    "ORDER BY number LIMIT ?"
+)
+_SALVAGE = "SELECT number, CAST(kind AS BLOB), x'', CAST(call AS BLOB) FROM pending ORDER BY number"
+_ADD = (
+    "INSERT INTO pending (number, kind, exchange, call) SELECT ?1, ?2, ?3, ?4 WHERE ?2 <> :intent OR NOT EXISTS "
+    "(SELECT 1 FROM pending WHERE exchange = ?3 AND kind <> :intent)"
+).replace(":intent", f"'{_INTENT}'")
+_END_INTENT = f"DELETE FROM pending WHERE exchange = ? AND kind = '{_INTENT}' RETURNING length(CAST(call AS BLOB))"
 
 _log = logging.getLogger("stratiform.store")
 
 
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A call as the file has it."""
+
+    number: int
+    kind: str
+    exchange: str
+    text: bytes
+
+    def call(self) -> PutOff | None:
+        """The call; None where it cannot be read."""
+        try:
+            return _READ[self.kind](self.text)
+        except (KeyError, msgspec.MsgspecError):
+            return None
+
+
 class Spool:
-    """The pending calls of one worker. The file is made when there is something to write. ``refuges`` are folders for
-    calls that neither the store nor this spool takes when the worker ends. ``fsync``: calls survive a power cut,
-    too."""
+    """The pending calls of one worker. The file is made when there is something to write. ``fsync``: calls survive a
+    power cut, too. ``is_shared``: others may write to the folder around this one, so that the folder is used only where
+    it is this user's alone."""
 
     def __init__(
-        self, folder: Path, max_bytes: int = MAX_BYTES, *, refuges: Sequence[Path] = (), fsync: bool = True
+        self, folder: Path | None, max_bytes: int = MAX_BYTES, *, fsync: bool = True, is_shared: bool = False
     ) -> None:
         self._max_bytes = max_bytes
         self._folder = folder
-        self._refuges = refuges
         self._fsync = fsync
+        self._is_shared = is_shared
         self._path = _new_path(folder)
-        self._database: Database | None = None
+        self._database: Database | MemoryDatabase | None = None
         # Many calls may be put off at once; a second connection would find the file locked by the first.
         self._opening = asyncio.Lock()
         # No number is given twice, not even when a new file replaces a damaged one: calls are forgotten by the number
@@ -60,115 +92,96 @@ class Spool:
         self.size = 0
         self._bytes = 0
 
-    async def add(self, call: PutOff) -> None:
-        """Keep a call. It is durable on return. Raises StoreError, also where the bound is reached; the end of an
-        exchange replaces its intent even then."""
-        if not await self._add([spooled.row_of(next(self._numbers), call)], self._max_bytes - self._bytes):
-            raise StoreError(f"it holds {self._max_bytes >> 20} MiB already (stratiform.spool_max_mib)")
+    async def add(self, calls: Sequence[PutOff]) -> None:
+        """Keep all of the calls or none. They are durable on return. Raises StoreError, also where the bound is
+        reached; the end of an exchange replaces its intent even then."""
+        rows = [
+            _Row(next(self._numbers), _KINDS[type(call)], call.exchange_id, msgspec.json.encode(call)) for call in calls
+        ]
+        await self._add(rows, self._max_bytes - self._bytes)
 
     async def adopt(self) -> Sequence[PutOff]:
         """Take over what workers that died have left, and return it. Raises StoreError."""
         first = next(self._numbers)
-        for folder in (*self._refuges, self._folder):  # an end in a refuge replaces its intent in this folder
-            for path in await asyncio.to_thread(_found_in, folder, is_refuge=folder in self._refuges):
-                if path != self._path:
-                    await self._take_over(path)
+        for path in await asyncio.to_thread(self._found):
+            await self._take_over(path)
         if self._database is None:
             return []
-        return [call for _, call in await self._read(await self._database.write(spooled.behind(first)))]
+        return [call for _, call in await self._read(await self._database.write(_behind(first)))]
 
     async def page(self, after: int) -> Sequence[tuple[int, PutOff]]:
         """The oldest calls whose number is higher than ``after``, with their numbers. Raises StoreError."""
         if not self.size or self._database is None:
             return ()
-        return await self._read(await self._done(self._database, spooled.behind(after, PAGE)) or ())
+        return await self._read(await self._done(self._database, _behind(after, PAGE)) or ())
 
     async def forget(self, numbers: Sequence[int]) -> None:
         """Delete calls that the store has carried out. Raises StoreError."""
         if not numbers or self._database is None:
             return
-        fewer = await self._done(self._database, spooled.forgetting(numbers)) or 0
+        delete, values = "DELETE FROM pending WHERE number = ?", [(number,) for number in numbers]
+        fewer = await self._done(self._database, lambda file: file.executemany(delete, values).rowcount) or 0
         self._bytes -= self._bytes * fewer // max(self.size, 1)  # calls are of much the same length
         self.size -= fewer
-
-    async def rescue(self, calls: Sequence[PutOff]) -> tuple[Sequence[Path], Sequence[PutOff]]:
-        """Write calls that the store does not take to any place that does, this spool first: the files in the refuges,
-        and the calls that no place takes."""
-        files, left = [], await self._take(list(calls))
-        for folder in self._refuges:
-            if not left:
-                break
-            if not await asyncio.to_thread(_is_usable, folder):
-                _log.error("%s takes nothing: it must be a folder to which this user alone may write", folder)
-                continue
-            refuge = Spool(folder, fsync=self._fsync)
-            left = await refuge._take(left)
-            if refuge.size:
-                files.append(refuge._path)
-            try:
-                await refuge.aclose()
-            except StoreError as error:
-                _log.error("%s: %s", refuge._path, error)
-        return files, left
 
     async def aclose(self) -> None:
         """Release the file, and remove it where nothing is pending."""
         database, self._database = self._database, None
         if database is not None:
             await database.aclose()
-        if not self.size:
+        if self._folder is not None and not self.size:
             with suppress(OSError):  # the folder may be none, or not be there
                 _remove(self._path)
 
-    async def _take(self, calls: list[PutOff]) -> list[PutOff]:
-        """Keep calls, page by page; those that do not fit."""
-        while calls:
-            page = calls[:PAGE]
-            try:
-                await self._add([spooled.row_of(next(self._numbers), call) for call in page])
-            except StoreError:
-                break
-            calls = calls[PAGE:]
-        return calls
-
-    async def _add(self, rows: Sequence[Row], room_bytes: int | None = None) -> bool:
-        """Keep rows; whether there was room."""
+    async def _add(self, rows: Sequence[_Row], room_bytes: int | None = None) -> None:
         database = await self._opened()
         try:
-            added = await database.write(spooled.adding(rows, room_bytes))
+            more, size = await database.write(_adding(rows, room_bytes))
         except DamagedFile as error:
-            await self._set_aside(database, error)
-            database = await self._opened()
-            added = await database.write(spooled.adding(rows, room_bytes))
-        if added is None:
-            return False
-        self.size += added.rows
-        self._bytes += added.bytes
-        return True
+            await self._give_up(database, error)
+            more, size = await (await self._opened()).write(_adding(rows, room_bytes))
+        self.size += more
+        self._bytes += size
 
-    async def _done(self, database: Database, work: Work[T]) -> T | None:
+    async def _done(self, database: Database | MemoryDatabase, work: Work[T]) -> T | None:
         """What the work returns; None where the file is damaged, which is set aside then."""
         try:
             return await database.write(work)
         except DamagedFile as error:
-            await self._set_aside(database, error)
+            await self._give_up(database, error)
             return None
 
-    async def _read(self, rows: Sequence[Row]) -> Sequence[tuple[int, PutOff]]:
+    async def _read(self, rows: Sequence[_Row]) -> Sequence[tuple[int, PutOff]]:
         """Calls with their numbers. A row that cannot be read is logged and deleted."""
-        calls = [(row, call) for row in rows if (call := _readable(row)) is not None]
-        if len(calls) < len(rows):
-            kept = {row.number for row, _ in calls}
-            await self.forget([row.number for row in rows if row.number not in kept])
-        return [(row.number, call) for row, call in calls]
+        calls = [(row.number, call) for row in rows if (call := _readable(row)) is not None]
+        await self.forget(sorted({row.number for row in rows} - {number for number, _ in calls}))
+        return calls
 
-    async def _opened(self) -> Database:
+    async def _opened(self) -> Database | MemoryDatabase:
         async with self._opening:
             if self._database is None:
-                self._database = await Database.open(self._path, SPOOL, exclusive=True, fsync=self._fsync)
+                if self._folder is None:
+                    self._database = MemoryDatabase(SPOOL)
+                else:
+                    await asyncio.to_thread(self._check_folder, self._folder)
+                    self._database = await Database.open(self._path, SPOOL, exclusive=True, fsync=self._fsync)
             return self._database
 
-    async def _set_aside(self, database: Database, error: DamagedFile) -> None:
+    def _check_folder(self, folder: Path) -> None:
+        if self._is_shared:
+            with suppress(OSError):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not _is_own(folder):
+                raise StoreError(f"{folder} must be a folder to which this user alone may write")
+
+    def _found(self) -> Sequence[Path]:
+        """The files that other workers have left."""
+        folder = self._folder
+        if folder is None or not folder.is_dir() or (self._is_shared and not _is_own(folder)):
+            return ()
+        return [path for path in sorted(folder.glob(f"*{_SUFFIX}")) if path != self._path]
+
+    async def _give_up(self, database: Database | MemoryDatabase, error: DamagedFile) -> None:
         """Give up this worker's damaged file, and go on in a new file with what can be read of the old one."""
         async with self._opening:
             if self._database is not database:  # another call has done it
@@ -176,77 +189,97 @@ class Spool:
             await database.aclose()
             damaged, self._path = self._path, _new_path(self._folder)
             self._database, self.size, self._bytes = None, 0, 0
-        await self._salvage(damaged, error, await asyncio.to_thread(spooled.salvaged, damaged))
+        await self._salvage(damaged, error, await asyncio.to_thread(_salvaged, damaged))
 
     async def _take_over(self, path: Path) -> None:
         """Move the calls of another file into this one. Where the worker of that file lives, do nothing."""
         try:
             other = await Database.open(path, SPOOL, exclusive=True, busy_timeout_s=0.0)
             try:
-                rows = await other.write(spooled.behind(0))
+                rows = [row for row in await other.write(_behind(0)) if _readable(row) is not None]
                 if rows:
-                    await self._add(self._renumbered([row for row in rows if _readable(row) is not None]))
+                    await self._add(self._renumbered(rows))
                 _remove(path)
             finally:
                 await other.aclose()
         except DamagedFile as error:
-            rows = await asyncio.to_thread(spooled.salvaged, path)
-            await self._salvage(path, error, self._renumbered(rows))
+            await self._salvage(path, error, self._renumbered(await asyncio.to_thread(_salvaged, path)))
         except StoreError as error:
             _log.debug("%s is not taken over: %s", path, error)
 
-    def _renumbered(self, rows: Sequence[Row]) -> Sequence[Row]:
+    def _renumbered(self, rows: Sequence[_Row]) -> Sequence[_Row]:
         return [replace(row, number=next(self._numbers)) for row in rows]
 
-    async def _salvage(self, path: Path, error: DamagedFile, rows: Sequence[Row]) -> None:
+    async def _salvage(self, path: Path, error: DamagedFile, rows: Sequence[_Row]) -> None:
         """Keep what could be read of a damaged file, and set the file aside. Where that fails the file keeps its name,
         and the next worker tries again."""
         if rows:
             await self._add(rows)
         aside = await asyncio.to_thread(_set_aside, path)
-        _log.error(
-            "the spool %s is damaged (%s): %d calls were read from it, and it is kept as %s",
-            path,
-            error,
-            len(rows),
-            aside,
-        )
+        text = "the spool %s is damaged (%s): %d calls were read from it, and it is kept as %s"
+        _log.error(text, path, error, len(rows), aside)
 
 
-def _readable(row: Row) -> PutOff | None:
+def _adding(rows: Sequence[_Row], room_bytes: int | None) -> Callable[[sqlite3.Connection], tuple[int, int]]:
+    """Write rows, and return by how many rows and bytes the file has grown. The end of an exchange replaces its intent,
+    and an intent is not written behind the end of its exchange. Raises StoreError for rows that replace nothing and
+    have no room."""
+
+    def work(connection: sqlite3.Connection) -> tuple[int, int]:
+        more = size = 0
+        for row in rows:
+            ended = connection.execute(_END_INTENT, (row.exchange,)).fetchall() if row.kind != _INTENT else []
+            if room_bytes is not None and not ended and size + len(row.text) > room_bytes:
+                raise StoreError("it holds as much as it may already (stratiform.spool_max_mib)")
+            added = connection.execute(_ADD, (row.number, row.kind, row.exchange, row.text.decode())).rowcount
+            more += added - len(ended)
+            size += added * len(row.text) - sum(length for (length,) in ended)
+        return more, size
+
+    return work
+
+
+def _behind(number: int, most: int = -1) -> Callable[[sqlite3.Connection], Sequence[_Row]]:
+    """Rows with a higher number, the oldest first."""
+    return lambda connection: [_row(*found) for found in connection.execute(_SELECT, (number, most))]
+
+
+def _salvaged(path: Path) -> Sequence[_Row]:
+    """What can be read of a damaged file: it is read from the first row forwards, and from the last row backwards."""
+    found: dict[int, _Row] = {}
+    for order in ("ASC", "DESC"):
+        with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as connection:
+            for values in connection.execute(f"{_SALVAGE} {order}"):
+                row = _row(*values)
+                call = row.call()
+                if call is not None:
+                    found[row.number] = replace(row, exchange=call.exchange_id)
+    return [found[number] for number in sorted(found)]
+
+
+def _row(number: int, kind: bytes, exchange: bytes, text: bytes) -> _Row:
+    return _Row(number, kind.decode("ascii", "replace"), exchange.decode("utf-8", "replace"), text)
+
+
+def _readable(row: _Row) -> PutOff | None:
     call = row.call()
     if call is None:
         _log.error("a spooled call of exchange %r cannot be read, and is dropped", row.exchange)
     return call
 
 
-def _new_path(folder: Path) -> Path:
-    return folder / f"{secrets.token_hex(8)}{_SUFFIX}"
+def _new_path(folder: Path | None) -> Path:
+    return (folder or Path()) / f"{secrets.token_hex(8)}{_SUFFIX}"
 
 
-def _found_in(folder: Path, *, is_refuge: bool) -> Sequence[Path]:
-    """The spools in a folder. A refuge may be in a folder that everybody writes to: only this user's files count."""
-    if not folder.is_dir() or (is_refuge and not _is_own(folder)):
-        return ()
-    return [path for path in sorted(folder.glob(f"*{_SUFFIX}")) if not is_refuge or _is_own(path)]
-
-
-def _is_usable(folder: Path) -> bool:
-    """Whether calls may be written there: the folder belongs to this user, and nobody else may write to it."""
+def _is_own(folder: Path) -> bool:
+    """Whether the folder belongs to this user, and nobody else may write to it."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
     except OSError:
         return False
-    return _is_own(folder)
-
-
-def _is_own(path: Path) -> bool:
-    try:
-        found = path.lstat()
-    except OSError:
-        return False
-    is_plain = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
-    return is_plain and found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    is_private = not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and is_private
 
 
 def _set_aside(path: Path) -> Path:

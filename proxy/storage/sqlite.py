@@ -1,4 +1,5 @@
-"""The store in a SQLite file, for one process. It survives a restart, and a kill at any moment.
+"""The store in a SQLite file, for one process. It survives a restart, and a kill at any moment. What each method
+promises stands in ``proxy.storage.port``.
 
 The command line may open the file beside the proxy; a second proxy should not (``is_shared``).
 
@@ -20,15 +21,9 @@ from proxy.storage.damage import DamagedFile, damage_of
 from proxy.storage.database import SERVING_WAIT_S, Database, MemoryDatabase, Work
 from proxy.storage.migrations import STORE
 from proxy.storage.port import (
-    Balance,
-    Charge,
     ObjectRecord,
     Place,
-    PutOff,
     R,
-    Release,
-    Reserve,
-    Settle,
 )
 
 T = TypeVar("T")
@@ -96,6 +91,9 @@ class SqliteStore:
 
     reserve = _method(money.reserve)
     settle = _method(money.settle)
+    carry_out = _method(money.carry_out)
+    renew = _method(money.renew)
+    balance = _method(money.balance, reads=True)
     set_spent = _method(money.set_spent)
     claim = _method(money.claim)
     spend = _method(money.spend, reports=True)
@@ -109,27 +107,7 @@ class SqliteStore:
     facts = _method(directory_sql.facts, reads=True)
     put_facts = _method(directory_sql.put_facts)
 
-    async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
-        """Settle, release and reserve for one team, in one transaction."""
-
-        def work(connection: sqlite3.Connection) -> None:
-            for call in calls:
-                match call:
-                    case Settle():
-                        money.settle(connection, call, now)
-                    case Reserve():
-                        money.reserve(connection, call, now)
-                    case Release():
-                        money.release(connection, call.exchange_id, team, now)
-
-        await self._write(work)
-
-    async def renew(self, team: str, exchange_ids: Sequence[str], expires_at: float) -> None:
-        """These exchanges still run."""
-        await self._write(partial(money.renew, exchange_ids=exchange_ids, expires_at=expires_at))
-
     async def expire(self, now: float) -> int:
-        """Bill every expired reservation as it stands, and forget what may be forgotten."""
 
         def work(connection: sqlite3.Connection) -> int:
             money.forget(connection, now)
@@ -141,23 +119,16 @@ class SqliteStore:
             await self._database.write(partial(layout_blobs.forget, now=now))
         return expired
 
-    async def balance(self, team: str, charge: Charge, now: float) -> Balance:
-        """A counter as it is, with those within its limit."""
-        return await self._read(partial(money.balance, team=team, charge=charge))
-
     async def forget_entries(self, before: float) -> int:
-        """Delete older entries."""
         total = 0
         while count := await self._write(partial(money.forget_entries, before=before, most=_FORGOTTEN_AT_ONCE)):
             total += count
         return total
 
     async def records(self, record_type: type[R]) -> Sequence[R]:
-        """All records of a kind, by name."""
         return await self._read(lambda connection: directory_sql.records(connection, record_type))
 
     async def remember(self, team: str, records: Sequence[ObjectRecord], most: int, now: float) -> None:
-        """Keep records of one team."""
 
         def work(connection: sqlite3.Connection) -> None:
             objects.remember(connection, records, now)
@@ -170,11 +141,9 @@ class SqliteStore:
         await self._write(work)
 
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
-        """Blobs of one scope."""
         return await self._database.read(partial(layout_blobs.load, scope=scope, names=names, now=now))
 
     async def page(self, scope: str, behind: Place, limit: int, now: float) -> Sequence[tuple[str, float, bytes]]:
-        """Blobs of one scope, the last saved first."""
         work = partial(layout_blobs.page, scope=scope, behind=behind, limit=limit, now=now)
         return await self._database.report(work)
 

@@ -23,7 +23,7 @@ from proxy.core.providers import NONE
 from proxy.core.request.parsed_body import parse_body
 from proxy.planning.tokenizers import local_encode
 from proxy.ports import Deployment, Transport
-from proxy.spend.output_estimates import OutputEstimates
+from proxy.spend.estimates import OutputEstimates
 from proxy.spend.prompt_bounds import PromptBounds
 from tests.exchanges import make_exchange
 from tests.security.prompt_meter import billed_prompt, counts

@@ -23,7 +23,7 @@ from proxy.spend.timekeeping import ClockNews, Timekeeper
 from proxy.spend.webhooks import WebhookSender
 from proxy.storage.port import Charge, LedgerEntry, Reserve, Settle, Store
 from proxy.telemetry.metrics import Metrics
-from tests.contract.stores import DURABLE, ENGINES, redis, redis_store
+from tests.contract.stores import ENGINES, redis, redis_store
 from tests.money import BOUNDS, PRICE, FixedRules, exchange, nobody
 
 # At noon of a day, so that a step of an hour stays within it.
@@ -70,10 +70,10 @@ class Host:
 
 
 @asynccontextmanager
-async def host(store: Store, window: str, machine: Machine, folder: Path | None = None) -> AsyncIterator[Host]:
+async def host(store: Store, window: str, machine: Machine) -> AsyncIterator[Host]:
     metrics = Metrics()
     clock = SteadyClock(machine.readings(), ClockNews(metrics))
-    timekeeper = Timekeeper(clock, store, folder)
+    timekeeper = Timekeeper(clock, store)
     await timekeeper.start()
     rule = Rule(BUDGET.id, BUDGET.title, hard=BUDGET.hard, window=window)
     store_client = StoreClient(store, clock, metrics)
@@ -144,27 +144,6 @@ def test_a_clock_that_is_stepped_prunes_nothing_and_bills_nothing(engine: str, t
             assert (balance.spent, balance.reserved) == (5, 5)
             assert await store.load("scope", ["name"], clock.now()) == [b"blob"]
             await store_client.aclose()
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("engine", DURABLE)
-def test_a_restart_in_the_middle_of_a_step_refills_nothing(engine: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with ENGINES[engine](tmp_path) as store:
-            bare, machine, folder = _without_time(store), Machine(), tmp_path / "spool"
-            async with host(bare, "day", machine, folder) as one:
-                await exhaust(one)
-            machine.passes(30)
-            machine.wall += DAY
-            for _ in range(3):
-                machine.passes(100)
-                async with host(bare, "day", machine, folder) as one:
-                    assert not await one.spend()
-                    assert one.clock.now() == machine.wall - DAY
-            machine.passes(SETTLED_S)
-            async with host(bare, "day", machine, folder) as one:
-                assert await one.spend()
 
     asyncio.run(main())
 

@@ -191,7 +191,7 @@ DEFENCES = (
             lambda old: lambda raw, members: members, ["test_rights.py"]),
     Defence("tools and plugins that ask a model of their own", "proxy.engine.rights:_MAY_ASK", empty,
             ["test_rights.py"]),
-    Defence("names that servers take for another member", "proxy.core.access.named:folded",
+    Defence("names that servers take for another member", "proxy.core.access.reach:folded",
             lambda old: lambda name: name, ["test_rights.py"]),
     Defence("members that may choose", "proxy.core.access.reach:_may_choose", always(False), ["test_rights.py"]),
     Defence("members within that may choose", "proxy.core.access.reach:chooses", always(False), ["test_rights.py"]),

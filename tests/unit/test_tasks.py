@@ -3,10 +3,11 @@
 import asyncio
 import gc
 import logging
+import time
 
 import pytest
 
-from proxy.tasks import Tasks, drain, spawn
+from proxy.tasks import Tasks, drain, spawn, within
 
 
 def test_a_spawned_task_is_held_until_it_ends() -> None:
@@ -63,3 +64,26 @@ def test_a_failure_is_logged_and_a_cancellation_is_not(caplog: pytest.LogCapture
     with caplog.at_level(logging.ERROR):
         asyncio.run(main())
     assert [r.message for r in caplog.records] == ["a background task failed"]
+
+
+def test_what_takes_longer_than_the_limit_is_given_up_and_an_error_is_handed_on() -> None:
+    async def main() -> None:
+        with pytest.raises(TimeoutError):
+            async with within(0.02):
+                await asyncio.sleep(3600)
+        with pytest.raises(ValueError, match="bad"):
+            async with within(3600.0):
+                raise ValueError("bad")
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_is_late_does_not_give_up_what_has_answered() -> None:
+    async def main() -> None:
+        limit_s = 0.05
+        async with within(limit_s):
+            for _ in range(10):
+                await asyncio.sleep(0)
+                time.sleep(limit_s / 2)  # the worker is busy with something else
+
+    asyncio.run(main())

@@ -50,7 +50,6 @@ class _Trunk:
 
     @property
     def size(self) -> int:
-        """About how many bytes of memory it takes: the body, its messages, and what is known of each."""
         return len(self.body) + self.end + _FRAME_BYTES + _MESSAGE_BYTES * len(self.transcript.messages)
 
 
@@ -66,7 +65,6 @@ class _Opening:
 
     @property
     def size(self) -> int:
-        """Bytes."""
         ends = sum(len(self.preamble) + len(end) for end, _ in self.ends)
         return len(self.preamble) + sum(map(len, self.firsts)) + ends + _FRAME_BYTES
 

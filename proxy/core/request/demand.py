@@ -252,3 +252,18 @@ def _prompts(raw: Raw | bytes) -> int | None:
 
 def _is_null(raw: Raw | bytes) -> bool:
     return bytes(memoryview(raw)[:4]) == b"null"
+
+
+_WRITING = frozenset({Kind.TEXT, Kind.UNKNOWN})
+_OTHERS = re.compile(
+    r"/(?:fine_tuning|vector_stores|videos|containers|skills|organization)(?:/|$)"
+    r"|/(?:evals(?:/[^/]+)?|classify|score|pooling|ocr)$"
+    r"|/(?:batches|runs)/[^/]+/cancel$"
+)
+"""Training, stores, films, and what ends a call: https://platform.openai.com/docs/api-reference."""
+
+
+def asks_for_text(method: str, path: str) -> bool:
+    """Whether a request may ask a model for a text. ``path`` is as the most lenient server reads it, in small
+    letters."""
+    return demand_of(method, path, {}).kind in _WRITING and _OTHERS.search(path) is None

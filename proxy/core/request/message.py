@@ -167,7 +167,6 @@ class MessageReader:
         return MessageReader(counter, self._recognisers, capacity_bytes=self._capacity, base=self)
 
     def merge(self, other: "MessageReader") -> None:
-        """Take over what another reader has read."""
         self._counter.merge(other._counter)
         for key, message in other._known.items():
             self._known.put(key, message)

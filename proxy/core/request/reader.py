@@ -84,6 +84,5 @@ class RequestReader:
         return ReaderFork(self._messages.fork(), self._tools.fork())
 
     def merge(self, fork: ReaderFork) -> None:
-        """Take over what a fork has read."""
         self._messages.merge(fork.messages)
         self._tools.merge(fork.tools)

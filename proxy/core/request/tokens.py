@@ -60,7 +60,6 @@ class TokenCounter:
         return TokenCounter(self._encode, capacity=self._capacity, base=self)
 
     def merge(self, other: "TokenCounter") -> None:
-        """Take over what another counter has counted."""
         for digest, count in other._counts.items():
             self._counts.put(digest, count)
 

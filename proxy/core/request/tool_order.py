@@ -8,7 +8,6 @@ its tools says where they stand: those pass as they came.
 """
 
 import json
-from dataclasses import dataclass
 
 from proxy.core.digest import digest
 from proxy.core.lru import Bounded, LastUsed
@@ -45,42 +44,28 @@ class ToolOrders:
         return first if first != raw else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Number:
-    """A number as it is written: 1.0 is not 1."""
-
-    text: str
-
-
-class _Pairs(list[tuple[str, object]]):
-    """An object's members, those that stand twice, too."""
-
-
 def _set_of(raw: bytes) -> bytes:
     """What the tools are, whatever their order and the order of their keys; equal tools count as often as they stand.
-    Of what is very long, nested too deep, or names a key twice, only the very same bytes are the same."""
+    Of what is very long, nested too deep, names a key twice, or has a number that could be written in another way, only
+    the very same bytes are the same."""
     if len(raw) > _LONGEST_BYTES:
         return digest(b"raw", raw)
     try:
-        tools = json.loads(raw, object_pairs_hook=_Pairs, parse_float=_Number, parse_int=_Number)
-        return digest(b"tools", *sorted(_form_free(tool) for tool in tools))
+        tools = json.loads(raw, object_pairs_hook=_once, parse_float=_plain_number)
+        return digest(b"tools", *sorted(json.dumps(tool, sort_keys=True).encode() for tool in tools))
     except (ValueError, RecursionError):
         return digest(b"raw", raw)
 
 
-def _form_free(item: object) -> bytes:
-    """A digest of a JSON value that is the same whatever the order of its keys, its white space, and its escapes."""
-    match item:
-        case _Pairs():
-            if len({name for name, _ in item}) < len(item):
-                raise ValueError("a key stands twice")
-            members = sorted((name.encode("utf-8", "surrogatepass"), _form_free(each)) for name, each in item)
-            return digest(b"object", *(part for member in members for part in member))
-        case list():
-            return digest(b"array", *(_form_free(each) for each in item))
-        case str():
-            return digest(b"string", item.encode("utf-8", "surrogatepass"))
-        case _Number():
-            return digest(b"number", item.text.encode())
-        case _:
-            return digest(b"other", repr(item).encode())
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
+def _plain_number(text: str) -> float:
+    found = float(text)
+    if repr(found) != text:
+        raise ValueError("a number that is not written as it would be written again")
+    return found

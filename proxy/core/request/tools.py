@@ -78,7 +78,6 @@ class ToolReader:
         return other
 
     def merge(self, other: "ToolReader") -> None:
-        """Take over what another reader has read."""
         self._counter.merge(other._counter)
         for key, known in other._known.items():
             self._known.put(key, known)

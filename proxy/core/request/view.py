@@ -86,7 +86,6 @@ class RecognisedRequest:
         return [item for text in self.system for item in text.documents]
 
     def retrieved(self) -> list[ContextPiece]:
-        """The retrieved documents alone."""
         return [item for item in self.documents() if item.kind is PieceKind.DOCUMENT]
 
     def turns(self) -> Sequence[int]:

@@ -22,16 +22,6 @@ SETTLED_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class SteadyState:
-    """What is kept across a restart. Offsets are what is added to the monotonic clock. ``waiting_s`` is the offset that
-    is held back since ``waiting_at`` of the monotonic clock; None: nothing is held back."""
-
-    offset_s: float
-    waiting_s: float | None = None
-    waiting_at: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Departure:
     """How far the wall clock is off. ``held_back_s``: by how much the time that is held back is ahead of the one that
     is given; 0 where none is held back. ``ahead_of_store_s``: by how much the wall clock is ahead of the store's, which
@@ -49,10 +39,9 @@ AGREES = Departure()
 
 
 class SteadyTime:
-    """The time, reading by reading. The first answer of a store replaces it at once, unless it was resumed."""
+    """The time, reading by reading. The first answer of a store replaces it at once."""
 
     def __init__(self, wall_s: float, monotonic_s: float) -> None:
-        self._is_provisional = True
         self._store_s: float | None = None
         self._waiting_s: float | None = None
         self._ahead_of_store_s = 0.0
@@ -76,9 +65,8 @@ class SteadyTime:
 
     def told_by_store(self, store_s: float, monotonic_s: float) -> None:
         """The store's clock showed ``store_s`` at that reading of the monotonic clock."""
-        self._store_s = store_s - monotonic_s
-        if self._is_provisional:
-            self._is_provisional = False
+        is_first, self._store_s = self._store_s is None, store_s - monotonic_s
+        if is_first:
             self._take(self._chosen(self._offset_s), monotonic_s)
 
     @property
@@ -88,22 +76,6 @@ class SteadyTime:
             return AGREES
         held_back_s = 0.0 if self._waiting_s is None else self._waiting_s - self._offset_s
         return Departure(held_back_s, self._ahead_of_store_s)
-
-    @property
-    def state(self) -> SteadyState:
-        """What ``resume`` takes."""
-        return SteadyState(self._offset_s, self._waiting_s, self._waiting_at)
-
-    def resume(self, before: SteadyState, monotonic_s: float) -> None:
-        """Go on from a state of the same monotonic clock."""
-        self._take(before.offset_s, monotonic_s)
-        self._waiting_s, self._waiting_at = before.waiting_s, before.waiting_at
-        self._is_provisional = False
-
-    def not_before(self, time_s: float, monotonic_s: float) -> None:
-        """The time was ``time_s`` once, by another monotonic clock: a clock that shows less has been stepped."""
-        if monotonic_s + self._offset_s < time_s - STEP_S:
-            self._take(time_s - monotonic_s, monotonic_s)
 
     def _chosen(self, own_s: float) -> float:
         if self._store_s is None or abs(own_s - self._store_s) <= STEP_S:

@@ -1,15 +1,15 @@
 """What was put off reaches the store: in pages, by team, each once, and no team holds up another."""
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from proxy.patience import Patience
 from proxy.ports import StoreError
-from proxy.spend.catching_up import CatchingUp
+from proxy.spend.catching_up import CatchingUp, lines_of_lost
 from proxy.spend.leases import Leases
 from proxy.storage.memory import MemoryStore
 from proxy.storage.port import Charge, LedgerEntry, PutOff, Release, Reserve, Settle
@@ -43,8 +43,8 @@ def end(name: str, team: str = "red") -> Settle:
 
 
 def made(store: MemoryStore, folder: Path | None) -> CatchingUp:
-    spool = Spool(folder) if folder is not None else None
-    return CatchingUp(store, ManualClock(NOW), Metrics(), spool, Patience(5.0), leases(store))
+    spools = [Spool(folder)] if folder is not None else []
+    return CatchingUp(store, ManualClock(NOW), Metrics(), spools, 5.0, leases(store))
 
 
 def leases(store: MemoryStore) -> Leases:
@@ -115,7 +115,7 @@ def test_what_dead_workers_left_counts_too(tmp_path: Path) -> None:
     async def main() -> None:
         dead = Spool(tmp_path)
         for number in range(3):
-            await dead.add(end(str(number)))
+            await dead.add([end(str(number))])
         await dead.aclose()
         one = made(MemoryStore(), tmp_path)
         await one.adopt()
@@ -150,7 +150,7 @@ def test_what_nothing_can_keep_is_counted_and_said(tmp_path: Path, caplog: pytes
     async def main() -> None:
         store, metrics = Damaged(), Metrics()
         spool = Spool(tmp_path, max_bytes=2000)
-        one = CatchingUp(store, ManualClock(NOW), metrics, spool, Patience(5.0), leases(store), most_in_memory=3)
+        one = CatchingUp(store, ManualClock(NOW), metrics, [spool], 5.0, leases(store), most_in_memory=1500)
         kept = 0
         while not one.trouble:
             kept += 1
@@ -162,7 +162,7 @@ def test_what_nothing_can_keep_is_counted_and_said(tmp_path: Path, caplog: pytes
         sample = metrics.registry.get_sample_value
         assert sample("stratiform_settlements_lost_total") == 2
         assert [record.message for record in caplog.records if "lost" in record.message] == [
-            "settlements are lost, 1 by now: neither the store nor the spool takes them, and memory holds 3"
+            "settlements are lost, 1 by now: neither the store nor the spool takes them, and memory is full"
         ], "not a line for each"
         assert pending(one, "red") == 2 * (kept + 4), "limits hold even so"
         assert await one.catch_up(answers) == kept - 1 + 3
@@ -173,3 +173,33 @@ def test_what_nothing_can_keep_is_counted_and_said(tmp_path: Path, caplog: pytes
         await one.aclose()
 
     run(main)
+
+
+def settled(name: str, cents: int) -> Settle:
+    return Settle(LedgerEntry(name, NOW, "red", cost=cents * 10**7), [Charge("a", cents)])
+
+
+def test_nothing_is_said_where_nothing_is_lost() -> None:
+    assert list(lines_of_lost([])) == []
+
+
+def test_each_call_is_named_with_its_team_and_what_it_cost() -> None:
+    asked = Reserve("x-3", "blue", [Charge("a", 5)], NOW, LedgerEntry("x-3", NOW, "blue", cost=5 * 10**9))
+    calls: list[PutOff] = [settled("x-1", 25), Release("x-2", "red"), asked, settled("x-4", 50)]
+    total, named = lines_of_lost(calls)
+    assert total.startswith("4 calls to the store, worth $0.750000,")
+    assert named == "lost: x-1 of red $0.250000, x-2 of red, x-3 of blue, x-4 of red $0.500000"
+
+
+def test_every_call_of_many_is_named_once_in_lines_of_twenty() -> None:
+    _, *lines = lines_of_lost([settled(f"x-{number}", 1) for number in range(45)])
+    found = [re.findall(r"x-(\d+) of", line) for line in lines]
+    assert [len(line) for line in found] == [20, 20, 5]
+    assert [int(number) for line in found for number in line] == list(range(45))
+
+
+def test_beyond_a_thousand_calls_the_rest_is_counted() -> None:
+    *named, rest = lines_of_lost([settled(f"x-{number}", 1) for number in range(1007)])
+    assert sum(line.count(" of red ") for line in named) == 1000
+    assert rest == "lost: 7 more"
+    assert "more" not in list(lines_of_lost([settled(f"x-{number}", 1) for number in range(1000)]))[-1]

@@ -307,32 +307,6 @@ def test_a_store_that_goes_away_between_requests_is_found_by_the_renewal_and_fou
     run(main)
 
 
-def test_those_who_wait_are_let_go_when_the_store_is_found_away(tmp_path: Path) -> None:
-    class Stuck(Flaky):
-        async def settle(self, end: Settle, now: float) -> Any:
-            await asyncio.sleep(3600)
-
-        async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
-            raise StoreError("connection refused")
-
-        async def ping(self) -> None:
-            raise StoreError("connection refused")
-
-    async def main() -> None:
-        async with budgeting(RULE, store=Stuck(), spool=tmp_path, timeout_s=3600.0) as one:
-            waiting = [exchange(SIZE) for _ in range(3)]
-            for each in waiting:
-                await one.reserve(each)
-            settling = [asyncio.ensure_future(one.settle(each, Usage(1, 1))) for each in waiting]
-            await asyncio.sleep(0)
-            await one.store_client.release("other", "red")
-            async with asyncio.timeout(60):
-                await asyncio.gather(*settling)
-            assert one.store_client.pending == 4
-
-    run(main)
-
-
 def test_a_worker_that_is_late_itself_does_not_take_its_store_for_dead(tmp_path: Path) -> None:
     timeout_s = 0.2
 

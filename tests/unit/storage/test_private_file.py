@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.spend.small_file import read_small, replace_small
 from proxy.storage.database import Database
 from proxy.storage.migrations import STORE
-from proxy.storage.private_file import make_private
+from proxy.storage.private_file import make_private, read_small, replace_small
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077])

@@ -146,6 +146,13 @@ class TestPlaceGiven:
         assert place_given(made, [0.9, 0.8, 0.1], [0], TINY, [2]).expected == pytest.approx(900 + 200)
         assert place_given(made, [0.9, 0.8, 0.1], [2], TINY, [0]).reached == 0
 
+    def test_an_entry_is_found_up_to_the_last_place_that_the_provider_looks_back_to(self) -> None:
+        made, survival = layout([100] * 60), [0.9] + [0.5] * 59
+        last = TINY.lookback - 1
+        found, missed = (place_given(made, survival, [0], TINY, [mark]).expected for mark in (last, last + 1))
+        assert found == pytest.approx(100 * 0.9 + 100 * last * 0.5)
+        assert missed == pytest.approx(100 * (last + 2) * 0.5)
+
     def test_no_markers_promise_nothing(self) -> None:
         assert place_given(layout([1000]), [0.9], [0], TINY, []) == Placement((), 0.0, -1)
 

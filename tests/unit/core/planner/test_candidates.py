@@ -146,6 +146,17 @@ def test_the_layout_goes_on_where_going_back_to_the_clients_order_would_cost_mor
         assert again.reason is reason
 
 
+def test_what_it_costs_to_go_back_is_allowed_on_top_and_nothing_else_is() -> None:
+    inputs, pricing = given(LAID_OUT)
+    choice = pricing.given_marks(pricing.read(inputs.own.natural), {}, Reason.CLIENT_OPTIMAL)
+    cost = cost_of(pricing.profile, choice.bill)
+    tight = replace(pricing, own_now=cost - 10, regret_budget=4)
+    assert not tight.is_allowed(choice)
+    for dearer, is_allowed in ((0, False), (5, False), (7, True)):
+        instead = replace(choice, bill=replace(choice.bill, plain=choice.bill.plain + dearer))
+        assert tight.is_allowed(choice, instead) is is_allowed
+
+
 def test_all_slots_but_no_more() -> None:
     turns = [m for n in range(8) for m in (user(lines(20, f"q{n}")), assistant(lines(9, f"a{n}")))]
     for slots in range(5):

@@ -10,6 +10,7 @@ from proxy.core.planner.plan import Plan
 from proxy.core.providers import OPENAI, PROFILES
 from proxy.core.reasons import Reason
 from proxy.core.response.usage import Usage
+from proxy.core.shadow.deviations import Deviation
 from tests.edited_talks import SYSTEM, A, B, editing, exchange
 from tests.fidelity.chats import File
 from tests.talk import (
@@ -130,6 +131,16 @@ class TestLife:
         assert warm.predicted is not None
         assert cold.predicted is not None
         assert (warm.predicted.read > 0, cold.predicted.read) == (True, 0)
+
+    def test_what_could_be_read_was_decided_when_the_request_came(self) -> None:
+        talk = Talk()
+        talk.send(chat(SYSTEM, user("a")))
+        warm = talk.plan(chat(SYSTEM, user("a"), assistant("b"), user("c")))
+        assert warm.predicted is not None
+        talk.planner.on_accepted(warm, talk.now + 10_000)
+        usage = Usage(warm.predicted.total, 10, read=warm.predicted.read)
+        ended = talk.planner.on_completed(warm, usage, talk.now + 10_000)
+        assert ended.deviation is Deviation.AS_EXPECTED
 
     def test_an_entry_that_is_made_behind_the_answer_is_not_there_before(self) -> None:
         talk = Talk(profile=PROFILES["qwen"])

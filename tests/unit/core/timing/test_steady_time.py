@@ -110,31 +110,6 @@ def test_a_step_of_the_stores_clock_is_held_back_as_any() -> None:
     assert one.passes(2 * SETTLED_S) == one.wall == before + 2 * SETTLED_S
 
 
-def test_a_restart_in_the_middle_of_a_step_changes_nothing() -> None:
-    one = Machine()
-    began = one.at()
-    one.wall += DAY
-    one.at()
-    one.passes(400)
-    state = one.steady.state
-    one.steady = SteadyTime(one.wall, one.monotonic)
-    one.steady.resume(state, one.monotonic)
-    assert one.at() == began + 400
-    one.passes(SETTLED_S - 400)
-    assert one.at() == one.wall
-
-
-def test_behind_a_start_of_the_machine_the_time_does_not_run_back() -> None:
-    one = Machine()
-    one.steady.not_before(one.wall + HOUR, one.monotonic)
-    assert one.at() == one.wall + HOUR
-    assert one.passes(SETTLED_S - 10) == one.wall + HOUR
-    one.passes(20)
-    assert one.at() == one.wall
-    one.steady.not_before(one.wall - HOUR, one.monotonic)
-    assert one.at() == one.wall
-
-
 moves = st.lists(
     st.tuples(
         st.floats(0, 900),
