@@ -25,6 +25,15 @@ class Transport(StrEnum):
     EMBEDDED = "embedded"
 
 
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """What ``holder`` (a key's id, or empty for a team or a deployment) may do in a minute; None: no limit."""
+
+    holder: str
+    requests: int | None = None
+    tokens: int | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTerms:
     """What a line of the model list says about its deployments.
@@ -51,6 +60,8 @@ class ModelTerms:
     """Requests of different teams never share an entry of the model's cache."""
     groups: tuple[str, ...] = ()
     """Names under which lists of keys and teams allow the model among others."""
+    rates: RateLimit | None = None
+    """What the deployment may be asked for by all clients together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +132,6 @@ class Clock(Protocol):
     def now(self) -> float:
         """The time."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class RateLimit:
-    """What ``holder`` (a key's id, or a team) may do in a minute; None: no limit."""
-
-    holder: str
-    requests: int | None = None
-    tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

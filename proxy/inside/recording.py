@@ -31,6 +31,9 @@ class Recording:
         """There is always room."""
         return True
 
+    async def take_turn(self, exchange: Exchange, deployment: Deployment) -> None:
+        """LiteLLM enforces the limits of its deployments."""
+
     async def weigh(self, exchange: Exchange) -> None:
         """No limit holds: the planner's count of the prompt is good enough."""
 

@@ -43,7 +43,8 @@ _EXPANDED = (
     "router_settings.retry_after", "router_settings.allowed_fails", "router_settings.cooldown_time",
     "router_settings.disable_cooldowns", "router_settings.fallbacks", "router_settings.default_fallbacks",
     "router_settings.context_window_fallbacks", "router_settings.enable_pre_call_checks",
-    "router_settings.retry_policy", "litellm_settings.max_budget", "litellm_settings.budget_duration",
+    "router_settings.optional_pre_call_checks", "router_settings.retry_policy", "litellm_settings.max_budget",
+    "litellm_settings.budget_duration", "router_settings.model_group_retry_policy",
     "general_settings.master_key", "general_settings.allowed_ips", "stratiform",
 )  # fmt: skip
 _MAX_INCLUDES = 100

@@ -135,12 +135,13 @@ class AnswerRelay:
             raise BudgetExceeded("The upstream did not answer, and no budget is left for another attempt.")
         if not attempts.began():
             return AttemptResult.FAILED
-        exchange.attempts += 1
-        exchange.call = call
-        is_hard = exchange.reservation is not None and exchange.reservation.is_hard
-        self._client.is_awaited = is_hard and runs_on(call.deployment.server, is_stream=call.stream)
-        exchange.answer.asked(exchange.elapsed_s(), runs_on=self._client.is_awaited)
         try:
+            await self._conclusion.take_turn(exchange, call.deployment)
+            exchange.attempts += 1
+            exchange.call = call
+            is_hard = exchange.reservation is not None and exchange.reservation.is_hard
+            self._client.is_awaited = is_hard and runs_on(call.deployment.server, is_stream=call.stream)
+            exchange.answer.asked(exchange.elapsed_s(), runs_on=self._client.is_awaited)
             answer = await upstream.open(call)
             try:
                 if not 200 <= answer.status <= 599:
