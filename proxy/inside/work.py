@@ -88,7 +88,7 @@ class Work:
         attempt = self.open.of(arguments.get("litellm_call_id"), arguments)
         if attempt is not None:
             self._accept(attempt)
-            attempt.exchange.answer.outcome = _outcome(response)
+            attempt.exchange.answer.outcome = _outcome(getattr(response, "usage", None))
             await self._finish(attempt, ExchangeOutcome.COMPLETED)
 
     async def failed(self, arguments: Mapping[str, Any], error: Exception) -> None:
@@ -118,14 +118,14 @@ class Work:
         elif attempt.is_stream:
             has_left = bool(mapping(details.get("standard_logging_object")).get("error_str"))
             self._accept(attempt)
-            attempt.exchange.answer.outcome = _cut_short(_outcome(response)) if has_left else _outcome(response)
+            attempt.exchange.answer.outcome = _outcome(getattr(response, "usage", None), is_cut=has_left)
             await self._finish(attempt, ExchangeOutcome.HUNG_UP if has_left else ExchangeOutcome.COMPLETED)
 
     async def broken(self, details: Mapping[str, Any]) -> None:
         """LiteLLM logs a failure. Those of calls that were not answered are told otherwise; this is of a stream."""
         attempt = self._of(details)
         if attempt is not None and attempt.exchange.answer.is_accepted:
-            attempt.exchange.answer.outcome = Outcome(saw_content=True, is_open=True)
+            attempt.exchange.answer.outcome = _outcome(details.get("combined_usage_object"), is_cut=True)
             await self._finish(attempt, ExchangeOutcome.BROKEN)
 
     def headers(self, call_id: object, *, is_answered: bool) -> dict[str, str]:
@@ -257,18 +257,15 @@ def _named(arguments: Mapping[str, Any]) -> str:
     return named_by([(ID_HEADER, str(arguments.get("litellm_call_id") or ""))], ())
 
 
-def _outcome(response: object) -> Outcome:
-    """What LiteLLM's answer says of its usage."""
-    facts, usage = AnswerFacts(), getattr(response, "usage", None)
-    if usage is not None:
-        facts.learn({"usage": usage.model_dump(exclude_none=True, warnings=False)})
-    return facts.outcome(saw_content=True)
-
-
-def _cut_short(outcome: Outcome) -> Outcome:
-    """The outcome of a stream whose client has left. Where the provider had not told the usage, LiteLLM has counted it
-    by itself, and knows nothing of the cache then."""
+def _outcome(used: Any, *, is_cut: bool = False) -> Outcome:
+    """What LiteLLM says of an answer's usage. Of a stream that was ``is_cut`` short it says what the provider had told
+    by then (Anthropic tells the prompt's usage first). Where the provider had told nothing, LiteLLM has counted the
+    tokens by itself, and knows nothing of the cache."""
+    facts = AnswerFacts()
+    if used is not None:
+        facts.learn({"usage": used.model_dump(exclude_none=True, warnings=False)})
+    outcome = facts.outcome(saw_content=True, is_open=is_cut)
     usage = outcome.usage
-    is_told = usage is not None and (usage.read or usage.write)
-    tokens = usage.output if usage is not None else 0
-    return replace(outcome, usage=usage if is_told else None, tokens=tokens, is_open=True)
+    if not is_cut or usage is None:
+        return outcome
+    return replace(outcome, usage=usage if usage.read or usage.write else None, tokens=usage.output)

@@ -19,6 +19,7 @@ from tests.inside import (
     MODEL_INFO,
     MadeHost,
     ResponseCache,
+    Used,
     answer,
     call,
     is_marked,
@@ -128,6 +129,28 @@ async def test_a_stream_is_settled_by_its_log_line_and_one_whose_client_left_is_
         await callback.after_logging(details, answer())
         assert settled(callback) == number + 1
         assert sample(callback, "stratiform_client_disconnects_total") == has_left
+
+
+@pytest.mark.parametrize("has_left", [False, True])
+@on_loop
+async def test_of_a_stream_that_was_cut_short_counts_what_the_provider_had_told(has_left: bool) -> None:
+    """The cache's share is told by the provider alone: without one, the figures are LiteLLM's own count."""
+
+    async def cut(used: Used) -> float:
+        """What the prompt is booked at, in plain tokens."""
+        callback, prices = Callback(MadeHost()), {"input_cost_per_token": 1.0, "cache_read_input_token_cost": 0.1}
+        await sent(callback, call(long_messages(), stream=True, **prices, output_cost_per_token=0.0))
+        await callback.answer_headers({"litellm_call_id": "call-1"}, object())
+        details = {"litellm_call_id": "call-1", "standard_logging_object": {"error_str": "left"}}
+        if has_left:
+            await callback.after_logging(details, SimpleNamespace(usage=used))
+        else:
+            await callback.after_logged_failure({**details, "combined_usage_object": used})
+        assert settled(callback) == 1
+        return sample(callback, "stratiform_cost_usd_total")
+
+    assert await cut(Used(3000, read=2900)) == pytest.approx(100 + 290)
+    assert await cut(Used(300)) > 2000, "as much as we have counted ourselves"
 
 
 @on_loop
