@@ -7,7 +7,7 @@ what was exchanged is put back first. Of nested calls only the innermost is plan
 
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -27,14 +27,20 @@ from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, R
 from proxy.engine.headers import ID_HEADER, named_by
 from proxy.errors import InvalidRequest
 from proxy.inside.attempts import Attempt, OpenAttempts
-from proxy.inside.deployments import Deployments
-from proxy.inside.host import Host, SemanticCache
-from proxy.inside.incoming import NotJson, body_of, injected_marks, mode_of, principal_of
-from proxy.inside.reasons import StandDown, StoodDown
+from proxy.inside.host import Host
+from proxy.inside.incoming import (
+    Deployments,
+    StandDown,
+    StoodDown,
+    body_of,
+    injected_marks,
+    mode_of,
+    principal_of,
+)
 from proxy.inside.rewriting import Rewriting, rewriting
 from proxy.inside.share_of_time import ShareOfTime
 from proxy.ports import Deployment, Headers, Plan, PlanRequest
-from proxy.tasks import Tasks, drain, spawn
+from proxy.tasks import Tasks, spawn
 from proxy.upstream.litellm_.library import mapping
 
 _PATH = "/chat/completions"
@@ -43,10 +49,10 @@ _MOST_RECENT = 4096
 _MOST_SAID_CHARS = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class Around:
-    """What stands around every attempt. ``replaces_points``: where a plan is carried out, LiteLLM's own injection
-    points are left out."""
+@dataclass(eq=False)
+class Work:
+    """Plans attempts, and settles each exactly once. ``replaces_points``: where a plan is carried out, LiteLLM's own
+    injection points are left out."""
 
     ports: Ports
     conclusion: Conclusion
@@ -55,18 +61,10 @@ class Around:
     share: ShareOfTime
     aside: Aside
     replaces_points: bool = False
-
-
-class Work:
-    """Plans attempts, and settles each exactly once."""
-
-    def __init__(self, around: Around) -> None:
-        self._around = around
-        self._ports = around.ports
-        self.open = OpenAttempts()
-        self._current: ContextVar[Attempt | None] = ContextVar("attempt", default=None)
-        self._recent: LastUsed[str, Headers] = LastUsed(_MOST_RECENT)
-        self._ending: Tasks = set()
+    open: OpenAttempts = field(default_factory=OpenAttempts)
+    _current: ContextVar[Attempt | None] = field(default_factory=lambda: ContextVar("attempt", default=None))
+    _recent: LastUsed[str, Headers] = field(default_factory=lambda: LastUsed(_MOST_RECENT))
+    _ending: Tasks = field(default_factory=set)
 
     async def plan(self, arguments: Mapping[str, Any], stood_down: StandDown) -> dict[str, Any] | None:
         """The arguments of an attempt in whose place the caller goes on with others; None: with its own. ``stood_down``
@@ -77,10 +75,8 @@ class Work:
             return await self._planned(restored or arguments) or restored
         except StoodDown as why:
             stood_down(why.reason)
-        except (NotJson, Unreadable, InvalidRequest):
+        except (Unreadable, InvalidRequest):
             stood_down("unreadable")  # LiteLLM, or the provider, judges the request
-        except SemanticCache:
-            stood_down("semantic-cache")
         return restored
 
     async def succeeded(self, arguments: Mapping[str, Any], response: object) -> None:
@@ -102,7 +98,7 @@ class Work:
         said = refusal_of_object({"error": {"message": str(error)[:_MOST_SAID_CHARS]}})
         is_suspect = bool(OurEdit.LAYOUT.behind(status)) and not is_context_refusal(status, said)
         if attempt.rewritten is not None and is_suspect:
-            self._ports.planner.barred(attempt.plan)
+            self.ports.planner.barred(attempt.plan)
         attempt.exchange.answer.status = status
         is_rejected = 400 <= status < 500
         await self._finish(attempt, ExchangeOutcome.REJECTED if is_rejected else ExchangeOutcome.BROKEN)
@@ -128,16 +124,14 @@ class Work:
             attempt.exchange.answer.outcome = _outcome(details.get("combined_usage_object"), is_cut=True)
             await self._finish(attempt, ExchangeOutcome.BROKEN)
 
-    def headers(self, call_id: object, *, is_answered: bool) -> dict[str, str]:
-        """What is told about a call's last attempt. A stream begins with it."""
+    async def headers(self, request: Mapping[str, Any], response: object) -> dict[str, str]:
+        """What is told about a call's last attempt. A stream begins with it; ``response`` is None where nobody
+        answered."""
+        call_id = request.get("litellm_call_id")
         attempt = self.open.of(call_id)
-        if attempt is not None and is_answered and attempt.is_stream:
+        if attempt is not None and response is not None and attempt.is_stream:
             self._accept(attempt)
         return dict(self._recent.find(call_id) or ()) if isinstance(call_id, str) else {}
-
-    async def aclose(self) -> None:
-        """Write what is being written."""
-        await drain(self._ending)
 
     async def _restored(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
         """The arguments as they came, where they are those that an earlier attempt of this task was sent with. Raises
@@ -149,7 +143,7 @@ class Work:
         is_shown, is_same = outer.is_shown_by(arguments), theirs is came or theirs == came
         if outer.rewritten is not None and not is_shown and outer.is_continued_by(arguments):
             raise StoodDown("nested")
-        if outer.is_open and outer.call_id == arguments.get("litellm_call_id"):
+        if outer in self.open and outer.call_id == arguments.get("litellm_call_id"):
             if outer.exchange.answer.is_accepted:
                 await self._finish(outer, ExchangeOutcome.BROKEN)  # a stream broke off, and another takes its place
             elif not (is_shown or is_same):
@@ -158,21 +152,21 @@ class Work:
         return outer.rewritten.undone(arguments, outer.came) if outer.rewritten is not None and is_shown else None
 
     async def _planned(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The attempt's plan, as arguments; None where the request goes as it came. Raises StoodDown, NotJson,
-        Unreadable, InvalidRequest, SemanticCache."""
-        around, now = self._around, self._ports.clock.now()
-        deployment = around.deployments.find(arguments)
+        """The attempt's plan, as arguments; None where the request goes as it came. Raises StoodDown,
+        Unreadable, InvalidRequest."""
+        now = self.ports.clock.now()
+        deployment = self.deployments.find(arguments)
         if deployment is None:
             return None
-        if not around.replaces_points:
+        if not self.replaces_points:
             deployment = _with_room(deployment, injected_marks(arguments))
         body = body_of(arguments, deployment.profile)
         # What is bound by signed thinking must go out as it was: it is laid out however little time is left.
-        if not around.share.has_any() and not may_be_signed(body):
+        if not self.share.has_any() and not may_be_signed(body):
             raise StoodDown("share-of-time")
-        parsed = await around.aside.run_large(len(body), self._ports.planner.parse, body)
+        parsed = await self.aside.run_large(len(body), self.ports.planner.parse, body)
         mode, principal = mode_of(arguments, deployment.mode), principal_of(arguments)
-        plan = await self._ports.planner.plan(PlanRequest(parsed, deployment, principal, mode, now))
+        plan = await self.ports.planner.plan(PlanRequest(parsed, deployment, principal, mode, now))
         done = await self._carried_out(arguments, parsed, plan, deployment) if plan.rewritten else None
         metadata = mapping(arguments.get("metadata"))
         exchange = Exchange(
@@ -187,26 +181,25 @@ class Work:
             planned=Planned(plan.mode, plan.reason, plan),
             attempts=1,
         )
-        await self._ports.admission.reserve(exchange)
+        await self.ports.admission.reserve(exchange)
         self._begin(arguments, exchange, plan, done)
         return done.applied(arguments) if done is not None else None
 
     async def _carried_out(
         self, arguments: Mapping[str, Any], parsed: ParsedBody, plan: Plan, deployment: Deployment
     ) -> Rewriting:
-        around = self._around
-        key = around.host.cache_key(arguments)
-        done = await around.aside.run_large(
+        key = self.host.cache_key(arguments)
+        done = await self.aside.run_large(
             len(plan.body),
             rewriting,
             arguments,
             parsed,
             plan,
-            partial(around.host.route, deployment),
+            partial(self.host.route, deployment),
         )
         if key is not None:
             done = replace(done, changed={**done.changed, "cache_key": key})
-        return replace(done, dropped=done.dropped | {_POINTS}) if around.replaces_points else done
+        return replace(done, dropped=done.dropped | {_POINTS}) if self.replaces_points else done
 
     def _begin(self, arguments: Mapping[str, Any], exchange: Exchange, plan: Plan, rewritten: Rewriting | None) -> None:
         call_id = str(arguments.get("litellm_call_id") or "")
@@ -228,16 +221,16 @@ class Work:
         answer = attempt.exchange.answer
         if answer.first_byte_s is None:
             answer.status, answer.first_byte_s = 200, attempt.exchange.elapsed_s()
-            self._ports.planner.on_accepted(attempt.plan, attempt.exchange.time())
+            self.ports.planner.on_accepted(attempt.plan, attempt.exchange.time())
 
     async def _finish(self, attempt: Attempt, ending: ExchangeOutcome) -> None:
         """Settle the attempt, if it was not. LiteLLM does not wait for a store."""
         if not self.open.end(attempt):
             return
         attempt.exchange.ending = ending
-        self._ports.meter.began(attempt.exchange)
-        ends = self._around.conclusion.end(attempt.exchange)
-        if self._ports.admission.is_immediate:
+        self.ports.meter.began(attempt.exchange)
+        ends = self.conclusion.end(attempt.exchange)
+        if self.ports.admission.is_immediate:
             await ends
         else:
             spawn(ends, self._ending)

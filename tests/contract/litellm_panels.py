@@ -15,7 +15,7 @@ from proxy.core.providers import NONE, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.history.compaction import Compaction, digest_of_known
-from proxy.inside import Callback, Host
+from proxy.inside import Callback, Host, Work
 from proxy.planning.assembly_options import AssemblyOptions
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.planner_port import Planning
@@ -97,7 +97,7 @@ def wires_inside(model: str, bodies: Iterable[Body], profile: str = "") -> list[
         arguments = {**_arguments(library, model, body), "litellm_call_id": f"{number}", "model_info": info}
         changed = await callback.before_attempt(arguments, "acompletion") or arguments
         going.append({name: value for name, value in changed.items() if name not in ("litellm_call_id", "model_info")})
-        await callback.after_success(changed, SimpleNamespace(usage=None))
+        await callback.after(Work.succeeded, changed, SimpleNamespace(usage=None))
 
     async def converse() -> None:
         for number, body in enumerate(bodies):
