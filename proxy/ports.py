@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from proxy.core.modes import Mode
 from proxy.core.planner.in_flight import PlanResult as PlanResult
@@ -111,6 +111,15 @@ class Answer(Protocol):
 
     async def aclose(self) -> None:
         """Give the call up, or release its connection. May be called more than once."""
+        ...
+
+
+@runtime_checkable
+class TellsUsage(Protocol):
+    """An answer that knows more of its usage than its chunks have shown."""
+
+    def usage_so_far(self) -> Mapping[str, object]:
+        """What the provider has told by now, as a usage object; empty where it has told nothing."""
         ...
 
 
