@@ -23,7 +23,7 @@ def declared(settings: Settings) -> Declared:
         ],
         master_digest=digest_of(settings.master_key.get_secret_value()) if settings.master_key is not None else "",
         forwards_unknown=ours.client_keys == "forward",
-        bounds_all=_bounds_all(settings),
+        bounds_all=settings.bounds_all,
     )
 
 
@@ -55,12 +55,6 @@ def budget_record(budget: Budget, team: str) -> BudgetRecord:
         assumed_output_tokens=budget.assumed_output_tokens,
         webhook=budget.webhook.get_secret_value() if budget.webhook else "",
     )
-
-
-def _bounds_all(settings: Settings) -> str:
-    if settings.budget is not None:
-        return "litellm_settings.max_budget"
-    return "router_settings.optional_pre_call_checks" if settings.routing.enforces_rates else ""
 
 
 def _team(team: Team) -> TeamRecord:

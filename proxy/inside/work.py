@@ -83,9 +83,7 @@ class Work:
         """A deployment has answered, and not with a stream."""
         attempt = self.open.of(arguments.get("litellm_call_id"), arguments)
         if attempt is not None:
-            self._accept(attempt)
-            attempt.exchange.answer.outcome = _outcome(getattr(response, "usage", None))
-            await self._finish(attempt, ExchangeOutcome.COMPLETED)
+            await self._answered(attempt, getattr(response, "usage", None), ExchangeOutcome.COMPLETED)
 
     async def failed(self, arguments: Mapping[str, Any], error: Exception) -> None:
         """A deployment has refused the request, or could not be reached. A layout that may be to blame is barred for
@@ -113,16 +111,14 @@ class Work:
             self.open.end(attempt)
         elif attempt.is_stream:
             has_left = bool(mapping(details.get("standard_logging_object")).get("error_str"))
-            self._accept(attempt)
-            attempt.exchange.answer.outcome = _outcome(getattr(response, "usage", None), is_cut=has_left)
-            await self._finish(attempt, ExchangeOutcome.HUNG_UP if has_left else ExchangeOutcome.COMPLETED)
+            ending = ExchangeOutcome.HUNG_UP if has_left else ExchangeOutcome.COMPLETED
+            await self._answered(attempt, getattr(response, "usage", None), ending)
 
     async def broken(self, details: Mapping[str, Any]) -> None:
         """LiteLLM logs a failure. Those of calls that were not answered are told otherwise; this is of a stream."""
         attempt = self._of(details)
         if attempt is not None and attempt.exchange.answer.is_accepted:
-            attempt.exchange.answer.outcome = _outcome(details.get("combined_usage_object"), is_cut=True)
-            await self._finish(attempt, ExchangeOutcome.BROKEN)
+            await self._answered(attempt, details.get("combined_usage_object"), ExchangeOutcome.BROKEN)
 
     async def headers(self, request: Mapping[str, Any], response: object) -> dict[str, str]:
         """What is told about a call's last attempt. A stream begins with it; ``response`` is None where nobody
@@ -168,9 +164,9 @@ class Work:
         mode, principal = mode_of(arguments, deployment.mode), principal_of(arguments)
         plan = await self.ports.planner.plan(PlanRequest(parsed, deployment, principal, mode, now))
         done = await self._carried_out(arguments, parsed, plan, deployment) if plan.rewritten else None
-        metadata = mapping(arguments.get("metadata"))
+        metadata, call_id = mapping(arguments.get("metadata")), str(arguments.get("litellm_call_id") or "")
         exchange = Exchange(
-            Arrival("POST", _PATH, now, size=len(body), is_chat=True, named=_named(arguments)),
+            Arrival("POST", _PATH, now, size=len(body), is_chat=True, named=named_by([(ID_HEADER, call_id)], ())),
             principal,
             Requested(
                 str(metadata.get("model_group") or deployment.name),
@@ -182,7 +178,7 @@ class Work:
             attempts=1,
         )
         await self.ports.admission.reserve(exchange)
-        self._begin(arguments, exchange, plan, done)
+        self._begin(call_id, arguments, exchange, plan, done)
         return done.applied(arguments) if done is not None else None
 
     async def _carried_out(
@@ -201,8 +197,9 @@ class Work:
             done = replace(done, changed={**done.changed, "cache_key": key})
         return replace(done, dropped=done.dropped | {_POINTS}) if self.replaces_points else done
 
-    def _begin(self, arguments: Mapping[str, Any], exchange: Exchange, plan: Plan, rewritten: Rewriting | None) -> None:
-        call_id = str(arguments.get("litellm_call_id") or "")
+    def _begin(
+        self, call_id: str, arguments: Mapping[str, Any], exchange: Exchange, plan: Plan, rewritten: Rewriting | None
+    ) -> None:
         exchange.overhead_s = exchange.elapsed_s()
         exchange.answer.asked(exchange.elapsed_s(), runs_on=False)
         model_id, is_stream = str(mapping(arguments.get("model_info")).get("id") or ""), exchange.requested.stream
@@ -222,6 +219,12 @@ class Work:
         if answer.first_byte_s is None:
             answer.status, answer.first_byte_s = 200, attempt.exchange.elapsed_s()
             self.ports.planner.on_accepted(attempt.plan, attempt.exchange.time())
+
+    async def _answered(self, attempt: Attempt, used: Any, ending: ExchangeOutcome) -> None:
+        """The deployment has answered, to the end or not: LiteLLM says what was ``used``."""
+        self._accept(attempt)
+        attempt.exchange.answer.outcome = _outcome(used, is_cut=ending is not ExchangeOutcome.COMPLETED)
+        await self._finish(attempt, ending)
 
     async def _finish(self, attempt: Attempt, ending: ExchangeOutcome) -> None:
         """Settle the attempt, if it was not. LiteLLM does not wait for a store."""
@@ -246,10 +249,6 @@ def _with_room(deployment: Deployment, injected: int) -> Deployment:
     return replace(deployment, profile=replace(deployment.profile, max_marks=left))
 
 
-def _named(arguments: Mapping[str, Any]) -> str:
-    return named_by([(ID_HEADER, str(arguments.get("litellm_call_id") or ""))], ())
-
-
 def _outcome(used: Any, *, is_cut: bool = False) -> Outcome:
     """What LiteLLM says of an answer's usage. Of a stream that was ``is_cut`` short it says what the provider had told
     by then (Anthropic tells the prompt's usage first). Where the provider had told nothing, LiteLLM has counted the
@@ -258,7 +257,6 @@ def _outcome(used: Any, *, is_cut: bool = False) -> Outcome:
     if used is not None:
         facts.learn({"usage": used.model_dump(exclude_none=True, warnings=False)})
     outcome = facts.outcome(saw_content=True, is_open=is_cut)
-    usage = outcome.usage
-    if not is_cut or usage is None:
+    if not is_cut or (usage := outcome.usage) is None:
         return outcome
     return replace(outcome, usage=usage if usage.read or usage.write else None, tokens=usage.output)

@@ -90,6 +90,12 @@ class Settings:
         return [self.folder / Path(folder).expanduser() for folder in self.stratiform.prompts.folders]
 
     @property
+    def bounds_all(self) -> str:
+        """The key of LiteLLM's that limits the requests of all clients together; empty where there is none."""
+        key = "router_settings.optional_pre_call_checks" if self.routing.enforces_rates else ""
+        return "litellm_settings.max_budget" if self.budget is not None else key
+
+    @property
     def store_path(self) -> Path | None:
         """The file that spend is kept in; None for memory and Redis.
 
