@@ -341,7 +341,7 @@ def test_the_calls_and_tokens_of_a_deployment_count_in_their_minute() -> None:
                     with pytest.raises(RateLimited) as caught:
                         await one.reservations.take_turn(asked, other)
                     assert caught.value.kind == "tokens"
-                    assert int(caught.value.headers["retry-after"]) in (29, 30)
+                    assert 0 < int(caught.value.headers["retry-after"]) <= 30
                     await one.reservations.settle(asked)
                     break
                 await one.reservations.take_turn(asked, other)
