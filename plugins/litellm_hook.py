@@ -19,7 +19,7 @@ if _FOUND is None or Path(_FOUND.origin or "nothing").resolve().parent != _OURS:
         f"Python finds {found} for `proxy`, and not Stratiform's {_OURS}: rename it, or see to PYTHONPATH"
     )
 
-from proxy.inside import Callback, Host  # noqa: E402 - only once it is known to be ours
+from proxy.inside import Callback, Host, Work  # noqa: E402 - only once it is known to be ours
 
 
 class StratiformLogger(CustomLogger):  # type: ignore[misc]  # litellm is not read by the type checker
@@ -37,7 +37,7 @@ class StratiformLogger(CustomLogger):  # type: ignore[misc]  # litellm is not re
         self, request_data: dict[str, Any], response: object, call_type: object
     ) -> None:
         """Called with each answer that is no stream. The answer stays as it is."""
-        await self._callback.after_success(request_data, response)
+        await self._callback.after(Work.succeeded, request_data, response)
 
     async def async_post_call_failure_deployment_hook(
         self,
@@ -47,25 +47,25 @@ class StratiformLogger(CustomLogger):  # type: ignore[misc]  # litellm is not re
         fallback_depth: int | None = None,
     ) -> None:
         """Called for each attempt that failed."""
-        await self._callback.after_failure(request_data, exception)
+        await self._callback.after(Work.failed, request_data, exception)
 
     async def async_log_success_event(
         self, kwargs: dict[str, Any], response_obj: object, start_time: object, end_time: object
     ) -> None:
         """Called at the end of each stream, also where its client has left, and for answers of the response cache."""
-        await self._callback.after_logging(kwargs, response_obj)
+        await self._callback.after(Work.logged, kwargs, response_obj)
 
     async def async_log_failure_event(
         self, kwargs: dict[str, Any], response_obj: object, start_time: object, end_time: object
     ) -> None:
         """Called where a stream breaks off, and once for a call of which an attempt failed."""
-        await self._callback.after_logged_failure(kwargs)
+        await self._callback.after(Work.broken, kwargs)
 
     async def async_post_call_response_headers_hook(
         self, data: dict[str, Any], user_api_key_dict: object, response: object, **_further: Any
     ) -> dict[str, str] | None:
         """Called before the answer goes out; of a stream, when it begins."""
-        return await self._callback.answer_headers(data, response)
+        return await self._callback.after(Work.headers, data, response)
 
 
 stratiform = StratiformLogger()

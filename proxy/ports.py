@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from proxy.core.modes import Mode
 from proxy.core.planner.in_flight import PlanResult as PlanResult
@@ -23,6 +23,15 @@ class Transport(StrEnum):
     HTTP = "http"
     LITELLM = "litellm"
     EMBEDDED = "embedded"
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """What ``holder`` (a key's id, or empty for a team or a deployment) may do in a minute; None: no limit."""
+
+    holder: str
+    requests: int | None = None
+    tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +60,8 @@ class ModelTerms:
     """Requests of different teams never share an entry of the model's cache."""
     groups: tuple[str, ...] = ()
     """Names under which lists of keys and teams allow the model among others."""
+    rates: RateLimit | None = None
+    """What the deployment may be asked for by all clients together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +112,15 @@ class Answer(Protocol):
         """Give the call up, or release its connection. May be called more than once."""
 
 
+@runtime_checkable
+class TellsUsage(Protocol):
+    """An answer that knows more of its usage than its chunks have shown."""
+
+    def usage_so_far(self) -> Mapping[str, object]:
+        """What the provider has told by now, as a usage object; empty where it has told nothing."""
+        ...
+
+
 class Upstream(Protocol):
     """A transport. ``open`` raises ProxyError subclasses only; an upstream's own error is an Answer with its status."""
 
@@ -116,15 +136,6 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """The time."""
-
-
-@dataclass(frozen=True, slots=True)
-class RateLimit:
-    """What ``holder`` (a key's id, or a team) may do in a minute; None: no limit."""
-
-    holder: str
-    requests: int | None = None
-    tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

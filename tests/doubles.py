@@ -124,6 +124,9 @@ class OpenDoor:
         """There is no limit."""
         return True
 
+    async def take_turn(self, exchange: Exchange, deployment: Deployment) -> None:
+        """There is no limit."""
+
     async def weigh(self, exchange: Exchange) -> None:
         """Nothing is known of prompts."""
 

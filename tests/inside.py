@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from proxy.inside import Callback, Host
-from proxy.inside.reasons import StandDownReason
+from proxy.inside.incoming import StandDownReason
 from proxy.upstream.litellm_.library import Route
 
 MODEL_INFO = {"id": "dep-1", "cache_profile": "anthropic"}

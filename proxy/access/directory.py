@@ -31,13 +31,15 @@ _log = logging.getLogger("stratiform.directory")
 @dataclass(frozen=True, slots=True)
 class Declared:
     """What the configuration says. ``master_digest`` is empty where there is no master key. ``forwards_unknown``: keys
-    that are not known here are taken for the provider's, and go upstream."""
+    that are not known here are taken for the provider's, and go upstream. ``bounds_all`` names the key of the file that
+    limits the requests of all clients together; empty where there is none."""
 
     teams: Sequence[TeamRecord] = ()
     keys: Sequence[KeyRecord] = ()
     budgets: Sequence[BudgetRecord] = ()
     master_digest: str = field(default="", repr=False)
     forwards_unknown: bool = False
+    bounds_all: str = ""
 
     @property
     def is_empty(self) -> bool:

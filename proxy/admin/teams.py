@@ -5,7 +5,6 @@ from dataclasses import replace
 from msgspec import UNSET
 
 from proxy.access import validation
-from proxy.access.directory import DEFAULT_TEAM
 from proxy.admin import forms
 from proxy.admin.forms import TeamForm
 from proxy.admin.resource import Query, Resource, View
@@ -24,11 +23,10 @@ class Teams(Resource[TeamRecord, TeamForm]):
         if not isinstance(form.name, str):
             raise InvalidRequest("A team needs a name.", param="name")
         name = forms.checked("name", validation.name, form.name)
-        # LiteLLM's max_budget is the one budget that a configuration gives to the built-in team.
-        if any(budget.id.startswith(f"{DEFAULT_TEAM}/") for budget in self._snapshot.budgets_of(DEFAULT_TEAM)):
+        if bounds_all := self._directory.declared.bounds_all:
             raise Conflict(
-                "litellm_settings.max_budget bounds all requests together, and a team's are counted apart: take it out "
-                "of the file, and give each team a budget."
+                f"{bounds_all} bounds all requests together, and a team's are counted apart: take it out of the file, "
+                "and give each team limits."
             )
         if name in self._snapshot.teams:
             raise Conflict(f"There is a team '{name}' already.")

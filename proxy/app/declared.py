@@ -23,6 +23,7 @@ def declared(settings: Settings) -> Declared:
         ],
         master_digest=digest_of(settings.master_key.get_secret_value()) if settings.master_key is not None else "",
         forwards_unknown=ours.client_keys == "forward",
+        bounds_all=settings.bounds_all,
     )
 
 

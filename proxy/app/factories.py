@@ -32,7 +32,7 @@ from proxy.errors import UnknownModel
 from proxy.planning.context_sessions import AssemblyOptions
 from proxy.planning.keep_alive import RefreshTerms
 from proxy.planning.own_exchanges import DailyTerms
-from proxy.ports import Deployment, StoreError, Transport
+from proxy.ports import Deployment, RateLimit, StoreError, Transport
 from proxy.prompting.files import SHIPPED
 from proxy.settings import ConfigError, Environment, Freezing, ModelEntry, Settings, nearest, weights_of
 from proxy.spend.estimates import PriceOf
@@ -190,7 +190,10 @@ def request_rules(settings: Settings, prices: PriceMap) -> RequestRules:
     return RequestRules(
         Limits(body_bytes=int(ours.limits.max_body_mib * (1 << 20)), receive_s=ours.limits.receive_s),
         RetryPolicy(
-            retries=routing.num_retries, least_wait_s=routing.retry_after_s, retries_after=routing.retries_after
+            retries=routing.num_retries,
+            least_wait_s=routing.retry_after_s,
+            retries_after=routing.retries_after,
+            retries_of=routing.retries_of,
         ),
         trust_time_header=ours.clock == "header",
         window_of=partial(_window_of, prices) if routing.checks_windows else None,
@@ -395,7 +398,18 @@ def listed_model(entry: ModelEntry, path: str, settings: Settings, problems: lis
         session_header=info.session_header or "",
         salts_cache=info.cache_salt is not None,
         groups=tuple(info.access_groups or ()),
+        rates=_rates(entry) if settings.routing.enforces_rates else None,
     )
+
+
+def _rates(entry: ModelEntry) -> RateLimit | None:
+    """What a deployment may be asked for in a minute. As in LiteLLM, ``litellm_params`` come before ``model_info``."""
+    parts = (entry.litellm_params, entry.model_info)
+    rpm, tpm = (
+        next((int(given) for part in parts if (given := getattr(part, name)) is not None), None)
+        for name in ("rpm", "tpm")
+    )
+    return None if rpm is None and tpm is None else RateLimit("", rpm, tpm)
 
 
 def _params(entry: ModelEntry, settings: Settings) -> Mapping[str, object]:

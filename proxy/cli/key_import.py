@@ -22,7 +22,7 @@ def import_keys(arguments: argparse.Namespace) -> int:
     export, outcomes, lacking = read_export(arguments.files), list[Mapping[str, Any]](), set[str]()
 
     async def work(ask: Ask) -> None:
-        for kind, found in (("team", export.teams), ("key", export.keys)):
+        for kind, found in export.items():
             for one in found:
                 whys = [] if arguments.ignore_unsupported and _is_readable(one) else list(one.refused)
                 if kind == "key" and one.team in lacking:

@@ -61,24 +61,16 @@ class Imported:
     refused: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Export:
-    """What the files hold."""
-
-    teams: Sequence[Imported]
-    keys: Sequence[Imported]
-
-
-def read_export(files: Sequence[Path]) -> Export:
-    """The teams and keys of all files together. Raises ConfigError."""
+def read_export(files: Sequence[Path]) -> dict[str, list[Imported]]:
+    """The teams and keys of all files together, as ``team`` and ``key``. Raises ConfigError."""
     found = [row for path in files for row in _rows_of(path)]
     of_teams = _merged((_text(row, "team_id"), row) for row in found if "token" not in row)
     names = _team_names(of_teams)
     keys = _merged((_digest(_text(row, "token")), row) for row in found if _text(row, "token"))
-    return Export(
-        [_team(row, names[id_]) for id_, row in of_teams.items()],
-        [_key(digest, row, names) for digest, row in keys.items()],
-    )
+    return {
+        "team": [_team(row, names[id_]) for id_, row in of_teams.items()],
+        "key": [_key(digest, row, names) for digest, row in keys.items()],
+    }
 
 
 def _merged(rows: Iterable[tuple[str, Row]]) -> dict[str, Row]:
@@ -96,30 +88,27 @@ def _digest(token: str) -> str:
     return token.lower() if _HEX.fullmatch(token) else digest_of(token)
 
 
-def _rows_of(path: Path) -> Iterator[Row]:
+def _rows_of(path: Path) -> list[Row]:
     try:
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError([f"{path}: cannot be read: {getattr(error, 'strerror', None) or 'it is no UTF-8'}"]) from None
     is_json = text.lstrip()[:1] in ("[", "{")
     try:
-        rows: list[Row] = list(_within(_json(text, path)) if is_json else csv.DictReader(io.StringIO(text)))
-    except csv.Error:
+        rows: list[Row] = list(_within(_json(text)) if is_json else csv.DictReader(io.StringIO(text)))
+    except (csv.Error, ValueError, RecursionError):
         raise ConfigError([f"{path}: is neither JSON nor CSV"]) from None
     if not any(row.get("token") or row.get("team_id") for row in rows):
         raise ConfigError([f"{path}: holds no keys (with a column `token`) and no teams (with a column `team_id`)"])
-    return iter(rows)
+    return rows
 
 
-def _json(text: str, path: Path) -> object:
+def _json(text: str) -> object:
+    """One value, or one on each line. Raises ValueError, RecursionError."""
     try:
         return json.loads(text)
-    except (ValueError, RecursionError):
-        pass
-    try:
+    except ValueError:
         return [json.loads(line) for line in text.splitlines() if line.strip()]
-    except (ValueError, RecursionError):
-        raise ConfigError([f"{path}: is neither JSON nor CSV"]) from None
 
 
 def _within(value: object) -> Iterator[Row]:
@@ -163,10 +152,8 @@ def _key(digest: str, row: Row, teams: Mapping[str, str]) -> Imported:
     elif id_:
         team = teams[id_]
     body = {"team": team, "sha256": digest, "note": label[:200], **_permissions(row, refused)}
-    if user := _text(row, "user_id"):
-        body["user"] = user
-    if expires := _text(row, "expires"):
-        body["expires_at"] = expires
+    told = {name: _text(row, column) for name, column in (("user", "user_id"), ("expires_at", "expires"))}
+    body |= {name: value for name, value in told.items() if value}
     budget = _budget(row, "key", refused)
     if budget is not None:
         budget |= {"subject": declared_id(digest), "name": f"litellm-{declared_id(digest)}"}

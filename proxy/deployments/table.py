@@ -75,6 +75,7 @@ def deployment_of(entry: ListedModel, price_of: PriceOf, name: str = "", model: 
         session_header=entry.session_header,
         salts_cache=entry.salts_cache,
         groups=entry.groups,
+        rates=entry.rates,
     )
     return replace(deployment, profile=_fitted(deployment.profile, bare, price_of(deployment)))
 

@@ -36,7 +36,7 @@ from proxy.engine.exchange import (
 )
 from proxy.engine.ports import Ports
 from proxy.engine.suppress import suppress_and_log
-from proxy.ports import Principal
+from proxy.ports import Deployment, Principal
 from proxy.tasks import Tasks, drain, spawn
 
 _log = logging.getLogger("stratiform")
@@ -61,6 +61,10 @@ class Conclusion:
         """Whether the limits that hold for an exchange leave room for another attempt beside what was lost."""
         is_new = exchange.lost == Settlement()
         return is_new or await self._ports.admission.extend(exchange, exchange.lost)
+
+    async def take_turn(self, exchange: Exchange, deployment: Deployment) -> None:
+        """Count a call that goes out to the deployment. Raises RateLimited where its own limits leave no room."""
+        await self._ports.admission.take_turn(exchange, deployment)
 
     async def book(self, exchange: Exchange) -> None:
         """Price the exchange and write it into the ledger. The second call does nothing. The writing goes on if the

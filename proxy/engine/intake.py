@@ -100,7 +100,7 @@ class Intake:
         levels, wider = await self._fitting(exchange, raw, levels, wider)
         is_spread = any(len(level) > 1 for level in (*levels, *wider))
         key = await self._aside.run_large(raw.size, session_key, principal, head) if is_spread else b""
-        policy = policy_for(self.rules.retries, client.headers) if may_repeat else ONE_TRY
+        policy = policy_for(self.rules.retries.of(exchange.requested.model), client.headers) if may_repeat else ONE_TRY
         on_failure = partial(self._ports.meter.failed, exchange)
         attempts = Attempts(levels, key, self._breakers, policy, exchange.elapsed_s, on_failure, may_move=may_repeat)
         attempts.add_wider(wider)

@@ -89,6 +89,10 @@ class Admission(Protocol):
         """Set aside, beside what its calls have ``spent``, the most that a further call of the exchange can cost, whose
         prompt may have so many tokens more than the first one's. Whether the limits leave room for it."""
 
+    async def take_turn(self, exchange: Exchange, deployment: Deployment) -> None:
+        """Count a call that is about to go out to a deployment with limits of its own. Raises RateLimited."""
+        ...
+
     async def weigh(self, exchange: Exchange) -> None:
         """Note in the reservation how many tokens the prompt has: the provider will not say it."""
 

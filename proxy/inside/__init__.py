@@ -6,19 +6,19 @@ back by another hook, and a stream's by a third one. The callback raises nothing
 objects, and stands down where it is in doubt: the request then goes as it came.
 
     callback.py        Callback: LiteLLM's hooks, contained
-    start.py           Start: the planner, the store and the metrics, built by the first request
+    start.py           Start: the planner, the store and the metrics, built by the first request; the ledger
     work.py            Work: one attempt, from its plan to its settlement
     incoming.py        what LiteLLM's arguments say of a request: its sender, its body, its deployment
     rewriting.py       a plan as arguments for LiteLLM
     attempts.py        attempts that are under way, bounded in number, bytes and time
     share_of_time.py   how much of the process's time planning may take
-    host.py            what is read of LiteLLM itself
-    recording.py       the ledger, without budgets
+    host.py            what is read of LiteLLM itself, and the metrics that it serves
 
 ``plugins/litellm_hook.py`` is the entry that LiteLLM loads. Nothing here imports a server or a client of HTTP.
 """
 
 from proxy.inside.callback import Callback
 from proxy.inside.host import Host
+from proxy.inside.work import Work
 
-__all__ = ["Callback", "Host"]
+__all__ = ["Callback", "Host", "Work"]

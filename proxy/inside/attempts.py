@@ -4,18 +4,18 @@ A call of a client's is one or more attempts (retries, fallbacks), all under the
 each by one hook or another, and of some by none. What is never told is dropped by time, and by the room that all take.
 """
 
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from proxy.core.lru import Bounded
 from proxy.engine.exchange import Exchange
 from proxy.inside.rewriting import Rewriting
 from proxy.ports import Plan
 
 LONGEST_S = 7200.0
 """An attempt of which nothing was heard for so long is over: LiteLLM's own time-out is 6,000 s by default."""
-_MOST = 10_000
+_MOST_CALLS = 10_000
 _MOST_BYTES = 256 << 20
 
 
@@ -31,12 +31,6 @@ class Attempt:
     is_stream: bool = False
     came: Mapping[str, Any] = field(default_factory=dict, repr=False)
     rewritten: Rewriting | None = field(default=None, repr=False)
-    is_open: bool = False
-
-    @property
-    def size(self) -> int:
-        """Bytes, about."""
-        return len(self.plan.body) + len(self.plan.original)
 
     @property
     def messages(self) -> Any:
@@ -56,48 +50,41 @@ class Attempt:
 
 
 class OpenAttempts:
-    """The attempts that are under way, the oldest first."""
+    """The attempts that are under way, by their calls."""
 
     def __init__(self) -> None:
-        self._open: OrderedDict[int, Attempt] = OrderedDict()
-        self._of_calls: dict[str, list[Attempt]] = {}
-        self._bytes = 0
+        self._calls: Bounded[str, Sequence[Attempt]] = Bounded(_MOST_BYTES, _weight, _MOST_CALLS)
 
-    def __len__(self) -> int:
-        return len(self._open)
+    def __contains__(self, attempt: Attempt) -> bool:
+        return attempt in self._calls.get(attempt.call_id, ())
 
     def begin(self, attempt: Attempt, now: float) -> None:
         """An attempt begins at ``now``, in unix seconds."""
-        attempt.is_open = True
-        self._open[id(attempt)] = attempt
-        self._of_calls.setdefault(attempt.call_id, []).append(attempt)
-        self._bytes += attempt.size
-        while len(self._open) > 1:
-            oldest = next(iter(self._open.values()))
-            is_over = now - oldest.exchange.arrival.now > LONGEST_S
-            if not is_over and len(self._open) <= _MOST and self._bytes <= _MOST_BYTES:
-                return
-            self.end(oldest)
+        self._calls.put(attempt.call_id, (*self._calls.get(attempt.call_id, ()), attempt))
+        while now - next(iter(self._calls.values()))[-1].exchange.arrival.now > LONGEST_S:
+            self._calls.drop_oldest()
 
     def end(self, attempt: Attempt) -> bool:
         """The attempt is over; False where it was over before."""
-        if not attempt.is_open:
+        if attempt not in self:
             return False
-        attempt.is_open = False
-        del self._open[id(attempt)]
-        self._bytes -= attempt.size
-        siblings = self._of_calls[attempt.call_id]
-        siblings.remove(attempt)
-        if not siblings:
-            del self._of_calls[attempt.call_id]
+        left = [one for one in self._calls[attempt.call_id] if one is not attempt]
+        self._calls.drop(attempt.call_id)
+        if left:
+            self._calls.put(attempt.call_id, left)
         return True
 
     def of(self, call_id: object, arguments: Mapping[str, Any] | None = None, model_id: str = "") -> Attempt | None:
         """The attempt of a call that is meant: the one whose messages stand in the ``arguments``, or the one at that
         deployment, or else the last one."""
-        found = self._of_calls.get(call_id, []) if isinstance(call_id, str) else []
+        found = self._calls.get(call_id, ()) if isinstance(call_id, str) else ()
         if len(found) > 1 and arguments is not None:
             found = [one for one in found if one.is_shown_by(arguments)] or found
         if len(found) > 1 and model_id:
             found = [one for one in found if one.model_id == model_id] or found
         return found[-1] if found else None
+
+
+def _weight(attempts: Sequence[Attempt]) -> int:
+    """Bytes, about."""
+    return sum(len(one.plan.body) + len(one.plan.original) for one in attempts)

@@ -1,20 +1,24 @@
-"""What the callback reads of the LiteLLM that it runs in: its configuration's file, its response cache, its providers.
+"""What the callback reads of the LiteLLM that it runs in (its configuration's file, its response cache, its providers),
+and the metrics that it adds to LiteLLM's.
 
 The module comes from the entry (``plugins/litellm_hook.py``), which alone imports it.
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from prometheus_client import REGISTRY
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from proxy.inside.incoming import StoodDown
+from proxy.telemetry.metrics import Metrics
 from proxy.upstream.litellm_.library import Library
 
 _PROXY_SERVER = "litellm.proxy.proxy_server"
-
-
-class SemanticCache(Exception):
-    """The response cache compares texts by their meaning: a layout of ours would be another text."""
+_PREFIX = "stratiform_"
 
 
 class Host:
@@ -34,13 +38,36 @@ class Host:
         """The response cache's key of a request as it came; None where that cache is not asked.
 
         LiteLLM looks an answer up behind the callback. Without a key that is given it would make one of the layout, and
-        equal requests would be found only while their layouts are equal. Raises SemanticCache.
+        equal requests would be found only while their layouts are equal. Raises
+        StoodDown where that cache compares texts by their meaning: a layout is another text.
         """
         cache, control = self._litellm.cache, arguments.get("cache")
         is_asked = cache is not None and arguments.get("caching") is not False
         if not is_asked or (isinstance(control, Mapping) and control.get("no-cache") is True):
             return None
         if "semantic" in str(getattr(cache, "type", "")):
-            raise SemanticCache
+            raise StoodDown("semantic-cache")
         given = arguments.get("cache_key")
         return given if isinstance(given, str) and given else str(cache.get_cache_key(**arguments))
+
+
+class _Collector(Collector):
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        """Every metric of ours; those of the process are LiteLLM's."""
+        return (family for family in self._metrics.registry.collect() if family.name.startswith(_PREFIX))
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: names are not claimed, so that a second callback in one process stands in nobody's way."""
+        return ()
+
+
+def export(metrics: Metrics) -> None:
+    """Have the metrics served with LiteLLM's own: in the default registry of prometheus_client.
+
+    With ``PROMETHEUS_MULTIPROC_DIR`` every metric of a process is in that folder's files, ours among them, and LiteLLM
+    reads the folder (https://prometheus.github.io/client_python/multiprocess/).
+    """
+    REGISTRY.register(_Collector(metrics))

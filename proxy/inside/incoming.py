@@ -6,28 +6,50 @@ another's identity into his own half gets a scope that nobody else has.
 """
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Literal
 
 import orjson
 
 from proxy.access.authentication import session_hint
 from proxy.access.directory import DEFAULT_TEAM
+from proxy.app.factories import listed_model, price_source
+from proxy.core.lru import LastUsed
 from proxy.core.modes import Mode
+from proxy.core.money.prices import PriceMap
 from proxy.core.providers import CacheProfile
+from proxy.deployments.table import deployment_of
 from proxy.engine.chat import MODE_HEADER
-from proxy.ports import Principal
+from proxy.ports import Deployment, Principal, Transport
+from proxy.settings import ModelEntry, Settings
 from proxy.upstream.litellm_.arguments import CHAT_FIELDS
 from proxy.upstream.litellm_.library import mapping
 
+_MOST_DEPLOYMENTS = 1024
+_SWITCH = "stratiform"
+_PARAMS = ("model", "api_base", "base_url", "custom_llm_provider")
 _HOLDERS = ("metadata", "litellm_metadata")
 _MOST_CHARS = 256
 # What orjson would write in its own way, and no reader would get back as it was.
 _STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 
 
-class NotJson(Exception):
-    """A value that has no form in JSON, or another one than the same value again."""
+StandDownReason = Literal[
+    "settings", "starting", "another-loop", "share-of-time", "unreadable", "nested", "injection-points",
+    "semantic-cache", "internal-error",
+]  # fmt: skip
+"""Why an attempt goes as it came although it might have been planned. The package's README says what each means."""
+
+StandDown = Callable[[StandDownReason], None]
+
+
+class StoodDown(Exception):
+    """The request goes as it came."""
+
+    def __init__(self, reason: StandDownReason) -> None:
+        super().__init__(reason)
+        self.reason: StandDownReason = reason
 
 
 def principal_of(arguments: Mapping[str, Any]) -> Principal:
@@ -62,7 +84,7 @@ def mode_of(arguments: Mapping[str, Any], allowed: Mode) -> Mode:
 
 
 def body_of(arguments: Mapping[str, Any], profile: CacheProfile) -> bytes:
-    """The request as OpenAI's JSON, as far as layouts depend on it. Raises NotJson."""
+    """The request as OpenAI's JSON, as far as layouts depend on it. Raises StoodDown where a value has no such form."""
     breaking = profile.breaking
     breaks = {*breaking.before_tools, *breaking.before_system, *breaking.before_messages}
     names = CHAT_FIELDS | breaks | {"model", "cache_control"}
@@ -70,7 +92,52 @@ def body_of(arguments: Mapping[str, Any], profile: CacheProfile) -> bytes:
         # None says nothing: LiteLLM does not send it.
         return orjson.dumps({n: v for n, v in arguments.items() if n in names and v is not None}, option=_STRICT)
     except (TypeError, ValueError, RecursionError) as error:
-        raise NotJson from error
+        raise StoodDown("unreadable") from error
+
+
+class Deployments:
+    """Finds them by LiteLLM's arguments. ``told`` is told once of an entry that is not understood."""
+
+    def __init__(self, settings: Settings, prices: PriceMap, told: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._price_of = price_source(prices)
+        self._told = told
+        self._known: LastUsed[tuple[str, ...], Deployment | None] = LastUsed(_MOST_DEPLOYMENTS)
+
+    def find(self, arguments: Mapping[str, Any]) -> Deployment | None:
+        """The deployment that is called; None where ``model_info.stratiform: false`` switches it off, or where its
+        entry is not understood."""
+        info, metadata = mapping(arguments.get("model_info")), mapping(arguments.get("metadata"))
+        group = metadata.get("model_group") or mapping(arguments.get("litellm_metadata")).get("model_group")
+        params = [str(arguments.get(name) or "") for name in _PARAMS]
+        key = (str(info.get("id") or ""), str(group or params[0]), *params)
+        if key not in self._known:
+            self._known.put(key, self._made(key[0], key[1], arguments, info))
+        return self._known.find(key)
+
+    def _made(
+        self, model_id: str, name: str, arguments: Mapping[str, Any], info: Mapping[str, Any]
+    ) -> Deployment | None:
+        switch = info.get(_SWITCH)
+        if switch is False:
+            return None
+        # Prices that an entry has for itself stand among LiteLLM's arguments.
+        params = {n: v for n, v in arguments.items() if (n in _PARAMS or "_cost" in n) and v}
+        try:
+            given = {"model_name": name, "litellm_params": params, "model_info": dict(info)}
+            entry = ModelEntry.model_validate(given)
+            problems: list[str] = []
+            listed = listed_model(entry, "model_info", self._settings, problems)
+            mode = min(listed.mode, Mode.parse(switch)) if isinstance(switch, str) else listed.mode
+        except ValueError as error:
+            self._told(f"model_info of {name}: {type(error).__name__}; its requests go as they came")
+            return None
+        if listed.salts_cache:
+            problems.append(f"model_info of {name}: cache_salt is without effect here; its teams share a cache")
+        for problem in problems:
+            self._told(problem)
+        found = deployment_of(replace(listed, transport=Transport.LITELLM, mode=mode), self._price_of)
+        return replace(found, id=model_id or found.id)
 
 
 def injected_marks(arguments: Mapping[str, Any]) -> int:

@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.wire.json_body import elements, parse_members
-from proxy.inside.incoming import NotJson
+from proxy.inside.incoming import StoodDown
 from proxy.ports import Plan
 from proxy.upstream.litellm_.library import Route, mapping
 
@@ -38,7 +38,7 @@ class Rewriting:
 
 def rewriting(arguments: Mapping[str, Any], parsed: ParsedBody, plan: Plan, route: Callable[[], Route]) -> Rewriting:
     """What LiteLLM is to send in place of the request. A field that LiteLLM would refuse for the provider goes into
-    ``extra_body``; where there is no such way, it is left out. Raises NotJson where what the caller has given is not
+    ``extra_body``; where there is no such way, it is left out. Raises StoodDown where what the caller has given is not
     what its JSON says (a number that is none, a key that is no text): then nothing of it is exchanged."""
     before, after = parsed.members, parse_members(plan.body)
     differs = [name for name, raw in after.items() if name != "model" and bytes(raw) != bytes(before.get(name, b""))]
@@ -74,6 +74,6 @@ def _value(raw: Raw | bytes) -> Any:
 
 
 def _check_same(raw: Raw | bytes, given: object) -> None:
-    """Raises NotJson."""
+    """Raises StoodDown."""
     if _value(raw) != given:
-        raise NotJson
+        raise StoodDown("unreadable")

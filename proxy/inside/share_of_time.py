@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Coroutine, Generator
 from time import perf_counter, thread_time
-from typing import Any, Generic, TypeVar
+from types import coroutine
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 _BURST_S = 2.0
@@ -29,30 +30,23 @@ class ShareOfTime:
         self._left_s -= seconds
 
 
-class Timed(Generic[T]):
-    """Awaits a coroutine, and takes the processor time of its own steps from a share: what others do while it waits is
-    not counted."""
-
-    def __init__(
-        self, work: Coroutine[Any, Any, T], share: ShareOfTime, clock: Callable[[], float] = thread_time
-    ) -> None:
-        """``clock`` reads the processor time of this thread, in seconds."""
-        self._work = work
-        self._share = share
-        self._clock = clock
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        step, value = self._work.send, None
-        while True:
-            began = self._clock()
-            try:
-                waits_for = step(value)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            finally:
-                self._share.take(self._clock() - began)
-            try:
-                step, value = self._work.send, (yield waits_for)
-            except BaseException as error:  # noqa: BLE001 - a cancellation is the coroutine's to handle
-                step, value = self._work.throw, error
+@coroutine
+def timed(
+    work: Coroutine[Any, Any, T], share: ShareOfTime, clock: Callable[[], float] = thread_time
+) -> Generator[Any, Any, T]:
+    """Await a coroutine, and take the processor time of its own steps from a share: what others do while it waits is
+    not counted. ``clock`` reads the processor time of this thread, in seconds."""
+    step, value = work.send, None
+    while True:
+        began = clock()
+        try:
+            waits_for = step(value)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            share.take(clock() - began)
+        try:
+            step, value = work.send, (yield waits_for)
+        except BaseException as error:  # noqa: BLE001 - a cancellation is the coroutine's to handle
+            step, value = work.throw, error

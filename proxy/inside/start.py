@@ -6,19 +6,23 @@ used, is told once, and every request goes as it came: LiteLLM serves on.
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
-from proxy.app.foundation import Closing, lay
+from proxy.app.foundation import lay
 from proxy.app.shadowed import shadowing
 from proxy.engine import Conclusion, Ports
+from proxy.engine.exchange import Exchange, Settlement
 from proxy.engine.suppress import place_of
-from proxy.inside.deployments import Deployments
-from proxy.inside.exported import export
-from proxy.inside.host import Host
-from proxy.inside.reasons import StandDownReason, StoodDown
-from proxy.inside.recording import Recording
+from proxy.errors import Unauthorized
+from proxy.inside.host import Host, export
+from proxy.inside.incoming import Deployments, StandDownReason, StoodDown
 from proxy.inside.share_of_time import ShareOfTime
-from proxy.inside.work import Around, Work
+from proxy.inside.work import Work
+from proxy.ports import Deployment, Headers, Principal, Reservation
 from proxy.settings import ConfigError, Settings, load_section
+from proxy.spend.ledger import settled_entry
+from proxy.spend.store_client import StoreClient
+from proxy.storage.port import Settle
 from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics
 
@@ -39,10 +43,8 @@ class Start:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._building: asyncio.Task[Work] | None = None
-        self._trouble: StandDownReason | None = None
+        self._building: asyncio.Task[Work | None] | None = None
         self._told: set[str] = set()
-        self._closing: list[Closing] = []
         self.metrics: Metrics | None = None
         self.share = ShareOfTime(1.0)
 
@@ -51,22 +53,21 @@ class Start:
         loop = asyncio.get_running_loop()
         if self._building is None:
             self._loop, self._building = loop, loop.create_task(self._build())
-        if self._trouble is not None:
-            raise StoodDown(self._trouble)
         if self._loop is not loop:
             raise StoodDown("another-loop")
         if not self._building.done():
             await asyncio.wait([self._building], timeout=_WAIT_S)
             if not self._building.done():
                 raise StoodDown("starting")
-        return self._building.result()
+        if (work := self._building.result()) is None:
+            raise StoodDown("settings")
+        return work
 
     @property
     def built(self) -> Work | None:
         """What plans, where it stands and belongs to this event loop."""
-        is_built = self._building is not None and self._building.done() and self._trouble is None
-        is_ours = is_built and self._loop is asyncio.get_running_loop()
-        return self._building.result() if self._building is not None and is_ours else None
+        is_built = self._building is not None and self._building.done() and self._loop is asyncio.get_running_loop()
+        return self._building.result() if self._building is not None and is_built else None
 
     def stood_down(self, reason: StandDownReason) -> None:
         """A request goes as it came."""
@@ -74,11 +75,11 @@ class Start:
             self.metrics.callback_stood_down(reason)
         self.tell(f"requests go as they came ({reason})")
 
-    def contained(self, step: str, error: Exception) -> None:
+    def contained(self, error: Exception) -> None:
         """An error of our own goes no further. Only its type and its place are told: a message could quote a prompt."""
         if self.metrics is not None:
             self.metrics.callback_stood_down("internal-error")
-        self.tell(f"contained a failure in {step}: {place_of(error)}")
+        self.tell(f"contained a failure: {place_of(error)}")
 
     def tell(self, text: str) -> None:
         """Log a text, the first time."""
@@ -86,14 +87,7 @@ class Start:
             self._told.add(text)
             _log.warning("inside LiteLLM: %s", text)
 
-    async def aclose(self) -> None:
-        """Write what waits to be written, and release the store."""
-        if (work := self.built) is not None:
-            await work.aclose()
-        for part in self._closing:
-            await part.aclose()
-
-    async def _build(self) -> Work:
+    async def _build(self) -> Work | None:
         try:
             return await self._built()
         except ConfigError as error:
@@ -101,10 +95,10 @@ class Start:
                 self.tell(problem)
         except Exception as error:  # noqa: BLE001 - LiteLLM serves on, whatever is wrong here
             self.tell(f"cannot be started: {place_of(error)}")
-        self._trouble = "settings"
-        self.metrics = self.metrics or Metrics()
-        export(self.metrics)
-        raise StoodDown("settings")
+        finally:
+            self.metrics = self.metrics or Metrics()
+            export(self.metrics)
+        return None
 
     async def _built(self) -> Work:
         path = self._host.settings_path()
@@ -114,25 +108,55 @@ class Start:
         self._tell_unused(settings)
         base = await lay(settings)
         self.metrics, self.share = base.metrics, ShareOfTime(settings.stratiform.callback.share_of_time)
-        export(base.metrics)
         store_client = base.store_client(settings)
         await store_client.start()
-        self._closing = [*base.closing, store_client]
-        recording = Recording(store_client)
-        ports = Ports(base.models, {}, base.planner, recording, Meter(base.metrics, base.prices), base.state.clock)
+        meter, clock = Meter(base.metrics, base.prices), base.state.clock
+        ports = Ports(base.models, {}, base.planner, Recording(store_client), meter, clock)
         return Work(
-            Around(
-                ports,
-                Conclusion(ports),
-                Deployments(settings, base.prices, self.tell),
-                self._host,
-                self.share,
-                base.aside,
-                replaces_points=settings.stratiform.callback.injection_points == "replace",
-            )
+            ports,
+            Conclusion(ports),
+            Deployments(settings, base.prices, self.tell),
+            self._host,
+            self.share,
+            base.aside,
+            replaces_points=settings.stratiform.callback.injection_points == "replace",
         )
 
     def _tell_unused(self, settings: Settings) -> None:
         unused = [name for name in _WITHOUT_EFFECT if name in settings.stratiform.model_fields_set]
         if unused:
             self.tell(f"without effect here are stratiform.{', stratiform.'.join(unused)}")
+
+
+class Recording:
+    """Writes what attempts have cost into the ledger (the port Admission). LiteLLM admits requests and enforces its own
+    budgets: nothing is asked here, nothing reserved, and nothing refused."""
+
+    def __init__(self, store_client: StoreClient) -> None:
+        self._store_client = store_client
+        self.is_immediate = not store_client.is_durable
+
+    def admit(self, headers: Headers, now: float) -> Principal:
+        """Raises Unauthorized: LiteLLM has said who this is, before anybody asked here."""
+        raise Unauthorized("LiteLLM admits requests")
+
+    async def reserve(self, exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
+        """Have the exchange's end recorded, where the store outlives this process: nobody else reads its ledger."""
+        if self._store_client.is_durable:
+            exchange.reservation = Reservation(exchange.arrival.id, exchange.admitted.team)
+
+    async def extend(self, exchange: Exchange, spent: Settlement, further_tokens: int = 0) -> bool:
+        """There is always room."""
+        return True
+
+    async def take_turn(self, exchange: Exchange, deployment: Deployment) -> None:
+        """LiteLLM enforces the limits of its deployments."""
+
+    async def weigh(self, exchange: Exchange) -> None:
+        """No limit holds: the planner's count of the prompt is good enough."""
+
+    async def settle(self, exchange: Exchange) -> None:
+        """Write the exchange's entry: into the store, or into the spool while the store is away."""
+        await self._store_client.settle(Settle(settled_entry(exchange), ()))
+
+    defer = settle_later = settle

@@ -7,7 +7,7 @@ what was exchanged is put back first. Of nested calls only the innermost is plan
 
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -27,14 +27,20 @@ from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, R
 from proxy.engine.headers import ID_HEADER, named_by
 from proxy.errors import InvalidRequest
 from proxy.inside.attempts import Attempt, OpenAttempts
-from proxy.inside.deployments import Deployments
-from proxy.inside.host import Host, SemanticCache
-from proxy.inside.incoming import NotJson, body_of, injected_marks, mode_of, principal_of
-from proxy.inside.reasons import StandDown, StoodDown
+from proxy.inside.host import Host
+from proxy.inside.incoming import (
+    Deployments,
+    StandDown,
+    StoodDown,
+    body_of,
+    injected_marks,
+    mode_of,
+    principal_of,
+)
 from proxy.inside.rewriting import Rewriting, rewriting
 from proxy.inside.share_of_time import ShareOfTime
 from proxy.ports import Deployment, Headers, Plan, PlanRequest
-from proxy.tasks import Tasks, drain, spawn
+from proxy.tasks import Tasks, spawn
 from proxy.upstream.litellm_.library import mapping
 
 _PATH = "/chat/completions"
@@ -43,10 +49,10 @@ _MOST_RECENT = 4096
 _MOST_SAID_CHARS = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class Around:
-    """What stands around every attempt. ``replaces_points``: where a plan is carried out, LiteLLM's own injection
-    points are left out."""
+@dataclass(eq=False)
+class Work:
+    """Plans attempts, and settles each exactly once. ``replaces_points``: where a plan is carried out, LiteLLM's own
+    injection points are left out."""
 
     ports: Ports
     conclusion: Conclusion
@@ -55,18 +61,10 @@ class Around:
     share: ShareOfTime
     aside: Aside
     replaces_points: bool = False
-
-
-class Work:
-    """Plans attempts, and settles each exactly once."""
-
-    def __init__(self, around: Around) -> None:
-        self._around = around
-        self._ports = around.ports
-        self.open = OpenAttempts()
-        self._current: ContextVar[Attempt | None] = ContextVar("attempt", default=None)
-        self._recent: LastUsed[str, Headers] = LastUsed(_MOST_RECENT)
-        self._ending: Tasks = set()
+    open: OpenAttempts = field(default_factory=OpenAttempts)
+    _current: ContextVar[Attempt | None] = field(default_factory=lambda: ContextVar("attempt", default=None))
+    _recent: LastUsed[str, Headers] = field(default_factory=lambda: LastUsed(_MOST_RECENT))
+    _ending: Tasks = field(default_factory=set)
 
     async def plan(self, arguments: Mapping[str, Any], stood_down: StandDown) -> dict[str, Any] | None:
         """The arguments of an attempt in whose place the caller goes on with others; None: with its own. ``stood_down``
@@ -77,19 +75,15 @@ class Work:
             return await self._planned(restored or arguments) or restored
         except StoodDown as why:
             stood_down(why.reason)
-        except (NotJson, Unreadable, InvalidRequest):
+        except (Unreadable, InvalidRequest):
             stood_down("unreadable")  # LiteLLM, or the provider, judges the request
-        except SemanticCache:
-            stood_down("semantic-cache")
         return restored
 
     async def succeeded(self, arguments: Mapping[str, Any], response: object) -> None:
         """A deployment has answered, and not with a stream."""
         attempt = self.open.of(arguments.get("litellm_call_id"), arguments)
         if attempt is not None:
-            self._accept(attempt)
-            attempt.exchange.answer.outcome = _outcome(response)
-            await self._finish(attempt, ExchangeOutcome.COMPLETED)
+            await self._answered(attempt, getattr(response, "usage", None), ExchangeOutcome.COMPLETED)
 
     async def failed(self, arguments: Mapping[str, Any], error: Exception) -> None:
         """A deployment has refused the request, or could not be reached. A layout that may be to blame is barred for
@@ -102,7 +96,7 @@ class Work:
         said = refusal_of_object({"error": {"message": str(error)[:_MOST_SAID_CHARS]}})
         is_suspect = bool(OurEdit.LAYOUT.behind(status)) and not is_context_refusal(status, said)
         if attempt.rewritten is not None and is_suspect:
-            self._ports.planner.barred(attempt.plan)
+            self.ports.planner.barred(attempt.plan)
         attempt.exchange.answer.status = status
         is_rejected = 400 <= status < 500
         await self._finish(attempt, ExchangeOutcome.REJECTED if is_rejected else ExchangeOutcome.BROKEN)
@@ -117,27 +111,23 @@ class Work:
             self.open.end(attempt)
         elif attempt.is_stream:
             has_left = bool(mapping(details.get("standard_logging_object")).get("error_str"))
-            self._accept(attempt)
-            attempt.exchange.answer.outcome = _cut_short(_outcome(response)) if has_left else _outcome(response)
-            await self._finish(attempt, ExchangeOutcome.HUNG_UP if has_left else ExchangeOutcome.COMPLETED)
+            ending = ExchangeOutcome.HUNG_UP if has_left else ExchangeOutcome.COMPLETED
+            await self._answered(attempt, getattr(response, "usage", None), ending)
 
     async def broken(self, details: Mapping[str, Any]) -> None:
         """LiteLLM logs a failure. Those of calls that were not answered are told otherwise; this is of a stream."""
         attempt = self._of(details)
         if attempt is not None and attempt.exchange.answer.is_accepted:
-            attempt.exchange.answer.outcome = Outcome(saw_content=True, is_open=True)
-            await self._finish(attempt, ExchangeOutcome.BROKEN)
+            await self._answered(attempt, details.get("combined_usage_object"), ExchangeOutcome.BROKEN)
 
-    def headers(self, call_id: object, *, is_answered: bool) -> dict[str, str]:
-        """What is told about a call's last attempt. A stream begins with it."""
+    async def headers(self, request: Mapping[str, Any], response: object) -> dict[str, str]:
+        """What is told about a call's last attempt. A stream begins with it; ``response`` is None where nobody
+        answered."""
+        call_id = request.get("litellm_call_id")
         attempt = self.open.of(call_id)
-        if attempt is not None and is_answered and attempt.is_stream:
+        if attempt is not None and response is not None and attempt.is_stream:
             self._accept(attempt)
         return dict(self._recent.find(call_id) or ()) if isinstance(call_id, str) else {}
-
-    async def aclose(self) -> None:
-        """Write what is being written."""
-        await drain(self._ending)
 
     async def _restored(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
         """The arguments as they came, where they are those that an earlier attempt of this task was sent with. Raises
@@ -149,7 +139,7 @@ class Work:
         is_shown, is_same = outer.is_shown_by(arguments), theirs is came or theirs == came
         if outer.rewritten is not None and not is_shown and outer.is_continued_by(arguments):
             raise StoodDown("nested")
-        if outer.is_open and outer.call_id == arguments.get("litellm_call_id"):
+        if outer in self.open and outer.call_id == arguments.get("litellm_call_id"):
             if outer.exchange.answer.is_accepted:
                 await self._finish(outer, ExchangeOutcome.BROKEN)  # a stream broke off, and another takes its place
             elif not (is_shown or is_same):
@@ -158,25 +148,25 @@ class Work:
         return outer.rewritten.undone(arguments, outer.came) if outer.rewritten is not None and is_shown else None
 
     async def _planned(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The attempt's plan, as arguments; None where the request goes as it came. Raises StoodDown, NotJson,
-        Unreadable, InvalidRequest, SemanticCache."""
-        around, now = self._around, self._ports.clock.now()
-        deployment = around.deployments.find(arguments)
+        """The attempt's plan, as arguments; None where the request goes as it came. Raises StoodDown,
+        Unreadable, InvalidRequest."""
+        now = self.ports.clock.now()
+        deployment = self.deployments.find(arguments)
         if deployment is None:
             return None
-        if not around.replaces_points:
+        if not self.replaces_points:
             deployment = _with_room(deployment, injected_marks(arguments))
         body = body_of(arguments, deployment.profile)
         # What is bound by signed thinking must go out as it was: it is laid out however little time is left.
-        if not around.share.has_any() and not may_be_signed(body):
+        if not self.share.has_any() and not may_be_signed(body):
             raise StoodDown("share-of-time")
-        parsed = await around.aside.run_large(len(body), self._ports.planner.parse, body)
+        parsed = await self.aside.run_large(len(body), self.ports.planner.parse, body)
         mode, principal = mode_of(arguments, deployment.mode), principal_of(arguments)
-        plan = await self._ports.planner.plan(PlanRequest(parsed, deployment, principal, mode, now))
+        plan = await self.ports.planner.plan(PlanRequest(parsed, deployment, principal, mode, now))
         done = await self._carried_out(arguments, parsed, plan, deployment) if plan.rewritten else None
-        metadata = mapping(arguments.get("metadata"))
+        metadata, call_id = mapping(arguments.get("metadata")), str(arguments.get("litellm_call_id") or "")
         exchange = Exchange(
-            Arrival("POST", _PATH, now, size=len(body), is_chat=True, named=_named(arguments)),
+            Arrival("POST", _PATH, now, size=len(body), is_chat=True, named=named_by([(ID_HEADER, call_id)], ())),
             principal,
             Requested(
                 str(metadata.get("model_group") or deployment.name),
@@ -187,29 +177,29 @@ class Work:
             planned=Planned(plan.mode, plan.reason, plan),
             attempts=1,
         )
-        await self._ports.admission.reserve(exchange)
-        self._begin(arguments, exchange, plan, done)
+        await self.ports.admission.reserve(exchange)
+        self._begin(call_id, arguments, exchange, plan, done)
         return done.applied(arguments) if done is not None else None
 
     async def _carried_out(
         self, arguments: Mapping[str, Any], parsed: ParsedBody, plan: Plan, deployment: Deployment
     ) -> Rewriting:
-        around = self._around
-        key = around.host.cache_key(arguments)
-        done = await around.aside.run_large(
+        key = self.host.cache_key(arguments)
+        done = await self.aside.run_large(
             len(plan.body),
             rewriting,
             arguments,
             parsed,
             plan,
-            partial(around.host.route, deployment),
+            partial(self.host.route, deployment),
         )
         if key is not None:
             done = replace(done, changed={**done.changed, "cache_key": key})
-        return replace(done, dropped=done.dropped | {_POINTS}) if around.replaces_points else done
+        return replace(done, dropped=done.dropped | {_POINTS}) if self.replaces_points else done
 
-    def _begin(self, arguments: Mapping[str, Any], exchange: Exchange, plan: Plan, rewritten: Rewriting | None) -> None:
-        call_id = str(arguments.get("litellm_call_id") or "")
+    def _begin(
+        self, call_id: str, arguments: Mapping[str, Any], exchange: Exchange, plan: Plan, rewritten: Rewriting | None
+    ) -> None:
         exchange.overhead_s = exchange.elapsed_s()
         exchange.answer.asked(exchange.elapsed_s(), runs_on=False)
         model_id, is_stream = str(mapping(arguments.get("model_info")).get("id") or ""), exchange.requested.stream
@@ -228,16 +218,22 @@ class Work:
         answer = attempt.exchange.answer
         if answer.first_byte_s is None:
             answer.status, answer.first_byte_s = 200, attempt.exchange.elapsed_s()
-            self._ports.planner.on_accepted(attempt.plan, attempt.exchange.time())
+            self.ports.planner.on_accepted(attempt.plan, attempt.exchange.time())
+
+    async def _answered(self, attempt: Attempt, used: Any, ending: ExchangeOutcome) -> None:
+        """The deployment has answered, to the end or not: LiteLLM says what was ``used``."""
+        self._accept(attempt)
+        attempt.exchange.answer.outcome = _outcome(used, is_cut=ending is not ExchangeOutcome.COMPLETED)
+        await self._finish(attempt, ending)
 
     async def _finish(self, attempt: Attempt, ending: ExchangeOutcome) -> None:
         """Settle the attempt, if it was not. LiteLLM does not wait for a store."""
         if not self.open.end(attempt):
             return
         attempt.exchange.ending = ending
-        self._ports.meter.began(attempt.exchange)
-        ends = self._around.conclusion.end(attempt.exchange)
-        if self._ports.admission.is_immediate:
+        self.ports.meter.began(attempt.exchange)
+        ends = self.conclusion.end(attempt.exchange)
+        if self.ports.admission.is_immediate:
             await ends
         else:
             spawn(ends, self._ending)
@@ -253,22 +249,14 @@ def _with_room(deployment: Deployment, injected: int) -> Deployment:
     return replace(deployment, profile=replace(deployment.profile, max_marks=left))
 
 
-def _named(arguments: Mapping[str, Any]) -> str:
-    return named_by([(ID_HEADER, str(arguments.get("litellm_call_id") or ""))], ())
-
-
-def _outcome(response: object) -> Outcome:
-    """What LiteLLM's answer says of its usage."""
-    facts, usage = AnswerFacts(), getattr(response, "usage", None)
-    if usage is not None:
-        facts.learn({"usage": usage.model_dump(exclude_none=True, warnings=False)})
-    return facts.outcome(saw_content=True)
-
-
-def _cut_short(outcome: Outcome) -> Outcome:
-    """The outcome of a stream whose client has left. Where the provider had not told the usage, LiteLLM has counted it
-    by itself, and knows nothing of the cache then."""
-    usage = outcome.usage
-    is_told = usage is not None and (usage.read or usage.write)
-    tokens = usage.output if usage is not None else 0
-    return replace(outcome, usage=usage if is_told else None, tokens=tokens, is_open=True)
+def _outcome(used: Any, *, is_cut: bool = False) -> Outcome:
+    """What LiteLLM says of an answer's usage. Of a stream that was ``is_cut`` short it says what the provider had told
+    by then (Anthropic tells the prompt's usage first). Where the provider had told nothing, LiteLLM has counted the
+    tokens by itself, and knows nothing of the cache."""
+    facts = AnswerFacts()
+    if used is not None:
+        facts.learn({"usage": used.model_dump(exclude_none=True, warnings=False)})
+    outcome = facts.outcome(saw_content=True, is_open=is_cut)
+    if not is_cut or (usage := outcome.usage) is None:
+        return outcome
+    return replace(outcome, usage=usage if usage.read or usage.write else None, tokens=usage.output)

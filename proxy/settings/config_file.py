@@ -43,7 +43,8 @@ _EXPANDED = (
     "router_settings.retry_after", "router_settings.allowed_fails", "router_settings.cooldown_time",
     "router_settings.disable_cooldowns", "router_settings.fallbacks", "router_settings.default_fallbacks",
     "router_settings.context_window_fallbacks", "router_settings.enable_pre_call_checks",
-    "router_settings.retry_policy", "litellm_settings.max_budget", "litellm_settings.budget_duration",
+    "router_settings.optional_pre_call_checks", "router_settings.retry_policy", "litellm_settings.max_budget",
+    "litellm_settings.budget_duration", "router_settings.model_group_retry_policy",
     "general_settings.master_key", "general_settings.allowed_ips", "stratiform",
 )  # fmt: skip
 _MAX_INCLUDES = 100
@@ -87,6 +88,12 @@ class Settings:
     def prompt_folders(self) -> list[Path]:
         """The folders of prompts, in the order in which their prompts are registered."""
         return [self.folder / Path(folder).expanduser() for folder in self.stratiform.prompts.folders]
+
+    @property
+    def bounds_all(self) -> str:
+        """The key of LiteLLM's that limits the requests of all clients together; empty where there is none."""
+        key = "router_settings.optional_pre_call_checks" if self.routing.enforces_rates else ""
+        return "litellm_settings.max_budget" if self.budget is not None else key
 
     @property
     def store_path(self) -> Path | None:

@@ -17,6 +17,7 @@ _PATHS = "which paths a client may use is not restricted beyond stratiform.teams
 _GUARDRAIL = "no guardrail runs here: keep it in front of this proxy, or behind it"
 _BUDGETS = "set stratiform.teams[].budgets"
 _RATES = "set requests_per_minute and tokens_per_minute in stratiform.teams"
+_ENFORCED = "router_settings.optional_pre_call_checks: [enforce_model_rate_limits] makes it one"
 _BODY = "set stratiform.limits.max_body_mib"
 _NETWORK = "restrict addresses in front of this proxy"
 _UPLOADS = "uploads are bounded by size alone"
@@ -212,14 +213,13 @@ CHANGES: Mapping[str, Mapping[str, str]] = {
             "content_policy_fallbacks",
         ),
         "stream_timeout": "use timeout",
-        "model_group_retry_policy": "use retry_policy, which holds for all models",
     },
     "litellm_params": {
-        **_all("is a weight among the entries of one name here, and no limit: " + _RATES, "rpm tpm"),
+        **_all("is a weight among the entries of one name, and no limit: " + _ENFORCED, "rpm tpm"),
         "configurable_clientside_auth_params": "clients cannot choose where a request goes",
     },
     "model_info": {
-        **_all("is no limit here: " + _RATES, "rpm tpm"),
+        **_all("is no limit: " + _ENFORCED, "rpm tpm"),
         "hidden": "the model is listed by `/v1/models` for everyone who may use it",
         **_all("use model_name", "team_public_model_name member_auto_router"),
         "discoverable": "the model is listed by `/v1/models` for everyone who may use it",

@@ -23,6 +23,9 @@ _RETRIES = 2
 _ALLOWED_FAILS = 3
 _COOLDOWN_S = 5.0
 
+ENFORCED_RATES = "enforce_model_rate_limits"
+"""The one of LiteLLM's optional checks that is made here."""
+
 
 @dataclass(frozen=True, slots=True)
 class Routing:
@@ -41,6 +44,9 @@ class Routing:
     targets: Sequence[tuple[str, str]] = ()
     """Each name that stands in for another, with the path at which it stands."""
     retries_after: Mapping[Kind, int] = field(default_factory=dict)
+    retries_of: Mapping[str, Mapping[Kind, int]] = field(default_factory=dict)
+    enforces_rates: bool = False
+    """A deployment's ``rpm`` and ``tpm`` are limits."""
 
 
 def routing_of(router: RouterSettings, litellm: LiteLLMSettings) -> Routing:
@@ -56,6 +62,8 @@ def routing_of(router: RouterSettings, litellm: LiteLLMSettings) -> Routing:
         checks_windows=bool(router.enable_pre_call_checks),
         targets=tuple(_targets(router, litellm)),
         retries_after=_by_kind(router.retry_policy) if router.retry_policy is not None else {},
+        retries_of={name: _by_kind(given) for name, given in (router.model_group_retry_policy or {}).items()},
+        enforces_rates=ENFORCED_RATES in (router.optional_pre_call_checks or ()),
     )
 
 

@@ -139,6 +139,8 @@ class ModelInfo(_Loose):
     max_input_tokens: int | None = Field(default=None, gt=0)
     id: str | None = None
     access_groups: list[str] | None = None
+    rpm: float | None = Field(default=None, ge=0)
+    tpm: float | None = Field(default=None, ge=0)
 
     @field_validator("mode")
     @classmethod
@@ -241,7 +243,9 @@ class RouterSettings(_Retries):
     retry_after: float | None = Field(default=None, ge=0)
     disable_cooldowns: bool | None = None
     retry_policy: RetriesByError | None = None
+    model_group_retry_policy: dict[str, RetriesByError] | None = None
     enable_pre_call_checks: bool | None = None
+    optional_pre_call_checks: list[str] | None = None
 
 
 class Limits(Strict):

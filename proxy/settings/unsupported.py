@@ -4,7 +4,7 @@ A configuration that relies on a restriction which does not hold here refuses to
 or answers are reported at the start. Keys that change nothing are listed by ``stratiform check-config``.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -20,6 +20,7 @@ from proxy.settings.litellm_keys import (
     RESTRICTS,
 )
 from proxy.settings.messages import nearest
+from proxy.settings.routing import ENFORCED_RATES
 from proxy.settings.schema import ConfigFile, FallbackList, ModelEntry, RetriesByError
 
 IGNORE_FLAG = "--ignore-unsupported"
@@ -33,7 +34,8 @@ _NEVER_REPEATED = frozenset(
         "NotFoundErrorRetries",
     }
 )
-_LIMITING_CHECKS = frozenset({"router_budget_limiting", "enforce_model_rate_limits"})
+_BUDGET_CHECK = "router_budget_limiting"
+_RATES = ("rpm", "tpm")
 
 
 class Effect(StrEnum):
@@ -97,12 +99,16 @@ def unused(file: ConfigFile, *, names_keys: bool) -> Iterator[Unused]:
     if file.litellm_settings.max_budget and file.stratiform.teams:
         # It would hold for all teams together, whose money is counted apart here.
         yield Unused("litellm_settings.max_budget", Effect.RESTRICTS, "set stratiform.teams[].budgets")
-    yield from _of_retries(file.router_settings.retry_policy)
+    checks = file.router_settings.optional_pre_call_checks or []
+    yield from _of_checks(checks, has_teams=bool(file.stratiform.teams))
+    yield from _of_retries(file.router_settings.retry_policy, "retry_policy")
+    for name, given in (file.router_settings.model_group_retry_policy or {}).items():
+        yield from _of_retries(given, join("model_group_retry_policy", name))
     for section in ("router_settings", "litellm_settings"):
         for key in ("fallbacks", "context_window_fallbacks"):
             yield from _of_fallbacks(getattr(getattr(file, section), key), f"{section}.{key}")
     for index, entry in enumerate(file.model_list):
-        yield from _of_entry(entry, f"model_list[{index}]")
+        yield from _of_entry(entry, f"model_list[{index}]", enforces_rates=ENFORCED_RATES in checks)
 
 
 def unused_on_http(entry: ModelEntry, path: str) -> Iterator[Unused]:
@@ -116,9 +122,20 @@ def unused_on_http(entry: ModelEntry, path: str) -> Iterator[Unused]:
             yield Unused(join(f"{path}.litellm_params", key), Effect.CHANGES, note)
 
 
-def _of_retries(given: RetriesByError | None) -> Iterator[Unused]:
+def _of_checks(checks: Sequence[str], *, has_teams: bool) -> Iterator[Unused]:
+    path = "router_settings.optional_pre_call_checks"
+    if ENFORCED_RATES in checks and has_teams:
+        # The limits would hold for all teams together, whose requests are counted apart here.
+        yield Unused(path, Effect.RESTRICTS, "set requests_per_minute and tokens_per_minute in stratiform.teams")
+    elif _BUDGET_CHECK in checks:
+        yield Unused(path, Effect.RESTRICTS, "set budgets with `scope: model` in stratiform.teams")
+    elif others := [check for check in checks if check != ENFORCED_RATES]:
+        yield _found("router_settings", "optional_pre_call_checks", others, path)
+
+
+def _of_retries(given: RetriesByError | None, key_path: str) -> Iterator[Unused]:
     for key, value in ((given.model_extra or {}) if given is not None else {}).items():
-        path = f"router_settings.retry_policy.{key}"
+        path = join(f"router_settings.{key_path}", key)
         if key not in _NEVER_REPEATED:
             yield Unused(path, Effect.UNKNOWN)
         elif value:
@@ -137,15 +154,18 @@ def _of_fallbacks(given: FallbackList | None, path: str) -> Iterator[Unused]:
                     )
 
 
-def _of_entry(entry: ModelEntry, path: str) -> Iterator[Unused]:
+def _of_entry(entry: ModelEntry, path: str, *, enforces_rates: bool) -> Iterator[Unused]:
     for key in entry.model_extra or {}:
         yield Unused(join(path, key), Effect.UNKNOWN)
-    weights = {name: getattr(entry.litellm_params, name) for name in ("rpm", "tpm")}
-    for key, value in {**weights, **(entry.litellm_params.model_extra or {})}.items():
+    params, info = (
+        {**({} if enforces_rates else {name: getattr(part, name) for name in _RATES}), **(part.model_extra or {})}
+        for part in (entry.litellm_params, entry.model_info)
+    )
+    for key, value in params.items():
         found = _found("litellm_params", key, value, f"{path}.litellm_params.{key}")
         if found.effect in _CONSEQUENCES:
             yield found
-    for key, value in (entry.model_info.model_extra or {}).items():
+    for key, value in info.items():
         found = _found("model_info", key, value, f"{path}.model_info.{key}")
         if found.effect in _CONSEQUENCES:
             yield found
@@ -162,8 +182,6 @@ def _special(section: str, key: str, value: object, *, names_keys: bool) -> Iter
         case "general_settings", "database_url" if names_keys:
             # A client with a key of that database is refused, so that nobody may do more than before.
             yield Unused(path, Effect.CHANGES, "keys live in this proxy's own store, and not in that database")
-        case "router_settings", "optional_pre_call_checks" if _LIMITING_CHECKS & set(_listed(value)):
-            yield Unused(path, Effect.RESTRICTS, "set requests_per_minute and budgets in stratiform.teams")
         case "litellm_settings", "default_team_settings" if _only_logs(value):
             yield Unused(path, Effect.HARMLESS)
         case _:

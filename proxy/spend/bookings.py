@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from re import ASCII, compile
 
@@ -12,10 +12,12 @@ from proxy.core.money.budget import Estimate, Rule
 from proxy.core.money.charges import unit_tokens
 from proxy.engine.exchange import Exchange
 from proxy.ports import Deployment, Headers, Reservation
+from proxy.spend.rules import DEPLOYMENT_REQUESTS_ID, DEPLOYMENT_TOKENS_ID
 from proxy.spend.windows import Window, window_at
 from proxy.storage.port import Balance, Charge, LedgerEntry, Refused, Reserve
 
 NOTHING: Mapping[str, Estimate] = {unit: Estimate(0, 0) for unit in ("usd", "tokens", "requests")}
+ONE: Mapping[str, Estimate] = {unit: Estimate(1, 1) for unit in NOTHING}
 
 _SIMPLE = compile(r"[\w.@+/-]{1,64}", ASCII)
 
@@ -50,6 +52,21 @@ class BudgetReservation(Reservation):
         """All that is set aside on the counter of a booking."""
         more = (charge for ask in self.further for charge in ask.charges)
         return booking.charge.amount + sum(one.amount for one in more if one.account == booking.charge.account)
+
+    def took_turn(self, turn: Sequence[Booking]) -> None:
+        """A call of a deployment goes out. Of deployments that were called before, only the calls count: the tokens are
+        those of the one that answers."""
+        accounts = {one.charge.account for one in turn}
+        earlier = (one for one in self.bookings if one.rule.id != DEPLOYMENT_TOKENS_ID)
+        self.bookings = [
+            *(one for one in earlier if one.charge.account not in accounts),
+            *(replace(one, charge=replace(one.charge, amount=0)) for one in turn),
+        ]
+
+    def taken(self, booking: Booking, exchange: Exchange, cost: int) -> int:
+        """What the ended exchange took of a booking."""
+        is_calls = booking.rule.id == DEPLOYMENT_REQUESTS_ID
+        return self.held(booking) if is_calls else taken(booking.rule, exchange, cost)
 
     def refusing(self, answer: Refused) -> Booking:
         return next(one for one in self.bookings if one.charge.account == answer.charge.account)

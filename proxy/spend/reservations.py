@@ -24,13 +24,13 @@ from proxy.engine.headers import uses_operators_key
 from proxy.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
 from proxy.ports import Deployment, Headers, Principal, Transport
 from proxy.spend.alerts import BudgetAlerts, header_text, time_text
-from proxy.spend.bookings import NOTHING, Booking, BudgetReservation, booked, counter_of, rate_headers, taken
+from proxy.spend.bookings import NOTHING, ONE, Booking, BudgetReservation, booked, counter_of, rate_headers, taken
 from proxy.spend.epochs import Epochs
 from proxy.spend.estimates import Estimates
 from proxy.spend.ledger import DEFERRED, lost_entry, settled_entry
-from proxy.spend.rules import LimitResolver
+from proxy.spend.rules import LimitResolver, deployment_rules
 from proxy.spend.store_client import StoreClient
-from proxy.storage.port import Charge, Granted, Refused, Reserve, Settle
+from proxy.storage.port import Balance, Charge, Granted, LedgerEntry, Refused, Reserve, Settle
 
 DEFERRED_S = 3600.0
 
@@ -139,19 +139,37 @@ class BudgetReservations:
         ]
         if not short:
             return True
-        own_id = f"{held.exchange_id}+{len(held.further) + 1}"
         cost = max((charge.amount for unit, charge in short if unit == "usd"), default=0)
-        entry = replace(held.entry, exchange_id=own_id, plain_tokens=0, cost=cost)
-        ask = Reserve(own_id, held.team, [charge for _, charge in short], self.store_client.lease(), entry)
+        answer = await self._reserve_further(held, [charge for _, charge in short], replace(held.entry, cost=cost))
+        return not self._denies if answer is None else isinstance(answer, Granted)
+
+    async def take_turn(self, exchange: Exchange, deployment: Deployment) -> None:
+        """Count a call of a deployment that has limits of its own, in the minute in which it goes out. As in LiteLLM it
+        goes out while fewer tokens than the limit were used, and its own are counted when it has ended. Raises
+        RateLimited."""
+        held, rules = exchange.reservation, deployment_rules(deployment)
+        if not rules or not isinstance(held, BudgetReservation):
+            return
+        now = exchange.time()
+        turn = [booked(rule, ONE, now) for rule in rules]
+        entry = held.entry or lost_entry(exchange, deployment, NOTHING)
+        answer = await self._reserve_further(held, [one.charge for one in turn], replace(entry, cost=0))
+        if isinstance(answer, Refused):
+            booking = next(one for one in turn if one.charge.account == answer.charge.account)
+            raise self._rate_refusal(held.team, booking, answer.balance, now)
+        held.took_turn(turn)
+
+    async def _reserve_further(
+        self, held: BudgetReservation, charges: Sequence[Charge], entry: LedgerEntry
+    ) -> Granted | Refused | None:
+        own_id = f"{held.exchange_id}+{len(held.further) + 1}"
+        entry = replace(entry, exchange_id=own_id, plain_tokens=0)
+        ask = Reserve(own_id, held.team, charges, self.store_client.lease(), entry)
         held.further.append(ask)
-        match await self.store_client.reserve(ask):
-            case Granted():
-                return True
-            case Refused():
-                held.further.remove(ask)
-                return False
-            case None:
-                return not self._denies
+        answer = await self.store_client.reserve(ask)
+        if isinstance(answer, Refused):
+            held.further.remove(ask)
+        return answer
 
     def _ask(
         self,
@@ -242,7 +260,7 @@ class BudgetReservations:
         self._estimates.output_estimates.learn(exchange)
         entry = settled_entry(exchange)
         final = [
-            replace(booking.charge, amount=taken(booking.rule, exchange, entry.cost), limit=None, expected=0)
+            replace(booking.charge, amount=reservation.taken(booking, exchange, entry.cost), limit=None, expected=0)
             for booking in reservation.bookings
         ]
         balances = await self.store_client.settle(Settle(entry, final))
@@ -271,24 +289,26 @@ class BudgetReservations:
     async def _refuse(
         self, exchange: Exchange, reservation: BudgetReservation, answer: Refused, bound: InputBound | None
     ) -> None:
-        booking = reservation.refusing(answer)
-        rule, resets_at, balance, now = booking.rule, booking.window.resets_at, answer.balance, exchange.arrival.now
-        again = time_text(resets_at) or ""
+        booking, balance = reservation.refusing(answer), answer.balance
         why = bound.words() if bound is not None else ""
-        text = refusal(rule, balance.spent, balance.reserved, booking.charge.amount, again, why)
-        if rule.is_rate:
-            self.alerts.metrics.rate_limited(reservation.team, rule.unit)
-            error = RateLimited(text, kind=rule.unit, retry_after_s=max(1, int((resets_at or now) - now + 0.999)))
-            error.headers.update(rate_headers([(booking, balance)], now))
-            if booking.charge.amount > (rule.hard or 0):
-                # It would never fit: to try again is in vain.
-                error.headers["x-should-retry"] = "false"
-            raise error
+        if booking.rule.is_rate:
+            raise self._rate_refusal(reservation.team, booking, balance, exchange.arrival.now, why)
         await self.alerts.notify("budget.hard_limit", reservation.team, booking, balance)
-        headers = {"x-stratiform-budget": header_text(rule.id)}
-        if again:
+        headers = {"x-stratiform-budget": header_text(booking.rule.id)}
+        if again := time_text(booking.window.resets_at):
             headers["x-stratiform-budget-reset"] = again
-        raise BudgetExceeded(text, headers=headers)
+        raise BudgetExceeded(_refusal_text(booking, balance, why), headers=headers)
+
+    def _rate_refusal(self, team: str, booking: Booking, balance: Balance, now: float, why: str = "") -> RateLimited:
+        rule, resets_at = booking.rule, booking.window.resets_at or now
+        self.alerts.metrics.rate_limited(team, rule.unit)
+        text = _refusal_text(booking, balance, why)
+        error = RateLimited(text, kind=rule.unit, retry_after_s=max(1, int(resets_at - now + 0.999)))
+        error.headers.update(rate_headers([(booking, balance)], now))
+        if booking.charge.amount > (rule.hard or 0):
+            # It would never fit: to try again is in vain.
+            error.headers["x-should-retry"] = "false"
+        return error
 
     async def _check_store(self, reservation: BudgetReservation, granted_by: str | None) -> None:
         """Refuse the request where the store has lost the counters that were known, and budgets say so."""
@@ -322,6 +342,11 @@ class BudgetReservations:
         if reservation.is_asked:
             reservation.is_asked = False
             await self.store_client.release(reservation.exchange_id, reservation.team)
+
+
+def _refusal_text(booking: Booking, balance: Balance, why: str) -> str:
+    again = time_text(booking.window.resets_at) or ""
+    return refusal(booking.rule, balance.spent, balance.reserved, booking.charge.amount, again, why)
 
 
 def _bounds_prompt(rule: Rule) -> bool:

@@ -5,12 +5,14 @@ from collections.abc import Iterator, Sequence
 from proxy.access.directory import Directory
 from proxy.core.model_patterns import matches
 from proxy.core.money.budget import Rule, Unit
-from proxy.ports import Deployment, Principal
+from proxy.ports import Deployment, Principal, RateLimit
 from proxy.storage.port import BudgetRecord
 
 # No budget has such an id: names have no slash.
 REQUESTS_ID = "rate/requests"
 TOKENS_ID = "rate/tokens"
+DEPLOYMENT_REQUESTS_ID = "rate/deployment/requests"
+DEPLOYMENT_TOKENS_ID = "rate/deployment/tokens"
 
 
 class LimitResolver:
@@ -82,14 +84,23 @@ def _title(budget: BudgetRecord, whom: str) -> str:
     return f"the budget '{budget_name(budget)}' of team '{budget.team}'{whose}"
 
 
+def deployment_rules(deployment: Deployment) -> Sequence[Rule]:
+    """The limits of a deployment itself, whoever sends the requests."""
+    if deployment.rates is None:
+        return ()
+    ids = (DEPLOYMENT_REQUESTS_ID, DEPLOYMENT_TOKENS_ID)
+    return list(_rules_of(deployment.rates, f"deployment '{deployment.id}'", deployment.id, ids))
+
+
 def _rate_rules(principal: Principal) -> Iterator[Rule]:
     for rate in principal.rates:
         whose = f"key '{rate.holder}'" if rate.holder else f"team '{principal.team}'"
-        limits: dict[str, tuple[Unit, int | None]] = {
-            REQUESTS_ID: ("requests", rate.requests),
-            TOKENS_ID: ("tokens", rate.tokens),
-        }
-        for rule_id, (unit, hard) in limits.items():
-            if hard is not None:
-                title = f"the rate limit of {whose}"
-                yield Rule(rule_id, title, unit, hard, window="minute", whom=rate.holder, is_rate=True)
+        yield from _rules_of(rate, whose, rate.holder, (REQUESTS_ID, TOKENS_ID))
+
+
+def _rules_of(rate: RateLimit, whose: str, whom: str, ids: tuple[str, str]) -> Iterator[Rule]:
+    limits: tuple[tuple[Unit, int | None], ...] = (("requests", rate.requests), ("tokens", rate.tokens))
+    for rule_id, (unit, hard) in zip(ids, limits, strict=True):
+        if hard is not None:
+            title = f"the rate limit of {whose}"
+            yield Rule(rule_id, title, unit, hard, window="minute", whom=whom, is_rate=True)

@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from proxy.app.fixed_texts import load_context_texts
@@ -14,6 +15,7 @@ from proxy.core.providers import NONE, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.history.compaction import Compaction, digest_of_known
+from proxy.inside import Callback, Host, Work
 from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.context_sessions import AssemblyOptions
 from proxy.planning.planner_port import Planning
@@ -80,9 +82,38 @@ def wire(model: str, body: Body) -> Body:
     """The request as litellm writes it for the model's provider. Nothing is sent."""
     library = Library()
     litellm = asyncio.run(library.module())
+    return _written(litellm, _arguments(library, model, body))
+
+
+def wires_inside(model: str, bodies: Iterable[Body], profile: str = "") -> list[Body]:
+    """The requests of a conversation as a LiteLLM writes them in which the callback has laid them out. The provider
+    answers each, and says nothing of its cache."""
+    library = Library()
+    litellm = asyncio.run(library.module())
+    callback, going = Callback(Host(litellm)), []
+    info = {"id": model, **({"cache_profile": profile} if profile else {})}
+
+    async def attempt(number: int, body: Body) -> None:
+        arguments = {**_arguments(library, model, body), "litellm_call_id": f"{number}", "model_info": info}
+        changed = await callback.before_attempt(arguments, "acompletion") or arguments
+        going.append({name: value for name, value in changed.items() if name not in ("litellm_call_id", "model_info")})
+        await callback.after(Work.succeeded, changed, SimpleNamespace(usage=None))
+
+    async def converse() -> None:
+        for number, body in enumerate(bodies):
+            await asyncio.create_task(attempt(number, body))
+
+    asyncio.run(converse())
+    return [_written(litellm, one) for one in going]
+
+
+def _arguments(library: Library, model: str, body: Body) -> Body:
     params = _CREDENTIALS if model.startswith("bedrock/") else {}
     deployment = Deployment(model, model, Transport.LITELLM, NONE, params=params)
-    arguments = call_arguments(deployment, json.loads(json.dumps(body)), library.route(deployment))
+    return call_arguments(deployment, json.loads(json.dumps(body)), library.route(deployment))
+
+
+def _written(litellm: Any, arguments: Body) -> Body:
     found = litellm.utils.return_raw_request(litellm.utils.CallTypes.completion, arguments)
     assert not found.get("error"), found["error"]
     made = found["raw_request_body"]

@@ -2,6 +2,7 @@
 it was meant for, and is billed as the plan itself would be. Of a family without marks the order is looked at.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from proxy.core.providers import PROFILES, CacheProfile, Dialect
 from proxy.deployments.choice import choose_profile, provider_of
 from proxy.ports import Transport
 from tests.contract.litellm_calls import LITELLM
-from tests.contract.litellm_panels import wire
+from tests.contract.litellm_panels import wire, wires_inside
 from tests.contract.wire_bill import bill, pieces_of
 from tests.edited_talks import SYSTEM, A, C, exchange
 from tests.fidelity.chats import File
@@ -155,3 +156,21 @@ def test_the_saving_of_the_http_transport_is_kept(model: str) -> None:
     on_http = saving(planned, profile)
     assert on_http > 0.2
     assert saving([wire(model, body) for body in planned], profile) >= 0.95 * on_http
+
+
+LONG = lines(400, "guide")
+"""Longer than the shortest prompt that any provider caches."""
+
+
+@pytest.mark.parametrize("model", [*MARKED, *UNMARKED])
+def test_inside_litellm_each_plan_arrives_and_the_saving_of_the_http_transport_is_kept(model: str) -> None:
+    profile = replace(profile_of(model), min_tokens=PROFILES[profile_of(model).name].min_tokens)
+    came = list(edited())
+    for body in came:
+        body["messages"][0] = system(LONG + body["messages"][0]["content"])
+    talk = Talk(profile=profile)
+    planned = [sent(talk.send(body)) for body in json.loads(json.dumps(came))]
+    arrived = wires_inside(model, came, profile.name if profile.name in NAMED else "")
+    assert all(marked_texts(body) for body in arrived) == (profile.dialect is not Dialect.NONE)
+    assert max(len(marked_texts(body)) for body in arrived) <= 4
+    assert saving(arrived, profile) >= 0.95 * saving(planned, profile) > 0.1

@@ -5,8 +5,9 @@ import json
 
 import pytest
 
+from proxy.core.response.usage import Usage, usage_of
 from proxy.errors import UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
-from proxy.ports import Answer
+from proxy.ports import Answer, TellsUsage
 from tests.contract.litellm_calls import CLAUDE, FAMILIES, HELLO, KEY, LITELLM, begun, call, read, run, serving
 from tests.contract.litellm_fakes import REQUEST_ID, named_event
 
@@ -47,6 +48,28 @@ def test_a_refusal_keeps_the_providers_status_and_words(model: str, stream: bool
                 assert passed["x-ratelimit-remaining-requests"] == "0"
                 assert "set-cookie" not in passed
                 assert len(fake.seen) == count, "litellm must not retry"
+
+    run(body)
+
+
+@pytest.mark.parametrize("ending", ["cut", "hold"])
+@FAMILIES
+def test_what_the_provider_told_of_the_usage_is_known_of_a_stream_that_is_not_whole(model: str, ending: str) -> None:
+    """Whether the line breaks, or the client leaves."""
+
+    async def body() -> None:
+        async with serving(events=begun(model), ending=ending) as (fake, upstream):
+            answer = await upstream.open(call(model, fake.base, {**HELLO, "stream": True}))
+            assert isinstance(answer, TellsUsage)
+            chunks = answer.chunks()
+            if ending == "hold":
+                await anext(chunks)
+            else:
+                with pytest.raises(UpstreamUnavailable):
+                    _ = [chunk async for chunk in chunks]
+            await answer.aclose()
+            told = usage_of(answer.usage_so_far())
+            assert told == (Usage(2098, 1, read=1800, write_5m=200, write_1h=48) if model == CLAUDE else None)
 
     run(body)
 

@@ -27,12 +27,12 @@ HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 
 
 @contextmanager
-def proxy_before(folder: Path, a: Scripted, b: Scripted) -> Iterator[tuple[str, openai.OpenAI]]:
+def proxy_before(folder: Path, a: Scripted, b: Scripted, config: str = CONFIG) -> Iterator[tuple[str, openai.OpenAI]]:
     """The proxy as it is configured, in front of two providers."""
     with ExitStack() as stack:
         urls = {"a": stack.enter_context(serving(a)), "b": stack.enter_context(serving(b))}
         path = folder / "config.yaml"
-        path.write_text(CONFIG.format(**urls))
+        path.write_text(config.format(**urls))
         proxy = stack.enter_context(running(load(path, environment=Environment({})), bytes_over_four))
         yield proxy.url, stack.enter_context(openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0))
 
@@ -55,6 +55,26 @@ def test_the_next_deployment_answers_and_the_failing_one_is_left_alone(tmp_path:
     assert (len(a.seen), len(b.seen)) == (7, 4)
     assert {seen.json["model"] for seen in a.seen} == {"a"}
     assert {(seen.json["model"], seen.header("authorization")) for seen in b.seen} == {("b", "Bearer kb")}
+
+
+def test_a_deployment_gets_no_more_calls_than_its_limit_and_the_next_one_gets_the_rest(tmp_path: Path) -> None:
+    a, b = Scripted(replies(completion())), Scripted(replies(completion()))
+    enforced = "{{optional_pre_call_checks: [enforce_model_rate_limits], "
+    config = CONFIG.replace("order: 1", "order: 1, rpm: 2").replace("order: 2", "order: 2, rpm: 3")
+    config = config.replace("router_settings: {{", f"router_settings: {enforced}")
+    config = config.replace("log_level: error", "log_level: error, clock: header")
+    with proxy_before(tmp_path, a, b, config) as (url, client):
+        told = {"x-stratiform-time": "1700000040"}  # a minute begins
+        for _ in range(5):
+            client.chat.completions.create(model="m", messages=HELLO, extra_headers=told)
+        with pytest.raises(openai.RateLimitError, match="deployment 'm#2' does not allow") as caught:
+            client.chat.completions.create(model="m", messages=HELLO, extra_headers=told)
+        assert caught.value.code == "rate_limit_exceeded"
+        assert 1 < int(caught.value.response.headers["retry-after"]) <= 60
+        # Whoever comes in the next minute is served at once.
+        client.chat.completions.create(model="m", messages=HELLO, extra_headers={"x-stratiform-time": "1700000100"})
+        assert metric(url, 'stratiform_retries_total{kind="rate-limited",model="m"}') == 1
+    assert (len(a.seen), len(b.seen)) == (3, 3)
 
 
 @pytest.mark.slow

@@ -297,13 +297,3 @@ def test_two_workers_share_what_they_know_and_serve_on_without_their_store(place
             redis.kill()
             for stream in (False, True):
                 asked(client, "inside", bodies[-1], stream=stream)
-
-
-def test_a_broken_section_is_told_once_and_litellm_serves_on(place: Place) -> None:
-    with serving(Moody()) as url:
-        config = {"model_list": [listed("fine", f"{url}/v1")], "stratiform": {"mode": "fastest"}}
-        with gateway(place, config) as server, client_of(server) as client:
-            for _ in range(3):
-                assert client.chat.completions.create(model="fine", messages=long_chat()).choices
-            assert server.total("stratiform_callback_stand_downs_total", reason="settings") == 3
-            assert server.log.read_text().count("stratiform.mode: input should be") == 1

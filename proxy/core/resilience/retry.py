@@ -38,7 +38,8 @@ _QUOTA_NAMES = frozenset(
 class RetryPolicy:
     """How often and how long. ``retries`` is per level: a group of equal deployments, then each fallback.
 
-    ``retries_after`` says it for failures of a kind, as LiteLLM's ``retry_policy`` does.
+    ``retries_after`` says it for failures of a kind, as LiteLLM's ``retry_policy`` does. ``retries_of`` says that for
+    single names of models, as its ``model_group_retry_policy`` does.
     ``least_wait_s`` is LiteLLM's ``retry_after``. Beyond ``most_wait_s`` the client is told to wait itself; nothing is
     tried again later than ``most_total_s`` after the request. ``patience_s``: a wait that is cheaper than a cold cache,
     and the longest that is taken because the upstream asked for it.
@@ -58,6 +59,12 @@ class RetryPolicy:
     stays: Stays = "always"
     spent: int = 0
     retries_after: Mapping[Kind, int] = field(default_factory=dict)
+    retries_of: Mapping[str, Mapping[Kind, int]] = field(default_factory=dict)
+
+    def of(self, model: str) -> "RetryPolicy":
+        """The policy for requests that name this model."""
+        found = self.retries_of.get(model)
+        return self if found is None else replace(self, retries_after=found)
 
     @property
     def most_retries(self) -> int:

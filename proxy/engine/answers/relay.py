@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from enum import Enum, auto
 
 from proxy.core.money.unanswered import runs_on
@@ -11,6 +12,7 @@ from proxy.core.response.context_refusal import ContextRefusalOutcome, is_contex
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.refusal import NO_WORDS, Refusal, refusal_of_object
 from proxy.core.response.stream import Fold, StreamFold
+from proxy.core.response.usage import usage_of
 from proxy.engine.access_log import shown
 from proxy.engine.answers.panel_answers import ContinuedAnswer, PanelService, reads_panel_calls
 from proxy.engine.answers.returned_usage import ReturnedUsage, returned_usage
@@ -41,7 +43,7 @@ from proxy.errors import (
     error_form,
     sse_error,
 )
-from proxy.ports import Answer, Call, Headers, Planner, Upstream
+from proxy.ports import Answer, Call, Headers, Planner, TellsUsage, Upstream
 
 # A gateway gave up waiting for a server that had the request: RFC 9110 section 15.6.5, and Cloudflare's 524,
 # https://developers.cloudflare.com/support/troubleshooting/http-status-codes/cloudflare-5xx-errors/error-524/.
@@ -119,6 +121,7 @@ class AnswerRelay:
         self._panels = panels
         self._reports = reports
         self._further: ContinuedAnswer | None = None
+        self._source: Answer | TellsUsage | None = None
         self._written = 0
 
     async def attempt(self, upstream: Upstream, call: Call, attempts: Attempts, suspects: OurEdit) -> AttemptResult:
@@ -131,13 +134,14 @@ class AnswerRelay:
             raise BudgetExceeded("The upstream did not answer, and no budget is left for another attempt.")
         if not attempts.began():
             return AttemptResult.FAILED
-        exchange.attempts += 1
-        exchange.call = call
-        is_hard = exchange.reservation is not None and exchange.reservation.is_hard
-        self._client.is_awaited = is_hard and runs_on(call.deployment.server, is_stream=call.stream)
-        exchange.answer.asked(exchange.elapsed_s(), runs_on=self._client.is_awaited)
         try:
-            answer = await upstream.open(call)
+            await self._conclusion.take_turn(exchange, call.deployment)
+            exchange.attempts += 1
+            exchange.call = call
+            is_hard = exchange.reservation is not None and exchange.reservation.is_hard
+            self._client.is_awaited = is_hard and runs_on(call.deployment.server, is_stream=call.stream)
+            exchange.answer.asked(exchange.elapsed_s(), runs_on=self._client.is_awaited)
+            answer = self._source = await upstream.open(call)
             try:
                 if not 200 <= answer.status <= 599:
                     raise UpstreamUnavailable(f"the upstream answered with status {answer.status}, which is none")
@@ -381,7 +385,10 @@ class AnswerRelay:
 
     def _outcome(self, fold: Fold) -> Outcome:
         """What is known of the answer up to now."""
-        return fold.outcome() if self._further is None else self._further.noted(fold.outcome())
+        outcome = fold.outcome()
+        if outcome.is_open and outcome.usage is None and isinstance(self._source, TellsUsage):
+            outcome = replace(outcome, usage=usage_of(self._source.usage_so_far()))
+        return outcome if self._further is None else self._further.noted(outcome)
 
     def _note(self, outcome: Outcome) -> None:
         answer = self._exchange.answer

@@ -29,6 +29,7 @@ from proxy.engine.headers import get
 from proxy.errors import (
     CircuitOpen,
     ProxyError,
+    RateLimited,
     UpstreamLoading,
     UpstreamRejected,
     UpstreamTimeout,
@@ -247,8 +248,9 @@ def failure_of(error: ProxyError) -> Failure | None:
             return Failure("timeout")
         case UpstreamUnavailable():
             return Failure("unavailable")
-        case UpstreamLoading():
-            return Failure("loading", retry_after_s(list(error.headers.items())))
+        case UpstreamLoading() | RateLimited():
+            kind: Kind = "loading" if isinstance(error, UpstreamLoading) else "rate-limited"
+            return Failure(kind, retry_after_s(list(error.headers.items())))
         case UpstreamRejected():
             return failure_answered(error.status, list(error.headers.items()), refusal_of(error))
         case _:

@@ -130,6 +130,13 @@ class StreamAnswer:
         if not self._closed:
             yield _DONE
 
+    def usage_so_far(self) -> Mapping[str, object]:
+        """What the provider has told of the usage. litellm keeps it back until the last chunk, although Anthropic tells
+        the prompt's usage first."""
+        told = [chunk.usage for chunk in self._stream.chunks if getattr(chunk, "usage", None) is not None]
+        found: dict[str, object] = told[-1].model_dump(exclude_none=True, warnings=False) if told else {}
+        return found
+
     async def aclose(self) -> None:
         """Close the provider's response: a call that is still running is cancelled."""
         self._closed = True

@@ -59,16 +59,24 @@ def office(work: Callable[[Office], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-def test_no_team_is_made_beside_a_budget_of_all_requests(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("litellm_settings: {max_budget: 5}", "litellm_settings.max_budget"),
+        (
+            "router_settings: {optional_pre_call_checks: [enforce_model_rate_limits]}",
+            "router_settings.optional_pre_call_checks",
+        ),
+    ],
+)
+def test_no_team_is_made_beside_a_limit_of_all_requests(text: str, key: str, tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
-    path.write_text(
-        "litellm_settings: {max_budget: 5}\nmodel_list: [{model_name: m, litellm_params: {model: embedded/m}}]"
-    )
+    path.write_text(f"{text}\nmodel_list: [{{model_name: m, litellm_params: {{model: embedded/m}}}}]")
 
     async def work(at: Office) -> None:
         at.directory.declare(declared(load(path)))
         told = await at.refused(Conflict, "POST", "teams", {"name": "blue"})
-        assert told.startswith("litellm_settings.max_budget bounds all requests together")
+        assert told.startswith(f"{key} bounds all requests together")
 
     office(work)
 

@@ -39,21 +39,21 @@ RESTRICTIONS: list[Mapping[str, object]] = [
 def test_what_would_allow_more_than_before_is_refused(tmp_path: Path, more: Mapping[str, object]) -> None:
     path = tmp_path / "export.json"
     path.write_text(json.dumps([key_row("sk-alice", **more)]))
-    assert read_export([path]).keys[0].refused
+    assert read_export([path])["key"][0].refused
 
 
 @pytest.mark.parametrize("models", [{"m": 1}, 5, False, "[", "m"], ids=str)
 def test_models_that_are_no_list_allow_none_of_them_all(models: object, tmp_path: Path) -> None:
     path = tmp_path / "export.json"
     path.write_text(json.dumps([key_row("sk-alice", models=models)]))
-    assert read_export([path]).keys[0].body["models"] != []
+    assert read_export([path])["key"][0].body["models"] != []
 
 
 def test_what_any_row_says_of_a_key_counts(tmp_path: Path) -> None:
     path = tmp_path / "export.json"
     short = {"token": litellms_hash("sk-alice"), "models": None}
     path.write_text(json.dumps([key_row("sk-alice", budget_id="b", models=["m"]), {"team_id": "t", "keys": [short]}]))
-    (key,) = read_export([path]).keys
+    (key,) = read_export([path])["key"]
     assert (key.body["models"], list(key.refused)) == (["m"], ["budget_id: restricts, and is not known here"])
 
 
@@ -68,10 +68,10 @@ def test_a_row_that_says_nothing_takes_no_limit_away(empty: object, is_first: bo
     path = tmp_path / "export.json"
     path.write_text(json.dumps([*of_key, *of_team] if is_first else [*of_key[::-1], *of_team[::-1]]))
     export = read_export([path])
-    for one in (*export.keys, *export.teams):
+    for one in (*export["key"], *export["team"]):
         assert one.budget is not None
         assert (one.body["models"], one.budget["usd"], len(one.refused)) == (["m"], 3, 1)
-    assert (len(export.keys), len(export.teams)) == (1, 1)
+    assert (len(export["key"]), len(export["team"])) == (1, 1)
 
 
 @given(
@@ -84,7 +84,7 @@ def test_no_alias_gets_a_team_into_another(tmp_path_factory: pytest.TempPathFact
 
     def names(aliases: Mapping[str, str]) -> list[str]:
         path.write_text(json.dumps([{"team_id": id_, "team_alias": alias} for id_, alias in aliases.items()]))
-        return [team.team for team in read_export([path]).teams]
+        return [team.team for team in read_export([path])["team"]]
 
     found = names(aliases)
     assert len({*found, "default", "client-keys"}) == len(aliases) + 2
@@ -96,7 +96,7 @@ def test_no_alias_gets_a_team_into_another(tmp_path_factory: pytest.TempPathFact
 def test_no_part_of_a_key_is_shown(tmp_path: Path) -> None:
     path = tmp_path / "export.json"
     path.write_text(json.dumps([{"token": "sk-0123456789"}]))
-    assert "0123" not in repr(read_export([path]).keys[0])
+    assert "0123" not in repr(read_export([path])["key"][0])
 
 
 def test_a_table_of_postgresql_is_read(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_table_of_postgresql_is_read(tmp_path: Path) -> None:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-    one, other = read_export([path]).keys
+    one, other = read_export([path])["key"]
     assert one.refused == ()
     assert one.body["sha256"] == litellms_hash("sk-plain")
     assert (one.body["models"], one.body["tokens_per_minute"]) == (["m", "gpt 4,o"], 70)
@@ -122,7 +122,7 @@ def test_teams_of_one_alias_stay_apart(tmp_path: Path) -> None:
     path = tmp_path / "teams.json"
     teams = [{"team_id": f"id-{n}", "team_alias": alias} for n, alias in enumerate(("a b", "a/b", "default", "é"))]
     path.write_text("\n".join(map(json.dumps, teams)))
-    names = [team.team for team in read_export([path]).teams]
+    names = [team.team for team in read_export([path])["team"]]
     assert all(name.startswith("a-b-") for name in names[:2])
     assert len(set(names)) == 4
     assert "default" not in names
@@ -151,5 +151,5 @@ COLUMNS = st.sampled_from(
 def test_a_column_may_hold_anything(tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]]) -> None:
     path = tmp_path_factory.mktemp("exports") / "export.json"
     path.write_text(json.dumps([{**row, "token": f"sk-{number}"} for number, row in enumerate(rows)]))
-    for key in read_export([path]).keys:
+    for key in read_export([path])["key"]:
         assert key.refused or all(value is not None for value in key.body.values())

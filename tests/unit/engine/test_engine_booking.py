@@ -8,7 +8,7 @@ import pytest
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.errors import UpstreamUnavailable
 from tests.exchanges import settled
-from tests.unit.engine.parts import DONE, JSON, ROLE, SSE, USAGE, WORD, Bench, MemoryClient, answers, chat_body
+from tests.unit.engine.parts import DONE, JSON, ROLE, SSE, USAGE, WORD, Bench, MemoryClient, Script, answers, chat_body
 
 BODY = b'{"choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":4,"completion_tokens":1}}'
 LENGTH = ("content-length", str(len(BODY)))
@@ -106,6 +106,22 @@ def test_a_line_that_breaks_is_booked_before_the_client_hears_of_it() -> None:
     assert bench.had == [(ROLE + WORD, False)]
     assert bench.booked == [(ExchangeOutcome.BROKEN, None)]
     assert b"upstream_unavailable" in client.answer
+
+
+class Telling(Script):
+    """A stream whose upstream knows more of the usage than its chunks say."""
+
+    def usage_so_far(self) -> dict[str, object]:
+        return {"prompt_tokens": 4321, "completion_tokens": 1}
+
+
+def test_what_the_upstream_has_told_of_the_usage_is_booked_of_a_stream_that_breaks_and_only_of_that() -> None:
+    bench = Watched(Telling(200, SSE, ROLE, WORD, UpstreamUnavailable("gone")))
+    bench.run(MemoryClient(chat_body(stream=True)))
+    assert bench.booked == [(ExchangeOutcome.BROKEN, 4321)]
+    bench = Watched(Telling(200, SSE, ROLE, WORD, USAGE + DONE))
+    bench.run(MemoryClient(chat_body(stream=True)))
+    assert [prompt for _, prompt in bench.booked] == [7]
 
 
 def test_a_refusal_is_booked_before_it_is_told() -> None:

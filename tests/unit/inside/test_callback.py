@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.inside import Callback
-from proxy.inside.reasons import StandDownReason
+from proxy.inside import Callback, Work
+from proxy.inside.incoming import StandDownReason
 from tests.examples import examples
 from tests.fidelity.checker import check
 from tests.fidelity.strategies import Body, sessions
@@ -19,6 +19,7 @@ from tests.inside import (
     MODEL_INFO,
     MadeHost,
     ResponseCache,
+    Used,
     answer,
     call,
     is_marked,
@@ -49,7 +50,7 @@ async def alone(callback: Callback, arguments: dict[str, Any]) -> dict[str, Any]
 
     async def whole() -> dict[str, Any]:
         going = await sent(callback, arguments)
-        await callback.after_success(going, answer())
+        await callback.after(Work.succeeded, going, answer())
         return going
 
     return await asyncio.create_task(whole())
@@ -81,7 +82,7 @@ def test_any_session_says_the_same_from_every_attempt_and_no_argument_is_changed
             arguments = call(came.pop("messages"), f"call-{number}", **came)
             before, going = copy.deepcopy(arguments), await sent(callback, arguments)
             if fails:
-                await callback.after_failure(going, failure(503))
+                await callback.after(Work.failed, going, failure(503))
                 # LiteLLM's own repetition begins with what it was given.
                 again = await sent(callback, going)
                 assert again == going
@@ -89,7 +90,7 @@ def test_any_session_says_the_same_from_every_attempt_and_no_argument_is_changed
             theirs = {n: v for n, v in going.items() if n in ("messages", "tools")}
             assert check(mine, theirs, mode="tier", profile="anthropic") == []
             assert arguments == before
-            await callback.after_success(going, answer())
+            await callback.after(Work.succeeded, going, answer())
             assert arguments == before
 
         for number, body in enumerate(bodies):
@@ -106,8 +107,8 @@ async def test_an_answer_settles_its_attempt_once_and_its_log_line_no_second_tim
     going = await sent(callback, arguments)
     assert settled(callback) == 0
     for _ in range(2):
-        await callback.after_success(going, answer())
-        await callback.after_logging({"litellm_call_id": "call-1", "stream": False}, answer())
+        await callback.after(Work.succeeded, going, answer())
+        await callback.after(Work.logged, {"litellm_call_id": "call-1", "stream": False}, answer())
     assert settled(callback) == 1
     assert sample(callback, "stratiform_tokens_total") > 0
 
@@ -121,13 +122,35 @@ async def test_a_stream_is_settled_by_its_log_line_and_one_whose_client_left_is_
             "standard_logging_object": {"error_str": "left" if has_left else None},
         }
         await sent(callback, call(long_messages(), f"call-{number}", stream=True))
-        headers = await callback.answer_headers(details, object())
+        headers = await callback.after(Work.headers, details, object())
         assert headers is not None
         assert headers["x-stratiform-reason"]
         assert settled(callback) == number
-        await callback.after_logging(details, answer())
+        await callback.after(Work.logged, details, answer())
         assert settled(callback) == number + 1
         assert sample(callback, "stratiform_client_disconnects_total") == has_left
+
+
+@pytest.mark.parametrize("has_left", [False, True])
+@on_loop
+async def test_of_a_stream_that_was_cut_short_counts_what_the_provider_had_told(has_left: bool) -> None:
+    """The cache's share is told by the provider alone: without one, the figures are LiteLLM's own count."""
+
+    async def cut(used: Used) -> float:
+        """What the prompt is booked at, in plain tokens."""
+        callback, prices = Callback(MadeHost()), {"input_cost_per_token": 1.0, "cache_read_input_token_cost": 0.1}
+        await sent(callback, call(long_messages(), stream=True, **prices, output_cost_per_token=0.0))
+        await callback.after(Work.headers, {"litellm_call_id": "call-1"}, object())
+        details = {"litellm_call_id": "call-1", "standard_logging_object": {"error_str": "left"}}
+        if has_left:
+            await callback.after(Work.logged, details, SimpleNamespace(usage=used))
+        else:
+            await callback.after(Work.broken, {**details, "combined_usage_object": used})
+        assert settled(callback) == 1
+        return sample(callback, "stratiform_cost_usd_total")
+
+    assert await cut(Used(3000, read=2900)) == pytest.approx(100 + 290)
+    assert await cut(Used(300)) > 2000, "as much as we have counted ourselves"
 
 
 @on_loop
@@ -136,8 +159,8 @@ async def test_an_answer_of_the_response_cache_is_no_attempt() -> None:
     going = await sent(callback, arguments)
     # The key is made of the request as it came, and not of the layout.
     assert going["cache_key"] == "key of Question 0"
-    await callback.after_logging({"litellm_call_id": "call-1", "cache_hit": True}, answer())
-    await callback.after_success(going, answer())
+    await callback.after(Work.logged, {"litellm_call_id": "call-1", "cache_hit": True}, answer())
+    await callback.after(Work.succeeded, going, answer())
     assert settled(callback) == 0
 
 
@@ -160,7 +183,7 @@ async def test_a_refused_layout_is_barred_and_one_that_is_too_long_is_not() -> N
 
     async def refused(turns: int, words: str, error: Exception) -> bool:
         going = await sent(callback, call(long_messages(turns), f"{turns}{words}", metadata=of_key(words)))
-        await callback.after_failure(going, error)
+        await callback.after(Work.failed, going, error)
         return is_marked(going)
 
     too_long = failure(400, "litellm.ContextWindowExceededError: too long")
@@ -176,8 +199,8 @@ async def test_of_nested_calls_the_innermost_is_planned_and_what_only_begins_ali
     outer = await sent(callback, arguments)
     inner = await sent(callback, dict(outer))
     assert inner["messages"] == outer["messages"]
-    await callback.after_success(inner, answer())
-    await callback.after_success(outer, answer())
+    await callback.after(Work.succeeded, inner, answer())
+    await callback.after(Work.succeeded, outer, answer())
     assert settled(callback) == 1
     longer = {**inner, "messages": [*inner["messages"], {"role": "assistant", "content": "fine"}]}
     assert await callback.before_attempt(longer, CHAT) is None
@@ -214,11 +237,11 @@ async def test_injection_points_get_their_slots_or_are_left_out_as_the_operator_
 async def test_nothing_is_raised_into_litellm_whatever_it_says(arguments: dict[str, Any]) -> None:
     callback = Callback(MadeHost())
     going = await sent(callback, arguments)
-    await callback.answer_headers(arguments, object())
-    await callback.after_success(going, SimpleNamespace(usage=None))
-    await callback.after_failure(going, failure(500))
-    await callback.after_logging(arguments, None)
-    await callback.after_logged_failure(arguments)
+    await callback.after(Work.headers, arguments, object())
+    await callback.after(Work.succeeded, going, SimpleNamespace(usage=None))
+    await callback.after(Work.failed, going, failure(500))
+    await callback.after(Work.logged, arguments, None)
+    await callback.after(Work.broken, arguments)
     assert await callback.before_attempt({"any": 1}, None) is None
 
 
@@ -263,11 +286,17 @@ async def test_a_broken_section_is_told_once_and_counted(tmp_path: Path, caplog:
 @on_loop
 async def test_a_redis_that_is_not_there_costs_no_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store, spool = "redis://127.0.0.1:1/0", str(tmp_path / "spool")
-    callback = Callback(MadeHost(tmp_path, store=store, spool=spool))
-    going = await sent(callback, call(long_messages()))
-    await callback.after_success(going, answer())
+    callback, going = Callback(MadeHost(tmp_path, store=store, spool=spool)), call(long_messages())
+    for number in range(20):  # a slow machine may still be starting
+        going = await sent(callback, call(long_messages(), f"call-{number}"))
+        if is_marked(going):
+            break
+    await callback.after(Work.succeeded, going, answer())
     assert is_marked(going)
-    await callback.aclose()
+    for _ in range(200):
+        if settled(callback):
+            break
+        await asyncio.sleep(0.05)
     assert settled(callback) == 1
     assert "Follow the guide" not in caplog.text
 

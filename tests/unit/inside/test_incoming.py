@@ -7,9 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.app.factories import price_map
 from proxy.core.modes import Mode
 from proxy.core.providers import ANTHROPIC
-from proxy.inside.incoming import NotJson, body_of, injected_marks, mode_of, principal_of
+from proxy.inside.incoming import Deployments, StoodDown, body_of, injected_marks, mode_of, principal_of
+from proxy.ports import Transport
+from proxy.settings import Settings
+from tests.inside import call
 
 WHO = st.dictionaries(
     st.sampled_from(["user_api_key_hash", "user_api_key_team_id", "user_id"]), st.text(max_size=3) | st.none()
@@ -58,7 +62,7 @@ def test_the_body_has_what_layouts_depend_on_and_no_secret() -> None:
     found = orjson.loads(body_of(arguments, ANTHROPIC))
     assert set(found) == {"model", "messages", "temperature", "cache_control"}
     for odd in ({1: 2}, {1, 2}, object(), "\ud83d", 1 << 70):
-        with pytest.raises(NotJson):
+        with pytest.raises(StoodDown):
             body_of({"model": "m", "messages": [odd]}, ANTHROPIC)
 
 
@@ -72,3 +76,30 @@ def test_injection_points_are_counted_at_their_most() -> None:
     assert marks({"location": "message", "role": "system"}, {"location": "message", "index": -1}) == 2
     assert marks({"location": "tool_config"}) == 1
     assert marks() == 0
+
+
+def test_cache_rules_price_and_mode_are_those_of_the_entry() -> None:
+    settings, told = Settings(), list[str]()
+    found = Deployments(settings, price_map(settings), told.append)
+    claude = found.find(call([], model="anthropic/claude-sonnet-4-5", api_base=None, model_info={"id": "a"}))
+    assert claude is not None
+    assert (claude.name, claude.id, claude.transport) == ("m", "a", Transport.LITELLM)
+    assert (claude.profile.name, claude.mode, claude.price_key) == (
+        "anthropic",
+        Mode.TIER,
+        "anthropic/claude-sonnet-4-5",
+    )
+    lowered = found.find(call([], model_info={"id": "b", "stratiform": "mark", "mode": "chat"}))
+    assert lowered is not None
+    assert lowered.mode is Mode.MARK
+    assert found.find(call([], model_info={"id": "c", "stratiform": False})) is None
+    assert told == []
+
+
+def test_an_entry_that_is_not_understood_is_told_once_and_left_alone() -> None:
+    settings, told = Settings(), list[str]()
+    found = Deployments(settings, price_map(settings), told.append)
+    for _ in range(2):
+        assert found.find(call([], model_info={"id": "d", "cache_profile": "nonsense"})) is None
+    assert len(told) == 1
+    assert found.find({}) is None

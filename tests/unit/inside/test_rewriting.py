@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from proxy.core.modes import Mode
 from proxy.core.request.parsed_body import parse_body
-from proxy.inside.incoming import NotJson
+from proxy.inside.incoming import StoodDown
 from proxy.inside.rewriting import Rewriting, rewriting
 from proxy.ports import Plan
 from proxy.upstream.litellm_.library import Route
@@ -60,5 +60,5 @@ def test_what_has_no_form_in_json_is_not_exchanged() -> None:
     body = b'{"model":"m","messages":[{"content":null}]}'
     given = {"model": "m", "messages": [{"content": float("nan")}]}
     plan = Plan(b'{"model":"m","messages":[{"content":1}]}', body, Mode.TIER, "kept")
-    with pytest.raises(NotJson):
+    with pytest.raises(StoodDown):
         rewriting(given, parse_body(body), plan, lambda: ROUTE)

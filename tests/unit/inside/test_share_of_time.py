@@ -2,7 +2,7 @@
 
 import asyncio
 
-from proxy.inside.share_of_time import ShareOfTime, Timed
+from proxy.inside.share_of_time import ShareOfTime, timed
 from tests.inside import on_loop
 
 
@@ -34,7 +34,7 @@ async def test_only_the_work_itself_is_taken_from_the_share() -> None:
     async def others() -> None:
         spent[0] += 100.0
 
-    both = await asyncio.gather(Timed(work(), share, lambda: spent[0]), others())
+    both = await asyncio.gather(timed(work(), share, lambda: spent[0]), others())
     assert both[0] == "done"
     assert taken == [1.0, 2.0]
 
@@ -49,10 +49,10 @@ async def test_a_cancellation_is_the_works_to_handle() -> None:
         finally:
             ended.append("cleaned up")
 
-    async def timed() -> None:
-        await Timed(work(), ShareOfTime(1.0))
+    async def whole() -> None:
+        await timed(work(), ShareOfTime(1.0))
 
-    task = asyncio.create_task(timed())
+    task = asyncio.create_task(whole())
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.wait([task])

@@ -13,6 +13,7 @@ from proxy.app.declared import declared
 from proxy.cli.check_config import check
 from proxy.core.resilience.retry import Failure, Kind, Option, next_step
 from proxy.deployments import ModelTable
+from proxy.ports import RateLimit
 from proxy.settings import ConfigError, Effect, Environment, Settings, load
 
 MODELS = """
@@ -116,6 +117,55 @@ def test_retries_follow_the_policy_of_the_error(kind: Kind, retries: int, tmp_pa
 )
 def test_the_classes_of_a_retry_policy(policy: str, retries: dict[Kind, int], tmp_path: Path) -> None:
     assert read(tmp_path, f"router_settings: {{retry_policy: {policy}}}").routing.retries_after == retries
+
+
+def test_a_name_may_have_a_retry_policy_of_its_own(tmp_path: Path) -> None:
+    text = "{retry_policy: {TimeoutErrorRetries: 3}, model_group_retry_policy: {n: {RateLimitErrorRetries: 1}}}"
+    found = read(tmp_path, f"router_settings: {text}")
+    policy = factories.request_rules(found, factories.price_map(found)).retries
+    assert policy.of("m").retries_after == {"timeout": 3}
+    assert policy.of("n").retries_after == {"rate-limited": 1}
+    assert consequences(found) == []
+    for given, paths in (("BadRequestErrorRetries: 2", ["BadRequestErrorRetries"]), ("BadRequestErrorRetries: 0", [])):
+        found = read(tmp_path, f"router_settings: {{model_group_retry_policy: {{n: {{{given}}}}}}}")
+        assert consequences(found) == [f"router_settings.model_group_retry_policy.n.{key}" for key in paths]
+
+
+LIMITED = """
+model_list:
+  - {model_name: a, litellm_params: {model: openai/a, rpm: 60}, model_info: {rpm: 7, tpm: 1000}}
+  - {model_name: b, litellm_params: {model: openai/b}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "rates", "told"),
+    [
+        (
+            "",
+            None,
+            ["model_list[0].litellm_params.rpm", "model_list[0].model_info.rpm", "model_list[0].model_info.tpm"],
+        ),
+        ("router_settings: {optional_pre_call_checks: [enforce_model_rate_limits]}", RateLimit("", 60, 1000), []),
+        (
+            "router_settings: {optional_pre_call_checks: [enforce_model_rate_limits, prompt_caching]}",
+            RateLimit("", 60, 1000),
+            ["router_settings.optional_pre_call_checks"],
+        ),
+        (
+            "router_settings: {optional_pre_call_checks: [enforce_model_rate_limits]}\n"
+            "stratiform: {teams: [{name: red, keys: [sk-red]}]}",
+            RateLimit("", 60, 1000),
+            ["router_settings.optional_pre_call_checks"],
+        ),
+    ],
+)
+def test_the_rates_of_deployments_are_limits_where_the_configuration_says_so(
+    text: str, rates: RateLimit | None, told: list[str], tmp_path: Path
+) -> None:
+    found = read(tmp_path, text, LIMITED)
+    assert [table_of(found).resolve(name).rates for name in ("a", "b")] == [rates, None]
+    assert consequences(found) == told
 
 
 def test_a_hidden_alias_serves_and_is_not_listed(tmp_path: Path) -> None:
