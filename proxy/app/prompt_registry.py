@@ -16,7 +16,7 @@ from proxy.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from proxy.prompting.registry import Registry
-    from proxy.prompting.snapshot import Snapshot
+    from proxy.prompting.sources import Snapshot
 
 _log = logging.getLogger("stratiform")
 

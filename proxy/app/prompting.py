@@ -3,10 +3,8 @@
 from collections.abc import Collection, Iterator, Mapping
 
 from proxy.core.model_patterns import matches
-from proxy.core.prompts.layers import layered
-from proxy.core.prompts.rules import NamesOf, PromptRules, only_itself
-from proxy.core.prompts.terms import Allowed, PromptLayer, PromptTerms
-from proxy.core.window.rules import WindowRules
+from proxy.core.prompts.terms import Allowed, NamesOf, PromptLayer, PromptRules, PromptTerms, layered, only_itself
+from proxy.core.window.profile import WindowRules
 from proxy.prompting.rules import Rules
 from proxy.settings import AllowedPrompts, PromptLevel, Settings
 from proxy.settings.environment import join, shown

@@ -12,11 +12,9 @@ from rich.console import Console
 
 from proxy.app import declared, factories
 from proxy.app.shadowed import shadowing
-from proxy.cli.budget_checks import tight_budgets
-from proxy.cli.exposure import provider_keys
+from proxy.cli.checks import IGNORE_HELP, expired_keys, not_honoured, provider_keys, tight_budgets, unsupported
 from proxy.cli.output import plain_table, print_json
 from proxy.cli.prompt_checks import prompt_lines, prompt_warnings, prompts_of, registered, window_of
-from proxy.cli.unhonoured import IGNORE_HELP, expired_keys, not_honoured, unsupported
 from proxy.clock import SystemClock
 from proxy.core.model_patterns import matches
 from proxy.core.money.prices import PriceMap
@@ -25,7 +23,7 @@ from proxy.deployments import ListedModel, ModelTable, deployment_of
 from proxy.deployments.provider_names import provider_names
 from proxy.engine.headers import uses_operators_key
 from proxy.ports import Deployment, Transport
-from proxy.prompting.snapshot import Snapshot
+from proxy.prompting.sources import Snapshot
 from proxy.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Mistakes, Settings, places, read
 from proxy.spend.estimates import PriceOf
 

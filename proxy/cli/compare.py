@@ -1,18 +1,16 @@
 """``stratiform replay --compare``: every policy beside the bounds and the best feasible layout, for each trace."""
 
 import argparse
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import MofNCompleteColumn, TimeElapsedColumn
 from rich.table import Table
 
-from proxy.cli.output import Output, fail, print_json
+from proxy.cli.output import Output, print_json, progress, write_file
 from proxy.cli.traces import replayable, setting
 from proxy.replay.baselines import AS_SENT, SYSTEM_LAST
 from proxy.replay.benchmark import COLUMNS, FIXED, FREE, Mean, by_kind, gains, means, shares
@@ -42,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Compare; 0 where every request came through unharmed."""
     found = _compared(find_traces(arguments.traces), arguments)
     if arguments.plot is not None:
-        _write(arguments.plot, plot(found, arguments.profile))
+        write_file(arguments.plot, plot(found, arguments.profile))
     if arguments.json:
         print_json(_report(arguments, found))
     else:
@@ -52,17 +50,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _compared(paths: Sequence[Path], arguments: argparse.Namespace) -> list[Comparison]:
     """The comparisons in the order of the paths. The longest traces are begun first."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
-    console = Console(stderr=True, quiet=not sys.stderr.isatty())
     found: dict[Path, Comparison] = {}
     ordered = sorted(paths, key=lambda path: -path.stat().st_size if path.exists() else 0)
-    with Progress(
-        *columns, TimeElapsedColumn(), console=console, transient=True, disable=not sys.stderr.isatty()
-    ) as progress:
-        task = progress.add_task("comparing", total=len(paths))
+    with progress(MofNCompleteColumn(), TimeElapsedColumn()) as bar:
+        task = bar.add_task("comparing", total=len(paths))
         for path, one in _results(ordered, arguments):
             found[path] = one
-            progress.update(task, advance=1, description=one.trace)
+            bar.update(task, advance=1, description=one.trace)
     return [found[path] for path in paths]
 
 
@@ -84,13 +78,6 @@ def _results(paths: Sequence[Path], arguments: argparse.Namespace) -> Iterator[t
 
 def _one(path: Path, arguments: argparse.Namespace) -> Comparison:
     return compare(replayable(path), setting(argparse.Namespace(**{**vars(arguments), "policy": ECONOMIC})))
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        fail(f"{path}: cannot be written: {error.strerror}")
 
 
 def _report(arguments: argparse.Namespace, found: Sequence[Comparison]) -> dict[str, object]:

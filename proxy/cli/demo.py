@@ -19,9 +19,8 @@ from rich.text import Text
 
 from proxy.app import factories
 from proxy.cli import demo_panels, demo_structured
-from proxy.cli.demo_sessions import Scene, show_pages, watched
-from proxy.cli.in_thread import Running, running
-from proxy.cli.output import Output, fail, plain_failures, print_json
+from proxy.cli.demo_sessions import Running, Scene, running, show_pages, watched
+from proxy.cli.output import Output, fail, number_within, plain_failures, print_json
 from proxy.core.money.prices import Price
 from proxy.core.providers import PROFILES
 from proxy.core.request.tokens import Encode
@@ -52,7 +51,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sessions", nargs="?", choices=[demo_structured.NAME, demo_panels.NAME], help=words)
     demo_structured.configure(parser)
     parser.add_argument(
-        "--port", type=_port, default=0, help="the port to listen on; 0 means any free port (default: 0)"
+        "--port",
+        type=number_within(int, 0, 65535),
+        default=0,
+        help="the port to listen on; 0 means any free port (default: 0)",
     )
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--json", action="store_true", help="print JSON")
@@ -89,13 +91,6 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.ui:
                 show_pages(proxy)
     return 1 if total.violations else 0
-
-
-def _port(text: str) -> int:
-    number = int(text)
-    if not 0 <= number < 1 << 16:
-        raise argparse.ArgumentTypeError("must be between 0 and 65535")
-    return number
 
 
 def demo_settings(port: int) -> Settings:

@@ -1,13 +1,16 @@
 """How commands print, and how they fail: with one line and a status, never a traceback."""
 
+import argparse
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 import orjson
 from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
 from rich.table import Table
 
 from proxy.replay.trace import TraceError
@@ -52,6 +55,40 @@ def fail(message: str) -> NoReturn:
     """Say what is wrong and end the command."""
     print(f"error: {message}", file=sys.stderr)
     raise SystemExit(1)
+
+
+def number_within(kind: Callable[[str], float], least: float, most: float = sys.float_info.max) -> Callable[[str], Any]:
+    """A type of arguments for argparse: a number of this kind within these bounds."""
+
+    def read(text: str) -> float:
+        value = kind(text)
+        if not least <= value <= most:
+            bounds = f"{least} or more" if most == sys.float_info.max else f"between {least} and {most}"
+            raise argparse.ArgumentTypeError(f"must be {bounds}")
+        return value
+
+    read.__name__ = kind.__name__
+    return read
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file that the user has named; ends the command where that cannot be done."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        fail(f"{path}: cannot be written: {error.strerror}")
+
+
+@contextmanager
+def progress(*columns: ProgressColumn) -> Iterator[Progress]:
+    """A bar on the standard error while the block lasts, with these columns behind it; none where that is no
+    terminal."""
+    shown = sys.stderr.isatty()
+    console = Console(stderr=True, quiet=not shown)
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), *columns, console=console, transient=True, disable=not shown
+    ) as bar:
+        yield bar
 
 
 @contextmanager

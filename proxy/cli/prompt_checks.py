@@ -13,8 +13,7 @@ from proxy.deployments import ModelTable
 from proxy.errors import UnknownModel
 from proxy.plugins import build_plugin_manager
 from proxy.prompting.files import PromptFileError
-from proxy.prompting.snapshot import Snapshot
-from proxy.prompting.sources import Sources
+from proxy.prompting.sources import Snapshot, Sources
 from proxy.settings import ConfigError, PromptLevel, Settings
 from proxy.settings.environment import shown
 

@@ -1,7 +1,6 @@
 """``stratiform replay``: recorded sessions through the planner in virtual time, and what each policy would cost."""
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -9,13 +8,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 import orjson
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from proxy.cli import compare
-from proxy.cli.output import Output, fail, plain_failures, print_json
+from proxy.cli.output import Output, fail, plain_failures, print_json, progress
 from proxy.cli.traces import add_options, replayable, setting
 from proxy.core.planner.plan import Plan
 from proxy.replay.runner import Setting, replay
@@ -87,14 +85,12 @@ def _writer(path: Path, stack: ExitStack) -> Callable[[Step, Plan], None]:
 
 
 def _replayed(traces: Sequence[Trace], wanted: Setting) -> list[Result]:
-    console = Console(stderr=True, quiet=not sys.stderr.isatty())
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     results = []
-    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("", total=sum(len(trace.steps) for trace in traces))
+    with progress(MofNCompleteColumn(), TimeRemainingColumn()) as bar:
+        task = bar.add_task("", total=sum(len(trace.steps) for trace in traces))
         for trace in traces:
-            progress.update(task, description=trace.name)
-            results.append(replay(trace, wanted, lambda: progress.advance(task)))
+            bar.update(task, description=trace.name)
+            results.append(replay(trace, wanted, lambda: bar.advance(task)))
     return results
 
 

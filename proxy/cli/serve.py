@@ -19,10 +19,9 @@ from proxy.app import composition, declared, factories
 from proxy.app.foundation import Worker
 from proxy.app.reload import ConfigSource
 from proxy.app.shadowed import shadowing
-from proxy.cli.exposure import refuse_exposed
+from proxy.cli.checks import IGNORE_HELP, expired_keys, not_honoured, refuse_exposed, refuse_unsupported
 from proxy.cli.logs import log_to_stderr
 from proxy.cli.server import address, listen, run_on_loop, server
-from proxy.cli.unhonoured import IGNORE_HELP, expired_keys, not_honoured, refuse_unsupported
 from proxy.cli.workers import Workers
 from proxy.clock import SystemClock
 from proxy.core.modes import Mode

@@ -10,7 +10,6 @@ from collections.abc import Coroutine
 import uvicorn
 from starlette.types import ASGIApp
 
-from proxy.cli.taken_port import taken
 from proxy.settings import ConfigError, Limits
 from proxy.web.guard import WireLimits, guarded_http
 
@@ -30,7 +29,8 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server(where[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise ConfigError([f"stratiform.port: {taken(host, port)}"]) from error
+            why = f"{host}:{port} is in use; `--port 0` takes any free port"
+            raise ConfigError([f"stratiform.port: {why}"]) from error
         raise ConfigError([f"stratiform.port: cannot listen on {host}:{port}: {error.strerror}"]) from error
 
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from pluggy import PluginManager
 
 from proxy.app.fixed_texts import load_context_texts
+from proxy.cli.output import number_within
 from proxy.core.modes import Mode
 from proxy.core.providers import PROFILES, CacheProfile, optimistic, pessimistic
 from proxy.core.request.tokens import Encode, quick
@@ -51,7 +52,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="what decides the order of pieces: their price, or their stability (default: economic)",
     )
     parser.add_argument(
-        "--min-tokens", type=_count, metavar="N", help="the shortest prefix that the provider caches, in tokens"
+        "--min-tokens",
+        type=number_within(int, 0),
+        metavar="N",
+        help="the shortest prefix that the provider caches, in tokens",
     )
     parser.add_argument("--short-life", action="store_true", help="do not use the one-hour life of cache entries")
     parser.add_argument(
@@ -102,10 +106,3 @@ def assembler_maker(manager: PluginManager, encode: Encode, policy: str) -> Call
     own."""
     texts, indexer = load_context_texts(), symbol_indexer(manager)
     return lambda: ContextAssembler(texts, quick(encode), indexer, AssemblyOptions(policy))
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError("must be 0 or more")
-    return number

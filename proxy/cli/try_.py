@@ -19,7 +19,7 @@ import aiohttp
 from proxy.app import factories
 from proxy.cli.admin_client import DEFAULT_CONFIG
 from proxy.cli.demo import demo_settings
-from proxy.cli.in_thread import running
+from proxy.cli.demo_sessions import running
 from proxy.cli.output import fail, plain_failures, print_json, visible
 from proxy.core.money.prices import Price
 from proxy.demo.support_chat import prompt

@@ -4,22 +4,23 @@ What a request gets follows from the configuration, and from what the configurat
 does what the configuration says: the request is refused, or sent without prompts.
 """
 
+import json
 import logging
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from proxy.aside import Aside
+from proxy.aside import LARGE_BYTES, Aside
 from proxy.core.digest import digest
-from proxy.core.lru import LastUsed
+from proxy.core.lru import Bounded, LastUsed
 from proxy.core.model_patterns import matches_any
-from proxy.core.prompts.composition import Composition
-from proxy.core.prompts.failures import PromptFailure
+from proxy.core.prompts.assembler import PERSONA_PREFIX, assemble
+from proxy.core.prompts.composition import Composition, Inset
+from proxy.core.prompts.context import merged
 from proxy.core.prompts.form import checked_persona, read_wish
-from proxy.core.prompts.inset import Inset
-from proxy.core.prompts.selection import PERSONA_PREFIX
+from proxy.core.prompts.prompt import Prompt, PromptFailure
 from proxy.core.prompts.steadiness import VOLATILE_SHARE, Seen, Steadiness
 from proxy.core.prompts.terms import ClientWish, OnFailure, PromptTerms
 from proxy.core.request.insets import takes_inset
@@ -33,12 +34,65 @@ from proxy.engine.ports import ComposedRequest, ComposeRequest
 from proxy.engine.suppress import place_of
 from proxy.errors import InvalidRequest, PromptInvalid, ProxyError
 from proxy.ports import Principal
-from proxy.prompting.compositions import Compositions
 from proxy.prompting.rules import Rules, Whose
 from proxy.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from proxy.prompting.snapshot import Snapshot
+    from proxy.prompting.sources import Snapshot
+
+
+_MOST_BYTES = 32 << 20
+MOST_CHARS = 1 << 20
+"""Of all texts of a composition: the bounds of templates hold for each of them alone."""
+_MANY = 50
+"""With more prompts than this a composition that is not known is made beside the event loop."""
+
+
+def _effort(terms: PromptTerms, prompts: Sequence[Prompt]) -> int:
+    """How large the work is, as bytes. What clients add to the context decides how long patterns and loops take, so
+    that the operator's own texts say little of it."""
+    return LARGE_BYTES if terms.is_of_client or len(prompts) > _MANY else sum(len(prompt.text) for prompt in prompts)
+
+
+def _weight(composition: Composition) -> int:
+    return 1_000 + sum(200 + 2 * len(part.text) for part in composition.parts)
+
+
+@dataclass(slots=True)
+class Compositions:
+    """Composes by terms, and remembers the result. ``on_made`` hears of each composition that was not known, with its
+    terms."""
+
+    aside: Aside
+    on_made: Callable[[Composition, PromptTerms], None]
+    _known: Bounded[bytes, Composition] = field(default_factory=lambda: Bounded(_MOST_BYTES, _weight))
+
+    async def by(self, terms: PromptTerms, snapshot: "Snapshot") -> Composition:
+        """The composition by these terms. Raises PromptFailure where it is too long, or where the terms are strict."""
+        name = digest(snapshot.version.encode(), _fingerprint(terms))
+        known = self._known.get(name)
+        if known is not None:
+            self._known.used(name)
+            return known
+        work = partial(assemble, snapshot.prompts, terms, merged(terms.context), snapshot.templates.render)
+        composition = await self.aside.run_large(_effort(terms, snapshot.prompts), work)
+        if sum(len(part.text) for part in composition.parts) > MOST_CHARS:
+            longest = max(composition.parts, key=lambda part: len(part.text))
+            why = f"the prompts have more than {MOST_CHARS} characters together"
+            raise PromptFailure(longest.id, is_client=terms.is_of_client, why=why)
+        self.on_made(composition, terms)
+        self._known.put(name, composition)
+        return composition
+
+
+def _fingerprint(terms: PromptTerms) -> bytes:
+    """Everything in the terms that a composition depends on. Texts may hold halves of surrogate pairs."""
+    said = [
+        terms.use, terms.persona, terms.profile, terms.override, terms.tools, terms.plugins, terms.agents,
+        terms.context, [asdict(extra) for extra in terms.extras], terms.strict, terms.own_context,
+    ]  # fmt: skip
+    return json.dumps(said, sort_keys=True, default=dict).encode()
+
 
 _log = logging.getLogger("stratiform")
 
@@ -135,8 +189,7 @@ class Composer:
         """The body with the system text in it, what is put around its newest user message, and the version of the
         prompts. Raises PromptFailure, Unreadable, InvalidRequest."""
         snapshot = self._snapshot()
-        known = await self._compositions.by(terms, snapshot)
-        composition = known.composition
+        composition = await self._compositions.by(terms, snapshot)
         if composition.is_empty:
             return None, Inset(), snapshot.version
         if request.parsed is None:
@@ -144,7 +197,7 @@ class Composer:
         seen = Seen()
         if request.keeps_state:
             scope, opening = request.principal.scope, _opening(request.parsed, request.principal.session_hint)
-            seen = self._steadiness.seen(scope, opening, composition.parts, known.prints)
+            seen = self._steadiness.seen(scope, opening, composition)
             if seen.changed:
                 self._tell(seen, _own_ids(terms, snapshot))
         system, inset = composition.placed(seen.at_tail)

@@ -19,9 +19,17 @@ from msgspec.structs import astuple
 import proxy
 from proxy.core.prompts.conditions import checked
 from proxy.core.prompts.context import is_json
-from proxy.core.prompts.failures import ConditionError
-from proxy.core.prompts.position import Position
-from proxy.core.prompts.prompt import ID_PATTERN, ID_RULE, MOST_PRIORITY, ROOTS, Condition, Prompt, Variable
+from proxy.core.prompts.prompt import (
+    ID_PATTERN,
+    ID_RULE,
+    MOST_PRIORITY,
+    ROOTS,
+    Condition,
+    ConditionError,
+    Position,
+    Prompt,
+    Variable,
+)
 from proxy.core.wire.refusals import refused
 from proxy.settings.messages import ConfigError
 from proxy.settings.yaml_file import value_of

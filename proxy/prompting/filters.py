@@ -12,9 +12,8 @@ from jinja2 import pass_context
 from jinja2.filters import do_float, do_int
 from jinja2.runtime import Context, Undefined
 
-from proxy.core.prompts.failures import RenderError
-from proxy.prompting.language import items_of, number_of, text_of, work_of
-from proxy.prompting.work import MOST_CHARS, bounded
+from proxy.core.prompts.prompt import RenderError
+from proxy.prompting.language import MOST_CHARS, bounded, items_of, number_of, text_of, work_of
 
 _Filter = Callable[..., Any]
 

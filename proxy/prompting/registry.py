@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable
 from enum import StrEnum
 
 from proxy.prompting.files import PromptFileError
-from proxy.prompting.snapshot import Snapshot
-from proxy.prompting.sources import Sources
+from proxy.prompting.sources import Snapshot, Sources
 from proxy.telemetry.metrics import Metrics
 
 _MOST_NAMED = 10

@@ -4,11 +4,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from proxy.core.model_patterns import matches_any
-from proxy.core.prompts.layers import client_terms
-from proxy.core.prompts.rules import PromptRules
-from proxy.core.prompts.terms import ClientWish, OnFailure, PromptTerms
-from proxy.core.window.profile import CapabilityProfile
-from proxy.core.window.rules import WindowRules
+from proxy.core.prompts.terms import ClientWish, OnFailure, PromptRules, PromptTerms, client_terms
+from proxy.core.window.profile import CapabilityProfile, WindowRules
 
 
 class Whose(NamedTuple):

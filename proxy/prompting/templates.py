@@ -9,11 +9,9 @@ from types import TracebackType
 from jinja2 import Template, TemplateError, TemplateSyntaxError, UndefinedError, nodes
 from jinja2.meta import find_undeclared_variables
 
-from proxy.core.prompts.failures import RenderError
-from proxy.core.prompts.prompt import ROOTS, Json, Prompt, PromptContext
+from proxy.core.prompts.prompt import ROOTS, Json, Prompt, PromptContext, RenderError
 from proxy.prompting.filters import FILTERS, TESTS
-from proxy.prompting.language import WORK, PromptEnvironment, check, counted
-from proxy.prompting.work import Work, bounded
+from proxy.prompting.language import WORK, PromptEnvironment, Work, bounded, check, counted
 
 _FAILURES = (TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _ENVIRONMENT = PromptEnvironment(FILTERS, TESTS)
@@ -74,7 +72,7 @@ def compiled(text: str) -> Compiled:
     """The template of a text. Raises RenderError where it cannot be read."""
     try:
         tree = _ENVIRONMENT.parse(text)
-        check(tree, _ENVIRONMENT)
+        check(tree)
         names = frozenset(find_undeclared_variables(tree))
         paths = frozenset(".".join(path) for path in _paths(tree) if path[0] in names)
         uses = Uses(names, paths, frozenset(_fragments(tree)))

@@ -21,17 +21,14 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from proxy.access.budget_durations import window_of
 from proxy.access.virtual_keys import digest_of
-from proxy.core.window.built_in import BUILT_IN
-from proxy.core.window.profile import CapabilityProfile
+from proxy.core.window.profile import BUILT_IN, CapabilityProfile
 from proxy.settings.environment import Environment, own_folder, state_folder
-from proxy.settings.messages import ConfigError, explain, nearest
-from proxy.settings.mistakes import Mistakes, without
-from proxy.settings.places import Places
-from proxy.settings.profiles import profiles_of
+from proxy.settings.messages import ConfigError, Mistakes, Places, explain, nearest, without
 from proxy.settings.routing import Routing, routing_of
 from proxy.settings.schema import ConfigFile, LiteLLMSettings, ModelEntry, Stratiform, http_url
 from proxy.settings.teams import Budget, Key, Team
 from proxy.settings.unsupported import Unused, unused
+from proxy.settings.window import profiles_of
 from proxy.settings.yaml_file import read_yaml
 
 # References to variables are replaced in these keys only, because nothing else of a LiteLLM file is used.

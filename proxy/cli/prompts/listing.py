@@ -7,11 +7,11 @@ from typing import Any
 from proxy.cli.output import Output, plain_table, print_json
 from proxy.cli.prompts.setup import add_setup, setup_of
 from proxy.cli.prompts.variants import Reach, reach
+from proxy.core.prompts.assembler import in_order
 from proxy.core.prompts.prompt import Condition, Prompt
-from proxy.core.prompts.selection import in_order
 from proxy.core.request.tokens import Encode
 from proxy.planning.tokenizers import local_encode
-from proxy.prompting.snapshot import Snapshot
+from proxy.prompting.sources import Snapshot
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

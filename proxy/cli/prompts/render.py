@@ -9,11 +9,10 @@ from rich.text import Text
 
 from proxy.cli.output import Output, fail, plain_table, print_json, visible
 from proxy.cli.prompts.setup import ANY, add_contexts, add_setup, read_context, setup_of
-from proxy.cli.prompts.variants import Variant, terms_of
-from proxy.cli.prompts.version import WHY, PromptVersion, Sizes, mistakes
+from proxy.cli.prompts.variants import WHY, PromptVersion, Sizes, Variant, mistakes, terms_of
 from proxy.core.prompts.composition import Composition
 from proxy.core.prompts.context import merged
-from proxy.core.prompts.failures import PromptFailure
+from proxy.core.prompts.prompt import PromptFailure
 from proxy.errors import ProxyError
 from proxy.planning.tokenizers import local_encode
 

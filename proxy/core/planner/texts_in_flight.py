@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from proxy.core.prompts.inset import Inset
+from proxy.core.prompts.composition import Inset
 from proxy.core.prompts.turn_texts import AppliedTexts
 from proxy.core.providers import ASSUMED, CacheProfile, Family
 

@@ -1,11 +1,12 @@
-"""The context of conditions and templates: how it is made of several, and how a path finds a value in it."""
+"""The context of conditions and templates: how several are merged, how a path finds a value in it, and the values of
+the variables that a prompt names."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import orjson
 
-from proxy.core.prompts.prompt import ROOTS, Json, PromptContext
+from proxy.core.prompts.prompt import ROOTS, Json, PromptContext, RenderError, Variable
 
 MOST_CONTEXT_BYTES = 64 << 10
 """Of the JSON of a client's context."""
@@ -85,3 +86,18 @@ def is_json(value: object) -> bool:
         return bool(orjson.loads(orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATETIME)) == value)
     except orjson.JSONEncodeError:
         return False
+
+
+def resolved(variables: Sequence[Variable], context: PromptContext) -> Mapping[str, Json]:
+    """The value of each variable: the root of the context that has its name, or else what stands at its source, or else
+    its default. Raises RenderError for a required one that has neither of the first two."""
+    return {variable.name: _value(variable, context) for variable in variables}
+
+
+def _value(variable: Variable, context: PromptContext) -> Json:
+    is_there, value = value_at(context, variable.name if variable.name in ROOTS else variable.source)
+    if is_there:
+        return value
+    if variable.required:
+        raise RenderError(f"the required variable '{variable.name}' has no value")
+    return variable.default

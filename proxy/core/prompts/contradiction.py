@@ -4,10 +4,8 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Literal
 
-from proxy.core.prompts.conditions import holds
-from proxy.core.prompts.equality import is_number
-from proxy.core.prompts.failures import ConditionError
-from proxy.core.prompts.prompt import ROOTS, Condition, Json, PromptContext
+from proxy.core.prompts.conditions import holds, is_number
+from proxy.core.prompts.prompt import ROOTS, Condition, ConditionError, Json, PromptContext
 
 Kind = Literal["null", "boolean", "number", "string", "list", "object"]
 

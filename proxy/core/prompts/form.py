@@ -1,5 +1,5 @@
 """The section ``stratiform.prompts`` of a request, read and validated. Whether a client may ask for what it says is
-decided in ``proxy.core.prompts.layers``.
+decided in ``proxy.core.prompts.terms``.
 
 Every mistake is an InvalidRequest (400) that says which field to change. Where JSON has null, the field counts as left
 out. The texts of a client are literal: they are sent as they stand, and are never templates.
@@ -13,12 +13,19 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from proxy.core.prompts.conditions import checked
+from proxy.core.prompts.conditions import checked, compiled
 from proxy.core.prompts.context import MOST_CONTEXT_BYTES, exceeded_bound
-from proxy.core.prompts.failures import ConditionError
-from proxy.core.prompts.pattern import compiled
-from proxy.core.prompts.position import Position
-from proxy.core.prompts.prompt import ID_PATTERN, ID_RULE, MOST_PRIORITY, ROOTS, Condition, Json, Prompt
+from proxy.core.prompts.prompt import (
+    ID_PATTERN,
+    ID_RULE,
+    MOST_PRIORITY,
+    ROOTS,
+    Condition,
+    ConditionError,
+    Json,
+    Position,
+    Prompt,
+)
 from proxy.core.prompts.terms import ClientWish
 from proxy.core.wire.refusals import unknown_field
 from proxy.core.wire.repeated_fields import check_fields, fields_in, names_within

@@ -1,10 +1,44 @@
-"""One prompt of the registry."""
+"""The values of the registry: a prompt with its position, conditions and variables, and the errors about it.
+
+No message of an error holds a text of a prompt or a value of the context.
+"""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
-from proxy.core.prompts.position import Position
+
+class Position(StrEnum):
+    """The positions, in the order in which they are composed. ``LAST_USER`` is the very end of the newest user
+    message."""
+
+    SYSTEM_PREFIX = "system_prefix"
+    SYSTEM = "system"
+    SYSTEM_SUFFIX = "system_suffix"
+    CONTEXT = "context"
+    TOOLS = "tools"
+    PLUGINS = "plugins"
+    AGENTS = "agents"
+    CONSTRAINTS = "constraints"
+    EXAMPLES = "examples"
+    USER_PREFIX = "user_prefix"
+    USER = "user"
+    USER_SUFFIX = "user_suffix"
+    LAST_USER = "last_user"
+
+    @property
+    def is_system(self) -> bool:
+        """Whether the prompt is part of the system text."""
+        return self in SYSTEM_POSITIONS
+
+
+SYSTEM_POSITIONS = tuple(Position)[:9]
+BEFORE_USER = (Position.USER_PREFIX, Position.USER)
+"""In front of the client's own text, in this order."""
+AFTER_USER = (Position.USER_SUFFIX, Position.LAST_USER)
+"""Behind the client's own text, in this order."""
+
 
 ROOTS = ("mission", "target", "agent", "memory", "variables", "custom")
 """The roots of the context that conditions and templates see. Time is none of them."""
@@ -61,3 +95,28 @@ class Prompt:
     is_literal: bool = False
     origin: str = ""
     first_line: int = field(default=1, compare=False)
+
+
+class ConditionError(Exception):
+    """A condition cannot be evaluated. ``code`` is one of ``invalid_operator``, ``invalid_path``, ``invalid_pattern``,
+    ``invalid_type`` and ``too_long``. The error's text says why."""
+
+    def __init__(self, code: str, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+class RenderError(Exception):
+    """A template cannot be rendered with this context, or a variable that the prompt requires has no value in it. The
+    error's text says why."""
+
+
+class PromptFailure(Exception):
+    """In strict mode: a prompt cannot be composed. ``is_client`` says whether the prompt came with the request, so that
+    the mistake is the client's and not the operator's. ``why`` says what is wrong."""
+
+    def __init__(self, prompt_id: str, *, is_client: bool, why: str) -> None:
+        super().__init__(f"the prompt '{prompt_id}' cannot be composed: {why}")
+        self.prompt_id = prompt_id
+        self.is_client = is_client
+        self.why = why

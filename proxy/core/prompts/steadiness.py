@@ -9,10 +9,9 @@ other positions stay where they belong, and their changes are told.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from proxy.core.digest import digest
 from proxy.core.lru import Bounded, LastUsed
-from proxy.core.prompts.composition import ComposedPart
-from proxy.core.prompts.position import Position
+from proxy.core.prompts.composition import Composition
+from proxy.core.prompts.prompt import Position
 
 VOLATILE_SHARE = 0.2
 """A prompt is volatile for a client where more than this share of the requests of known conversations change it."""
@@ -20,14 +19,6 @@ _LEAST_REQUESTS = 5
 _MOST_BYTES = 32 << 20
 _MOST_COUNTS = 20_000
 _BYTES_PER_PRINT = 120
-
-Prints = Mapping[str, bytes]
-"""The digests of the texts of system positions, by the ids of their prompts."""
-
-
-def prints_of(parts: tuple[ComposedPart, ...]) -> Prints:
-    """What a composition is known by."""
-    return {part.id: digest(part.text.encode("utf-8", "surrogatepass")) for part in parts if part.position.is_system}
 
 
 @dataclass(slots=True)
@@ -45,7 +36,7 @@ class ChangeCount:
 
 @dataclass(frozen=True, slots=True)
 class _Conversation:
-    prints: Prints
+    prints: Mapping[str, bytes]
     at_tail: frozenset[str]
 
 
@@ -73,11 +64,11 @@ class Steadiness:
     )
     _counts: LastUsed[tuple[str, str], ChangeCount] = field(default_factory=lambda: LastUsed(_MOST_COUNTS))
 
-    def seen(self, scope: str, conversation: bytes, parts: tuple[ComposedPart, ...], prints: Prints) -> Seen:
-        """Count a request. ``conversation`` names it within the ``scope`` of its client; ``prints`` are those of
-        ``parts``."""
-        key = (scope, conversation)
-        movable = {part.id for part in parts if part.position is Position.CONTEXT}
+    def seen(self, scope: str, conversation: bytes, composition: Composition) -> Seen:
+        """Count a request with what it was composed of. ``conversation`` names it within the ``scope`` of its
+        client."""
+        key, prints = (scope, conversation), composition.prints
+        movable = {part.id for part in composition.parts if part.position is Position.CONTEXT}
         before = self._conversations.get(key)
         if before is None:
             at_tail = frozenset(name for name in movable if self.count(scope, name).is_volatile)

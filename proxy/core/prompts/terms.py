@@ -1,10 +1,14 @@
-"""What a configuration says about composing, what a client may add to it, and what a client asks for."""
+"""The terms of composing for a request: a configuration has them in levels (all requests, models, teams, keys), a later
+level wins, and a client adds what it may."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
+from proxy.core.model_patterns import fitting, matches_any
+from proxy.core.prompts.context import added
 from proxy.core.prompts.prompt import Json, Prompt
+from proxy.errors import Forbidden
 
 
 class OnFailure(StrEnum):
@@ -80,7 +84,7 @@ class PromptLayer:
 class ClientWish:
     """What a request says; "" and None say nothing. ``extras`` are literal, and ``context`` has roots of the context
     only. ``by_header`` are those of ``persona`` and ``profile`` that a header says. Whether the client may ask for it
-    is decided in ``proxy.core.prompts.layers``."""
+    is decided in ``proxy.core.prompts.terms``."""
 
     persona: str = ""
     profile: str = ""
@@ -91,3 +95,90 @@ class ClientWish:
     context: Mapping[str, Mapping[str, Json]] = field(default_factory=dict, repr=False)
     extras: tuple[Prompt, ...] = ()
     by_header: frozenset[str] = frozenset()
+
+
+_REPLACED = tuple(field.name for field in fields(PromptLayer) if field.name != "context")
+_FLAGS = ("tools", "plugins", "agents")
+_ASKED = ("persona", "profile", "override", *_FLAGS)
+_PARAM = "stratiform.prompts"
+_HEADERS = ("persona", "profile")
+"""What a header may say instead."""
+
+
+def layered(base: PromptTerms, *layers: PromptLayer) -> PromptTerms:
+    """The terms with what each layer says; a later layer wins. The context is added to: objects are merged name by
+    name."""
+    for layer in layers:
+        said = {name: value for name in _REPLACED if (value := getattr(layer, name)) is not None}
+        base = replace(base, **said, context=added(base.context, layer.context) if layer.context else base.context)
+    return base
+
+
+def client_terms(terms: PromptTerms, wish: ClientWish) -> PromptTerms:
+    """The terms with what the client asks for. Raises Forbidden (``prompts_not_allowed``) for what the terms do not
+    allow; what they say already may be asked for always."""
+    asked = {name: value for name in _ASKED if (value := getattr(wish, name)) not in ("", None, getattr(terms, name))}
+    for name, value in asked.items():
+        if not _is_allowed(terms, name, value):
+            raise _refusal(name, wish)
+    if wish.extras and not terms.allowed.extras:
+        raise _refusal("extra", wish)
+    for root in wish.context:
+        if root not in terms.allowed.context:
+            raise _refusal(f"context.{root}", wish)
+    if wish.context:
+        terms = replace(terms, context=added(terms.context, wish.context), own_context=terms.context)
+    return replace(terms, **asked, extras=(*terms.extras, *wish.extras))
+
+
+def _is_allowed(terms: PromptTerms, name: str, value: str) -> bool:
+    allowed = terms.allowed
+    if name == "persona":
+        return matches_any(allowed.personas, value)
+    if name == "profile":
+        return matches_any(allowed.profiles, value)
+    return allowed.flags if name in _FLAGS else allowed.override
+
+
+def _refusal(field: str, wish: ClientWish) -> Forbidden:
+    header = f" and the header x-stratiform-{field}" if field in _HEADERS else ""
+    message = f"the configuration of this key does not allow '{_PARAM}.{field}'{header}: leave it out"
+    param = f"x-stratiform-{field}" if field in wish.by_header else f"{_PARAM}.{field}"
+    return Forbidden(message, param=param, code="prompts_not_allowed")
+
+
+NamesOf = Callable[[str], Sequence[str]]
+"""Every name by which a model is meant, the most general one first and the client's own last."""
+
+
+def only_itself(name: str) -> Sequence[str]:
+    """The names of a model that has one name."""
+    return (name,)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRules:
+    """What the configuration says about composing: for all requests (``base``), then for models, for teams and for
+    keys. A later one wins. ``models`` may be patterns (``proxy.core.model_patterns``).
+
+    A model is known by all of its names (``names_of``): no client leaves out the prompts of a model because it writes
+    an alias or the provider's prefix."""
+
+    base: PromptTerms = PromptTerms()
+    models: Mapping[str, PromptLayer] = field(default_factory=dict)
+    teams: Mapping[str, PromptLayer] = field(default_factory=dict)
+    keys: Mapping[str, PromptLayer] = field(default_factory=dict)
+    names_of: NamesOf = only_itself
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no request gets a prompt, whatever it says."""
+        return not (self.models or self.teams or self.keys) and self.base == PromptTerms()
+
+    def terms_for(self, model: str, team: str, key_id: str) -> PromptTerms:
+        """The terms of a request for that model with a key of that team."""
+        layers: list[PromptLayer] = []
+        if self.models:
+            layers += [self.models[pattern] for pattern in fitting(self.models, self.names_of(model))]
+        layers += [found for found in (self.teams.get(team), self.keys.get(key_id)) if found is not None]
+        return layered(self.base, *layers) if layers else self.base

@@ -13,7 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from proxy.core.lru import Bounded
-from proxy.core.prompts.inset import Inset
+from proxy.core.prompts.composition import Inset
 
 # P(the prefix is still stored) while it is expected to be, and when its life is over: some providers keep it longer.
 _STORED = 1.0

@@ -11,20 +11,44 @@ from dataclasses import dataclass, field, replace
 from proxy.core.reasons import Edit
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS
 from proxy.core.request.transcript import Transcript
+from proxy.core.window.form import WindowParts
 from proxy.core.window.newest import (
+    Payload,
     message_json,
     own_text,
     shortened_messages,
     with_text_in_front,
     with_text_replaced,
 )
-from proxy.core.window.parts import WindowParts
 from proxy.core.window.profile import Capability, CapabilityProfile
-from proxy.core.window.shortening import Count, PartName, behind_conversation, beside_conversation, head, tail
-from proxy.core.window.texts import WindowTexts
-from proxy.core.window.trimming import Room, coarse, cut_of, kept
-from proxy.core.window.turns import Spoken, Steps, steps_of
-from proxy.core.window.virtual_files import Payload
+from proxy.core.window.shortening import (
+    Count,
+    PartName,
+    WindowTexts,
+    behind_conversation,
+    beside_conversation,
+    head,
+    tail,
+)
+from proxy.core.window.trimming import Room, Spoken, Steps, coarse, cut_of, kept, steps_of
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A request that fits. ``body`` is the same object as the body that came, where nothing was changed. ``edits`` says
+    how many messages were left out and how many parts were shortened.
+
+    ``sizes`` are tokens by component, for logs: ``system``, ``tools``, ``conversation``, ``newest``, ``parts``,
+    ``extra``, ``prompt`` (their sum), ``output``, ``margin`` and ``window``; a component that is 0, and a window that
+    nobody knows, is left out. ``counted_tokens`` is the prompt as the proxy counts it, before the model's factor; 0
+    where it is not to be learnt from.
+    """
+
+    body: bytes = field(repr=False)
+    edits: Mapping[Edit, int] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    counted_tokens: int = 0
+
 
 _IN_MESSAGE = (PartName.PREFIX, PartName.SELECTION, PartName.SUFFIX, PartName.INSTRUCTION)
 """The parts in the newest user message, in their order."""

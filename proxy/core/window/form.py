@@ -1,21 +1,50 @@
-"""The section ``stratiform.window`` of a request, read and validated.
+"""The parts of a request in its section ``stratiform.window``, read and validated.
 
 Every mistake is an InvalidRequest (400) that says which field to change. Where JSON has null, the field counts as left
 out. Text is never quoted.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from proxy.core.window.parts import VirtualFile, WindowParts
 from proxy.core.wire.repeated_fields import check_fields, fields_in
 from proxy.core.wire.separators import has_more_commas
 from proxy.core.wire.typed_json import decoded
 from proxy.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualFile:
+    """A logical document of a ``chat_ops`` request. At most one of a request ``is_active``."""
+
+    id: str
+    content: str = field(repr=False)
+    is_active: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WindowParts:
+    """What ``stratiform.window`` names. None: the request does not have the part."""
+
+    profile: str = ""
+    instruction: str | None = field(default=None, repr=False)
+    selection: str | None = field(default=None, repr=False)
+    prefix: str | None = field(default=None, repr=False)
+    suffix: str | None = field(default=None, repr=False)
+    summary: str | None = field(default=None, repr=False)
+    virtual_files: tuple[VirtualFile, ...] = ()
+
+    @property
+    def has_any(self) -> bool:
+        """Whether any part is named."""
+        texts = (self.instruction, self.selection, self.prefix, self.suffix, self.summary)
+        return any(text is not None for text in texts) or bool(self.virtual_files)
+
 
 NAME = "stratiform.window"
 MOST_FILES = 1_000

@@ -1,7 +1,13 @@
 """Capability profiles: each has its own budget, and shares nothing with another one by accident."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+
+from proxy.core.model_patterns import allows, fitting
+from proxy.core.prompts.terms import NamesOf, only_itself
+from proxy.core.wire.refusals import unknown_name
+from proxy.errors import Forbidden
 
 
 class Capability(StrEnum):
@@ -53,3 +59,119 @@ class CapabilityProfile:
     may_shorten_system: bool = False
     template: str = ""
     over_budget: OverBudget = OverBudget.ERROR
+
+
+BUILT_IN: Mapping[str, CapabilityProfile] = {
+    profile.name: profile
+    for profile in (
+        CapabilityProfile(
+            name="completion",
+            capability=Capability.COMPLETION,
+            window_tokens=4_096,
+            output_tokens=256,
+            caps=PartCaps(system=1_024, prefix=2_048, suffix=512),
+            over_budget=OverBudget.EMPTY,
+        ),
+        CapabilityProfile(
+            name="edit",
+            capability=Capability.EDIT,
+            window_tokens=4_096,
+            output_tokens=512,
+            caps=PartCaps(system=1_024, instruction=128, selection=896, prefix=1_024, suffix=256),
+            over_budget=OverBudget.EMPTY,
+        ),
+        CapabilityProfile(
+            name="chat",
+            capability=Capability.CHAT,
+            caps=PartCaps(system=8_192),
+            tail_messages=60,
+        ),
+        CapabilityProfile(
+            name="chat_ops",
+            capability=Capability.CHAT_OPS,
+            caps=PartCaps(system=8_192),
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """In tokens, as the model counts them. ``prompt_tokens`` is what is left for the prompt: the window without the
+    answer and the margin, and never less than 0."""
+
+    window_tokens: int
+    output_tokens: int
+    margin_tokens: int
+    prompt_tokens: int
+
+    def scaled(self, scale: float) -> "Budget":
+        """A smaller budget for the prompt, for a request that an upstream has refused as too large."""
+        return replace(self, prompt_tokens=int(self.prompt_tokens * min(1.0, max(0.0, scale))))
+
+
+def budget_of(profile: CapabilityProfile, model_window: int | None, wanted_output: int | None) -> Budget | None:
+    """The budget under a profile; None where neither the profile nor the model's data name a window, so that nothing
+    is trimmed. Where both do, the smaller one counts. ``wanted_output`` is the answer's maximum that the request
+    names."""
+    windows = [window for window in (profile.window_tokens, model_window) if window is not None]
+    if not windows:
+        return None
+    window = min(windows)
+    output = profile.output_tokens if wanted_output is None else wanted_output
+    return Budget(window, output, profile.margin_tokens, max(0, window - output - profile.margin_tokens))
+
+
+_SHOWN_CHARS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRules:
+    """What the configuration says about context windows. ``profiles`` are all that there are, by name. ``profile`` is
+    the name for all requests; ``models`` (patterns), ``teams`` and ``keys`` have names that win over it in this order,
+    each over those before. The name "" stands for no profile. ``allowed`` are the names that clients may choose, with
+    ``*`` for any text; by default none."""
+
+    profiles: Mapping[str, CapabilityProfile] = field(default_factory=dict)
+    profile: str = ""
+    models: Mapping[str, str] = field(default_factory=dict)
+    teams: Mapping[str, str] = field(default_factory=dict)
+    keys: Mapping[str, str] = field(default_factory=dict)
+    allowed: tuple[str, ...] = ()
+    names_of: NamesOf = only_itself
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no request has a profile, whatever it says."""
+        return not (self.profile or self.models or self.teams or self.keys or self.allowed)
+
+    def profile_for(
+        self, model: str, team: str, key_id: str, wished: str = "", param: str = "stratiform.window.profile"
+    ) -> CapabilityProfile | None:
+        """The profile of a request; None: it has no budget. ``wished`` is the name that the client chose, or "", and
+        ``param`` is where the request says it. Raises Forbidden for a name that is not this client's to choose, whether
+        there is such a profile or not, and InvalidRequest where it could be chosen and does not exist."""
+        given = self._given(model, team, key_id)
+        if not wished or wished == given:
+            return self.profiles.get(given)
+        if not self.may_choose(wished):
+            shown = wished.encode("utf-8", "replace").decode()[:_SHOWN_CHARS]
+            names = ", ".join(sorted(filter(self.may_choose, self.profiles)))
+            message = f"This key may not choose the profile '{shown}'{f'; it may choose {names}' if names else ''}."
+            raise Forbidden(message, param=param, code="profile_not_allowed")
+        if wished not in self.profiles:
+            raise unknown_name("profile", wished, filter(self.may_choose, self.profiles))
+        return self.profiles[wished]
+
+    def may_choose(self, name: str) -> bool:
+        """Whether clients may choose this name, be there such a profile or not."""
+        # An empty list would let every name pass, as the list of a team does that may use all models.
+        return bool(self.allowed) and allows([self.allowed], [name])
+
+    def _given(self, model: str, team: str, key_id: str) -> str:
+        if key_id in self.keys:
+            return self.keys[key_id]
+        if team in self.teams:
+            return self.teams[team]
+        found = fitting(self.models, self.names_of(model)) if self.models else []
+        return self.models[found[-1]] if found else self.profile

@@ -9,6 +9,7 @@ it, from the system text. The selection is never shortened.
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 from proxy.core.window.profile import PartCaps
@@ -114,3 +115,12 @@ def _filled(chars: int, allowed_tokens: int, count: Callable[[int, int], int]) -
         else:
             allowed_tokens, end = allowed_tokens - tokens, end + size
     return min(end, chars)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowTexts:
+    """``above`` has the line above each part. A summary and its line are a user message of their own, and
+    ``summary_ok`` is the assistant's answer to it; all other parts stand in the newest user message."""
+
+    above: Mapping[PartName, str]
+    summary_ok: str

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from proxy.app.prompt_registry import LazyRegistry
-from proxy.core.prompts.rules import PromptRules
-from proxy.core.prompts.terms import PromptLayer, PromptTerms
-from proxy.core.window.built_in import BUILT_IN
-from proxy.core.window.rules import WindowRules
+from proxy.core.prompts.terms import PromptLayer, PromptRules, PromptTerms
+from proxy.core.window.profile import BUILT_IN, WindowRules
 from proxy.plugins import build_plugin_manager
 from proxy.prompting.rules import Rules
 from proxy.settings import ConfigError, Environment, Settings, load

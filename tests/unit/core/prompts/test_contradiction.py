@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from proxy.core.prompts.conditions import holds
 from proxy.core.prompts.context import merged
 from proxy.core.prompts.contradiction import contradiction
-from proxy.core.prompts.failures import ConditionError
-from proxy.core.prompts.prompt import Condition, Json
+from proxy.core.prompts.prompt import Condition, ConditionError, Json
 from tests.examples import for_every
 
 Short = tuple[str, str, Json]

@@ -2,7 +2,7 @@
 
 from proxy.core.reasons import Edit
 from proxy.core.window.fitting import Terms, fitted_messages
-from proxy.core.window.parts import VirtualFile, WindowParts
+from proxy.core.window.form import VirtualFile, WindowParts
 from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps
 from tests.growth import assert_linear
 from tests.talk import assistant, calling, result, system, text_part, user
