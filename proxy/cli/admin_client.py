@@ -1,4 +1,4 @@
-"""What the commands ``teams``, ``keys``, ``budgets`` and ``spend`` have in common: where they work, and how they print.
+"""The common part of the commands ``teams``, ``keys``, ``budgets`` and ``spend``: where they work, and how they print.
 
 Each of them asks the same service as the admin API does: on the configured store itself or, with ``--url``, through a
 running proxy. The master key is never an argument, because other users of a machine can read the arguments of a
@@ -54,7 +54,6 @@ class Option:
     help: str
 
     def read(self, text: str) -> Any:
-        """The value of the field."""
         return None if text.lower() in _CLEARED else self.kind(text)
 
 
@@ -78,9 +77,9 @@ Show = Callable[[argparse.Namespace, Any, Mapping[str, str]], None]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What an action asks of the admin API. ``path`` may name an argument in braces. ``options`` become fields of the
-    body, as do the arguments called ``fields``; those called ``query`` become parameters. Arguments that were not given
-    are left out. ``columns`` are the headings under which ``show`` prints the fields of the answer."""
+    """A request of an action to the admin API. ``path`` may name an argument in braces. ``options`` become fields of
+    the body, as do the arguments called ``fields``; those called ``query`` become parameters. Arguments that were not
+    given are left out. ``columns`` are the headings under which ``show`` prints the fields of the answer."""
 
     method: str
     path: str

@@ -41,7 +41,6 @@ _COLUMNS = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     actions = Actions(parser)
     actions.add(
         "list",

@@ -32,7 +32,6 @@ _OLD_DAYS = 90
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("config", type=Path, metavar="FILE", help="LiteLLM's config.yaml, with a stratiform section")
     parser.add_argument(IGNORE_FLAG, action="store_true", help=IGNORE_HELP)
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -59,8 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, Any]:
-    """What a configuration means, as JSON values; where it is wrong, its mistakes and warnings only. Raises ConfigError
-    where nothing of the file can be read."""
+    """The meaning of a configuration, as JSON values; where it is wrong, its mistakes and warnings only. Raises
+    ConfigError where nothing of the file can be read."""
     mistakes = Mistakes()
     settings = read(path, mistakes)
     if not ignores_unsupported:
@@ -89,7 +88,7 @@ def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, Any]:
 
 
 def _meaning(settings: Settings, table: ModelTable, prices: PriceMap, prompts: Snapshot | None) -> dict[str, Any]:
-    """What a configuration without mistakes means."""
+    """The meaning of a configuration without mistakes."""
     price_of = factories.price_source(prices)
     rows = [_row(name, deployment, price_of) for name, deployment in table.listed()]
     rows += [_row_behind(entry, price_of) for entry in table.wildcards()]
@@ -121,7 +120,6 @@ def _meaning(settings: Settings, table: ModelTable, prices: PriceMap, prompts: S
 
 
 def _keys(settings: Settings) -> str:
-    """Whose keys the proxy accepts."""
     if settings.stratiform.client_keys == "forward":
         return "configured, and the provider's"
     return "any" if declared.declared(settings).is_empty else "configured"

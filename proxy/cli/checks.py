@@ -76,7 +76,7 @@ IGNORE_HELP = "accept the file even if it restricts clients in ways that this pr
 
 
 def not_honoured(settings: Settings) -> list[Unused]:
-    """What changes who may do what, or what is sent. Restrictions come first."""
+    """The keys that are not honoured and change who may do what, or what is sent. Restrictions come first."""
     found = [*settings.unused, *_on_http(settings)]
     told = (Effect.RESTRICTS, Effect.CHANGES, Effect.UNKNOWN)
     return sorted((one for one in found if one.effect in told), key=lambda one: told.index(one.effect))
@@ -147,7 +147,7 @@ def _tight(budget: Budget, team: Team, served: Sequence[Deployment], price_of: P
 
 
 def _reserved(budget: Budget, team: Team, deployment: Deployment, price_of: PriceOf) -> int:
-    """What the answer alone reserves, as ``proxy.spend.estimates`` computes it."""
+    """The reservation for the answer alone, as ``proxy.spend.estimates`` computes it."""
     price = price_of(deployment)
     assumed = [one.assumed_output_tokens for one in team.all_budgets if _holds(one, deployment)]
     known = [tokens for tokens in assumed if tokens is not None]

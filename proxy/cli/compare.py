@@ -27,7 +27,6 @@ _LIMITS = (FIXED, BEST, FREE)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.add_argument(
         "--compare", action="store_true", help="compare with other policies, and with the lowest possible cost"
     )

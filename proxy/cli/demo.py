@@ -46,7 +46,6 @@ _WORTH_A_LOOK = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     words = f"{demo_structured.WORDS}; {demo_panels.WORDS}"
     parser.add_argument("sessions", nargs="?", choices=[demo_structured.NAME, demo_panels.NAME], help=words)
     demo_structured.configure(parser)

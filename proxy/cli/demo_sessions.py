@@ -106,9 +106,8 @@ C = TypeVar("C", bound=panels.Comparison | structured.Comparison)
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What sessions are sent through, and what they are judged by. ``settings`` and ``encode`` are the proxy's;
-    ``setting`` are the rules of the provider behind it, whose prices are ``price``. ``has_pages``: the pages of the
-    sessions are served afterwards."""
+    """The surroundings of sessions. ``settings`` and ``encode`` are the proxy's; ``setting`` are the rules of the
+    provider behind it, whose prices are ``price``. ``has_pages``: the pages of the sessions are served afterwards."""
 
     settings: Settings
     encode: Encode
@@ -119,7 +118,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class View(Generic[C]):
-    """How sessions are shown: each as a ``table`` while it is sent, in the lines of the ``summary`` when all are sent,
+    """The view of sessions: each as a ``table`` while it is sent, in the lines of the ``summary`` when all are sent,
     and as a ``report`` in JSON. ``missed`` tells which goals were not reached."""
 
     table: Callable[[C], Table]
@@ -186,7 +185,6 @@ def _tables(compared: Sequence[C], view: View[C]) -> Group:
 
 
 async def _send_all(proxy: Running, compared: Sequence[C]) -> None:
-    """Send every form of every session at the same time, each in its own order."""
     await asyncio.gather(*(_send(proxy, tally) for one in compared for tally in one.tallies.values()))
 
 

@@ -26,7 +26,6 @@ _SHOWN_PROBLEMS = 20
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument(
         "files",
         nargs="*",

@@ -18,7 +18,6 @@ _ASSEMBLED = (Reason.ASSEMBLED_TIERS, Reason.ASSEMBLED_FLAT)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("trace", type=Path, metavar="TRACE", help="a recorded session (.jsonl, .xz, .gz)")
     parser.add_argument(
         "--request", type=int, metavar="N", help="the number of the request, counted from 1 (default: the last one)"

@@ -77,7 +77,6 @@ def drawn(report: Mapping[str, Any], width: int, encoding: str = "utf-8", *, has
 
 
 def _is_shown(text: str, encoding: str) -> bool:
-    """Whether an encoding has characters for a text."""
     try:
         return bool(text.encode(encoding))
     except UnicodeEncodeError:
@@ -129,7 +128,7 @@ def _parts(used: Mapping[str, Any]) -> str:
 
 
 def _totals(report: Mapping[str, Any], session: Mapping[str, Any]) -> str:
-    """How often what was written has been read (the seed's return on investment), and the tiers that were empty."""
+    """The number of reads for each written token (the seed's return on investment), and the tiers that were empty."""
     read, written = session["cache_read_tokens"], session["cache_write_tokens"]
     earned = f"cache ROI {100 * (read / written - 1):+.0f} %, " if written else ""
     return f"{earned}empty tiers {report['empty_tiers']} (session {session['empty_tiers']})"

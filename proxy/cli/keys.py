@@ -27,7 +27,6 @@ _COLUMNS = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     actions = Actions(parser)
     actions.add(
         "list",

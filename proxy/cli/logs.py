@@ -20,7 +20,6 @@ class Formatter(logging.Formatter):
     """Formats a record, its traceback included, and takes out what looks like a key."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The text of a record."""
         text = super().format(record)
         return text if record.name == "stratiform" and record.exc_info is None else without_keys(text)
 
@@ -29,7 +28,6 @@ class JsonFormatter(Formatter):
     """Formats a record as an object of JSON. The line of an exchange has a member for each of its values."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The object, in one line of ASCII, also where a text holds half a surrogate pair."""
         found: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,

@@ -1,4 +1,4 @@
-"""How commands print, and how they fail: with one line and a status, never a traceback."""
+"""Prints for commands, and ends those that fail: with one line and a status, never a traceback."""
 
 import argparse
 import os

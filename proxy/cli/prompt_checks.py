@@ -1,6 +1,5 @@
-"""What a configuration says about prompts and context windows, for ``check-config``. Contexts and overrides are texts
-of the operator's, which may hold secrets: that they are there is said, and no more.
-"""
+"""The parts of ``check-config`` about prompts and context windows. Contexts and overrides are texts of the operator's,
+which may hold secrets: that they are there is said, and no more."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -65,7 +64,7 @@ def window_of(settings: Settings) -> dict[str, object] | None:
 
 
 def prompt_lines(report: Mapping[str, object]) -> Iterator[str]:
-    """What ``prompts_of`` and ``window_of`` found, as lines."""
+    """The sections of ``prompts_of`` and ``window_of``, as lines."""
     prompts, window = report["prompts"], report["window"]
     if isinstance(prompts, dict):
         where = f"folders {_joined(prompts['folders'])}, shipped {_word(prompts['shipped'])}"
@@ -125,7 +124,7 @@ def _is_served(name: str, table: ModelTable) -> bool:
 
 
 def _level(level: PromptLevel) -> dict[str, object]:
-    """What a level says. Texts are not shown."""
+    """The values of a level. Texts are not shown."""
     allowed = level.allowed
     said: dict[str, object] = {
         "use": level.use,

@@ -26,7 +26,6 @@ _SHOWN_VIOLATIONS = 5
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument(
         "traces",
         nargs="+",
@@ -166,7 +165,7 @@ def _print(results: Sequence[Result], means: Summary) -> None:
 
 
 def _refreshes(results: Sequence[Result]) -> str:
-    """How many requests only kept prefixes alive, and what they cost: it is in our share."""
+    """The requests that only kept prefixes alive, and their cost, which is in our share."""
     cost = sum(r.ours.refresh_bills.cost(r.profile) for r in results if r.ours.refresh_bills is not None)
     plain = sum(r.plain for r in results)
     return f"refreshes: {sum(r.ours.refreshes for r in results)}, {cost / plain:.4f} of no caching"

@@ -42,7 +42,6 @@ _log = logging.getLogger("stratiform")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("--config", type=Path, metavar="FILE", help="LiteLLM's config.yaml, with a stratiform section")
     parser.add_argument(
         "--upstream", default="", metavar="URL", help="the server for all models that the configuration does not name"

@@ -19,7 +19,6 @@ _SUMS = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument(
         "--by", default="team", help="the groups: team, key, user, model, day, separated by commas (default: team)"
     )
@@ -59,7 +58,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _export(query: dict[str, str], ask: Ask, *, as_csv: bool) -> None:
-    """Write the ledger out."""
     writer = None
     async for entry in ledger_entries(ask, query):
         if not as_csv:

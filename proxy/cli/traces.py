@@ -102,7 +102,6 @@ def replayable(path: Path) -> Trace:
 
 
 def assembler_maker(manager: PluginManager, encode: Encode, policy: str) -> Callable[[], ContextAssembler]:
-    """What assembles structured context as the proxy does it by default; each call gives one with a memory of its
-    own."""
+    """A maker of assemblers that work as the proxy does by default; each call gives one with a memory of its own."""
     texts, indexer = load_context_texts(), symbol_indexer(manager)
     return lambda: ContextAssembler(texts, quick(encode), indexer, AssemblyOptions(policy))

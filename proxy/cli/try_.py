@@ -51,7 +51,6 @@ class _Place:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--config", type=Path, metavar="FILE",

@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 32 << 20
 MOST_CHARS = 1 << 20
-"""Of all texts of a composition: the bounds of templates hold for each of them alone."""
+"""The longest texts of a composition together: the bounds of templates hold for each of them alone."""
 _MANY = 50
 """With more prompts than this a composition that is not known is made beside the event loop."""
 
 
 def _effort(terms: PromptTerms, prompts: Sequence[Prompt]) -> int:
-    """How large the work is, as bytes. What clients add to the context decides how long patterns and loops take, so
-    that the operator's own texts say little of it."""
+    """The size of the work, in bytes. The values of clients decide how long patterns and loops take, so that the
+    operator's own texts say little of it."""
     return LARGE_BYTES if terms.is_of_client or len(prompts) > _MANY else sum(len(prompt.text) for prompt in prompts)
 
 
@@ -86,7 +86,7 @@ class Compositions:
 
 
 def _fingerprint(terms: PromptTerms) -> bytes:
-    """Everything in the terms that a composition depends on. Texts may hold halves of surrogate pairs."""
+    """The parts of the terms on which a composition depends. Texts may hold halves of surrogate pairs."""
     said = [
         terms.use, terms.persona, terms.profile, terms.override, terms.tools, terms.plugins, terms.agents,
         terms.context, [asdict(extra) for extra in terms.extras], terms.strict, terms.own_context,
@@ -98,12 +98,12 @@ _log = logging.getLogger("stratiform")
 
 _MOST_TOLD = 1_000
 _OPENING_BYTES = 4_096
-"""Of each of the first two messages, by which a conversation is known that has no name."""
+"""The bytes of each of the first two messages that identify a conversation without a name."""
 _MISTAKES: Mapping[str, str] = {
     "bad_condition": "one of its conditions cannot be evaluated",
     "render_error": "its template cannot be rendered in this context",
 }
-"""What is worth a warning; a condition that does not hold is not."""
+"""The reasons that are worth a warning; a condition that does not hold is not."""
 
 
 class Composer:
@@ -121,7 +121,7 @@ class Composer:
         self._told: LastUsed[str, bool] = LastUsed(_MOST_TOLD)
 
     async def compose(self, request: ComposeRequest) -> ComposedRequest:
-        """What is added to the request. Raises InvalidRequest, Forbidden, PromptInvalid."""
+        """The additions to the request. Raises InvalidRequest, Forbidden, PromptInvalid."""
         size = len(request.prompts or b"") + len(request.window or b"")
         terms, plain = await self._aside.run_large(size, partial(self._asked, request))
         if terms.is_empty:
@@ -148,7 +148,7 @@ class Composer:
         return self.rules.window_for(Whose(model, principal.team, principal.key_id), wished)
 
     def _asked(self, request: ComposeRequest) -> tuple[PromptTerms, ComposedRequest]:
-        """By which terms the request is composed, and the request without prompts. Raises InvalidRequest, Forbidden."""
+        """The terms of the request, and the request without prompts. Raises InvalidRequest, Forbidden."""
         who = request.principal
         whose = Whose(request.model, who.team, who.key_id)
         if not request.asks_anything:
@@ -230,7 +230,6 @@ class Composer:
                 )
 
     def _warn(self, key: str, message: str, *values: object) -> None:
-        """Once for each key."""
         if self._told.find(key) is None:
             self._told.put(key, True)
             _log.warning(message, *values)
@@ -270,7 +269,7 @@ def _own_ids(terms: PromptTerms, snapshot: "Snapshot") -> set[str]:
 
 
 def _opening(parsed: ParsedBody, hint: str) -> bytes:
-    """What a conversation is known by: the name that its client gives it, or else how it begins."""
+    """The identity of a conversation: the name that its client gives it, or else how it begins."""
     if hint:
         return digest(b"hint", hint.encode("utf-8", "surrogatepass"))
     return digest(b"opening", *(bytes(memoryview(raw)[:_OPENING_BYTES]) for raw in islice(parsed.raws(), 2)))

@@ -59,7 +59,7 @@ class PromptFileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """By what a change of a file is noticed."""
+    """The state of a file, by which a change is noticed."""
 
     path: Path
     modified_ns: int
@@ -68,16 +68,12 @@ class FileState:
 
 
 class _ConditionFields(Struct, forbid_unknown_fields=True):
-    """An element of ``conditions``."""
-
     field: _Needed
     operator: _Needed
     value: Any = None
 
 
 class _VariableFields(Struct, forbid_unknown_fields=True):
-    """An element of ``variables``."""
-
     name: _Needed
     source: str = ""
     required: bool = False
@@ -86,8 +82,6 @@ class _VariableFields(Struct, forbid_unknown_fields=True):
 
 
 class _Front(Struct, forbid_unknown_fields=True):
-    """The front matter."""
-
     position: Position
     id: str | UnsetType = UNSET
     version: Annotated[int, Meta(ge=0, le=MOST_PRIORITY)] = 1
@@ -213,7 +207,6 @@ def checked_prompt(prompt: Prompt) -> Prompt:
 
 
 def _parted(path: Path, text: str) -> tuple[object, str]:
-    """The value of the front matter, and the text behind it."""
     lines = text.splitlines(keepends=True)
     if not lines or lines[0].strip() != "---":
         raise PromptFileError(f"{path}: there is no front matter: the first line must be ---")

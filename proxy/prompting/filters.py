@@ -31,7 +31,6 @@ def _counted(function: _Filter) -> _Filter:
 
 
 def _of_text(function: Callable[[str], str]) -> _Filter:
-    """A filter that makes one text of another one."""
     return lambda value: function(text_of(value))
 
 
@@ -76,7 +75,6 @@ def _to_json(value: Any, indent: Any = None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value as a type that ``json`` knows."""
     return dict(value) if isinstance(value, Mapping) else list(value)
 
 

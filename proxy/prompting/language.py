@@ -20,7 +20,7 @@ MOST_STEPS = 50_000
 MOST_CHARS = 256 << 10
 """The longest text that a template may make, on the way and in the end."""
 MOST_CALLS_DEEP = 16
-"""How deep calls of macros may be nested."""
+"""The most calls of macros within each other."""
 STEP_CHARS = 64
 """The characters that one step reads or writes."""
 
@@ -37,7 +37,7 @@ def bounded(chars: int) -> int:
 
 
 class Work:
-    """What one rendering has left, and the fragments that it may include."""
+    """The work that one rendering has left, and the fragments that it may include."""
 
     __slots__ = ("calls", "fragments", "steps")
 
@@ -69,7 +69,6 @@ class Work:
 
 
 def _steps(value: object) -> int:
-    """The steps that work on a value takes, without what it holds."""
     if isinstance(value, str):
         return bounded(len(value)) // STEP_CHARS
     if isinstance(value, (Mapping, list, tuple, range)):
@@ -82,7 +81,7 @@ def _steps(value: object) -> int:
 
 
 WORK = " work"
-"""Under this name a context holds its ``Work``. No template can write it."""
+"""The name under which a context holds its ``Work``. No template can write it."""
 GLOBALS = frozenset({"fragment", "range"})
 
 _EACH, _WEIGHED = " each", " weighed"
@@ -107,8 +106,8 @@ def work_of(context: Context) -> Work:
 
 
 def text_of(value: object) -> str:
-    """How a value is printed: a text as it is, a number, ``true`` or ``false``, nothing for null. Raises RenderError
-    for a list or an object, and UndefinedError for what is undefined."""
+    """The printed form of a value: a text as it is, a number, ``true`` or ``false``, nothing for null. Raises
+    RenderError for a list or an object, and UndefinedError for what is undefined."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -144,7 +143,7 @@ def _printed(context: Context, value: object) -> str:
 
 @pass_context
 def _each(context: Context, value: object, weight: int) -> list[Any]:
-    """What a loop goes over, with the work of all of its rounds counted."""
+    """The items of a loop, with the work of all of its rounds counted."""
     items = items_of(value)
     work_of(context).spend(len(items) * weight)
     return items
@@ -181,7 +180,6 @@ class PromptEnvironment(ImmutableSandboxedEnvironment):
         self.globals = {"fragment": _fragment, "range": _range}
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """A field of an object of the context, or of a loop."""
         if isinstance(obj, LoopContext) and attribute in _LOOP:
             return getattr(obj, attribute)
         if not isinstance(obj, Mapping | Undefined):
@@ -189,7 +187,6 @@ class PromptEnvironment(ImmutableSandboxedEnvironment):
         return obj[attribute] if attribute in obj else self.undefined(name=attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        """A field of an object, or an item of a list."""
         if not isinstance(obj, Mapping | list | tuple | range | Undefined):
             raise RenderError("[] is asked of something that is neither an object nor a list")
         try:
@@ -198,7 +195,6 @@ class PromptEnvironment(ImmutableSandboxedEnvironment):
             return self.undefined("a field or an item that is asked for is not there")
 
     def call(self, context: Context, called: Any, *args: Any, **kwargs: Any) -> Any:
-        """Calls a macro of the template, ``fragment``, ``range`` or ``loop.cycle``."""
         is_known = called is _fragment or called is _range or isinstance(called, Macro | Undefined)
         if not is_known and not isinstance(getattr(called, "__self__", None), LoopContext):
             raise RenderError("something is called that is no macro")

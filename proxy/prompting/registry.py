@@ -19,7 +19,7 @@ _log = logging.getLogger("stratiform")
 
 
 class Reloaded(StrEnum):
-    """What became of changed files."""
+    """The outcome of a look at changed files."""
 
     CHANGED = "changed"
     UNCHANGED = "unchanged"

@@ -1,4 +1,4 @@
-"""Where the prompts of a registry come from: the folder that comes along, the operator's folders, plugins."""
+"""The sources of a registry: the folder that comes along, the operator's folders, plugins; and the snapshot of them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,7 +53,7 @@ def _named(manager: pluggy.PluginManager) -> Iterator[tuple[str, Fragment]]:
 
 
 def texts_of(fragments: Mapping[str, Fragment]) -> dict[str, str]:
-    """What the fragments say now. Raises PromptFileError where one fails, or gives no text or too long a one."""
+    """The texts of the fragments now. Raises PromptFileError where one fails, or gives no text or too long a one."""
     return {name: _text(name, fragment) for name, fragment in fragments.items()}
 
 
@@ -121,7 +121,7 @@ def _bytes(value: object, place: str) -> bytes:
 
 
 def _said(prompt: Prompt) -> list[object]:
-    """Everything of a prompt that may change what is composed."""
+    """The parts of a prompt on which a composition depends."""
     return [
         prompt.id,
         prompt.position,
@@ -137,7 +137,7 @@ def _said(prompt: Prompt) -> list[object]:
 States = tuple[FileState, ...]
 """The files of all folders, in the order in which they are registered."""
 Known = Mapping[FileState, Prompt | None]
-"""What files held when they were read."""
+"""The content of files when they were read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class Sources:
         return tuple(dict.fromkeys(state for folder in self.folders for state in markdown_files(folder)))
 
     def read(self, states: States, known: Known) -> dict[FileState, Prompt | None]:
-        """What the files hold; those that are known are not read again. Raises PromptFileError."""
+        """The content of the files; those that are known are not read again. Raises PromptFileError."""
         return {state: known[state] if state in known else read_file(state.path) for state in states}
 
     def composed(self, held: Known, earlier: Snapshot | None = None) -> Snapshot:

@@ -21,8 +21,8 @@ _LINE = re.compile(r"\Aline \d+")
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """What a template refers to: ``names`` that it does not set itself, the dotted ``paths`` below them that it spells
-    out, and the ``fragments`` that it names."""
+    """The references of a template: ``names`` that it does not set itself, the dotted ``paths`` below them that it
+    spells out, and the ``fragments`` that it names."""
 
     names: frozenset[str] = frozenset()
     paths: frozenset[str] = frozenset()
@@ -131,12 +131,12 @@ class Templates:
 
 
 def in_file(error: object, prompt: Prompt) -> str:
-    """What is wrong with a template, with the line of the prompt's file instead of the text's."""
+    """The error of a template, with the line of the prompt's file instead of the text's."""
     return _LINE.sub(lambda found: f"line {int(found[0][5:]) + prompt.first_line - 1}", str(error), 1)
 
 
 def unknown_names(prompt: Prompt, uses: Uses, fragments: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What a template refers to and nobody defines, sorted: the kind of mistake, and what is wrong."""
+    """The references of a template that nobody defines, sorted: the kind of mistake, and a message."""
     known = {*ROOTS, *(variable.name for variable in prompt.variables)}
     for name in sorted(uses.names - known):
         why = "is neither a root of the context nor a variable of the prompt"

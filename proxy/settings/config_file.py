@@ -75,10 +75,10 @@ class Settings:
     folder: Path = Path()
     state_folder: Path = Path()
     allowed_ips: Sequence[IPv4Network | IPv6Network] = ()
-    """Where clients may connect from; none given: from everywhere."""
+    """The addresses from which clients may connect; none given: all."""
     exported: Mapping[str, str] = field(default_factory=dict, repr=False)
     unused: tuple[Unused, ...] = ()
-    """What LiteLLM would use and Stratiform does not."""
+    """The keys that LiteLLM would use and Stratiform does not."""
 
     @property
     def prompt_folders(self) -> list[Path]:
@@ -102,8 +102,8 @@ class Settings:
 
     @property
     def spool_folder(self) -> Path:
-        """Where settlements wait while the store is away: by default beside the store's file, else in the state folder
-        of the configuration."""
+        """The folder in which settlements wait while the store is away: by default beside the store's file, else in the
+        state folder of the configuration."""
         if self.stratiform.spool is not None:
             return self.folder / Path(self.stratiform.spool).expanduser()
         path = self.store_path
@@ -111,7 +111,7 @@ class Settings:
 
     @property
     def spool_fallback(self) -> Path:
-        """Where settlements are written that neither the store nor the spool takes when the proxy ends: by default a
+        """The folder for settlements that neither the store nor the spool takes when the proxy ends: by default a
         folder within the system's temporary one, for this user and this spool alone."""
         if self.stratiform.spool_fallback is not None:
             return self.folder / Path(self.stratiform.spool_fallback).expanduser()
@@ -120,7 +120,6 @@ class Settings:
 
     @property
     def store_url(self) -> SecretStr | None:
-        """The Redis that state is kept in, if it is one."""
         store = self.stratiform.store or ""
         return SecretStr(store) if store.startswith(("redis://", "rediss://")) else None
 
@@ -219,7 +218,7 @@ def load_section(path: Path | None, environment: Environment | None = None) -> S
 
 
 def places(path: Path) -> Places:
-    """Where the values of a file stand, and of the files that it includes; nothing is known of one that cannot be
+    """The places of the values of a file, and of the files that it includes; nothing is known of one that cannot be
     read."""
     found = Places(path)
     with suppress(ConfigError):
@@ -408,7 +407,7 @@ def _same_budgets(team: Team, path: str) -> Iterator[str]:
 
 
 def key_digest(key: Key) -> str:
-    """What is kept of a key."""
+    """The digest that is kept of a key."""
     if key.sha256 is not None:
         return key.sha256.lower()
     assert key.key is not None

@@ -84,7 +84,6 @@ def _step(annotation: Any, key: int | str) -> Any:
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
-    """The members of a union, or the annotation itself."""
     match get_origin(annotation):
         case typing.Union | types.UnionType:
             for member in get_args(annotation):
@@ -106,7 +105,7 @@ _UNREAD = "embedded/unread"
 
 
 class Mistakes:
-    """What is wrong with a configuration: lines, each of which begins with the path of a key."""
+    """The mistakes of a configuration: lines, each of which begins with the path of a key."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -123,7 +122,6 @@ class Mistakes:
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """What the block refuses is added."""
         try:
             yield
         except ConfigError as error:

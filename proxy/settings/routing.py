@@ -26,7 +26,7 @@ _COOLDOWN_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """What happens when a deployment fails. ``fallbacks`` are the names that stand in for a name (``*``: for any name),
+    """The rules for deployments that fail. ``fallbacks`` are the names that stand in for a name (``*``: for any name),
     ``context_window_fallbacks`` those that do so where the request is too long for it; ``checks_windows``: that is
     looked at before a call, too."""
 

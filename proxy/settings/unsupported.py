@@ -37,7 +37,7 @@ _LIMITING_CHECKS = frozenset({"router_budget_limiting", "enforce_model_rate_limi
 
 
 class Effect(StrEnum):
-    """What it means that a key is not used."""
+    """The effect of a key that is not used."""
 
     HARMLESS = "harmless"
     """Clients may do neither more nor less, and nothing else is sent."""
@@ -87,7 +87,7 @@ def effect_of(section: str, key: str) -> tuple[Effect, str]:
 
 
 def unused(file: ConfigFile, *, names_keys: bool) -> Iterator[Unused]:
-    """Everything in the file that is not used. ``names_keys``: the configuration names keys of clients, so that other
+    """The keys of the file that are not used. ``names_keys``: the configuration names keys of clients, so that other
     keys are refused."""
     for key, value in (file.model_extra or {}).items():
         yield _found("", key, value, key)
@@ -126,7 +126,7 @@ def _of_retries(given: RetriesByError | None) -> Iterator[Unused]:
 
 
 def _of_fallbacks(given: FallbackList | None, path: str) -> Iterator[Unused]:
-    """What a fallback's long form would change of the request."""
+    """The keys of a fallback's long form that would change the request."""
     for index, section in enumerate(given or ()):
         for name, others in section.items() if not isinstance(section, str) else ():
             for at, other in enumerate(others):

@@ -30,8 +30,8 @@ class Caps(Strict):
 
 
 class Profile(Strict):
-    """What a configuration says about one profile. What it does not say is the built-in profile's of that name; of a
-    profile of its own it is the default, never another profile's value."""
+    """The values of one profile in a configuration. A value that is not given is the built-in profile's of that name;
+    of a profile of its own it is the default, never another profile's value."""
 
     capability: CapabilityName | None = Field(default=None, description="what its requests are")
     window_tokens: Annotated[int, Field(ge=1, le=_MOST_TOKENS)] | None = Field(
@@ -120,7 +120,7 @@ def _stem(name: str) -> str:
 
 
 def _of_environment(stem: str, environment: Environment, problems: list[str]) -> Iterator[Profile]:
-    """What each variable of a profile says. An empty variable says nothing."""
+    """The value of each variable of a profile. An empty variable says nothing."""
     for end, (field, *inner) in _FIELDS.items():
         variable = f"{stem}_{end}"
         text = environment.get(variable)

@@ -112,7 +112,7 @@ def _line(whose: Whose, of_one: Mapping[str, Any], change: Difference, price: Pr
 
 
 def _fresh(of_one: Mapping[str, Any], price: Price) -> float:
-    """What a token costs that is not in the cache, in USD."""
+    """The price of a token that is not in the cache, in USD."""
     if of_one["write_1h_tokens"] > of_one["write_5m_tokens"]:
         return price.write_1h
     return price.write_5m if of_one["write_5m_tokens"] else price.input

@@ -38,7 +38,6 @@ _ESTIMATE = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("old", metavar="OLD", help=HELP)
     parser.add_argument("new", metavar="NEW", help="the same, after the change")
     parser.add_argument(

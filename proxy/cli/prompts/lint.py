@@ -56,7 +56,6 @@ class _Read:
         return frozenset(path for path in found if path.partition(".")[0] in ROOTS)
 
     def finding(self, severity: Severity, code: str, message: str) -> Finding:
-        """A finding about this prompt."""
         return Finding(severity, code, message, self.prompt.id, self.prompt.origin)
 
 
@@ -116,7 +115,7 @@ def _conditions(one: _Read) -> Iterator[Finding]:
 
 
 def _volatile(one: _Read) -> Iterator[Finding]:
-    """What makes the system text of a request differ from the one before. Behind the newest message nothing is
+    """Content that makes the system text of a request differ from the one before. Behind the newest message nothing is
     cached."""
     if not one.prompt.position.is_system:
         return
@@ -179,7 +178,7 @@ def _settings(setup: PromptSetup, ids: Sequence[str]) -> Iterator[Finding]:
 def _outcomes(
     read: Sequence[_Read], known: Reach, readable: Readable, contexts: Sequence[GivenContext]
 ) -> Iterator[Finding]:
-    """What fails where it is rendered, and what is never composed because of what the configuration sets."""
+    """Prompts that fail where they are rendered, and those that the configuration keeps from being composed."""
     by_id = {one.prompt.id: one for one in read}
     prompts = [one.prompt for one in read]
     templates = Templates(prompts, readable.fragments)
@@ -231,7 +230,6 @@ _STYLES = {"error": "red", "warning": "yellow"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("--strict", action="store_true", help="end with status 1 for warnings, too")
     add_contexts(parser, "the prompts are tried with each")
     add_setup(parser)

@@ -15,7 +15,6 @@ from proxy.prompting.sources import Snapshot
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     add_setup(parser)
 
 

@@ -18,7 +18,6 @@ from proxy.planning.tokenizers import local_encode
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("--model", default=ANY, help="the model that the request names")
     parser.add_argument("--team", help="the team of the request's key (default: that of --key, else `default`)")
     parser.add_argument("--key", default="", metavar="KEY_ID", help="the id of the request's key")

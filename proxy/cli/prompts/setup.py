@@ -1,4 +1,4 @@
-"""What the commands of prompts work on: a configuration with its folders or folders alone, and files with the contexts
+"""The setup of the commands of prompts: a configuration with its folders or folders alone, and files with the contexts
 that requests bring."""
 
 import argparse
@@ -86,11 +86,9 @@ class PromptSetup:
         return Readable((*filter(None, found), *sources.prompts), tuple(problems), fragments)
 
     def is_shipped(self, prompt: Prompt) -> bool:
-        """Whether the prompt is one of those that come along."""
         return SHIPPED in Path(prompt.origin).parents
 
     def team_of(self, key_id: str) -> str:
-        """The team of a key that the configuration has, else the default team."""
         return self.keys.get(key_id, DEFAULT_TEAM)
 
     def _sources(self) -> Sources:
@@ -101,7 +99,7 @@ class PromptSetup:
 
 
 def _read(read: Callable[[], T], instead: T, problems: list[str]) -> T:
-    """What is read; where that cannot be done it becomes a problem, and the other value stands for it."""
+    """The value that is read; a failure becomes a problem, and the other value stands for it."""
     try:
         return read()
     except PromptFileError as error:
@@ -218,7 +216,7 @@ def _checked_out(revision: str, path: str, folder: Path) -> Path:
 
 
 def _safe(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
-    """What may be written; links that lead out of the repository are left out."""
+    """A filter of files that may be written; links that lead out of the repository are left out."""
     try:
         return tarfile.data_filter(member, folder)
     except tarfile.FilterError:
@@ -226,7 +224,7 @@ def _safe(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
 
 
 def _git(folder: Path, *arguments: str) -> bytes:
-    """What Git prints. Raises ConfigError."""
+    """The output of Git. Raises ConfigError."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments], capture_output=True, timeout=_GIT_S, check=False

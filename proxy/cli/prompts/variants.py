@@ -40,19 +40,16 @@ class Variant:
 
     @property
     def model(self) -> str:
-        """The model that stands for all of them."""
         return self.models[0]
 
     @property
     def label(self) -> str:
-        """The variant in a few words."""
         more = f" and {len(self.models) - 1} more" if len(self.models) > 1 else ""
         named = (("team", self.team), ("key", self.key_id), ("persona", self.persona), ("profile", self.profile))
         words = [f"{what} {name}" for what, name in named if name]
         return ", ".join([f"{self.model}{more}" if self.model != ANY else "any model", *words])
 
     def view(self) -> dict[str, object]:
-        """The variant as JSON values."""
         return {
             "models": list(self.models), "team": self.team or None, "key": self.key_id or None,
             "persona": self.persona or None, "profile": self.profile or None,
@@ -99,7 +96,7 @@ def _choices(prompts: Iterable[Prompt], setup: PromptSetup, plain: Variant) -> I
 
 
 def signature(whose: Whose, *setups: PromptSetup) -> tuple[object, ...]:
-    """What the rules know of a request: requests with equal signatures get the same prompts."""
+    """A key for the rules of a request: requests with equal signatures get the same prompts."""
     all_rules = _all_rules(setups)
     team = whose.team if any(whose.team in rules.teams for rules in all_rules) else ""
     key_id = whose.key_id if any(whose.key_id in rules.keys for rules in all_rules) else ""
@@ -146,7 +143,7 @@ class Reach:
 
 
 def reach(prompts: Sequence[Prompt], setup: PromptSetup) -> Reach:
-    """What requests can get by the rules of a setup, whatever their context is. Raises ConfigError."""
+    """The prompts that requests can get by the rules of a setup, whatever their context is. Raises ConfigError."""
     all_terms = tuple((variant, terms_of(setup, variant)) for variant in variants(prompts, setup))
     used = {prompt.id for _, terms in all_terms for one in _with_flags(terms) for prompt in chosen(prompts, one)}
     unused = {prompt.id: _why(prompt, [terms for _, terms in all_terms]) for prompt in prompts if prompt.id not in used}
@@ -161,7 +158,6 @@ def _with_flags(terms: PromptTerms) -> Iterator[PromptTerms]:
 
 
 def _why(prompt: Prompt, all_terms: Sequence[PromptTerms]) -> str:
-    """Why no request gets the prompt."""
     if prompt.id.startswith(PERSONA_PREFIX):
         name = prompt.id.removeprefix(PERSONA_PREFIX)
         return f"the persona '{name}' is never chosen: no configuration names it, and no client may choose it"
@@ -181,7 +177,7 @@ WHY: Mapping[str, str] = {
     "blank": "the text is blank",
     "missing": "there is no such prompt",
 }
-"""What a reason for which a prompt is left out means."""
+"""The meaning of each reason for which a prompt is left out."""
 _MISTAKES = frozenset({"bad_condition", "render_error", "missing"})
 """The reasons that nobody can want."""
 
@@ -196,13 +192,11 @@ class Sizes:
 
     @classmethod
     def of(cls, composition: Composition, encode: Encode) -> "Sizes":
-        """The tokens of these texts."""
         inset = composition.inset
         return cls(encode(composition.system), encode(inset.before), encode(inset.after))
 
     @property
     def user(self) -> int:
-        """Tokens around the newest user message."""
         return self.before_user + self.after_user
 
 
@@ -214,15 +208,14 @@ class PromptVersion:
     snapshot: Snapshot
 
     def composition(self, variant: Variant, context: GivenContext, *, is_strict: bool = False) -> Composition:
-        """What such a request gets with this context. ``is_strict``: in strict mode, whatever the configuration says.
-        Raises Forbidden and PromptFailure."""
+        """The composition of such a request with this context. ``is_strict``: in strict mode, whatever the
+        configuration says. Raises Forbidden and PromptFailure."""
         terms = terms_of(self.setup, variant)
         terms = replace(terms, strict=terms.strict or is_strict)
         return assemble(self.snapshot.prompts, terms, merged(terms.context, context), self.snapshot.templates.render)
 
     def mistake(self, variant: Variant, context: GivenContext) -> str:
-        """What is wrong with the first prompt that is left out by mistake, in words; "" where none is. Raises
-        Forbidden."""
+        """The mistake of the first prompt that is left out by mistake, in words; "" where none is. Raises Forbidden."""
         try:
             composition = self.composition(variant, context, is_strict=True)
         except PromptFailure as error:
@@ -237,7 +230,7 @@ def mistakes(composition: Composition) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What a request gets before, or after, the change. ``problem`` says what is wrong there, or is empty."""
+    """The composition before, or after, the change. ``problem`` says what is wrong there, or is empty."""
 
     composition: Composition = Composition()
     sizes: Sizes = Sizes(0, 0, 0)
@@ -245,7 +238,6 @@ class Side:
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """The composed texts by their places."""
         inset = self.composition.inset
         return {"system": self.composition.system, "before_user": inset.before, "after_user": inset.after}
 
@@ -263,11 +255,9 @@ class Difference:
 
     @property
     def is_changed(self) -> bool:
-        """Whether anything differs."""
         return self.old.texts != self.new.texts or self.old.problem != self.new.problem
 
     def lines(self) -> Iterator[str]:
-        """The change as a unified diff of the texts."""
         for place, text in self.old.texts.items():
             before, after = text.splitlines(), self.new.texts[place].splitlines()
             yield from unified_diff(before, after, f"old {place}", f"new {place}", lineterm="")

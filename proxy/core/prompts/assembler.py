@@ -1,4 +1,4 @@
-"""From the prompts of the registry and the terms of a request to the texts that are added to it."""
+"""Chooses and orders the prompts of the registry for a request, and puts together the texts that are added to it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -52,7 +52,8 @@ def in_order(prompts: Iterable[Prompt]) -> tuple[Prompt, ...]:
 
 
 def missing_persona(prompts: Sequence[Prompt], terms: PromptTerms) -> dict[str, str]:
-    """That the chosen persona has no prompt, as a reason by its id; empty where it has one or none is chosen."""
+    """The reason ``missing`` for the chosen persona without a prompt, by its id; empty where it has one or none is
+    chosen."""
     persona = PERSONA_PREFIX + terms.persona
     if not terms.persona or any(prompt.id == persona for prompt in (*prompts, *terms.extras)):
         return {}

@@ -49,11 +49,12 @@ def same(one: Json, other: Json) -> bool:
 
 MOST_PATTERN_CHARS = 500
 MOST_PROGRAM_SIZE = 2_000
-"""Of steps that a pattern may become."""
+"""The most steps that a pattern may become."""
 _MOST_STEPS = 1_000_000
-"""Of the program, times bytes of the text: 10 ms of the processor for a text that is built to be slow."""
+"""The most steps of the program, times bytes of the text: 10 ms of the processor for a text that is built to be slow.
+"""
 _MEMORY_BYTES = 256 << 10
-"""Of a pattern; the library keeps the 128 patterns that were used last."""
+"""The memory of a pattern; the library keeps the 128 patterns that were used last."""
 
 
 def _options() -> "re2.Options":

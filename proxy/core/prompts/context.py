@@ -9,11 +9,11 @@ import orjson
 from proxy.core.prompts.prompt import ROOTS, Json, PromptContext, RenderError, Variable
 
 MOST_CONTEXT_BYTES = 64 << 10
-"""Of the JSON of a client's context."""
+"""The longest JSON of a client's context."""
 MOST_LEVELS = 16
-"""Of objects and arrays within each other in a context; a root is the first one."""
+"""The most objects and arrays within each other in a context; a root is the first one."""
 MOST_VALUES = 2_000
-"""Of objects, arrays and what they hold in a context."""
+"""The most objects, arrays and values within them in a context."""
 _MOST_NUMBER = 2**63
 
 _EMPTY: PromptContext = MappingProxyType({root: MappingProxyType({}) for root in ROOTS})
@@ -59,7 +59,7 @@ def value_at(context: PromptContext, path: str) -> tuple[bool, Json]:
 
 
 def exceeded_bound(context: Mapping[str, Mapping[str, Json]]) -> str:
-    """Which bound of a context is exceeded, as words behind "it has"; "" where none is."""
+    """The bound of a context that is exceeded, as words behind "it has"; "" where none is."""
     values = 0
     level: list[object] = list(context.values())
     for _ in range(MOST_LEVELS):

@@ -29,7 +29,6 @@ class Position(StrEnum):
 
     @property
     def is_system(self) -> bool:
-        """Whether the prompt is part of the system text."""
         return self in SYSTEM_POSITIONS
 
 
@@ -44,11 +43,11 @@ ROOTS = ("mission", "target", "agent", "memory", "variables", "custom")
 """The roots of the context that conditions and templates see. Time is none of them."""
 
 MOST_PRIORITY = 1_000_000
-"""Of a prompt, upwards and downwards."""
+"""The highest priority of a prompt, and with a minus the lowest."""
 
 ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}")
 ID_RULE = "1 to 128 letters, digits and . _ : / -, and begin with a letter or a digit"
-"""What ``ID_PATTERN`` says, in words behind "must be"."""
+"""``ID_PATTERN`` in words behind "must be"."""
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 """A value of the context."""
@@ -58,8 +57,8 @@ PromptContext = Mapping[str, Mapping[str, Json]]
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What must hold for a prompt to be composed. ``field`` is a path with dots that begins with a root; ``operator``
-    is one of ``proxy.core.prompts.conditions.OPERATORS``."""
+    """A condition that must hold for a prompt to be composed. ``field`` is a path with dots that begins with a root;
+    ``operator`` is one of ``proxy.core.prompts.conditions.OPERATORS``."""
 
     field: str
     operator: str

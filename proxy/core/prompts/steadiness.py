@@ -1,4 +1,4 @@
-"""Which prompts change within a conversation.
+"""Finds prompts that change within a conversation.
 
 A text that changes breaks the prefix behind it, and in the system text that is all of the conversation. A prompt of the
 position ``context`` that has changed in a conversation goes to the newest user message from then on, where it costs
@@ -42,9 +42,9 @@ class _Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a request shows: ``at_tail`` are the ids of the prompts that go to the newest user message. ``changed`` are
-    those whose text is another one than in the request before, and those that came or went; ``volatile`` are those of
-    them that change in too many requests of their client."""
+    """The result for one request: ``at_tail`` are the ids of the prompts that go to the newest user message.
+    ``changed`` are those whose text is another one than in the request before, and those that came or went;
+    ``volatile`` are those of them that change in too many requests of their client."""
 
     at_tail: frozenset[str] = frozenset()
     changed: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ def _weight(conversation: _Conversation) -> int:
 
 @dataclass(slots=True)
 class Steadiness:
-    """What is known of the conversations of all clients. Its memory is bounded."""
+    """The conversations of all clients, as far as they are remembered. The memory is bounded."""
 
     _conversations: Bounded[tuple[str, bytes], _Conversation] = field(
         default_factory=lambda: Bounded(_MOST_BYTES, _weight)
@@ -87,7 +87,6 @@ class Steadiness:
         return Seen(at_tail, changed, tuple(name for name in changed if counts[name].is_volatile))
 
     def count(self, scope: str, prompt: str) -> ChangeCount:
-        """What is known of a client's prompt."""
         return self._counts.get((scope, prompt)) or ChangeCount()
 
     def _count(self, scope: str, prompt: str, *, is_change: bool) -> ChangeCount:

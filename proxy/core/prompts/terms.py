@@ -12,7 +12,7 @@ from proxy.errors import Forbidden
 
 
 class OnFailure(StrEnum):
-    """What happens to a request whose prompts cannot be composed."""
+    """The treatment of a request whose prompts cannot be composed."""
 
     REFUSE = "refuse"
     SEND_WITHOUT = "send_without"
@@ -20,8 +20,8 @@ class OnFailure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What a client may say about composing: ``personas`` and ``profiles`` by name, with ``*`` for all; ``context`` are
-    the roots that a request may add to. By default a client may say nothing."""
+    """The permissions of a client: ``personas`` and ``profiles`` by name, with ``*`` for all; ``context`` are the roots
+    that a request may add to. By default a client may say nothing."""
 
     override: bool = False
     extras: bool = False
@@ -33,8 +33,8 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True)
 class PromptTerms:
-    """What is composed for one request. ``use`` are ids of prompts, with ``*`` for any characters; where it is empty
-    and nothing else asks for a text, nothing is composed. ``override`` takes the place of all system positions."""
+    """The terms of one request. ``use`` are ids of prompts, with ``*`` for any characters; where it is empty and
+    nothing else asks for a text, nothing is composed. ``override`` takes the place of all system positions."""
 
     use: tuple[str, ...] = ()
     persona: str = ""
@@ -64,7 +64,7 @@ class PromptTerms:
 
 @dataclass(frozen=True, slots=True)
 class PromptLayer:
-    """What one level of a configuration (all, a model, a team, a key) says; None: nothing. A later level wins; its
+    """One level of a configuration (all, a model, a team, a key); None: it says nothing. A later level wins; its
     ``context`` is added root by root and name by name."""
 
     use: tuple[str, ...] | None = None
@@ -82,9 +82,9 @@ class PromptLayer:
 
 @dataclass(frozen=True, slots=True)
 class ClientWish:
-    """What a request says; "" and None say nothing. ``extras`` are literal, and ``context`` has roots of the context
-    only. ``by_header`` are those of ``persona`` and ``profile`` that a header says. Whether the client may ask for it
-    is decided in ``proxy.core.prompts.terms``."""
+    """The wishes of a client for one request; "" and None say nothing. ``extras`` are literal, and ``context`` has
+    roots of the context only. ``by_header`` are those of ``persona`` and ``profile`` that a header says.
+    ``client_terms`` checks the permissions."""
 
     persona: str = ""
     profile: str = ""
@@ -102,7 +102,7 @@ _FLAGS = ("tools", "plugins", "agents")
 _ASKED = ("persona", "profile", "override", *_FLAGS)
 _PARAM = "stratiform.prompts"
 _HEADERS = ("persona", "profile")
-"""What a header may say instead."""
+"""The wishes that a header may express instead."""
 
 
 def layered(base: PromptTerms, *layers: PromptLayer) -> PromptTerms:
@@ -158,11 +158,12 @@ def only_itself(name: str) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class PromptRules:
-    """What the configuration says about composing: for all requests (``base``), then for models, for teams and for
-    keys. A later one wins. ``models`` may be patterns (``proxy.core.model_patterns``).
+    """The rules of a configuration: for all requests (``base``), then for models, for teams and for keys. A later one
+    wins. ``models`` may be patterns (``proxy.core.model_patterns``).
 
     A model is known by all of its names (``names_of``): no client leaves out the prompts of a model because it writes
-    an alias or the provider's prefix."""
+    an alias or the provider's prefix.
+    """
 
     base: PromptTerms = PromptTerms()
     models: Mapping[str, PromptLayer] = field(default_factory=dict)

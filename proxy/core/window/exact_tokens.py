@@ -48,12 +48,10 @@ class ExactTokens:
             self._counts.put(key, tokens)
 
     def known(self, messages: Sequence[Message]) -> list[int | None]:
-        """The tokens of those messages that have been counted."""
         find = self._counts.find
         return [find(message.digest) for message in messages]
 
     def of_message(self, message: Message) -> int:
-        """Tokens of a message that was read."""
         return self._counted(message.digest, lambda: self._read(message.raw))
 
     def of_written(self, raw: bytes) -> int:
@@ -68,7 +66,6 @@ class ExactTokens:
         return self._counted(key, lambda: sum(element.tokens for element in self._tools.read(raw)))
 
     def of_text(self, text: str) -> int:
-        """Tokens of a text."""
         if len(text) <= _SHORT_CHARS:
             return self._encode(text)
         return self._counted(_TEXT + digest(utf8(text)), lambda: self._encode(text))

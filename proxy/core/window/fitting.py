@@ -75,19 +75,19 @@ class FittedMessages:
 
     @property
     def changes(self) -> Mapping[str, bytes]:
-        """The members of the request that change."""
         return self.texts if self.messages is None else {"messages": b"[" + b",".join(self.messages) + b"]"}
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What fitting goes by. ``prompt_tokens`` is the budget, and ``besides`` are the tokens of what the prompt has
+    """The terms of fitting. ``prompt_tokens`` is the budget, and ``besides`` are the tokens of what the prompt has
     besides its messages, by component, all as the proxy counts them: ``extra`` are those of the operator's texts around
     the newest user message.
 
     ``message_tokens`` are those of the transcript's messages; None: as the reader has counted them. ``recount`` counts
     a message as it is sent; for the newest user message (True) with the operator's texts around it. None: nothing is
-    counted again."""
+    counted again.
+    """
 
     profile: CapabilityProfile
     prompt_tokens: int
@@ -122,7 +122,7 @@ _Sent = tuple[bytes, int]
 
 @dataclass(frozen=True, slots=True)
 class _Reduced:
-    """How many steps of the conversation go, what each part keeps, and how many tokens are too many still."""
+    """The steps of the conversation that go, the tokens that each part keeps, and those that are too many still."""
 
     cut: int
     kept: Mapping[PartName, int]
@@ -189,20 +189,20 @@ class _Fitting:
         return sizes
 
     def _words_tokens(self, name: PartName) -> int:
-        """Those of the words around a part, which go with it."""
+        """The tokens of the words around a part, which go with it."""
         count, texts = self._terms.count, self._terms.texts
         if name is PartName.SUMMARY:
             return count(texts.above[name]) + count(texts.summary_ok) + 1 + 2 * MESSAGE_OVERHEAD_TOKENS
         return count(texts.above[name]) + 1
 
     def _framing_tokens(self) -> int:
-        """What is always said besides the parts: the active file, and a message for parts where there is none."""
+        """The tokens that are always sent besides the parts: the active file, and a message for parts where there is
+        none."""
         tokens = 0 if self._payload is None else self._payload.least_tokens
         has_parts = self._payload is not None or any(name in self._parts for name in _IN_MESSAGE)
         return tokens + (MESSAGE_OVERHEAD_TOKENS if self._newest < 0 and has_parts else 0)
 
     def _base_tokens(self) -> int:
-        """Everything but the conversation."""
         return sum(self._terms.besides.values()) + self._framing_tokens() + sum(self._sizes.values())
 
     def _fits(self) -> bool:
@@ -249,7 +249,6 @@ class _Fitting:
         return self._payload.fitting(self._payload.least_tokens + found.kept[PartName.FILES])
 
     def _counted(self, found: _Reduced, conversation: int) -> dict[str, int]:
-        """Tokens by component; what is 0 is left out."""
         newest = sum(self._talk_tokens[max(0, self._newest) :])
         asked = self._talk_tokens[self._newest] if self._newest >= 0 else newest
         inner = [found.kept.get(name, 0) for name in PartName if name is not PartName.SYSTEM]
@@ -314,7 +313,7 @@ class _Fitting:
         return with_text_in_front(raw, text) if text else raw
 
     def _text(self, name: PartName, found: _Reduced) -> str:
-        """What a part keeps: of the prefix its end, of all others their beginning."""
+        """The text that a part keeps: of the prefix its end, of all others their beginning."""
         text = self._parts.get(name, "")
         if not text or found.kept[name] >= self._sizes[name]:
             return text
@@ -323,7 +322,6 @@ class _Fitting:
 
 
 def _named(parts: WindowParts) -> dict[PartName, str]:
-    """The texts of the parts that are there and not blank."""
     found = {
         PartName.PREFIX: parts.prefix,
         PartName.SELECTION: parts.selection,

@@ -29,7 +29,7 @@ class VirtualFile:
 
 @dataclass(frozen=True, slots=True)
 class WindowParts:
-    """What ``stratiform.window`` names. None: the request does not have the part."""
+    """The parts that ``stratiform.window`` names. None: the request does not have the part."""
 
     profile: str = ""
     instruction: str | None = field(default=None, repr=False)
@@ -41,7 +41,6 @@ class WindowParts:
 
     @property
     def has_any(self) -> bool:
-        """Whether any part is named."""
         texts = (self.instruction, self.selection, self.prefix, self.suffix, self.summary)
         return any(text is not None for text in texts) or bool(self.virtual_files)
 
@@ -55,16 +54,12 @@ _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
 class _FileJson(Struct, forbid_unknown_fields=True):
-    """An element of ``virtual_files``."""
-
     id: Annotated[str, Meta(min_length=1, max_length=_MOST_ID_CHARS)]
     content: str
     active: bool | None | UnsetType = UNSET
 
 
 class _PartsJson(Struct, forbid_unknown_fields=True):
-    """The whole section."""
-
     profile: Annotated[str, Meta(max_length=_MOST_PROFILE_CHARS)] | None | UnsetType = UNSET
     instruction: str | None | UnsetType = UNSET
     selection: str | None | UnsetType = UNSET

@@ -107,7 +107,6 @@ class Payload:
 
     @property
     def tokens(self) -> int:
-        """Those of the payload with all files."""
         return self.frame_tokens + sum(self.file_tokens)
 
     @property
@@ -116,7 +115,7 @@ class Payload:
         return self.frame_tokens + self.file_tokens[0] + sum(self.id_tokens[1:])
 
     def fitting(self, allowed_tokens: int) -> int:
-        """How many files fit into so many tokens, one at least. The time is linear."""
+        """The number of files that fit into so many tokens, one at least. The time is linear."""
         tokens, shown = self.tokens, len(self.files)
         while shown > 1 and tokens > allowed_tokens:
             shown -= 1

@@ -11,7 +11,7 @@ from proxy.errors import Forbidden
 
 
 class Capability(StrEnum):
-    """What a profile's requests are, which decides what is shortened and in which order."""
+    """The kind of a profile's requests, which decides what is shortened and in which order."""
 
     COMPLETION = "completion"
     EDIT = "edit"
@@ -20,7 +20,7 @@ class Capability(StrEnum):
 
 
 class OverBudget(StrEnum):
-    """What becomes of a request that the upstream refuses as too large."""
+    """The treatment of a request that the upstream refuses as too large."""
 
     EMPTY = "empty"
     """The client gets an empty, valid completion."""
@@ -127,7 +127,7 @@ _SHOWN_CHARS = 64
 
 @dataclass(frozen=True, slots=True)
 class WindowRules:
-    """What the configuration says about context windows. ``profiles`` are all that there are, by name. ``profile`` is
+    """The rules of a configuration for context windows. ``profiles`` are all that there are, by name. ``profile`` is
     the name for all requests; ``models`` (patterns), ``teams`` and ``keys`` have names that win over it in this order,
     each over those before. The name "" stands for no profile. ``allowed`` are the names that clients may choose, with
     ``*`` for any text; by default none."""

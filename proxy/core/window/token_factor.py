@@ -1,4 +1,4 @@
-"""How a model's own count of a prompt compares with the proxy's, learnt from what the provider reports and refuses."""
+"""Learns how a model's own count of a prompt compares with the proxy's, from the provider's reports and refusals."""
 
 import math
 from collections import deque
@@ -42,7 +42,6 @@ class TokenFactor:
 
     @property
     def value(self) -> float:
-        """By what the proxy's count is multiplied."""
         return MOST if self.is_guess else self.measured
 
     def learn(self, counted_tokens: int, reported_tokens: int) -> None:
@@ -67,15 +66,12 @@ class TokenFactor:
             self.is_guess, self.version = False, self.version + 1
 
     def packed(self) -> Mapping[str, bytes]:
-        """What another process is told."""
         return {self.name: msgspec.json.encode((self.version, self.is_guess, list(self._reports)))}
 
     def names(self) -> list[str]:
-        """What another process is asked for."""
         return [self.name]
 
     def is_known(self) -> bool:
-        """Whether anything has been learnt."""
         return self.version > 0
 
     def adopt(self, blobs: Mapping[str, bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Which of the oldest messages are left out, with hysteresis.
+"""Chooses the oldest messages that are left out, with hysteresis.
 
 A window that slides by one turn with every request changes the front of the prompt each time, and a cached prefix is
 never read again. Here the cut stays where it is while the conversation fits. Where it does not fit any more, the cut
@@ -18,7 +18,7 @@ _NEVER = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What is known of one message: its ``tokens``, the ids of the tools that it calls, and the id that it answers."""
+    """The facts about one message: its ``tokens``, the ids of the tools that it calls, and the id that it answers."""
 
     role: str
     tokens: int
@@ -101,7 +101,8 @@ def _turns(messages: Sequence[Spoken]) -> list[_Turn]:
 
 
 def _steps_in(turn: _Turn, *, is_newest: bool) -> list[list[int]]:
-    """What goes with each step of a turn. One that no user has begun goes as a whole, unless it is all there is."""
+    """The messages that go with each step of a turn. A turn that no user has begun goes as a whole, unless it is all
+    there is."""
     if is_newest:
         return turn.groups[:-1]
     if not turn.is_asked or not turn.groups:
@@ -154,7 +155,7 @@ _STEPS = 64
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What the conversation may take: tokens, and messages in front of the newest turn (None: any number)."""
+    """The room of the conversation: tokens, and messages in front of the newest turn (None: any number)."""
 
     tokens: int
     messages: int | None = None
