@@ -50,7 +50,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def module_of(name: str) -> ModuleType:
-    """The module of a command."""
     return import_module(f"{__name__}.{name.replace('-', '_')}{'_' * iskeyword(name)}")
 
 

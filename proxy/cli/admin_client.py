@@ -58,7 +58,6 @@ class Option:
 
 
 def names(text: str) -> list[str]:
-    """Names with commas between them."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
@@ -97,11 +96,9 @@ class Actions:
         self._choices = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     def parser(self, name: str, summary: str) -> argparse.ArgumentParser:
-        """The parser of a further action, which asks nothing by itself."""
         return self._choices.add_parser(name, help=summary)
 
     def add(self, name: str, summary: str, request: Request) -> argparse.ArgumentParser:
-        """Add an action, which asks ``request``, and return its parser."""
         parser = self.parser(name, summary)
         for option in request.options:
             parser.add_argument(option.flag, dest=option.field, metavar="VALUE", help=option.help)
@@ -111,7 +108,6 @@ class Actions:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the action that was chosen, and return the exit status."""
     request: Request = arguments.request
 
     async def work(ask: Ask) -> None:
@@ -124,7 +120,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def add_where(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say where a command works and how it prints."""
     group = parser.add_argument_group("where the command works, and how it prints")
     where = group.add_mutually_exclusive_group()
     where.add_argument(

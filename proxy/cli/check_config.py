@@ -88,7 +88,6 @@ def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, Any]:
 
 
 def _meaning(settings: Settings, table: ModelTable, prices: PriceMap, prompts: Snapshot | None) -> dict[str, Any]:
-    """The meaning of a configuration without mistakes."""
     price_of = factories.price_source(prices)
     rows = [_row(name, deployment, price_of) for name, deployment in table.listed()]
     rows += [_row_behind(entry, price_of) for entry in table.wildcards()]
@@ -204,7 +203,6 @@ def _old_facts(deployment: Deployment, path: str, today: date) -> Iterator[str]:
 
 
 def _about_teams(settings: Settings) -> Iterator[str]:
-    """Warnings about keys and lists of models that do not do what they seem to do."""
     ours = settings.stratiform
     if settings.master_key is not None and settings.store_name == "memory":
         yield (
@@ -224,7 +222,6 @@ def _about_teams(settings: Settings) -> Iterator[str]:
 
 
 def _about_litellm(entry: ListedModel, path: str, *, is_priced: bool) -> Iterator[str]:
-    """Warnings about a model for which litellm may find no provider."""
     if entry.base_url:
         problems = factories.unknown_provider(entry, path, provider_names())
         yield from (f"{line}, unless it knows this api_base" for line in problems)

@@ -89,14 +89,12 @@ def refuse_unsupported(settings: Settings) -> None:
 
 
 def unsupported(settings: Settings) -> Iterator[str]:
-    """The restrictions of the file that this proxy does not enforce."""
     for one in settings.unused:
         if one.effect is Effect.RESTRICTS:
             yield f"{one} (to start without it: {IGNORE_FLAG})"
 
 
 def expired_keys(settings: Settings, now: float) -> Iterator[str]:
-    """The keys of the file that have expired."""
     for place, team in enumerate(settings.stratiform.teams):
         for index, key in enumerate(team.keys):
             if key.expires_at is not None and key.expires_at <= now:

@@ -104,7 +104,6 @@ def demo_settings(port: int) -> Settings:
 
 
 def make_tallies(settings: Settings, encode: Encode) -> list[Tally]:
-    """One for each sample session."""
     setting, price = _setting(encode), _price(settings)
     return [Tally(sample, setting, price) for sample in samples()]
 
@@ -133,7 +132,6 @@ async def _watched(proxy: Running, tallies: Sequence[Tally], *, quiet: bool) -> 
 
 
 async def send_all(proxy: Running, tallies: Sequence[Tally]) -> None:
-    """Send all sessions at the same time, each in its own order."""
     await asyncio.gather(*(_send(proxy, tally) for tally in tallies))
 
 

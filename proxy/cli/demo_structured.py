@@ -24,7 +24,6 @@ _NO_INDEX = "no symbol index: install the extra `symbols` (pip install 'stratifo
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that choose the history."""
     words = "with structured: follow the last commits of this git repository, not those of an installed package"
     parser.add_argument("--repository", type=Path, metavar="PATH", help=words)
     parser.add_argument(

@@ -38,7 +38,6 @@ class Hud:
         threading.Thread(target=self._write, name="hud", daemon=True).start()
 
     def show(self, report: Mapping[str, Any]) -> None:
-        """Have a report written. Never waits."""
         try:
             self._reports.put_nowait(report)
         except Full:

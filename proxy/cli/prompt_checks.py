@@ -103,7 +103,6 @@ def prompt_warnings(settings: Settings, table: ModelTable, snapshot: Snapshot | 
 
 
 def _sent_twice(settings: Settings, table: ModelTable) -> Iterator[str]:
-    """Models whose reminder is a prompt that is composed for them, too."""
     rules = rules_of(settings, table.spellings).prompts
     for index, entry in enumerate(settings.models):
         given = entry.model_info.system_reminder

@@ -35,7 +35,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the report, and return the exit status."""
     query = {name: value for name in _PARAMETERS if (value := getattr(arguments, name)) is not None}
     if arguments.entries:
         return run_with(arguments, partial(_export, query, as_csv=arguments.csv))

@@ -28,7 +28,6 @@ _UNKNOWNS: Mapping[str, Callable[[CacheProfile], CacheProfile]] = MappingProxyTy
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say how to replay."""
     parser.add_argument(
         "--profile",
         choices=PROFILES,
@@ -67,7 +66,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def setting(arguments: argparse.Namespace) -> Setting:
-    """The setting that the options ask for."""
     profile = _UNKNOWNS[arguments.unknowns](PROFILES[arguments.profile])
     if arguments.min_tokens is not None:
         profile = replace(profile, min_tokens=arguments.min_tokens)

@@ -94,7 +94,6 @@ class Workers:
         _log.info("worker %d is process %d", worker.slot, worker.process.pid)
 
     def _sleep(self, waker: socket.socket) -> None:
-        """Wait until a process ends, a signal comes, or a worker is to be started."""
         due = [worker.start_at for worker in self._slots if worker.process is None]
         timeout = max(0.0, min(due) - time.monotonic()) if due else None
         wait([waker, *(worker.process.sentinel for worker in self._slots if worker.process)], timeout)

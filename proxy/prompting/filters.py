@@ -79,7 +79,6 @@ def _plain(value: Any) -> Any:
 
 
 def _from_json(value: Any) -> Any:
-    """The value of a JSON text; null where it is none."""
     try:
         return json.loads(text_of(value))
     except (ValueError, RecursionError):
@@ -112,7 +111,6 @@ def _sort(value: Any, reverse: bool = False, attribute: str = "") -> list[Any]:
 
 
 def _unique(value: Any, attribute: str = "") -> list[Any]:
-    """The first of each, in their order."""
     found: dict[str, Any] = {}
     for item in items_of(value):
         found.setdefault(json.dumps(_of(item, attribute), sort_keys=True, default=_plain), item)
@@ -140,7 +138,6 @@ def _chosen(*, keeps: bool) -> _Filter:
 
 
 def _of(item: Any, attribute: str) -> Any:
-    """The item, or its field of that name; null where it has none."""
     if not attribute:
         return item
     return item.get(attribute) if isinstance(item, Mapping) else None

@@ -47,7 +47,6 @@ class Work:
         self.calls = 0
 
     def spend(self, steps: int) -> None:
-        """Count steps. Raises RenderError where none are left."""
         self.steps -= steps
         if self.steps < 0:
             raise RenderError(f"the template does more than {MOST_STEPS} steps")
@@ -156,7 +155,6 @@ def _weighed(context: Context, value: object) -> object:
 
 @pass_context
 def _fragment(context: Context, name: object) -> str:
-    """The text of a fragment. Raises RenderError where there is none of that name."""
     fragments = work_of(context).fragments
     if not isinstance(name, str) or name not in fragments:
         raise RenderError("a fragment is included that is not registered")

@@ -30,7 +30,6 @@ class Registry:
     """The prompts in force, which are its ``snapshot``."""
 
     def __init__(self, sources: Sources, metrics: Metrics) -> None:
-        """Reads what the sources hold now. Raises PromptFileError."""
         self._sources = sources
         self._held = sources.read(sources.states(), {})
         self._mistake = ""

@@ -170,7 +170,6 @@ class Sources:
         return Snapshot.of([*prompts, *self.prompts], texts_of(self.fragments or {}), earlier)
 
     def snapshot(self) -> Snapshot:
-        """The whole set as it is now. Raises PromptFileError."""
         return self.composed(self.read(self.states(), {}))
 
 

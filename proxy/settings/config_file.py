@@ -82,7 +82,6 @@ class Settings:
 
     @property
     def prompt_folders(self) -> list[Path]:
-        """The folders of prompts, in the order in which their prompts are registered."""
         return [self.folder / Path(folder).expanduser() for folder in self.stratiform.prompts.folders]
 
     @property

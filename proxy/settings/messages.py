@@ -128,7 +128,6 @@ class Mistakes:
             self.add(error.problems)
 
     def doubt(self, path: str) -> None:
-        """Say no more of what stands there: not all of it could be read."""
         self._unsure.add(path)
 
 

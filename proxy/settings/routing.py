@@ -90,7 +90,6 @@ def _weight(entry: ModelEntry, group: Sequence[ModelEntry]) -> float:
 
 
 def _fallbacks(router: RouterSettings, litellm: LiteLLMSettings) -> dict[str, tuple[str, ...]]:
-    """Fallbacks by name. LiteLLM writes them as a list of mappings; ``*`` has those that stand in for every name."""
     found = _named(_first_given(router, litellm, "fallbacks")[1])
     default = _first_given(router, litellm, "default_fallbacks")[1]
     if default:

@@ -197,8 +197,6 @@ FallbackList = list[dict[str, list[str | FallbackTarget]] | str]
 
 
 class _Retries(_Loose):
-    """The keys that LiteLLM reads from two sections."""
-
     num_retries: int | None = Field(default=None, ge=0, le=20)
     allowed_fails: int | None = Field(default=None, ge=0)
     cooldown_time: float | None = Field(default=None, ge=0)

@@ -118,7 +118,6 @@ class Budget(Strict):
 
     @property
     def given_name(self) -> str:
-        """The name, or the one that follows from what the budget is."""
         return validation.budget_name(self.name, self.scope, self.window, self.unit)
 
 

@@ -154,7 +154,6 @@ def _of_entry(entry: ModelEntry, path: str) -> Iterator[Unused]:
 
 
 def _special(section: str, key: str, value: object, *, names_keys: bool) -> Iterator[Unused]:
-    """A key of a section, where its value decides."""
     path = f"{section}.{key}"
     match section, key:
         case "litellm_settings", "callbacks":

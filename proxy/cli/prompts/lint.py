@@ -49,7 +49,6 @@ class _Read:
 
     @property
     def paths(self) -> frozenset[str]:
-        """The paths of the context on which the text depends."""
         sources = (variable.source or variable.name for variable in self.prompt.variables)
         fields = (condition.field for condition in self.prompt.conditions)
         found = (*self.uses.paths, *sources, *fields)
@@ -99,7 +98,6 @@ def _repeated(read: Sequence[_Read]) -> Iterator[Finding]:
 
 
 def _names(one: _Read, readable: Readable) -> Iterator[Finding]:
-    """Names that nobody defines, and variables that nobody uses."""
     for code, why in unknown_names(one.prompt, one.uses, readable.fragments):
         yield one.finding("error", code, in_file(why, one.prompt))
     for name in sorted({variable.name for variable in one.prompt.variables} - one.uses.names):
@@ -169,7 +167,6 @@ def _unused(read: Sequence[_Read], known: Reach, setup: PromptSetup) -> Iterator
 
 
 def _settings(setup: PromptSetup, ids: Sequence[str]) -> Iterator[Finding]:
-    """Names in the configuration that no prompt has."""
     for path, pattern in named_prompts(setup.settings) if setup.settings is not None else ():
         if not any(matches(pattern, name) for name in ids):
             yield Finding("error", "unknown-prompt", f"no prompt has the id '{pattern}'", place=path)

@@ -19,7 +19,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the list."""
     setup = setup_of(arguments)
     snapshot = setup.snapshot()
     found = reach(snapshot.prompts, setup)

@@ -108,7 +108,6 @@ def _read(read: Callable[[], T], instead: T, problems: list[str]) -> T:
 
 
 def add_setup(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say where prompts are read."""
     group = parser.add_argument_group("where prompts are read, and how the command prints")
     group.add_argument(
         "--config", type=Path, metavar="FILE",
@@ -122,7 +121,6 @@ def add_setup(parser: argparse.ArgumentParser) -> None:
 
 
 def setup_of(arguments: argparse.Namespace) -> PromptSetup:
-    """The setup that the options of ``add_setup`` name. Raises ConfigError."""
     config = arguments.config
     if config is None and not arguments.folder:
         if not DEFAULT_CONFIG.exists():

@@ -151,7 +151,6 @@ def reach(prompts: Sequence[Prompt], setup: PromptSetup) -> Reach:
 
 
 def _with_flags(terms: PromptTerms) -> Iterator[PromptTerms]:
-    """The terms with the flags as they are, and as a client may set them."""
     yield terms
     if terms.allowed.flags:
         yield replace(terms, tools=True, plugins=True, agents=True)
@@ -224,7 +223,6 @@ class PromptVersion:
 
 
 def mistakes(composition: Composition) -> Iterator[tuple[str, str]]:
-    """The ids of the prompts that were left out by mistake, with the reason."""
     return ((name, reason) for name, reason in composition.skipped.items() if reason in _MISTAKES)
 
 
@@ -283,7 +281,6 @@ def differences(
 def difference(
     old: PromptVersion, new: PromptVersion, variant: Variant, context: GivenContext, encode: Encode
 ) -> Difference:
-    """The change for one kind of request."""
     before, after = _side(old, variant, context, encode), _side(new, variant, context, encode)
     old_text, new_text = before.composition.system, after.composition.system
     kept_tokens = None if old_text == new_text else encode(commonprefix([old_text, new_text]))

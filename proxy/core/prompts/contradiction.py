@@ -78,7 +78,6 @@ def _is_empty_range(field: str, own: Sequence[Condition]) -> bool:
 
 
 def _agrees(field: str, value: Json, conditions: Sequence[Condition]) -> bool:
-    """Whether all conditions hold where the field has this value, and nothing else is there."""
     context = _context(field, value)
     try:
         return all(holds(condition, context) for condition in conditions)

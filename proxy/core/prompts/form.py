@@ -101,7 +101,6 @@ def _flag(found: bool | None | UnsetType) -> bool | None:
 
 
 def _names(form: _WishJson, wish: ClientWish) -> int:
-    """The number of members of all objects of the section together, where each name stands once in its object."""
     extras = form.extra or ()
     conditions = [each for extra in extras for each in extra.conditions or ()]
     names = fields_in(form) - (form.context is _NOTHING) + names_within(wish.context)

@@ -177,7 +177,6 @@ class PromptRules:
         return not (self.models or self.teams or self.keys) and self.base == PromptTerms()
 
     def terms_for(self, model: str, team: str, key_id: str) -> PromptTerms:
-        """The terms of a request for that model with a key of that team."""
         layers: list[PromptLayer] = []
         if self.models:
             layers += [self.models[pattern] for pattern in fitting(self.models, self.names_of(model))]

@@ -39,7 +39,6 @@ class ExactTokens:
         self._tools = ToolReader(counter, capacity_bytes=0)
 
     def fork(self) -> "ExactTokens":
-        """A counter for another thread."""
         return ExactTokens(self._encode, capacity=self._capacity, base=self)
 
     def merge(self, other: "ExactTokens") -> None:
@@ -74,7 +73,6 @@ class ExactTokens:
         return self._messages.read(Raw(raw)).tokens
 
     def _counted(self, key: bytes, count: Callable[[], int]) -> int:
-        """The tokens that are known under this key, or else those that are counted now."""
         tokens = self._counts.find(key)
         if tokens is None and self._base is not None:
             tokens = self._base._counts.get(key)

@@ -130,8 +130,6 @@ class _Reduced:
 
 
 class _Fitting:
-    """One request while it is fitted."""
-
     def __init__(self, transcript: Transcript, parts: WindowParts, terms: Terms) -> None:
         self._terms = terms
         first = transcript.preamble
@@ -313,7 +311,6 @@ class _Fitting:
         return with_text_in_front(raw, text) if text else raw
 
     def _text(self, name: PartName, found: _Reduced) -> str:
-        """The text that a part keeps: of the prefix its end, of all others their beginning."""
         text = self._parts.get(name, "")
         if not text or found.kept[name] >= self._sizes[name]:
             return text

@@ -111,7 +111,6 @@ class Payload:
 
     @property
     def least_tokens(self) -> int:
-        """Those of the payload with the active file alone."""
         return self.frame_tokens + self.file_tokens[0] + sum(self.id_tokens[1:])
 
     def fitting(self, allowed_tokens: int) -> int:

@@ -35,7 +35,6 @@ class TokenFactor:
 
     @property
     def measured(self) -> float:
-        """The value without the guess."""
         longest = max(self._reports, default=(0, 1.0))[0]
         ratio = max((ratio for counted, ratio in self._reports if 2 * counted >= longest), default=1.0)
         return min(MOST, max(LEAST, round(math.ceil(round(ratio / _STEP, 6)) * _STEP, 2)))

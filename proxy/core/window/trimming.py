@@ -113,7 +113,6 @@ def _steps_in(turn: _Turn, *, is_newest: bool) -> list[list[int]]:
 def _moments(
     turns: Sequence[_Turn], first_steps: Sequence[int], messages: Sequence[Spoken], count: int
 ) -> list[Moment]:
-    """A request for each user message, and one for each group behind it."""
     found: list[Moment] = []
     tokens = older = 0
     for turn, first in zip(turns, first_steps, strict=True):
