@@ -1,11 +1,10 @@
 """Contexts together, paths in them, and the bounds of a client's context."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.prompts.context import MOST_LEVELS, MOST_VALUES, added, exceeded_bound, merged, resolved, value_at
-from proxy.core.prompts.prompt import ROOTS, Json, RenderError, Variable
+from proxy.core.prompts.context import MOST_LEVELS, MOST_VALUES, added, exceeded_bound, merged, value_at
+from proxy.core.prompts.prompt import ROOTS, Json
 from tests.examples import for_every
 
 
@@ -119,29 +118,3 @@ def test_what_exceeds_a_bound_is_named() -> None:
 
 def test_a_context_that_is_nested_beyond_all_measure_is_looked_through_without_recursion() -> None:
     assert "16 levels" in exceeded_bound({"custom": nested(100_000)})
-
-
-CONTEXT = merged({"mission": {"goal": "ship", "none": None}})
-
-
-@for_every(
-    [
-        (Variable("goal", source="mission.goal"), "ship"),
-        (Variable("goal", source="mission.goal", default="x"), "ship"),
-        (Variable("goal", source="mission.other", default="x"), "x"),
-        (Variable("goal", source="mission.other"), None),
-        (Variable("goal", default=[1]), [1]),
-        (Variable("goal"), None),
-        (Variable("none", source="mission.none", required=True, default="x"), None),
-        (Variable("mission", source="mission.goal"), {"goal": "ship", "none": None}),
-    ]
-)
-def test_the_value_is_that_of_the_source_or_the_default(variable: Variable, expected: Json) -> None:
-    assert resolved((variable,), CONTEXT) == {variable.name: expected}
-
-
-def test_a_required_variable_without_a_value_is_missing_whatever_its_default() -> None:
-    with pytest.raises(RenderError, match="goal") as error:
-        resolved((Variable("goal", source="mission.goal", required=True, default="x"),), merged())
-
-    assert "'goal'" in str(error.value)

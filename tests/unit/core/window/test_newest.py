@@ -76,15 +76,6 @@ def test_what_is_counted_holds_the_text_that_is_sent() -> None:
             assert bytes_over_four(text) - bytes_over_four(message) <= allowed
 
 
-def test_files_go_from_the_end_and_the_active_one_stays() -> None:
-    payload = Payload.of(FILES, "do it", bytes_over_four)
-    shown = [payload.fitting(tokens) for tokens in (payload.tokens, payload.tokens - 1, payload.least_tokens, 0)]
-    assert shown == [4, 3, 1, 1]
-    value = json.loads(payload.text("do it", 2))
-    assert [file["id"] for file in value["virtual_files"]] == ["f2", "f0"]
-    assert value["omitted_virtual_file_ids"] == ["f1", "f3"]
-
-
 def test_a_message_with_half_a_surrogate_pair_is_written_as_an_escape() -> None:
     assert "\\ud83d" in Payload.of(FILES, "\ud83d", lambda text: len(text)).text("\ud83d", 1)
 
