@@ -7,11 +7,11 @@ configuration is: a few lines cannot stand for millions of values.
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert
 from msgspec.structs import astuple
@@ -96,32 +96,28 @@ def markdown_files(folder: Path) -> list[FileState]:
     """The Markdown files of a folder and of the folders in it, by path. README files and what begins with a dot are
     passed over, and links to folders are not followed. Raises PromptFileError where the folder cannot be read, or holds
     too many files."""
+    found: list[FileState] = []
     try:
-        found = list(_walk(folder, folder, 0))
+        for place, folders, names in os.walk(folder, onerror=_unreadable):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            if folders and len(Path(place).relative_to(folder).parts) >= _MOST_DEPTH:
+                raise PromptFileError(f"{place}: folders are nested deeper than {_MOST_DEPTH} levels")
+            paths = [Path(place, name) for name in names if name.endswith(".md") and not name.startswith(".")]
+            states = [(path, path.stat()) for path in paths if path.stem.lower() != "readme" and _may_be_read(path)]
+            found += [FileState(path, state.st_mtime_ns, state.st_size, state.st_ino) for path, state in states]
+            if len(found) > MOST_FILES:
+                raise PromptFileError(f"{folder}: the folder holds more than {MOST_FILES} prompts")
     except OSError as error:
         raise PromptFileError(f"{folder}: the folder cannot be read ({type(error).__name__})") from error
     return sorted(found, key=lambda state: state.path.relative_to(folder).as_posix())
 
 
-def _walk(root: Path, folder: Path, depth: int) -> Iterator[FileState]:
-    count = 0
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            path = Path(entry.path)
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                if depth >= _MOST_DEPTH:
-                    raise PromptFileError(f"{path}: folders are nested deeper than {_MOST_DEPTH} levels")
-                inner = list(_walk(root, path, depth + 1))
-                count += len(inner)
-                yield from inner
-            elif path.suffix == ".md" and path.stem.lower() != "readme" and (entry.is_file() or entry.is_symlink()):
-                state = entry.stat()
-                count += 1
-                yield FileState(path, state.st_mtime_ns, state.st_size, state.st_ino)
-            if count > MOST_FILES:
-                raise PromptFileError(f"{root}: the folder holds more than {MOST_FILES} prompts")
+def _unreadable(error: OSError) -> NoReturn:
+    raise error
+
+
+def _may_be_read(path: Path) -> bool:
+    return path.is_file() or path.is_symlink()
 
 
 def read_file(path: Path) -> Prompt | None:

@@ -53,6 +53,7 @@ class Fitted:
 _IN_MESSAGE = (PartName.PREFIX, PartName.SELECTION, PartName.SUFFIX, PartName.INSTRUCTION)
 """The parts in the newest user message, in their order."""
 _MOST_CORRECTIONS = 8
+_CHATS = (Capability.CHAT, Capability.CHAT_OPS)
 
 
 Recount = Callable[[bytes, bool], int]
@@ -146,6 +147,7 @@ class _Fitting:
             message = own_text(self._talk[self._newest].raw) if self._newest >= 0 else ""
             self._payload = Payload.of(parts.virtual_files, message, terms.count)
         self._sizes = self._part_sizes()
+        self._extra = terms.besides.get("extra", 0)
 
     def result(self) -> FittedMessages:
         places: Sequence[int] = range(len(self._talk))
@@ -159,23 +161,24 @@ class _Fitting:
             )
             found = self._reduced(steps)
             places = kept(found.cut, steps, len(self._talk))
-        shown = self._shown_files(found)
+        payload, room = self._payload, found.kept.get(PartName.FILES, 0)
+        shown = 0 if payload is None else payload.fitting(payload.least_tokens + room)
         conversation = sum(self._talk_tokens[place] for place in places)
         sizes = self._counted(found, conversation)
         if found.excess_tokens:
             return FittedMessages(None, sizes, {}, found.excess_tokens)
         trimmed = len(self._talk) - len(places)
         shortened = sum(found.kept[name] < size for name, size in self._sizes.items() if name is not PartName.FILES)
-        if self._payload is not None:
-            shortened += len(self._payload.files) - shown
+        shortened += 0 if payload is None else len(payload.files) - shown
         edits = {Edit.WINDOW_TRIMMED: trimmed, Edit.WINDOW_SHORTENED: shortened}
-        is_same = not (trimmed or shortened or self._parts or self._payload)
-        sent = None if is_same else self._written(found, places, shown)
+        sent = self._written(found, places, shown)
+        is_same = not (trimmed or shortened or self._parts or payload)
+        counted = sum(tokens for _, tokens in sent) + sum(self._terms.besides.values()) - self._extra
         return FittedMessages(
-            None if sent is None else [raw for raw, _ in sent],
+            None if is_same else [raw for raw, _ in sent],
             sizes,
             {edit: number for edit, number in edits.items() if number},
-            sent_tokens=self._sent_tokens(sent, sizes),
+            sent_tokens=sizes.get("prompt", 0) if self._terms.recount is None else counted,
         )
 
     def _part_sizes(self) -> dict[PartName, int]:
@@ -219,17 +222,13 @@ class _Fitting:
         cut = self._cut(steps, Room(budget - base, terms.profile.tail_messages))
         tokens = steps.moments[-1].tokens - steps.tokens_before[cut] if steps.moments else 0
         overflow = base + beside + tokens - budget
-        if cut == len(steps.tokens_before) - 1 and self._is_chat:
+        if cut == len(steps.tokens_before) - 1 and terms.profile.capability in _CHATS:
             # A newest message that fills the budget to the last token leaves no room for a conversation.
             overflow += 1
         kept_sizes, left = beside_conversation(sizes, caps, overflow)
         may_shorten_system = terms.profile.may_shorten_system
         kept_sizes, left = behind_conversation(kept_sizes, caps, left, may_shorten_system=may_shorten_system)
         return _Reduced(cut, kept_sizes, left)
-
-    @property
-    def _is_chat(self) -> bool:
-        return self._terms.profile.capability in (Capability.CHAT, Capability.CHAT_OPS)
 
     def _cut(self, steps: Steps, room: Room) -> int:
         """A conversation that fits stays whole; of any other the requests so far decide."""
@@ -240,11 +239,6 @@ class _Fitting:
         if is_short and newest.tokens <= room.tokens:
             return 0
         return cut_of(steps, replace(room, tokens=coarse(room.tokens, self._terms.prompt_tokens)))
-
-    def _shown_files(self, found: _Reduced) -> int:
-        if self._payload is None:
-            return 0
-        return self._payload.fitting(self._payload.least_tokens + found.kept[PartName.FILES])
 
     def _counted(self, found: _Reduced, conversation: int) -> dict[str, int]:
         newest = sum(self._talk_tokens[max(0, self._newest) :])
@@ -262,21 +256,6 @@ class _Fitting:
         sizes["prompt"] = sum(sizes.values())
         return {name: tokens for name, tokens in sizes.items() if tokens}
 
-    def _sent_tokens(self, sent: Sequence[_Sent] | None, sizes: Mapping[str, int]) -> int:
-        """The tokens of the prompt as it is sent; None: the messages go as they came."""
-        if self._terms.recount is None:
-            return sizes.get("prompt", 0)
-        besides = self._terms.besides
-        extra = besides.get("extra", 0)
-        tokens = sum(besides.values()) - extra
-        if sent is not None:
-            return tokens + sum(own for _, own in sent)
-        tokens += sum(self._system_tokens) + sum(self._talk_tokens)
-        if extra and self._newest >= 0:
-            newest = self._talk[self._newest].raw
-            tokens += self._counted_again(newest, is_newest=True)[1] - self._talk_tokens[self._newest]
-        return tokens
-
     def _written(self, found: _Reduced, places: Sequence[int], shown: int) -> list[_Sent]:
         """The messages as they are sent, with the tokens of each."""
         texts = self._terms.texts
@@ -292,7 +271,7 @@ class _Fitting:
         text = "\n\n".join(blocks)
         for place in places:
             raw = self._talk[place].raw
-            if place == self._newest:
+            if place == self._newest and (text or self._payload is not None or self._extra):
                 sent.append(self._counted_again(self._with_parts(raw, text, shown), is_newest=True))
             else:
                 sent.append((raw, self._talk_tokens[place]))
