@@ -4,6 +4,7 @@ level wins, and a client adds what it may."""
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from typing import Generic, TypeVar
 
 from proxy.core.model_patterns import fitting, matches_any
 from proxy.core.prompts.context import added
@@ -147,6 +148,7 @@ def _refusal(field: str, wish: ClientWish) -> Forbidden:
     return Forbidden(message, param=param, code="prompts_not_allowed")
 
 
+Said = TypeVar("Said")
 NamesOf = Callable[[str], Sequence[str]]
 """Every name by which a model is meant, the most general one first and the client's own last."""
 
@@ -156,29 +158,42 @@ def only_itself(name: str) -> Sequence[str]:
     return (name,)
 
 
-@dataclass(frozen=True, slots=True)
-class PromptRules:
-    """The rules of a configuration: for all requests (``base``), then for models, for teams and for keys. A later one
-    wins. ``models`` may be patterns (``proxy.core.model_patterns``).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levels(Generic[Said]):
+    """What a configuration says for models (patterns of ``proxy.core.model_patterns``), for teams, and for the ids of
+    keys; a later level wins.
 
-    A model is known by all of its names (``names_of``): no client leaves out the prompts of a model because it writes
+    A model is known by all of its names (``names_of``): no client leaves out what holds for a model because it writes
     an alias or the provider's prefix.
     """
 
-    base: PromptTerms = PromptTerms()
-    models: Mapping[str, PromptLayer] = field(default_factory=dict)
-    teams: Mapping[str, PromptLayer] = field(default_factory=dict)
-    keys: Mapping[str, PromptLayer] = field(default_factory=dict)
+    models: Mapping[str, Said] = field(default_factory=dict)
+    teams: Mapping[str, Said] = field(default_factory=dict)
+    keys: Mapping[str, Said] = field(default_factory=dict)
     names_of: NamesOf = only_itself
+
+    @property
+    def has_levels(self) -> bool:
+        """Whether anything is said for some model, team or key."""
+        return bool(self.models or self.teams or self.keys)
+
+    def said_for(self, model: str, team: str, key_id: str) -> list[Said]:
+        """All that holds for a request of that model with this key of that team, the most general first."""
+        found = [self.models[name] for name in fitting(self.models, self.names_of(model))] if self.models else []
+        found += [levels[name] for levels, name in ((self.teams, team), (self.keys, key_id)) if name in levels]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRules(Levels[PromptLayer]):
+    """The rules of a configuration: for all requests (``base``), and for single models, teams and keys."""
+
+    base: PromptTerms = PromptTerms()
 
     @property
     def is_empty(self) -> bool:
         """Whether no request gets a prompt, whatever it says."""
-        return not (self.models or self.teams or self.keys) and self.base == PromptTerms()
+        return not self.has_levels and self.base == PromptTerms()
 
     def terms_for(self, model: str, team: str, key_id: str) -> PromptTerms:
-        layers: list[PromptLayer] = []
-        if self.models:
-            layers += [self.models[pattern] for pattern in fitting(self.models, self.names_of(model))]
-        layers += [found for found in (self.teams.get(team), self.keys.get(key_id)) if found is not None]
-        return layered(self.base, *layers) if layers else self.base
+        return layered(self.base, *self.said_for(model, team, key_id))
