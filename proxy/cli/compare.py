@@ -10,8 +10,8 @@ from pathlib import Path
 from rich.progress import MofNCompleteColumn, TimeElapsedColumn
 from rich.table import Table
 
-from proxy.cli.output import Output, print_json, progress, write_file
-from proxy.cli.traces import replayable, setting
+from proxy.cli.output import Output, print_json, write_file
+from proxy.cli.traces import progress, replayable, setting
 from proxy.replay.baselines import AS_SENT, SYSTEM_LAST
 from proxy.replay.benchmark import COLUMNS, FIXED, FREE, Mean, by_kind, gains, means, shares
 from proxy.replay.comparison import BEST, CLASSIC, ECONOMIC, Comparison, compare

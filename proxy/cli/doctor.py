@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rich.progress import DownloadColumn, TimeRemainingColumn
 
-from proxy.cli.output import Output, fail, number_within, plain_failures, plain_table, print_json, progress, write_file
-from proxy.cli.traces import assembler_maker
+from proxy.cli.output import Output, fail, number_within, plain_failures, plain_table, print_json, write_file
+from proxy.cli.traces import assembler_maker, progress
 from proxy.core.providers import PROFILES
 from proxy.core.request.tokens import bytes_over_four, quick
 from proxy.deployments.price_map import load_price_map

@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 
 import orjson
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
 from rich.table import Table
 
 from proxy.replay.trace import TraceError
@@ -77,18 +76,6 @@ def write_file(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         fail(f"{path}: cannot be written: {error.strerror}")
-
-
-@contextmanager
-def progress(*columns: ProgressColumn) -> Iterator[Progress]:
-    """A bar on the standard error while the block lasts, with these columns behind it; none where that is no
-    terminal."""
-    shown = sys.stderr.isatty()
-    console = Console(stderr=True, quiet=not shown)
-    with Progress(
-        TextColumn("{task.description}"), BarColumn(), *columns, console=console, transient=True, disable=not shown
-    ) as bar:
-        yield bar
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from proxy.cli import compare
-from proxy.cli.output import Output, fail, plain_failures, print_json, progress
-from proxy.cli.traces import add_options, replayable, setting
+from proxy.cli.output import Output, fail, plain_failures, print_json
+from proxy.cli.traces import add_options, progress, replayable, setting
 from proxy.core.planner.plan import Plan
 from proxy.replay.runner import Setting, replay
 from proxy.replay.totals import OURS, Result, Summary, summary

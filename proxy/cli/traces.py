@@ -1,13 +1,16 @@
-"""The options that the commands which replay recorded sessions share."""
+"""The common part of the commands that replay recorded sessions: their options, and their progress."""
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 from pluggy import PluginManager
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
 
 from proxy.app.fixed_texts import load_context_texts
 from proxy.cli.output import number_within
@@ -103,3 +106,15 @@ def assembler_maker(manager: PluginManager, encode: Encode, policy: str) -> Call
     """A maker of assemblers that work as the proxy does by default; each call gives one with a memory of its own."""
     texts, indexer = load_context_texts(), symbol_indexer(manager)
     return lambda: ContextAssembler(texts, quick(encode), indexer, AssemblyOptions(policy))
+
+
+@contextmanager
+def progress(*columns: ProgressColumn) -> Iterator[Progress]:
+    """A bar on the standard error while the block lasts, with these columns behind it; none where that is no
+    terminal."""
+    shown = sys.stderr.isatty()
+    console = Console(stderr=True, quiet=not shown)
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), *columns, console=console, transient=True, disable=not shown
+    ) as bar:
+        yield bar
