@@ -277,10 +277,9 @@ def show(arguments: argparse.Namespace, content: Any, columns: Mapping[str, str]
         print_json(content)
         return
     rows = content["data"] if content.get("object") == "list" else [content]
-    table = plain_table(columns, [heading for heading, field in columns.items() if _is_number(rows, field)])
-    for row in rows:
-        table.add_row(*(_text(field, row.get(field)) for field in columns.values()))
-    Output().print(table)
+    numbers = [heading for heading, field in columns.items() if _is_number(rows, field)]
+    cells = ([_text(field, row.get(field)) for field in columns.values()] for row in rows)
+    Output().print(plain_table(columns, numbers, cells))
 
 
 def _is_number(rows: Sequence[Mapping[str, Any]], field: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import orjson
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from proxy.replay.trace import TraceError
 
@@ -37,11 +38,15 @@ def visible(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
-def plain_table(headings: Iterable[str], numbers: Collection[str] = ()) -> Table:
-    """A table without lines and without rows. The headings in ``numbers`` are those of columns of numbers."""
+def plain_table(
+    headings: Iterable[str], numbers: Collection[str] = (), rows: Iterable[Iterable[str | Text]] = ()
+) -> Table:
+    """A table without lines. The headings in ``numbers`` are those of columns of numbers."""
     table = Table(box=None, pad_edge=False)
     for heading in headings:
         table.add_column(heading, overflow="fold", justify="right" if heading in numbers else "left")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

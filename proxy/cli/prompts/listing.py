@@ -59,13 +59,14 @@ def _row(prompt: Prompt, found: Reach, encode: Encode) -> dict[str, Any]:
 
 def _print(snapshot: Snapshot, rows: Sequence[dict[str, Any]]) -> None:
     headings = ("position", "priority", "id", "profile", "conditions", "tokens", "used", "origin")
-    table = plain_table(headings, numbers=("priority", "tokens"))
-    for row in rows:
-        table.add_row(
-            str(row["position"]), str(row["priority"]), str(row["id"]), str(row["profile"] or "-"),
+    cells = (
+        (
+            row["position"], str(row["priority"]), row["id"], row["profile"] or "-",
             ", ".join(row["conditions"]) or "-", f"{row['template_tokens']:,}", "yes" if row["used"] else "no",
-            str(row["origin"]),
-        )  # fmt: skip
+            row["origin"],
+        )
+        for row in rows
+    )  # fmt: skip
     output = Output()
-    output.print(table)
+    output.print(plain_table(headings, ("priority", "tokens"), cells))
     output.print(f"version {snapshot.version}; tokens are those of the templates as they are written", style="dim")

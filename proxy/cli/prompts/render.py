@@ -84,11 +84,8 @@ def _print(composition: Composition, sizes: Sizes, rows: Sequence[tuple[str, str
             output.print(Text(visible(text)), soft_wrap=True)
     if composition.is_empty:
         output.print("nothing is composed", style="bold")
-    table = plain_table(("prompt", "position", "tokens", "outcome"), numbers=("tokens",))
-    for name, position, tokens in rows:
-        table.add_row(name, position, f"{tokens:,}", "composed")
-    for name, reason in composition.skipped.items():
-        table.add_row(name, "", "", f"left out: {WHY[reason]}")
-    if table.row_count:
+    cells = [(name, position, f"{tokens:,}", "composed") for name, position, tokens in rows]
+    cells += [(name, "", "", f"left out: {WHY[reason]}") for name, reason in composition.skipped.items()]
+    if cells:
         output.print()
-        output.print(table)
+        output.print(plain_table(("prompt", "position", "tokens", "outcome"), ("tokens",), cells))
