@@ -54,8 +54,8 @@ def module_of(name: str) -> ModuleType:
 
 
 def _loaded_for_good(name: str) -> ModuleType:
-    """The module of the command that this process is for. What modules make stays: to look through it for garbage takes
-    a tenth of the start."""
+    """The module of the command that this process is for. The objects that modules make stay: to look through it for
+    garbage takes a tenth of the start."""
     gc.disable()
     found = module_of(name)
     gc.freeze()

@@ -155,7 +155,7 @@ def _row(name: str, deployment: Deployment, price_of: PriceOf) -> dict[str, obje
 
 
 def _row_behind(entry: ListedModel, price_of: PriceOf) -> dict[str, object]:
-    """The row of a wildcard. What depends on the requested name is null."""
+    """The row of a wildcard. Values that depend on the requested name are null."""
     row = _row(entry.name, deployment_of(entry, price_of), price_of)
     if "*" not in entry.model:
         return row

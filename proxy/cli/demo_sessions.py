@@ -90,7 +90,7 @@ def _beginning_at(now: float) -> Readings:
 
 
 def _run(work: Coroutine[object, object, None], built: Future[uvicorn.Server]) -> None:
-    """Do the work. What keeps the app from starting is raised in the thread that waits for it."""
+    """Do the work. An error at the start is raised in the thread that waits for the app."""
     try:
         run_on_loop(work)
     except BaseException as error:  # noqa: BLE001 - raised again in the thread that started this one

@@ -29,8 +29,8 @@ _COLORS = {"L0": "blue", "L1": "cyan", "L2": "green", "L3": "yellow"}
 
 
 class Hud:
-    """Writes reports (``proxy.planning.token_usage``) to a terminal, from a thread of its own. Where that cannot keep
-    up, reports are left out."""
+    """Writes reports (``proxy.planning.token_usage``) to a terminal, from a thread of its own. If that cannot keep up,
+    reports are left out."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -55,8 +55,8 @@ class Hud:
 
 
 def drawn(report: Mapping[str, Any], width: int, encoding: str = "utf-8", *, has_colors: bool = True) -> str:
-    """A report as the text for a terminal that is so many cells wide. What its encoding has no character for is drawn
-    with others of the same width."""
+    """A report as the text for a terminal that is so many cells wide. Characters that its encoding lacks are drawn as
+    others of the same width."""
     out = StringIO()
     console = Console(
         file=out,

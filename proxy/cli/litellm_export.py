@@ -63,7 +63,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What the files hold."""
+    """The teams and keys of an export."""
 
     teams: Sequence[Imported]
     keys: Sequence[Imported]

@@ -1,7 +1,8 @@
-"""Logs a line to the standard error for each record, a text or JSON. No line holds a key, whoever wrote the record.
+"""Logs a line to the standard error for each record, a text or JSON. No line holds a key, also where a library wrote
+the record.
 
-What the proxy itself logs holds no keys. Libraries quote addresses, headers and exceptions, so their lines pass through
-here as well.
+The proxy's own lines hold no keys. Libraries quote addresses, headers and exceptions, so their lines pass through here
+as well.
 """
 
 import asyncio

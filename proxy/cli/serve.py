@@ -196,8 +196,8 @@ def _end_in_order(running: uvicorn.Server, lifeline: socket.socket) -> None:
 def settle_heap() -> None:
     """Take what has been built so far out of the garbage collection: it stays for good.
 
-    What requests leave behind is freed by its reference count. The collector is needed only for the rare cycle, so it
-    runs less often.
+    The garbage of requests is freed by its reference count. The collector is needed only for the rare cycle, so it runs
+    less often.
     """
     gc.collect()
     gc.freeze()

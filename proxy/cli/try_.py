@@ -1,7 +1,7 @@
 """``stratiform try``: a short conversation through a running proxy, and what its provider's cache made of it.
 
-The conversation has instructions that are long enough for every provider's cache, and a few short questions. What the
-provider reported comes back in the answers (``stratiform.return_usage``), so the command needs no more rights than any
+The conversation has instructions that are long enough for every provider's cache, and a few short questions. The
+provider's report comes back in the answers (``stratiform.return_usage``), so the command needs no more rights than any
 client has.
 """
 

@@ -6,6 +6,6 @@ follows the files beside the event loop and puts a new snapshot in the place of 
 a file is broken.
 
 The engine calls ``composer`` for each chat request: ``rules`` finds the terms of the request (what the configuration
-says, and what the client may choose of it), and the composer remembers what it has composed by them. What does not
-depend on files and templates is in ``proxy.core.prompts``.
+says, and what the client may choose of it), and the composer remembers what it has composed by them.
+``proxy.core.prompts`` has the part that needs neither files nor templates.
 """

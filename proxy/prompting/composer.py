@@ -1,7 +1,7 @@
 """Composes the operator's prompts into requests (``engine.ports.Composer``).
 
-What a request gets follows from the configuration, and from what the configuration lets its client choose. A failure
-does what the configuration says: the request is refused, or sent without prompts.
+The configuration, and the choices that it leaves to clients, decide which prompts a request gets. A failure does what
+the configuration says: the request is refused, or sent without prompts.
 """
 
 import json
@@ -139,8 +139,8 @@ class Composer:
         return replace(plain, body=body, inset=found, version=version, is_required=is_required)
 
     def requires(self, model: str, principal: Principal) -> bool:
-        """Whether a request of that model must not go without the operator's prompts. Where the model is not known
-        (""), it may be any."""
+        """Whether a request of that model must not go without the operator's prompts. If the model is not known (""),
+        it may be any."""
         return self.rules.requires_prompts(Whose(model, principal.team, principal.key_id))
 
     def window(self, model: str, principal: Principal, wished: str) -> CapabilityProfile | None:
@@ -256,8 +256,8 @@ class Composer:
 
 def _written(parsed: ParsedBody, system: str, inset: Inset, *, has_parts: bool) -> tuple[bytes | None, Inset]:
     """The body with the system text, None where there is none, and the texts that are still to be put around the newest
-    user message. Where no user message can have them they are part of the system text: a client that asks in another
-    role, or without a text, is not without them. Raises Unreadable, InvalidRequest."""
+    user message. If no user message can have them they are part of the system text: a client that asks in another role,
+    or without a text, is not without them. Raises Unreadable, InvalidRequest."""
     check_spelling(parsed)
     if inset and not (has_parts or takes_inset(parsed)):
         system, inset = "\n\n".join(filter(None, (system, inset.before, inset.after))), Inset()

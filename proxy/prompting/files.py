@@ -121,8 +121,8 @@ def _may_be_read(path: Path) -> bool:
 
 
 def read_file(path: Path) -> Prompt | None:
-    """The prompt of a file; None where it holds a fixed text. What is no file (a link to a pipe, which nobody may ever
-    write into) is not waited for. Raises PromptFileError."""
+    """The prompt of a file; None where it holds a fixed text. A link to a pipe, which nobody may ever write into, is
+    not waited for. Raises PromptFileError."""
     try:
         with open(path, "rb", opener=_opened) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -1,7 +1,7 @@
 """The filters and tests of templates, under Jinja's names and under those that templates of Go know.
 
-What each of them takes and gives is counted and bounded here, so that it need not care; one that may make a much longer
-text than it takes asks for its length first. None of them knows the time, chance, files or the network.
+The input and the output of each are counted and bounded here, so that a filter need not care; one that may make a much
+longer text than it takes asks for its length first. None of them knows the time, chance, files or the network.
 """
 
 import json

@@ -1,9 +1,9 @@
 """The language of templates: Jinja2's sandbox, without what could reach beyond a template's context or its share of
 work.
 
-Nodes that are not listed here are refused when a template is read. What may do much work counts it before it does it: a
-loop for each of its rounds, a macro for each of its calls, a comparison by the size of its sides. Names are looked up
-in objects of the context and nowhere else, so there is no way to Python's own.
+Nodes that are not listed here are refused when a template is read. Constructs that may do much work count it before
+they do it: a loop for each of its rounds, a macro for each of its calls, a comparison by the size of its sides. Names
+are looked up in objects of the context and nowhere else, so there is no way to Python's own.
 """
 
 from collections.abc import Callable, Mapping

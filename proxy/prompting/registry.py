@@ -1,7 +1,7 @@
 """The registry: the prompts in force, renewed when their files change.
 
-Files are looked at and read beside the event loop. A request holds the snapshot that it began with. What cannot be read
-changes nothing: the last good snapshot stays in force, and the log and a metric say so.
+Files are looked at and read beside the event loop. A request holds the snapshot that it began with. A file that cannot
+be read changes nothing: the last good snapshot stays in force, and the log and a metric say so.
 """
 
 import asyncio

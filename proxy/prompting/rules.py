@@ -47,7 +47,7 @@ class Rules:
         return _with_profile(asked, profile), profile
 
     def window_for(self, whose: Whose, wished: str) -> CapabilityProfile | None:
-        """The budget of a request that is no chat. Where the model is not known (""), it may be any. Raises Forbidden,
+        """The budget of a request that is no chat. If the model is not known (""), it may be any. Raises Forbidden,
         InvalidRequest."""
         models = (whose.model,) if whose.model else ("", *self.windows.models)
         param = "x-stratiform-profile"
@@ -55,7 +55,7 @@ class Rules:
         return next(filter(None, found), None)
 
     def requires_prompts(self, whose: Whose) -> bool:
-        """Whether the request must not go without the operator's prompts. Where the model is not known (""), it may be
+        """Whether the request must not go without the operator's prompts. If the model is not known (""), it may be
         any."""
         if not self.may_compose:
             return False

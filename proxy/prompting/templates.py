@@ -96,8 +96,8 @@ class Templates:
         fragments: Mapping[str, str] | None = None,
         earlier: "Templates | None" = None,
     ) -> None:
-        """``fragments`` are the texts that templates may include, by name. What ``earlier`` has compiled is taken from
-        there. Raises RenderError, which begins with the prompt's origin or its id."""
+        """``fragments`` are the texts that templates may include, by name. Templates that ``earlier`` has compiled are
+        not compiled again. Raises RenderError, which begins with the prompt's origin or its id."""
         self.fragments: Mapping[str, str] = dict(fragments or {})
         known = earlier._compiled if earlier is not None else {}
         self._compiled: dict[str, Compiled] = {}

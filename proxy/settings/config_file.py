@@ -53,7 +53,7 @@ NO_SHARED_STORE = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A configuration that was read and is valid. Its relative paths are relative to ``folder``. What it keeps is in
+    """A configuration that was read and is valid. Its relative paths are relative to ``folder``. Its state is in
     ``state_folder``, which no other configuration uses."""
 
     stratiform: Stratiform = field(default_factory=Stratiform)

@@ -50,8 +50,8 @@ class Environment:
         return Environment({**self._variables, **added})
 
     def expand(self, value: object, path: str, problems: list[str]) -> object:
-        """The value with every reference in its strings replaced. What is not set is added to ``problems``, and None
-        stands for the string."""
+        """The value with every reference in its strings replaced. Variables that are not set are added to ``problems``,
+        and None stands for the string."""
         if isinstance(value, str):
             return self._expand_text(value, path, problems)
         if isinstance(value, Mapping):

@@ -77,8 +77,7 @@ def _by_kind(given: RetriesByError) -> dict[Kind, int]:
 
 def weights_of(models: Sequence[ModelEntry]) -> list[float]:
     """Each entry's share within its name: ``weight``, else ``rpm``, else ``tpm``. In a group without any of them, all
-    are equal. Where only some entries have one, the others serve when those have failed (as LiteLLM's simple
-    shuffle)."""
+    are equal. If only some entries have one, the others serve when those have failed (as LiteLLM's simple shuffle)."""
     return [_weight(entry, [other for other in models if other.model_name == entry.model_name]) for entry in models]
 
 

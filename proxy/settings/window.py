@@ -80,7 +80,7 @@ _NULLABLE = frozenset({"window_tokens", "tail_messages"})
 
 
 def profiles_of(window: Window, environment: Environment, problems: list[str]) -> dict[str, CapabilityProfile]:
-    """All profiles by name. What is wrong is added to ``problems``."""
+    """All profiles by name. Mistakes are added to ``problems``."""
     found: dict[str, CapabilityProfile] = {}
     stems = dict[str, str]()
     for name in dict.fromkeys((*BUILT_IN, *window.profiles)):

@@ -1,12 +1,12 @@
-"""Reads a YAML file in bounded time and memory, whoever wrote it.
+"""Reads a YAML file in bounded time and memory, even if an attacker wrote it.
 
 A few lines of YAML can stand for more values than there is memory: an alias repeats what an anchor names, and that may
 hold further aliases (https://en.wikipedia.org/wiki/Billion_laughs_attack), or itself. So the tree of nodes is checked
 before any value is built from it. The check counts the values that it would expand to, with every alias and every merge
 key (``<<``). Ordinary anchors, aliases and merge keys work as YAML defines them.
 
-A key that stands twice in a mapping is refused, too. YAML forbids it, but PyYAML takes the last one without an error:
-a second ``stratiform`` section would undo the first one, with its teams and their keys, and leave the proxy open to
+A key that stands twice in a mapping is refused, too. YAML forbids it, but PyYAML takes the last one without an error: a
+second ``stratiform`` section would undo the first one, with its teams and their keys, and leave the proxy open to
 everybody.
 """
 

@@ -76,9 +76,9 @@ Render = Callable[[Prompt, PromptContext, Mapping[str, Json]], str]
 
 
 def assemble(prompts: Sequence[Prompt], terms: PromptTerms, context: PromptContext, render: Render) -> Composition:
-    """The composition of these prompts, which are in the order of their registration. Where a prompt's condition cannot
-    be evaluated or its template cannot be rendered, it is left out; in strict mode PromptFailure is raised. In any mode
-    it is raised where a registered prompt fails for what the client adds to the context: a client must not have it left
+    """The composition of these prompts, which are in the order of their registration. If a prompt's condition cannot be
+    evaluated or its template cannot be rendered, it is left out; in strict mode PromptFailure is raised. In any mode it
+    is raised where a registered prompt fails for what the client adds to the context: a client must not have it left
     out."""
     parts: list[ComposedPart] = []
     skipped = missing_persona(prompts, terms)

@@ -160,8 +160,8 @@ def only_itself(name: str) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels(Generic[Said]):
-    """What a configuration says for models (patterns of ``proxy.core.model_patterns``), for teams, and for the ids of
-    keys; a later level wins.
+    """The levels of a configuration: for models (patterns of ``proxy.core.model_patterns``), for teams, and for the ids
+    of keys. A later level wins.
 
     A model is known by all of its names (``names_of``): no client leaves out what holds for a model because it writes
     an alias or the provider's prefix.

@@ -1,7 +1,7 @@
 """Tokens as the encoder counts them: no estimates, no samples. Each text is counted once.
 
 The planner's reader estimates, which is enough to compare layouts and far cheaper, but repetitive code may have half as
-many tokens again as it says. What is held against a window is counted here.
+many tokens again as it says. Prompts are counted here before they are compared with a window.
 """
 
 from collections.abc import Callable, Sequence

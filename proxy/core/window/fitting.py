@@ -103,8 +103,9 @@ def fitted_messages(transcript: Transcript, parts: WindowParts, terms: Terms) ->
     """The messages of a request with its parts, such that they fit. Raises Unreadable for a newest user message into
     which nothing can be written. The time is linear in the messages and in the texts of the parts.
 
-    Texts that are joined in one message may have other tokens than each of them alone. Where that makes the whole too
-    long, it is fitted again to a budget that is smaller by so much."""
+    Texts that are joined in one message may have other tokens than each of them alone. If that makes the whole too
+    long, it is fitted again to a budget that is smaller by so much.
+    """
     found = _Fitting(transcript, parts, terms).result()
     budget = terms.prompt_tokens
     for _ in range(_MOST_CORRECTIONS):
@@ -213,8 +214,8 @@ class _Fitting:
         return tokens < self._terms.prompt_tokens and (most is None or self._newest <= most)
 
     def _reduced(self, steps: Steps) -> _Reduced:
-        """First the suffix and the prefix, then the conversation, then the rest. Where the conversation is trimmed by
-        more than is needed, the suffix and the prefix have the room."""
+        """First the suffix and the prefix, then the conversation, then the rest. If the conversation is trimmed by more
+        than is needed, the suffix and the prefix have the room."""
         terms, caps, sizes = self._terms, self._terms.profile.caps, self._sizes
         budget = terms.prompt_tokens
         beside = sum(sizes.get(name, 0) for name in (PartName.SUFFIX, PartName.PREFIX))

@@ -95,7 +95,7 @@ class Payload:
 
     @classmethod
     def of(cls, files: Sequence[VirtualFile], message: str, count: Count) -> "Payload":
-        """The payload with all files. Where none is active, the first one is."""
+        """The payload with all files. If none is active, the first one is."""
         active = next((n for n, file in enumerate(files) if file.is_active), 0)
         ordered = (files[active], *files[:active], *files[active + 1 :])
         empty = cls(ordered, (0,) * len(ordered), (0,) * len(ordered), 0)

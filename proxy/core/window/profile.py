@@ -111,9 +111,8 @@ class Budget:
 
 
 def budget_of(profile: CapabilityProfile, model_window: int | None, wanted_output: int | None) -> Budget | None:
-    """The budget under a profile; None where neither the profile nor the model's data name a window, so that nothing
-    is trimmed. Where both do, the smaller one counts. ``wanted_output`` is the answer's maximum that the request
-    names."""
+    """The budget under a profile; None where neither the profile nor the model's data name a window, so that nothing is
+    trimmed. If both do, the smaller one counts. ``wanted_output`` is the answer's maximum that the request names."""
     windows = [window for window in (profile.window_tokens, model_window) if window is not None]
     if not windows:
         return None

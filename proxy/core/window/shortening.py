@@ -2,9 +2,9 @@
 
 A part is shortened only where the whole does not fit: what one part leaves of its cap, another one may have. The suffix
 goes first, then the prefix, and of each the tokens beyond its cap go before those of the other within it. Then the
-conversation is trimmed (``proxy.core.window.trimming``). What is still too much is taken from the summary, from the
-virtual files, the last one first, from what the instruction has beyond its cap, and at last, where the profile allows
-it, from the system text. The selection is never shortened.
+conversation is trimmed (``proxy.core.window.trimming``). The rest is taken from the summary, from the virtual files,
+the last one first, from what the instruction has beyond its cap, and at last, where the profile allows it, from the
+system text. The selection is never shortened.
 """
 
 from collections import deque

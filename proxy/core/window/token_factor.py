@@ -17,9 +17,9 @@ _Packed = tuple[int, bool, list[tuple[int, float]]]
 
 class TokenFactor:
     """``value`` is by what the proxy's count is multiplied, in steps. It is the largest ratio of the last reports, so
-    that it goes up at once and down late, and does not move a conversation's cut with every report. Of these only the
-    prompts count that are at least half as long as the longest: nothing is left out of short ones, and what a provider
-    counts besides the messages makes up more of them. Before the first report the value is 1.
+    that it goes up at once and down late, and does not move a conversation's cut with every report. Only prompts that
+    are at least half as long as the longest count: nothing is left out of short ones, and what a provider counts
+    besides the messages makes up more of them. Before the first report the value is 1.
 
     Where a refusal does not name the prompt's tokens, the value is a guess until the next report. ``name`` is that
     under which processes tell each other of it, and ``version`` grows with each change: the larger one knows more.
@@ -74,7 +74,7 @@ class TokenFactor:
         return self.version > 0
 
     def adopt(self, blobs: Mapping[str, bytes]) -> None:
-        """Take over what another process knows, if it is newer. What cannot be read is passed over."""
+        """Take over what another process knows, if it is newer. Unreadable values are passed over."""
         with suppress(msgspec.DecodeError, KeyError):
             version, is_guess, reports = msgspec.json.decode(blobs[self.name], type=_Packed)
             if version > self.version:

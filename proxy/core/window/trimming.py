@@ -1,8 +1,8 @@
 """Chooses the oldest messages that are left out, with hysteresis.
 
 A window that slides by one turn with every request changes the front of the prompt each time, and a cached prefix is
-never read again. Here the cut stays where it is while the conversation fits. Where it does not fit any more, the cut
-moves on until three quarters of the room are taken, so that many requests fit behind it before it moves again.
+never read again. Here the cut stays where it is while the conversation fits. If it does not fit any more, the cut moves
+on until three quarters of the room are taken, so that many requests fit behind it before it moves again.
 
 Nobody has to remember the cut: it is found by going through the conversation from its beginning, request by request as
 the client has sent them. All workers find the same cut, and a restart changes nothing. The room is rounded down to a
@@ -168,7 +168,7 @@ def coarse(tokens: int, budget_tokens: int) -> int:
 
 def advance(cut: int, steps: Steps, moment: Moment, room: Room) -> int:
     """The cut after a request: as it was while everything fits, else moved on to the low-water mark. ``cut`` is how
-    many steps are left out. What cannot be left out at that moment stays, be it too much."""
+    many steps are left out. Steps that cannot be left out at that moment stay, even if they are too much."""
     if _fits(cut, steps, moment, room):
         return cut
     last = steps.legal[moment.droppable]
