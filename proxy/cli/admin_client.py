@@ -119,6 +119,14 @@ def run(arguments: argparse.Namespace) -> int:
     return run_with(arguments, work)
 
 
+def config_or_default(given: Path | None, advice: str) -> Path:
+    """The configuration that a command works on. Raises ConfigError, with the advice, where none is given and the
+    default one is not there."""
+    if given is None and not DEFAULT_CONFIG.exists():
+        raise ConfigError([f"there is no {DEFAULT_CONFIG} here: {advice}"])
+    return given or DEFAULT_CONFIG
+
+
 def add_where(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("where the command works, and how it prints")
     where = group.add_mutually_exclusive_group()
@@ -210,13 +218,7 @@ def _settings(arguments: argparse.Namespace, environment: Environment) -> Settin
             return Settings(stratiform=Stratiform(store=arguments.store), folder=Path.cwd())
         except ValueError:
             raise ConfigError(["--store: must be sqlite:PATH or redis://HOST:PORT/DB"]) from None
-    path = arguments.config
-    if path is None:
-        if not DEFAULT_CONFIG.exists():
-            raise ConfigError(
-                [f"no store was named, and there is no {DEFAULT_CONFIG} here: use --config FILE, --store or --url"]
-            )
-        path = DEFAULT_CONFIG
+    path = config_or_default(arguments.config, "use --config FILE, --store or --url")
     try:
         return load(path, environment=environment)
     except ConfigError as error:
@@ -224,10 +226,8 @@ def _settings(arguments: argparse.Namespace, environment: Environment) -> Settin
 
 
 def _master_key(environment: Environment) -> str:
-    for name in _KEY_VARIABLES:
-        key = environment.get(name)
-        if key:
-            return key
+    if key := next(filter(None, map(environment.get, _KEY_VARIABLES)), None):
+        return key
     raise ConfigError([f"--url: the master key is missing: set {' or '.join(_KEY_VARIABLES)} in the environment"])
 
 

@@ -182,7 +182,10 @@ def _details(found: Sequence[Comparison], lines: Sequence[Mean]) -> Table:
     table.add_column("best found by", overflow="fold")
 
     def cells(pairs: Iterable[tuple[float, float | None]], won: Mapping[str, float | None]) -> list[str]:
-        return [*(_pair(*pair) for pair in pairs), *(_percent(won[limit]) for limit in _LIMITS)]
+        return [
+            *(f"{hit_rate:.0%} / {_percent(waste)}" for hit_rate, waste in pairs),
+            *(_percent(won[limit]) for limit in _LIMITS),
+        ]
 
     def own(one: Comparison) -> list[str]:
         scores = [one.scores[policy] for policy in _DETAILED]
@@ -193,10 +196,6 @@ def _details(found: Sequence[Comparison], lines: Sequence[Mean]) -> Table:
 
     _fill(table, found, lines, own, means_of)
     return table
-
-
-def _pair(hit_rate: float, waste: float | None) -> str:
-    return f"{hit_rate:.0%} / {_percent(waste)}"
 
 
 def _percent(value: float | None) -> str:

@@ -199,7 +199,8 @@ class Composer:
             scope, opening = request.principal.scope, _opening(request.parsed, request.principal.session_hint)
             seen = self._steadiness.seen(scope, opening, composition)
             if seen.changed:
-                self._tell(seen, _own_ids(terms, snapshot))
+                own = {prompt.id for prompt in snapshot.prompts} - {extra.id for extra in terms.extras}
+                self._tell(seen, own)
         system, inset = composition.placed(seen.at_tail)
         work = partial(_written, request.parsed, system, inset, has_parts=has_parts)
         body, inset = await self._aside.run_large(len(request.parsed.body), work)
@@ -262,10 +263,6 @@ def _written(parsed: ParsedBody, system: str, inset: Inset, *, has_parts: bool) 
     if inset and not (has_parts or takes_inset(parsed)):
         system, inset = "\n\n".join(filter(None, (system, inset.before, inset.after))), Inset()
     return (with_system(parsed, system) if system else None), inset
-
-
-def _own_ids(terms: PromptTerms, snapshot: "Snapshot") -> set[str]:
-    return {prompt.id for prompt in snapshot.prompts} - {extra.id for extra in terms.extras}
 
 
 def _opening(parsed: ParsedBody, hint: str) -> bytes:

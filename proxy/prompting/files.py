@@ -103,8 +103,10 @@ def markdown_files(folder: Path) -> list[FileState]:
             if folders and len(Path(place).relative_to(folder).parts) >= _MOST_DEPTH:
                 raise PromptFileError(f"{place}: folders are nested deeper than {_MOST_DEPTH} levels")
             paths = [Path(place, name) for name in names if name.endswith(".md") and not name.startswith(".")]
-            states = [(path, path.stat()) for path in paths if path.stem.lower() != "readme" and _may_be_read(path)]
-            found += [FileState(path, state.st_mtime_ns, state.st_size, state.st_ino) for path, state in states]
+            for path in paths:
+                if path.stem.lower() != "readme" and (path.is_file() or path.is_symlink()):
+                    state = path.stat()
+                    found.append(FileState(path, state.st_mtime_ns, state.st_size, state.st_ino))
             if len(found) > MOST_FILES:
                 raise PromptFileError(f"{folder}: the folder holds more than {MOST_FILES} prompts")
     except OSError as error:
@@ -114,10 +116,6 @@ def markdown_files(folder: Path) -> list[FileState]:
 
 def _unreadable(error: OSError) -> NoReturn:
     raise error
-
-
-def _may_be_read(path: Path) -> bool:
-    return path.is_file() or path.is_symlink()
 
 
 def read_file(path: Path) -> Prompt | None:

@@ -84,7 +84,7 @@ def profiles_of(window: Window, environment: Environment, problems: list[str]) -
     found: dict[str, CapabilityProfile] = {}
     stems = dict[str, str]()
     for name in dict.fromkeys((*BUILT_IN, *window.profiles)):
-        path, stem = f"stratiform.window.profiles.{name}", _stem(name)
+        path, stem = f"stratiform.window.profiles.{name}", _PREFIX + _NO_LETTER.sub("_", name.upper())
         if stem in stems:
             problems.append(f"{path}: has the variables of `{stems[stem]}` ({stem}_...); give one of them another name")
             continue
@@ -113,10 +113,6 @@ def _over(base: CapabilityProfile, level: Profile) -> CapabilityProfile:
         said["capability"] = Capability(said["capability"])
     caps = {name: getattr(level.caps, name) for name in level.caps.model_fields_set}
     return replace(base, **said, caps=replace(base.caps, **caps))
-
-
-def _stem(name: str) -> str:
-    return _PREFIX + _NO_LETTER.sub("_", name.upper())
 
 
 def _of_environment(stem: str, environment: Environment, problems: list[str]) -> Iterator[Profile]:

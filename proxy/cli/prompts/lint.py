@@ -139,7 +139,7 @@ def _volatile_contexts(read: Sequence[_Read], known: Reach, contexts: Sequence[G
     for context in (*(terms.context for _, terms in known.all_terms), *contexts):
         for path, sign in volatile_values(context):
             for one in read:
-                if one.prompt.position.is_system and any(_covers(each, path) for each in one.paths):
+                if one.prompt.position.is_system and any(f"{path}.".startswith(f"{each}.") for each in one.paths):
                     yield one.finding("warning", "cache-breaker", f"`{path}` of the context holds {_told(sign)}")
     for variant, terms in known.all_terms:
         for sign in volatile_in(terms.override):
@@ -153,10 +153,6 @@ def _told(sign: Volatile) -> str:
 
 def _a(kind: str) -> str:
     return {"random": "a random value"}.get(kind, f"a {kind}")
-
-
-def _covers(path: str, inner: str) -> bool:
-    return inner == path or inner.startswith(f"{path}.")
 
 
 def _unused(read: Sequence[_Read], known: Reach, setup: PromptSetup) -> Iterator[Finding]:

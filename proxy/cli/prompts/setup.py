@@ -17,7 +17,7 @@ import orjson
 
 from proxy.access.directory import DEFAULT_TEAM
 from proxy.app import declared, factories, prompting
-from proxy.cli.admin_client import DEFAULT_CONFIG
+from proxy.cli.admin_client import DEFAULT_CONFIG, config_or_default
 from proxy.cli.output import fail
 from proxy.core.prompts.prompt import ROOTS, Json, Prompt
 from proxy.core.prompts.terms import Allowed, PromptRules, PromptTerms
@@ -121,12 +121,9 @@ def add_setup(parser: argparse.ArgumentParser) -> None:
 
 
 def setup_of(arguments: argparse.Namespace) -> PromptSetup:
-    config = arguments.config
-    if config is None and not arguments.folder:
-        if not DEFAULT_CONFIG.exists():
-            raise ConfigError([f"there is no {DEFAULT_CONFIG} here: use --config FILE or --folder FOLDER"])
-        config = DEFAULT_CONFIG
-    return setup_at(config, arguments.folder)
+    if arguments.folder:
+        return setup_at(arguments.config, arguments.folder)
+    return setup_at(config_or_default(arguments.config, "use --config FILE or --folder FOLDER"))
 
 
 def setup_at(config: Path | None, folders: Sequence[Path] = ()) -> PromptSetup:
