@@ -71,7 +71,9 @@ class Steadiness:
         movable = {part.id for part in composition.parts if part.position is Position.CONTEXT}
         before = self._conversations.get(key)
         if before is None:
-            at_tail = frozenset(name for name in movable if self.count(scope, name).is_volatile)
+            at_tail = frozenset(
+                name for name in movable if (self._counts.get((scope, name)) or ChangeCount()).is_volatile
+            )
             self._conversations.put(key, _Conversation(prints, at_tail))
             return Seen(at_tail)
         if before.prints is prints or before.prints == prints:
@@ -85,9 +87,6 @@ class Steadiness:
         at_tail = before.at_tail | movable.intersection(changed)
         self._conversations.put(key, _Conversation(prints, at_tail))
         return Seen(at_tail, changed, tuple(name for name in changed if counts[name].is_volatile))
-
-    def count(self, scope: str, prompt: str) -> ChangeCount:
-        return self._counts.get((scope, prompt)) or ChangeCount()
 
     def _count(self, scope: str, prompt: str, *, is_change: bool) -> ChangeCount:
         count = self._counts.find((scope, prompt))

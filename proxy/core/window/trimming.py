@@ -62,27 +62,28 @@ def steps_of(messages: Sequence[Spoken]) -> Steps:
     """The steps of a conversation without its leading system messages. The time is linear."""
     turns = _turns(messages)
     gone_from = [_NEVER] * len(messages)
-    first_steps: list[int] = []
-    count = 0
+    moments: list[Moment] = []
+    count = tokens_so_far = older = 0
     for turn in turns:
-        first_steps.append(count)
-        groups = _steps_in(turn, is_newest=turn is turns[-1])
-        for number, group in enumerate(groups, 1):
+        first, is_newest = count, turn is turns[-1]
+        for group in _steps_in(turn, is_newest=is_newest):
+            count += 1
             for index in group:
-                gone_from[index] = count + number
-        count += len(groups)
+                gone_from[index] = count
+        # A request for the user message, and one for each group behind it.
+        for number, indices in enumerate((turn.head, *turn.groups)):
+            if indices:
+                tokens_so_far += sum(messages[index].tokens for index in indices)
+                droppable = max(0, number - 1) if turn.is_asked or is_newest else 0
+                moments.append(Moment(tokens_so_far, older, first + droppable))
+        older += len(turn.head) + sum(map(len, turn.groups))
     tokens, sizes = [0] * (count + 1), [0] * (count + 1)
     for message, gone in zip(messages, gone_from, strict=True):
         if gone <= count:
             tokens[gone] += message.tokens
             sizes[gone] += 1
-    return Steps(
-        gone_from,
-        list(accumulate(tokens)),
-        list(accumulate(sizes)),
-        _moments(turns, first_steps, messages, count),
-        _legal(messages, gone_from, count),
-    )
+    legal = _legal(messages, gone_from, count)
+    return Steps(gone_from, list(accumulate(tokens)), list(accumulate(sizes)), moments, legal)
 
 
 def _turns(messages: Sequence[Spoken]) -> list[_Turn]:
@@ -108,25 +109,6 @@ def _steps_in(turn: _Turn, *, is_newest: bool) -> list[list[int]]:
     if not turn.is_asked or not turn.groups:
         return [turn.head + [index for group in turn.groups for index in group]]
     return [*turn.groups[:-1], turn.head + turn.groups[-1]]
-
-
-def _moments(
-    turns: Sequence[_Turn], first_steps: Sequence[int], messages: Sequence[Spoken], count: int
-) -> list[Moment]:
-    found: list[Moment] = []
-    tokens = older = 0
-    for turn, first in zip(turns, first_steps, strict=True):
-        goes_in_groups = turn.is_asked or turn is turns[-1]
-        size = 0
-        for number, indices in enumerate((turn.head, *turn.groups)):
-            if not indices:
-                continue
-            tokens += sum(messages[index].tokens for index in indices)
-            size += len(indices)
-            droppable = first + max(0, number - 1) if goes_in_groups else first
-            found.append(Moment(tokens, older, min(droppable, count)))
-        older += size
-    return found
 
 
 def _legal(messages: Sequence[Spoken], gone_from: Sequence[int], count: int) -> list[int]:
