@@ -9,7 +9,7 @@ from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.request.transcript import Transcript
 from proxy.core.window.fitting import FittedMessages, Terms, fitted_messages
-from proxy.core.window.parts import WindowParts
+from proxy.core.window.form import WindowParts
 from proxy.core.window.profile import Capability, CapabilityProfile
 
 Body = dict[str, Any]

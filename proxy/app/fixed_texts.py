@@ -11,8 +11,7 @@ from pathlib import Path
 from proxy.core.structured.assembly.sections import AssemblyTexts, ContextTexts
 from proxy.core.structured.history.compaction import CompactionTexts
 from proxy.core.structured.panels.pairs import ISO_TIME, SYSTEM, PanelTexts
-from proxy.core.window.shortening import PartName
-from proxy.core.window.texts import WindowTexts
+from proxy.core.window.shortening import PartName, WindowTexts
 from proxy.prompting.files import SHIPPED
 
 _FRONT_MATTER = re.compile(r"\A[ \t]*+---[ \t\r]*+\n.*?^[ \t]*+---[ \t\r]*+$\n?", re.DOTALL | re.MULTILINE)

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 import pluggy
 
 from proxy.core.model_patterns import matches
-from proxy.core.prompts.layers import layered
-from proxy.core.prompts.rules import NamesOf, PromptRules, only_itself
-from proxy.core.prompts.terms import Allowed, PromptLayer, PromptTerms
-from proxy.core.window.rules import WindowRules
+from proxy.core.prompts.terms import Allowed, NamesOf, PromptLayer, PromptRules, PromptTerms, layered, only_itself
+from proxy.core.window.profile import WindowRules
 from proxy.prompting.files import PromptFileError
 from proxy.prompting.rules import Rules
 from proxy.settings import AllowedPrompts, ConfigError, PromptLevel, Settings
@@ -106,7 +104,7 @@ def _allowed(given: AllowedPrompts) -> Allowed:
 
 if TYPE_CHECKING:
     from proxy.prompting.registry import Registry
-    from proxy.prompting.snapshot import Snapshot
+    from proxy.prompting.sources import Snapshot
 
 _log = logging.getLogger("stratiform")
 

@@ -50,13 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def module_of(name: str) -> ModuleType:
-    """The module of a command."""
     return import_module(f"{__name__}.{name.replace('-', '_')}{'_' * iskeyword(name)}")
 
 
 def _loaded_for_good(name: str) -> ModuleType:
-    """The module of the command that this process is for. What modules make stays: to look through it for garbage takes
-    a tenth of the start."""
+    """The module of the command that this process is for. The objects that modules make stay: to look through it for
+    garbage takes a tenth of the start."""
     gc.disable()
     found = module_of(name)
     gc.freeze()

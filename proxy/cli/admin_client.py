@@ -1,4 +1,4 @@
-"""What the commands ``teams``, ``keys``, ``budgets`` and ``spend`` have in common: where they work, and how they print.
+"""The common part of the commands ``teams``, ``keys``, ``budgets`` and ``spend``: where they work, and how they print.
 
 Each of them asks the same service as the admin API does: on the configured store itself or, with ``--url``, through a
 running proxy. The master key is never an argument, because other users of a machine can read the arguments of a
@@ -54,12 +54,10 @@ class Option:
     help: str
 
     def read(self, text: str) -> Any:
-        """The value of the field."""
         return None if text.lower() in _CLEARED else self.kind(text)
 
 
 def names(text: str) -> list[str]:
-    """Names with commas between them."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
@@ -78,9 +76,9 @@ Show = Callable[[argparse.Namespace, Any, Mapping[str, str]], None]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What an action asks of the admin API. ``path`` may name an argument in braces. ``options`` become fields of the
-    body, as do the arguments called ``fields``; those called ``query`` become parameters. Arguments that were not given
-    are left out. ``columns`` are the headings under which ``show`` prints the fields of the answer."""
+    """A request of an action to the admin API. ``path`` may name an argument in braces. ``options`` become fields of
+    the body, as do the arguments called ``fields``; those called ``query`` become parameters. Arguments that were not
+    given are left out. ``columns`` are the headings under which ``show`` prints the fields of the answer."""
 
     method: str
     path: str
@@ -98,11 +96,9 @@ class Actions:
         self._choices = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     def parser(self, name: str, summary: str) -> argparse.ArgumentParser:
-        """The parser of a further action, which asks nothing by itself."""
         return self._choices.add_parser(name, help=summary)
 
     def add(self, name: str, summary: str, request: Request) -> argparse.ArgumentParser:
-        """Add an action, which asks ``request``, and return its parser."""
         parser = self.parser(name, summary)
         for option in request.options:
             parser.add_argument(option.flag, dest=option.field, metavar="VALUE", help=option.help)
@@ -112,7 +108,6 @@ class Actions:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the action that was chosen, and return the exit status."""
     request: Request = arguments.request
 
     async def work(ask: Ask) -> None:
@@ -124,8 +119,15 @@ def run(arguments: argparse.Namespace) -> int:
     return run_with(arguments, work)
 
 
+def config_or_default(given: Path | None, advice: str) -> Path:
+    """The configuration that a command works on. Raises ConfigError, with the advice, where none is given and the
+    default one is not there."""
+    if given is None and not DEFAULT_CONFIG.exists():
+        raise ConfigError([f"there is no {DEFAULT_CONFIG} here: {advice}"])
+    return given or DEFAULT_CONFIG
+
+
 def add_where(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say where a command works and how it prints."""
     group = parser.add_argument_group("where the command works, and how it prints")
     where = group.add_mutually_exclusive_group()
     where.add_argument(
@@ -216,13 +218,7 @@ def _settings(arguments: argparse.Namespace, environment: Environment) -> Settin
             return Settings(stratiform=Stratiform(store=arguments.store), folder=Path.cwd())
         except ValueError:
             raise ConfigError(["--store: must be sqlite:PATH or redis://HOST:PORT/DB"]) from None
-    path = arguments.config
-    if path is None:
-        if not DEFAULT_CONFIG.exists():
-            raise ConfigError(
-                [f"no store was named, and there is no {DEFAULT_CONFIG} here: use --config FILE, --store or --url"]
-            )
-        path = DEFAULT_CONFIG
+    path = config_or_default(arguments.config, "use --config FILE, --store or --url")
     try:
         return load(path, environment=environment)
     except ConfigError as error:
@@ -230,10 +226,8 @@ def _settings(arguments: argparse.Namespace, environment: Environment) -> Settin
 
 
 def _master_key(environment: Environment) -> str:
-    for name in _KEY_VARIABLES:
-        key = environment.get(name)
-        if key:
-            return key
+    if key := next(filter(None, map(environment.get, _KEY_VARIABLES)), None):
+        return key
     raise ConfigError([f"--url: the master key is missing: set {' or '.join(_KEY_VARIABLES)} in the environment"])
 
 
@@ -283,10 +277,9 @@ def show(arguments: argparse.Namespace, content: Any, columns: Mapping[str, str]
         print_json(content)
         return
     rows = content["data"] if content.get("object") == "list" else [content]
-    table = plain_table(columns, [heading for heading, field in columns.items() if _is_number(rows, field)])
-    for row in rows:
-        table.add_row(*(_text(field, row.get(field)) for field in columns.values()))
-    Output().print(table)
+    numbers = [heading for heading, field in columns.items() if _is_number(rows, field)]
+    cells = ([_text(field, row.get(field)) for field in columns.values()] for row in rows)
+    Output().print(plain_table(columns, numbers, cells))
 
 
 def _is_number(rows: Sequence[Mapping[str, Any]], field: str) -> bool:

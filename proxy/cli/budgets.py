@@ -1,11 +1,11 @@
 """``stratiform budgets``: how much may be spent, by whom, in which window, and how much of it is left."""
 
 import argparse
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from proxy.cli.admin_client import Actions, Option, Request, run, show
+from proxy.cli.output import number_within
 
 __all__ = ["configure", "run"]
 
@@ -41,7 +41,6 @@ _COLUMNS = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     actions = Actions(parser)
     actions.add(
         "list",
@@ -72,7 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     spent.add_argument("id", help="TEAM/NAME")
     spent.add_argument(
         "spent",
-        type=_amount,
+        type=number_within(float, 0),
         metavar="amount",
         help="the amount that was spent, in the unit of the budget (USD or tokens)",
     )
@@ -93,11 +92,3 @@ def _show(arguments: argparse.Namespace, content: Any, columns: Mapping[str, str
         rows = [[one, *({"id": one["id"], **each} for each in one.get("counters", ()))] for one in content["data"]]
         content = {**content, "data": [row for of_one in rows for row in of_one]}
     show(arguments, content, columns)
-
-
-def _amount(text: str) -> float:
-    """An amount of money or of tokens; argparse says what is wrong with another text."""
-    amount = float(text)
-    if not math.isfinite(amount):
-        raise ValueError
-    return amount

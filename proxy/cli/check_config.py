@@ -12,11 +12,9 @@ from rich.console import Console
 
 from proxy.app import declared, factories
 from proxy.app.shadowed import shadowing
-from proxy.cli.budget_checks import tight_budgets
-from proxy.cli.exposure import provider_keys
+from proxy.cli.checks import IGNORE_HELP, expired_keys, not_honoured, provider_keys, tight_budgets, unsupported
 from proxy.cli.output import plain_table, print_json
 from proxy.cli.prompt_checks import prompt_lines, prompt_warnings, prompts_of, registered, window_of
-from proxy.cli.unhonoured import IGNORE_HELP, expired_keys, not_honoured, unsupported
 from proxy.clock import SystemClock
 from proxy.core.model_patterns import matches
 from proxy.core.money.prices import PriceMap
@@ -25,7 +23,7 @@ from proxy.deployments import ListedModel, ModelTable, deployment_of
 from proxy.deployments.choice import provider_names
 from proxy.engine.headers import uses_operators_key
 from proxy.ports import Deployment, Transport
-from proxy.prompting.snapshot import Snapshot
+from proxy.prompting.sources import Snapshot
 from proxy.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Mistakes, Settings, places, read
 from proxy.spend.estimates import PriceOf
 
@@ -34,7 +32,6 @@ _OLD_DAYS = 90
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("config", type=Path, metavar="FILE", help="LiteLLM's config.yaml, with a stratiform section")
     parser.add_argument(IGNORE_FLAG, action="store_true", help=IGNORE_HELP)
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -61,8 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, Any]:
-    """What a configuration means, as JSON values; where it is wrong, its mistakes and warnings only. Raises ConfigError
-    where nothing of the file can be read."""
+    """The meaning of a configuration, as JSON values; where it is wrong, its mistakes and warnings only. Raises
+    ConfigError where nothing of the file can be read."""
     mistakes = Mistakes()
     settings = read(path, mistakes)
     if not ignores_unsupported:
@@ -91,7 +88,6 @@ def check(path: Path, *, ignores_unsupported: bool = False) -> dict[str, Any]:
 
 
 def _meaning(settings: Settings, table: ModelTable, prices: PriceMap, prompts: Snapshot | None) -> dict[str, Any]:
-    """What a configuration without mistakes means."""
     price_of = factories.price_source(prices)
     rows = [_row(name, deployment, price_of) for name, deployment in table.listed()]
     rows += [_row_behind(entry, price_of) for entry in table.wildcards()]
@@ -123,7 +119,6 @@ def _meaning(settings: Settings, table: ModelTable, prices: PriceMap, prompts: S
 
 
 def _keys(settings: Settings) -> str:
-    """Whose keys the proxy accepts."""
     if settings.stratiform.client_keys == "forward":
         return "configured, and the provider's"
     return "any" if declared.declared(settings).is_empty else "configured"
@@ -160,7 +155,7 @@ def _row(name: str, deployment: Deployment, price_of: PriceOf) -> dict[str, obje
 
 
 def _row_behind(entry: ListedModel, price_of: PriceOf) -> dict[str, object]:
-    """The row of a wildcard. What depends on the requested name is null."""
+    """The row of a wildcard. Values that depend on the requested name are null."""
     row = _row(entry.name, deployment_of(entry, price_of), price_of)
     if "*" not in entry.model:
         return row
@@ -208,7 +203,6 @@ def _old_facts(deployment: Deployment, path: str, today: date) -> Iterator[str]:
 
 
 def _about_teams(settings: Settings) -> Iterator[str]:
-    """Warnings about keys and lists of models that do not do what they seem to do."""
     ours = settings.stratiform
     if settings.master_key is not None and settings.store_name == "memory":
         yield (
@@ -228,7 +222,6 @@ def _about_teams(settings: Settings) -> Iterator[str]:
 
 
 def _about_litellm(entry: ListedModel, path: str, *, is_priced: bool) -> Iterator[str]:
-    """Warnings about a model for which litellm may find no provider."""
     if entry.base_url:
         problems = factories.unknown_provider(entry, path, provider_names())
         yield from (f"{line}, unless it knows this api_base" for line in problems)

@@ -1,19 +1,17 @@
 """``stratiform replay --compare``: every policy beside the bounds and the best feasible layout, for each trace."""
 
 import argparse
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import MofNCompleteColumn, TimeElapsedColumn
 from rich.table import Table
 
-from proxy.cli.output import Output, fail, print_json
-from proxy.cli.traces import replayable, setting
+from proxy.cli.output import Output, print_json, write_file
+from proxy.cli.traces import progress, replayable, setting
 from proxy.replay.baselines import AS_SENT, SYSTEM_LAST
 from proxy.replay.benchmark import COLUMNS, FIXED, FREE, Mean, by_kind, gains, means, plot, shares
 from proxy.replay.comparison import BEST, CLASSIC, ECONOMIC, Comparison, compare
@@ -28,7 +26,6 @@ _LIMITS = (FIXED, BEST, FREE)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.add_argument(
         "--compare", action="store_true", help="compare with other policies, and with the lowest possible cost"
     )
@@ -41,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Compare; 0 where every request came through unharmed."""
     found = _compared(find_traces(arguments.traces), arguments)
     if arguments.plot is not None:
-        _write(arguments.plot, plot(found, arguments.profile))
+        write_file(arguments.plot, plot(found, arguments.profile))
     if arguments.json:
         print_json(_report(arguments, found))
     else:
@@ -51,17 +48,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _compared(paths: Sequence[Path], arguments: argparse.Namespace) -> list[Comparison]:
     """The comparisons in the order of the paths. The longest traces are begun first."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
-    console = Console(stderr=True, quiet=not sys.stderr.isatty())
     found: dict[Path, Comparison] = {}
     ordered = sorted(paths, key=lambda path: -path.stat().st_size if path.exists() else 0)
-    with Progress(
-        *columns, TimeElapsedColumn(), console=console, transient=True, disable=not sys.stderr.isatty()
-    ) as progress:
-        task = progress.add_task("comparing", total=len(paths))
+    with progress(MofNCompleteColumn(), TimeElapsedColumn()) as bar:
+        task = bar.add_task("comparing", total=len(paths))
         for path, one in _results(ordered, arguments):
             found[path] = one
-            progress.update(task, advance=1, description=one.trace)
+            bar.update(task, advance=1, description=one.trace)
     return [found[path] for path in paths]
 
 
@@ -83,13 +76,6 @@ def _results(paths: Sequence[Path], arguments: argparse.Namespace) -> Iterator[t
 
 def _one(path: Path, arguments: argparse.Namespace) -> Comparison:
     return compare(replayable(path), setting(argparse.Namespace(**{**vars(arguments), "policy": ECONOMIC})))
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        fail(f"{path}: cannot be written: {error.strerror}")
 
 
 def _report(arguments: argparse.Namespace, found: Sequence[Comparison]) -> dict[str, object]:
@@ -195,7 +181,10 @@ def _details(found: Sequence[Comparison], lines: Sequence[Mean]) -> Table:
     table.add_column("best found by", overflow="fold")
 
     def cells(pairs: Iterable[tuple[float, float | None]], won: Mapping[str, float | None]) -> list[str]:
-        return [*(_pair(*pair) for pair in pairs), *(_percent(won[limit]) for limit in _LIMITS)]
+        return [
+            *(f"{hit_rate:.0%} / {_percent(waste)}" for hit_rate, waste in pairs),
+            *(_percent(won[limit]) for limit in _LIMITS),
+        ]
 
     def own(one: Comparison) -> list[str]:
         scores = [one.scores[policy] for policy in _DETAILED]
@@ -206,10 +195,6 @@ def _details(found: Sequence[Comparison], lines: Sequence[Mean]) -> Table:
 
     _fill(table, found, lines, own, means_of)
     return table
-
-
-def _pair(hit_rate: float, waste: float | None) -> str:
-    return f"{hit_rate:.0%} / {_percent(waste)}"
 
 
 def _percent(value: float | None) -> str:

@@ -19,9 +19,8 @@ from rich.text import Text
 
 from proxy.app import factories
 from proxy.cli import demo_panels, demo_structured
-from proxy.cli.demo_sessions import Scene, show_pages, watched
-from proxy.cli.in_thread import Running, running
-from proxy.cli.output import Output, fail, plain_failures, print_json
+from proxy.cli.demo_sessions import Running, Scene, running, show_pages, watched
+from proxy.cli.output import Output, fail, number_within, plain_failures, print_json
 from proxy.core.money.prices import Price
 from proxy.core.providers import PROFILES
 from proxy.core.request.tokens import Encode
@@ -47,12 +46,14 @@ _WORTH_A_LOOK = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     words = f"{demo_structured.WORDS}; {demo_panels.WORDS}"
     parser.add_argument("sessions", nargs="?", choices=[demo_structured.NAME, demo_panels.NAME], help=words)
     demo_structured.configure(parser)
     parser.add_argument(
-        "--port", type=_port, default=0, help="the port to listen on; 0 means any free port (default: 0)"
+        "--port",
+        type=number_within(int, 0, 65535),
+        default=0,
+        help="the port to listen on; 0 means any free port (default: 0)",
     )
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--json", action="store_true", help="print JSON")
@@ -91,13 +92,6 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if total.violations else 0
 
 
-def _port(text: str) -> int:
-    number = int(text)
-    if not 0 <= number < 1 << 16:
-        raise argparse.ArgumentTypeError("must be between 0 and 65535")
-    return number
-
-
 def demo_settings(port: int) -> Settings:
     """One model, served by the embedded provider; requests bring their own time."""
     entry = {
@@ -110,7 +104,6 @@ def demo_settings(port: int) -> Settings:
 
 
 def make_tallies(settings: Settings, encode: Encode) -> list[Tally]:
-    """One for each sample session."""
     setting, price = _setting(encode), _price(settings)
     return [Tally(sample, setting, price) for sample in samples()]
 
@@ -139,7 +132,6 @@ async def _watched(proxy: Running, tallies: Sequence[Tally], *, quiet: bool) -> 
 
 
 async def send_all(proxy: Running, tallies: Sequence[Tally]) -> None:
-    """Send all sessions at the same time, each in its own order."""
     await asyncio.gather(*(_send(proxy, tally) for tally in tallies))
 
 

@@ -4,8 +4,9 @@ of a session is a client of its own."""
 import asyncio
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -13,21 +14,89 @@ from typing import Any, Generic, TypeVar
 
 import aiohttp
 import openai
+import uvicorn
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from proxy.cli.in_thread import Running, running
+from proxy.app import composition
 from proxy.cli.output import Output, fail, print_json
+from proxy.cli.server import address, listen, run_on_loop, server
+from proxy.clock import Readings, boot_time
 from proxy.core.money.prices import Price
 from proxy.core.request.tokens import Encode
 from proxy.demo.client import SampleClient
 from proxy.demo.panels import figures as panels
+from proxy.demo.recorder import RequestRecorder
 from proxy.demo.sample import MODEL
 from proxy.demo.structured import figures as structured
+from proxy.ports import Transport
 from proxy.replay.runner import Setting
 from proxy.settings import Settings
+from proxy.upstream.embedded import EmbeddedUpstream
+from proxy.web.app import create_app
+
+_STOP_S = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A proxy that serves. ``url`` is where, without ``/v1``; ``recorder`` sees what reaches the provider."""
+
+    url: str
+    provider: EmbeddedUpstream
+    recorder: RequestRecorder
+
+
+@contextmanager
+def running(settings: Settings, encode: Encode, now: float | None = None, *, tells: bool = False) -> Iterator[Running]:
+    """Serve until the block ends, however it ends. ``now``: the proxy's clock begins there, in unix seconds; it is the
+    machine's otherwise. ``tells``: answers say what the cache did. Raises ConfigError, and whatever keeps the app from
+    starting."""
+    provider = EmbeddedUpstream(encode, tells=tells)
+    built: Future[uvicorn.Server] = Future()
+    with listen(settings.stratiform.host, settings.stratiform.port) as listener:
+        proxy = Running(address(listener), provider, RequestRecorder(provider))
+
+        async def serve() -> None:
+            assembly = await composition.build(
+                settings,
+                upstreams={Transport.EMBEDDED: proxy.recorder},
+                encode=encode,
+                readings=None if now is None else _beginning_at(now),
+            )
+            limits = settings.stratiform.limits.model_copy(update={"drain_s": _STOP_S})
+            app = server(create_app(assembly.parts), limits)
+            if assembly.live is not None:
+                assembly.live.is_stopping = lambda: app.should_exit
+            built.set_result(app)
+            await app.serve(sockets=[listener])
+
+        thread = threading.Thread(target=_run, args=(serve(), built), name="stratiform", daemon=True)
+        thread.start()
+        # From the moment that the app is built, connections to the listening socket are served.
+        serving = built.result()
+        try:
+            yield proxy
+        finally:
+            serving.should_exit = True
+            thread.join(_STOP_S)
+
+
+def _beginning_at(now: float) -> Readings:
+    began = boot_time()
+    return Readings(wall=lambda: now + boot_time() - began)
+
+
+def _run(work: Coroutine[object, object, None], built: Future[uvicorn.Server]) -> None:
+    """Do the work. An error at the start is raised in the thread that waits for the app."""
+    try:
+        run_on_loop(work)
+    except BaseException as error:  # noqa: BLE001 - raised again in the thread that started this one
+        if not built.done():
+            built.set_exception(error)
+
 
 _REFRESH_HZ = 4
 
@@ -37,9 +106,8 @@ C = TypeVar("C", bound=panels.Comparison | structured.Comparison)
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What sessions are sent through, and what they are judged by. ``settings`` and ``encode`` are the proxy's;
-    ``setting`` are the rules of the provider behind it, whose prices are ``price``. ``has_pages``: the pages of the
-    sessions are served afterwards."""
+    """The surroundings of sessions. ``settings`` and ``encode`` are the proxy's; ``setting`` are the rules of the
+    provider behind it, whose prices are ``price``. ``has_pages``: the pages of the sessions are served afterwards."""
 
     settings: Settings
     encode: Encode
@@ -50,7 +118,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class View(Generic[C]):
-    """How sessions are shown: each as a ``table`` while it is sent, in the lines of the ``summary`` when all are sent,
+    """The view of sessions: each as a ``table`` while it is sent, in the lines of the ``summary`` when all are sent,
     and as a ``report`` in JSON. ``missed`` tells which goals were not reached."""
 
     table: Callable[[C], Table]
@@ -117,7 +185,6 @@ def _tables(compared: Sequence[C], view: View[C]) -> Group:
 
 
 async def _send_all(proxy: Running, compared: Sequence[C]) -> None:
-    """Send every form of every session at the same time, each in its own order."""
     await asyncio.gather(*(_send(proxy, tally) for one in compared for tally in one.tallies.values()))
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from plugins import symbol_index
 from proxy.cli.demo_sessions import Scene, View, run_sessions, shown_table
-from proxy.cli.output import fail
+from proxy.cli.output import fail, number_within
 from proxy.demo.structured.figures import Comparison, comparison
 from proxy.demo.structured.forms import GOALS, Form
 from proxy.demo.structured.package import PACKAGE, TURNS, History, installed_files, package_source, quiet_and_busy
@@ -24,10 +24,11 @@ _NO_INDEX = "no symbol index: install the extra `symbols` (pip install 'stratifo
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that choose the history."""
     words = "with structured: follow the last commits of this git repository, not those of an installed package"
     parser.add_argument("--repository", type=Path, metavar="PATH", help=words)
-    parser.add_argument("--commits", type=_count, help=f"with --repository: how many commits (default: {TURNS})")
+    parser.add_argument(
+        "--commits", type=number_within(int, 1, 500), help=f"with --repository: how many commits (default: {TURNS})"
+    )
 
 
 def run(arguments: argparse.Namespace, scene: Scene) -> int:
@@ -113,10 +114,3 @@ def _form_report(one: Comparison, form: Form, tally: FormTally) -> dict[str, obj
     else:
         found["usd"] = {"transparent": tally.usd, SYSTEM_LAST: tally.marked_usd, "no caching": tally.uncached_usd}
     return found
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= 500:
-        raise ValueError
-    return number

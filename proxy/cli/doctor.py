@@ -6,11 +6,10 @@ from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import DownloadColumn, TimeRemainingColumn
 
-from proxy.cli.output import Output, fail, plain_failures, plain_table, print_json
-from proxy.cli.traces import assembler_maker
+from proxy.cli.output import Output, fail, number_within, plain_failures, plain_table, print_json, write_file
+from proxy.cli.traces import assembler_maker, progress
 from proxy.core.providers import PROFILES
 from proxy.core.request.tokens import bytes_over_four, quick
 from proxy.deployments.price_map import load_price_map
@@ -27,7 +26,6 @@ _SHOWN_PROBLEMS = 20
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument(
         "files",
         nargs="*",
@@ -46,7 +44,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         + ", ".join(PROFILES),
     )
     parser.add_argument(
-        "--fail-over", type=_amount, metavar="USD", help="end with status 1 where more than this is wasted in a month"
+        "--fail-over",
+        type=number_within(float, 0),
+        metavar="USD",
+        help="end with status 1 where more than this is wasted in a month",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--html", type=Path, metavar="PAGE", help="write the report as a page to this file")
@@ -61,10 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         remote = import_module("proxy.cli.doctor_url") if arguments.url else None
         report: Report = _examined(arguments) if remote is None else remote.examined(arguments)
         if arguments.html is not None:
-            try:
-                arguments.html.write_text(import_module("proxy.doctor.report").page(report), encoding="utf-8")
-            except OSError as error:
-                fail(f"{arguments.html}: cannot be written: {error.strerror}")
+            write_file(arguments.html, import_module("proxy.doctor.report").page(report))
         if arguments.json:
             print_json(asdict(report))
         else:
@@ -91,25 +89,16 @@ def _examined(arguments: argparse.Namespace) -> Report:
         is_strict=False,
         assembler=assembler_maker(manager, encode, "economic"),
     )
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("")
+    with progress(DownloadColumn(), TimeRemainingColumn()) as bar:
+        task = bar.add_task("")
 
         def show(path: Path, read: int, size: int) -> None:
-            progress.update(task, description=visible(path.name), completed=read, total=size)
+            bar.update(task, description=visible(path.name), completed=read, total=size)
 
         try:
             return examine(arguments.files, rules, setting, show)
         except OSError as error:
             fail(f"the calls cannot be kept in a temporary file: {error.strerror or error}")
-
-
-def _amount(text: str) -> float:
-    number = float(text)
-    if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError("must be 0 or more")
-    return number
 
 
 def _print(report: Report) -> None:

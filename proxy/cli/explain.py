@@ -18,7 +18,6 @@ _ASSEMBLED = (Reason.ASSEMBLED_TIERS, Reason.ASSEMBLED_FLAT)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("trace", type=Path, metavar="TRACE", help="a recorded session (.jsonl, .xz, .gz)")
     parser.add_argument(
         "--request", type=int, metavar="N", help="the number of the request, counted from 1 (default: the last one)"
@@ -46,20 +45,15 @@ def _print(explanation: Explanation) -> None:
     output = Output()
     output.print(f"{explanation.trace}, request {explanation.request} of {explanation.requests}")
     headings = ("at", "segment", "tier", "what", "tokens", "marker", "read again", "why")
-    table = plain_table(headings, numbers=("at", "tokens", "read again"))
-    for row in explanation.rows:
-        table.add_row(
-            str(row.position),
-            row.segment,
-            Text(row.tier, _TIER_STYLES.get(row.tier, "dim")),
-            row.what,
-            f"{row.tokens:,}",
-            row.marker or "",
-            f"{row.read_again:.0%}",
-            row.reason,
+    cells = (
+        (
+            str(row.position), row.segment, Text(row.tier, _TIER_STYLES.get(row.tier, "dim")), row.what,
+            f"{row.tokens:,}", row.marker or "", f"{row.read_again:.0%}", row.reason,
         )
+        for row in explanation.rows
+    )  # fmt: skip
     if explanation.rows:
-        output.print(table)
+        output.print(plain_table(headings, ("at", "tokens", "read again"), cells))
     if explanation.broke is not None:
         output.print(f"breaks the cache: {_break(explanation.broke)}")
     output.print(f"plan: {explanation.reason} ({explanation.meaning})")

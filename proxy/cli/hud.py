@@ -29,8 +29,8 @@ _COLORS = {"L0": "blue", "L1": "cyan", "L2": "green", "L3": "yellow"}
 
 
 class Hud:
-    """Writes reports (``proxy.planning.token_usage``) to a terminal, from a thread of its own. Where that cannot keep
-    up, reports are left out."""
+    """Writes reports (``proxy.planning.token_usage``) to a terminal, from a thread of its own. If that cannot keep up,
+    reports are left out."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -38,7 +38,6 @@ class Hud:
         threading.Thread(target=self._write, name="hud", daemon=True).start()
 
     def show(self, report: Mapping[str, Any]) -> None:
-        """Have a report written. Never waits."""
         try:
             self._reports.put_nowait(report)
         except Full:
@@ -56,8 +55,8 @@ class Hud:
 
 
 def drawn(report: Mapping[str, Any], width: int, encoding: str = "utf-8", *, has_colors: bool = True) -> str:
-    """A report as the text for a terminal that is so many cells wide. What its encoding has no character for is drawn
-    with others of the same width."""
+    """A report as the text for a terminal that is so many cells wide. Characters that its encoding lacks are drawn as
+    others of the same width."""
     out = StringIO()
     console = Console(
         file=out,
@@ -77,7 +76,6 @@ def drawn(report: Mapping[str, Any], width: int, encoding: str = "utf-8", *, has
 
 
 def _is_shown(text: str, encoding: str) -> bool:
-    """Whether an encoding has characters for a text."""
     try:
         return bool(text.encode(encoding))
     except UnicodeEncodeError:
@@ -129,7 +127,7 @@ def _parts(used: Mapping[str, Any]) -> str:
 
 
 def _totals(report: Mapping[str, Any], session: Mapping[str, Any]) -> str:
-    """How often what was written has been read (the seed's return on investment), and the tiers that were empty."""
+    """The number of reads for each written token (the seed's return on investment), and the tiers that were empty."""
     read, written = session["cache_read_tokens"], session["cache_write_tokens"]
     earned = f"cache ROI {100 * (read / written - 1):+.0f} %, " if written else ""
     return f"{earned}empty tiers {report['empty_tiers']} (session {session['empty_tiers']})"

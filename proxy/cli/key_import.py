@@ -1,7 +1,7 @@
 """``stratiform keys import``: takes LiteLLM's keys and teams over, each with its budget and what that has spent.
 
-A key stands behind its budget: where the command is ended in between, no key works without its limit. What is there
-already stays as it is, so the command may be repeated.
+A key stands behind its budget: where the command is ended in between, no key works without its limit. Existing keys and
+teams stay as they are, so the command may be repeated.
 """
 
 import argparse
@@ -65,7 +65,7 @@ async def _made(ask: Ask, path: str, body: Mapping[str, Any]) -> bool:
 
 
 async def _with_budget(ask: Ask, one: Imported, owner: str) -> None:
-    """Make the budget, with what has been spent. Where its owner is not there yet, an earlier run has ended before."""
+    """Make the budget, with what has been spent. If its owner is not there yet, an earlier run has ended before."""
     if one.budget is None:
         return
     name = f"{one.team}/{one.budget['name']}"

@@ -27,7 +27,6 @@ _COLUMNS = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     actions = Actions(parser)
     actions.add(
         "list",
@@ -67,7 +66,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the action that was chosen, and return the exit status."""
     return import_keys(arguments) if arguments.action == "import" else run_action(arguments)
 
 

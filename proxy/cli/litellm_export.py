@@ -112,7 +112,6 @@ def _json(text: str) -> object:
 
 
 def _within(value: object) -> Iterator[Row]:
-    """The rows in a list, in the lists of an answer, or beside a team."""
     for one in value if isinstance(value, list) else [value]:
         if isinstance(one, dict):
             if "token" in one or "team_id" in one:

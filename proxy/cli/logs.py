@@ -1,7 +1,8 @@
-"""Logs a line to the standard error for each record, a text or JSON. No line holds a key, whoever wrote the record.
+"""Logs a line to the standard error for each record, a text or JSON. No line holds a key, also where a library wrote
+the record.
 
-What the proxy itself logs holds no keys. Libraries quote addresses, headers and exceptions, so their lines pass through
-here as well.
+The proxy's own lines hold no keys. Libraries quote addresses, headers and exceptions, so their lines pass through here
+as well.
 """
 
 import asyncio
@@ -20,7 +21,6 @@ class Formatter(logging.Formatter):
     """Formats a record, its traceback included, and takes out what looks like a key."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The text of a record."""
         text = super().format(record)
         return text if record.name == "stratiform" and record.exc_info is None else without_keys(text)
 
@@ -29,7 +29,6 @@ class JsonFormatter(Formatter):
     """Formats a record as an object of JSON. The line of an exchange has a member for each of its values."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The object, in one line of ASCII, also where a text holds half a surrogate pair."""
         found: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,

@@ -1,14 +1,17 @@
-"""How commands print, and how they fail: with one line and a status, never a traceback."""
+"""Prints for commands, and ends those that fail: with one line and a status, never a traceback."""
 
+import argparse
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 import orjson
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from proxy.replay.trace import TraceError
 
@@ -35,11 +38,15 @@ def visible(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
-def plain_table(headings: Iterable[str], numbers: Collection[str] = ()) -> Table:
-    """A table without lines and without rows. The headings in ``numbers`` are those of columns of numbers."""
+def plain_table(
+    headings: Iterable[str], numbers: Collection[str] = (), rows: Iterable[Iterable[str | Text]] = ()
+) -> Table:
+    """A table without lines. The headings in ``numbers`` are those of columns of numbers."""
     table = Table(box=None, pad_edge=False)
     for heading in headings:
         table.add_column(heading, overflow="fold", justify="right" if heading in numbers else "left")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
@@ -52,6 +59,28 @@ def fail(message: str) -> NoReturn:
     """Say what is wrong and end the command."""
     print(f"error: {message}", file=sys.stderr)
     raise SystemExit(1)
+
+
+def number_within(kind: Callable[[str], float], least: float, most: float = sys.float_info.max) -> Callable[[str], Any]:
+    """A type of arguments for argparse: a number of this kind within these bounds."""
+
+    def read(text: str) -> float:
+        value = kind(text)
+        if not least <= value <= most:
+            bounds = f"{least} or more" if most == sys.float_info.max else f"between {least} and {most}"
+            raise argparse.ArgumentTypeError(f"must be {bounds}")
+        return value
+
+    read.__name__ = kind.__name__
+    return read
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file that the user has named; ends the command where that cannot be done."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        fail(f"{path}: cannot be written: {error.strerror}")
 
 
 @contextmanager

@@ -25,7 +25,6 @@ RawMap = Mapping[str, Mapping[str, Any]]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     check = actions.add_parser("check", help="show each model's price in USD per million tokens, and what is not known")
     check.add_argument("--json", action="store_true", help="print JSON")

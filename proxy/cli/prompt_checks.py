@@ -1,6 +1,5 @@
-"""What a configuration says about prompts and context windows, for ``check-config``. Contexts and overrides are texts
-of the operator's, which may hold secrets: that they are there is said, and no more.
-"""
+"""The parts of ``check-config`` about prompts and context windows. Contexts and overrides are texts of the operator's,
+which may hold secrets: that they are there is said, and no more."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -13,8 +12,7 @@ from proxy.deployments import ModelTable
 from proxy.errors import UnknownModel
 from proxy.plugins import build_plugin_manager
 from proxy.prompting.files import PromptFileError
-from proxy.prompting.snapshot import Snapshot
-from proxy.prompting.sources import Sources
+from proxy.prompting.sources import Snapshot, Sources
 from proxy.settings import ConfigError, PromptLevel, Settings
 from proxy.settings.environment import shown
 
@@ -66,7 +64,7 @@ def window_of(settings: Settings) -> dict[str, object] | None:
 
 
 def prompt_lines(report: Mapping[str, object]) -> Iterator[str]:
-    """What ``prompts_of`` and ``window_of`` found, as lines."""
+    """The sections of ``prompts_of`` and ``window_of``, as lines."""
     prompts, window = report["prompts"], report["window"]
     if isinstance(prompts, dict):
         where = f"folders {_joined(prompts['folders'])}, shipped {_word(prompts['shipped'])}"
@@ -105,7 +103,6 @@ def prompt_warnings(settings: Settings, table: ModelTable, snapshot: Snapshot | 
 
 
 def _sent_twice(settings: Settings, table: ModelTable) -> Iterator[str]:
-    """Models whose reminder is a prompt that is composed for them, too."""
     rules = rules_of(settings, table.spellings).prompts
     for index, entry in enumerate(settings.models):
         given = entry.model_info.system_reminder
@@ -126,7 +123,7 @@ def _is_served(name: str, table: ModelTable) -> bool:
 
 
 def _level(level: PromptLevel) -> dict[str, object]:
-    """What a level says. Texts are not shown."""
+    """The values of a level. Texts are not shown."""
     allowed = level.allowed
     said: dict[str, object] = {
         "use": level.use,

@@ -1,7 +1,6 @@
 """``stratiform replay``: recorded sessions through the planner in virtual time, and what each policy would cost."""
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -9,14 +8,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 import orjson
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from proxy.cli import compare
 from proxy.cli.output import Output, fail, plain_failures, print_json
-from proxy.cli.traces import add_options, replayable, setting
+from proxy.cli.traces import add_options, progress, replayable, setting
 from proxy.core.planner.plan import Plan
 from proxy.replay.runner import Setting, replay
 from proxy.replay.totals import OURS, Result, Summary, summary
@@ -28,7 +26,6 @@ _SHOWN_VIOLATIONS = 5
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument(
         "traces",
         nargs="+",
@@ -87,14 +84,12 @@ def _writer(path: Path, stack: ExitStack) -> Callable[[Step, Plan], None]:
 
 
 def _replayed(traces: Sequence[Trace], wanted: Setting) -> list[Result]:
-    console = Console(stderr=True, quiet=not sys.stderr.isatty())
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     results = []
-    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("", total=sum(len(trace.steps) for trace in traces))
+    with progress(MofNCompleteColumn(), TimeRemainingColumn()) as bar:
+        task = bar.add_task("", total=sum(len(trace.steps) for trace in traces))
         for trace in traces:
-            progress.update(task, description=trace.name)
-            results.append(replay(trace, wanted, lambda: progress.advance(task)))
+            bar.update(task, description=trace.name)
+            results.append(replay(trace, wanted, lambda: bar.advance(task)))
     return results
 
 
@@ -170,7 +165,7 @@ def _print(results: Sequence[Result], means: Summary) -> None:
 
 
 def _refreshes(results: Sequence[Result]) -> str:
-    """How many requests only kept prefixes alive, and what they cost: it is in our share."""
+    """The requests that only kept prefixes alive, and their cost, which is in our share."""
     cost = sum(r.ours.refresh_bills.cost(r.profile) for r in results if r.ours.refresh_bills is not None)
     plain = sum(r.plain for r in results)
     return f"refreshes: {sum(r.ours.refreshes for r in results)}, {cost / plain:.4f} of no caching"

@@ -19,10 +19,9 @@ from proxy.app import composition, declared, factories
 from proxy.app.foundation import Worker
 from proxy.app.reload import ConfigSource
 from proxy.app.shadowed import shadowing
-from proxy.cli.exposure import refuse_exposed
+from proxy.cli.checks import IGNORE_HELP, expired_keys, not_honoured, refuse_exposed, refuse_unsupported
 from proxy.cli.logs import log_to_stderr
 from proxy.cli.server import address, listen, run_on_loop, server
-from proxy.cli.unhonoured import IGNORE_HELP, expired_keys, not_honoured, refuse_unsupported
 from proxy.cli.workers import Workers
 from proxy.clock import SystemClock
 from proxy.core.modes import Mode
@@ -43,7 +42,6 @@ _log = logging.getLogger("stratiform")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("--config", type=Path, metavar="FILE", help="LiteLLM's config.yaml, with a stratiform section")
     parser.add_argument(
         "--upstream", default="", metavar="URL", help="the server for all models that the configuration does not name"
@@ -198,8 +196,8 @@ def _end_in_order(running: uvicorn.Server, lifeline: socket.socket) -> None:
 def settle_heap() -> None:
     """Take what has been built so far out of the garbage collection: it stays for good.
 
-    What requests leave behind is freed by its reference count. The collector is needed only for the rare cycle, so it
-    runs less often.
+    The garbage of requests is freed by its reference count. The collector is needed only for the rare cycle, so it runs
+    less often.
     """
     gc.collect()
     gc.freeze()

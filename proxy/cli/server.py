@@ -6,11 +6,11 @@ import math
 import socket
 import sys
 from collections.abc import Coroutine
+from contextlib import suppress
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from proxy.cli.taken_port import taken
 from proxy.settings import ConfigError, Limits
 from proxy.web.guard import WireLimits, guarded_http
 
@@ -18,6 +18,7 @@ from proxy.web.guard import WireLimits, guarded_http
 # 60 s). The client must be the first to close an idle connection, or a request that it just sends is lost.
 _KEEPALIVE_S = 75
 _BACKLOG = 2048
+_NEARBY = 100
 # Python's own interval is 5 ms. With half a millisecond threads are switched more often; the time cannot be measured.
 _SWITCH_S = 0.0005
 
@@ -30,12 +31,20 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server(where[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise ConfigError([f"stratiform.port: {taken(host, port)}"]) from error
+            free = next((near for near in range(port + 1, port + _NEARBY) if _is_free(host, near)), 0)
+            raise ConfigError([f"stratiform.port: {host}:{port} is in use; `--port {free}` is free"]) from error
         raise ConfigError([f"stratiform.port: cannot listen on {host}:{port}: {error.strerror}"]) from error
 
 
+def _is_free(host: str, port: int) -> bool:
+    with suppress(OSError, OverflowError):
+        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.create_server(where[:2], family=family):
+            return True
+    return False
+
+
 def address(listener: socket.socket) -> str:
-    """The URL at which a socket listens."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

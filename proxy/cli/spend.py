@@ -19,7 +19,6 @@ _SUMS = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument(
         "--by", default="team", help="the groups: team, key, user, model, day, separated by commas (default: team)"
     )
@@ -36,7 +35,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the report, and return the exit status."""
     query = {name: value for name in _PARAMETERS if (value := getattr(arguments, name)) is not None}
     if arguments.entries:
         return run_with(arguments, partial(_export, query, as_csv=arguments.csv))
@@ -59,7 +57,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _export(query: dict[str, str], ask: Ask, *, as_csv: bool) -> None:
-    """Write the ledger out."""
     writer = None
     async for entry in ledger_entries(ask, query):
         if not as_csv:

@@ -28,7 +28,6 @@ _COLUMNS = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     actions = Actions(parser)
     actions.add("list", "list all teams", Request("GET", "teams", _COLUMNS))
     actions.add(

@@ -31,7 +31,6 @@ _AROUND_LINES = 6
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--by", choices=_GROUPS, help="add sessions up by team, by model or by kind of client")
     what.add_argument("--session", metavar="ID", help="show one session in its layers")
@@ -76,7 +75,7 @@ async def _follow(ask: Ask, arguments: argparse.Namespace) -> None:
 
 
 async def _asked(ask: Ask, arguments: argparse.Namespace) -> dict[str, Any]:
-    """What is shown, as JSON has it. Raises NotFound, Unanswered."""
+    """The sessions or groups that are shown, as JSON values. Raises NotFound, Unanswered."""
     if arguments.session is not None:
         if "/" in arguments.session:
             fail("a session's id has no slash")
@@ -116,7 +115,7 @@ def _view(content: Mapping[str, Any], arguments: argparse.Namespace, most: int) 
 
 
 def _standing(content: Mapping[str, Any], most: int) -> Iterator[Text]:
-    """What is to be known of the figures before they are believed."""
+    """The notes that a reader of the figures needs."""
     at = datetime.fromtimestamp(content["as_of"], UTC).strftime("%H:%M:%S")
     kind = f"by {content['by']}" if "by" in content else "sessions"
     yield Text(f"{len(content['data']):,} {kind} of the last day, as of {at} UTC", "dim")

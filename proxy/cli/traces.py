@@ -1,15 +1,19 @@
-"""The options that the commands which replay recorded sessions share."""
+"""The common part of the commands that replay recorded sessions: their options, and their progress."""
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 from pluggy import PluginManager
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
 
 from proxy.app.fixed_texts import load_context_texts
+from proxy.cli.output import number_within
 from proxy.core.modes import Mode
 from proxy.core.providers import PROFILES, CacheProfile, optimistic, pessimistic
 from proxy.core.request.tokens import Encode, quick
@@ -26,7 +30,6 @@ _UNKNOWNS: Mapping[str, Callable[[CacheProfile], CacheProfile]] = MappingProxyTy
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say how to replay."""
     parser.add_argument(
         "--profile",
         choices=PROFILES,
@@ -50,7 +53,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="what decides the order of pieces: their price, or their stability (default: economic)",
     )
     parser.add_argument(
-        "--min-tokens", type=_count, metavar="N", help="the shortest prefix that the provider caches, in tokens"
+        "--min-tokens",
+        type=number_within(int, 0),
+        metavar="N",
+        help="the shortest prefix that the provider caches, in tokens",
     )
     parser.add_argument("--short-life", action="store_true", help="do not use the one-hour life of cache entries")
     parser.add_argument(
@@ -62,7 +68,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def setting(arguments: argparse.Namespace) -> Setting:
-    """The setting that the options ask for."""
     profile = _UNKNOWNS[arguments.unknowns](PROFILES[arguments.profile])
     if arguments.min_tokens is not None:
         profile = replace(profile, min_tokens=arguments.min_tokens)
@@ -97,14 +102,18 @@ def replayable(path: Path) -> Trace:
 
 
 def assembler_maker(manager: PluginManager, encode: Encode, policy: str) -> Callable[[], ContextAssembler]:
-    """What assembles structured context as the proxy does it by default; each call gives one with a memory of its
-    own."""
+    """A maker of assemblers that work as the proxy does by default; each call gives one with a memory of its own."""
     texts, indexer = load_context_texts(), symbol_indexer(manager)
     return lambda: ContextAssembler(texts, quick(encode), indexer, AssemblyOptions(policy))
 
 
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError("must be 0 or more")
-    return number
+@contextmanager
+def progress(*columns: ProgressColumn) -> Iterator[Progress]:
+    """A bar on the standard error while the block lasts, with these columns behind it; none where that is no
+    terminal."""
+    shown = sys.stderr.isatty()
+    console = Console(stderr=True, quiet=not shown)
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), *columns, console=console, transient=True, disable=not shown
+    ) as bar:
+        yield bar

@@ -1,7 +1,7 @@
 """``stratiform try``: a short conversation through a running proxy, and what its provider's cache made of it.
 
-The conversation has instructions that are long enough for every provider's cache, and a few short questions. What the
-provider reported comes back in the answers (``stratiform.return_usage``), so the command needs no more rights than any
+The conversation has instructions that are long enough for every provider's cache, and a few short questions. The
+provider's report comes back in the answers (``stratiform.return_usage``), so the command needs no more rights than any
 client has.
 """
 
@@ -19,7 +19,7 @@ import aiohttp
 from proxy.app import factories
 from proxy.cli.admin_client import DEFAULT_CONFIG
 from proxy.cli.demo import demo_settings
-from proxy.cli.in_thread import running
+from proxy.cli.demo_sessions import running
 from proxy.cli.output import fail, plain_failures, print_json, visible
 from proxy.core.money.prices import Price
 from proxy.demo.support_chat import prompt
@@ -51,7 +51,6 @@ class _Place:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--config", type=Path, metavar="FILE",

@@ -35,8 +35,6 @@ process above holds, is gone. The process's exit code."""
 
 @dataclass(slots=True)
 class _Worker:
-    """A slot and the process in it."""
-
     slot: int
     process: BaseProcess | None = None
     started_at: float = 0.0
@@ -96,7 +94,6 @@ class Workers:
         _log.info("worker %d is process %d", worker.slot, worker.process.pid)
 
     def _sleep(self, waker: socket.socket) -> None:
-        """Wait until a process ends, a signal comes, or a worker is to be started."""
         due = [worker.start_at for worker in self._slots if worker.process is None]
         timeout = max(0.0, min(due) - time.monotonic()) if due else None
         wait([waker, *(worker.process.sentinel for worker in self._slots if worker.process)], timeout)
@@ -138,7 +135,6 @@ class Workers:
         return 0
 
     def _end(self, waker: socket.socket) -> None:
-        """Ask every worker to end, and see to it."""
         processes = [worker.process for worker in self._slots if worker.process is not None]
         for process in processes:
             process.terminate()
@@ -181,7 +177,6 @@ class Workers:
 
 
 def _work(work: Work, slot: int, near: socket.socket, far: socket.socket) -> None:
-    """A worker's process."""
     signal.set_wakeup_fd(-1)
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_DFL)

@@ -26,7 +26,7 @@ from proxy.core.response.miss_diagnostics import MissQuestion
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
 from proxy.core.structured.chat import AssembledChat
-from proxy.core.window.fitted import Fitted
+from proxy.core.window.fitting import Fitted
 from proxy.core.window.profile import CapabilityProfile
 from proxy.ports import Call, Deployment, Plan, PlanResult, Principal, Reservation
 

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from proxy.core.prompts.inset import Inset
+from proxy.core.prompts.composition import Inset
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
-from proxy.core.window.fitted import Fitted
-from proxy.core.window.parts import WindowParts
+from proxy.core.window.fitting import Fitted
+from proxy.core.window.form import WindowParts
 from proxy.core.window.profile import CapabilityProfile
 from proxy.deployments import ModelTable
 from proxy.engine.exchange import Exchange, Settlement

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from proxy.aside import LARGE_BYTES, Aside
 from proxy.core.digest import digest
-from proxy.core.prompts.inset import Inset
+from proxy.core.prompts.composition import Inset
 from proxy.core.request.demand import demand_of
 from proxy.core.request.element import Element
 from proxy.core.request.insets import with_inset
@@ -25,15 +25,12 @@ from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Encode
 from proxy.core.request.transcript import Transcript
 from proxy.core.response.usage import Usage
-from proxy.core.window.budget import Budget, budget_of
 from proxy.core.window.completion import fitted_completion
 from proxy.core.window.exact_tokens import ExactTokens
-from proxy.core.window.fitted import Fitted
-from proxy.core.window.fitting import FittedMessages, Terms, fitted_messages
-from proxy.core.window.parts import WindowParts
-from proxy.core.window.profile import CapabilityProfile
-from proxy.core.window.shortening import Count
-from proxy.core.window.texts import WindowTexts
+from proxy.core.window.fitting import Fitted, FittedMessages, Terms, fitted_messages
+from proxy.core.window.form import WindowParts
+from proxy.core.window.profile import Budget, CapabilityProfile, budget_of
+from proxy.core.window.shortening import Count, WindowTexts
 from proxy.core.window.token_factor import MOST, TokenFactor
 from proxy.core.wire.json_body import Unreadable, splice
 from proxy.core.wire.surrogates import utf8

@@ -1,25 +1,26 @@
 """Composes the operator's prompts into requests (``engine.ports.Composer``).
 
-What a request gets follows from the configuration, and from what the configuration lets its client choose. A failure
-does what the configuration says: the request is refused, or sent without prompts.
+The configuration, and the choices that it leaves to clients, decide which prompts a request gets. A failure does what
+the configuration says: the request is refused, or sent without prompts.
 """
 
+import json
 import logging
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from proxy.aside import Aside
+from proxy.aside import LARGE_BYTES, Aside
 from proxy.core.digest import digest
-from proxy.core.lru import LastUsed
+from proxy.core.lru import Bounded, LastUsed
 from proxy.core.model_patterns import matches_any
-from proxy.core.prompts.composition import Composition
-from proxy.core.prompts.failures import PromptFailure
+from proxy.core.prompts.assembler import PERSONA_PREFIX, assemble
+from proxy.core.prompts.composition import Composition, Inset
+from proxy.core.prompts.context import merged
 from proxy.core.prompts.form import checked_persona, read_wish
-from proxy.core.prompts.inset import Inset
-from proxy.core.prompts.selection import PERSONA_PREFIX
+from proxy.core.prompts.prompt import Prompt, PromptFailure
 from proxy.core.prompts.steadiness import VOLATILE_SHARE, Seen, Steadiness
 from proxy.core.prompts.terms import ClientWish, OnFailure, PromptTerms
 from proxy.core.request.insets import takes_inset
@@ -33,23 +34,76 @@ from proxy.engine.ports import ComposedRequest, ComposeRequest
 from proxy.engine.suppress import place_of
 from proxy.errors import InvalidRequest, PromptInvalid, ProxyError
 from proxy.ports import Principal
-from proxy.prompting.compositions import Compositions
 from proxy.prompting.rules import Rules, Whose
 from proxy.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from proxy.prompting.snapshot import Snapshot
+    from proxy.prompting.sources import Snapshot
+
+
+_MOST_BYTES = 32 << 20
+MOST_CHARS = 1 << 20
+"""The longest texts of a composition together: the bounds of templates hold for each of them alone."""
+_MANY = 50
+"""With more prompts than this a composition that is not known is made beside the event loop."""
+
+
+def _effort(terms: PromptTerms, prompts: Sequence[Prompt]) -> int:
+    """The size of the work, in bytes. The values of clients decide how long patterns and loops take, so that the
+    operator's own texts say little of it."""
+    return LARGE_BYTES if terms.is_of_client or len(prompts) > _MANY else sum(len(prompt.text) for prompt in prompts)
+
+
+def _weight(composition: Composition) -> int:
+    return 1_000 + sum(200 + 2 * len(part.text) for part in composition.parts)
+
+
+@dataclass(slots=True)
+class Compositions:
+    """Composes by terms, and remembers the result. ``on_made`` hears of each composition that was not known, with its
+    terms."""
+
+    aside: Aside
+    on_made: Callable[[Composition, PromptTerms], None]
+    _known: Bounded[bytes, Composition] = field(default_factory=lambda: Bounded(_MOST_BYTES, _weight))
+
+    async def by(self, terms: PromptTerms, snapshot: "Snapshot") -> Composition:
+        """The composition by these terms. Raises PromptFailure where it is too long, or where the terms are strict."""
+        name = digest(snapshot.version.encode(), _fingerprint(terms))
+        known = self._known.get(name)
+        if known is not None:
+            self._known.used(name)
+            return known
+        work = partial(assemble, snapshot.prompts, terms, merged(terms.context), snapshot.templates.render)
+        composition = await self.aside.run_large(_effort(terms, snapshot.prompts), work)
+        if sum(len(part.text) for part in composition.parts) > MOST_CHARS:
+            longest = max(composition.parts, key=lambda part: len(part.text))
+            why = f"the prompts have more than {MOST_CHARS} characters together"
+            raise PromptFailure(longest.id, is_client=terms.is_of_client, why=why)
+        self.on_made(composition, terms)
+        self._known.put(name, composition)
+        return composition
+
+
+def _fingerprint(terms: PromptTerms) -> bytes:
+    """The parts of the terms on which a composition depends. Texts may hold halves of surrogate pairs."""
+    said = [
+        terms.use, terms.persona, terms.profile, terms.override, terms.tools, terms.plugins, terms.agents,
+        terms.context, [asdict(extra) for extra in terms.extras], terms.strict, terms.own_context,
+    ]  # fmt: skip
+    return json.dumps(said, sort_keys=True, default=dict).encode()
+
 
 _log = logging.getLogger("stratiform")
 
 _MOST_TOLD = 1_000
 _OPENING_BYTES = 4_096
-"""Of each of the first two messages, by which a conversation is known that has no name."""
+"""The bytes of each of the first two messages that identify a conversation without a name."""
 _MISTAKES: Mapping[str, str] = {
     "bad_condition": "one of its conditions cannot be evaluated",
     "render_error": "its template cannot be rendered in this context",
 }
-"""What is worth a warning; a condition that does not hold is not."""
+"""The reasons that are worth a warning; a condition that does not hold is not."""
 
 
 class Composer:
@@ -67,7 +121,7 @@ class Composer:
         self._told: LastUsed[str, bool] = LastUsed(_MOST_TOLD)
 
     async def compose(self, request: ComposeRequest) -> ComposedRequest:
-        """What is added to the request. Raises InvalidRequest, Forbidden, PromptInvalid."""
+        """The additions to the request. Raises InvalidRequest, Forbidden, PromptInvalid."""
         size = len(request.prompts or b"") + len(request.window or b"")
         terms, plain = await self._aside.run_large(size, partial(self._asked, request))
         if terms.is_empty:
@@ -85,8 +139,8 @@ class Composer:
         return replace(plain, body=body, inset=found, version=version, is_required=is_required)
 
     def requires(self, model: str, principal: Principal) -> bool:
-        """Whether a request of that model must not go without the operator's prompts. Where the model is not known
-        (""), it may be any."""
+        """Whether a request of that model must not go without the operator's prompts. If the model is not known (""),
+        it may be any."""
         return self.rules.requires_prompts(Whose(model, principal.team, principal.key_id))
 
     def window(self, model: str, principal: Principal, wished: str) -> CapabilityProfile | None:
@@ -94,7 +148,7 @@ class Composer:
         return self.rules.window_for(Whose(model, principal.team, principal.key_id), wished)
 
     def _asked(self, request: ComposeRequest) -> tuple[PromptTerms, ComposedRequest]:
-        """By which terms the request is composed, and the request without prompts. Raises InvalidRequest, Forbidden."""
+        """The terms of the request, and the request without prompts. Raises InvalidRequest, Forbidden."""
         who = request.principal
         whose = Whose(request.model, who.team, who.key_id)
         if not request.asks_anything:
@@ -135,8 +189,7 @@ class Composer:
         """The body with the system text in it, what is put around its newest user message, and the version of the
         prompts. Raises PromptFailure, Unreadable, InvalidRequest."""
         snapshot = self._snapshot()
-        known = await self._compositions.by(terms, snapshot)
-        composition = known.composition
+        composition = await self._compositions.by(terms, snapshot)
         if composition.is_empty:
             return None, Inset(), snapshot.version
         if request.parsed is None:
@@ -144,9 +197,10 @@ class Composer:
         seen = Seen()
         if request.keeps_state:
             scope, opening = request.principal.scope, _opening(request.parsed, request.principal.session_hint)
-            seen = self._steadiness.seen(scope, opening, composition.parts, known.prints)
+            seen = self._steadiness.seen(scope, opening, composition)
             if seen.changed:
-                self._tell(seen, _own_ids(terms, snapshot))
+                own = {prompt.id for prompt in snapshot.prompts} - {extra.id for extra in terms.extras}
+                self._tell(seen, own)
         system, inset = composition.placed(seen.at_tail)
         work = partial(_written, request.parsed, system, inset, has_parts=has_parts)
         body, inset = await self._aside.run_large(len(request.parsed.body), work)
@@ -177,7 +231,6 @@ class Composer:
                 )
 
     def _warn(self, key: str, message: str, *values: object) -> None:
-        """Once for each key."""
         if self._told.find(key) is None:
             self._told.put(key, True)
             _log.warning(message, *values)
@@ -204,20 +257,16 @@ class Composer:
 
 def _written(parsed: ParsedBody, system: str, inset: Inset, *, has_parts: bool) -> tuple[bytes | None, Inset]:
     """The body with the system text, None where there is none, and the texts that are still to be put around the newest
-    user message. Where no user message can have them they are part of the system text: a client that asks in another
-    role, or without a text, is not without them. Raises Unreadable, InvalidRequest."""
+    user message. If no user message can have them they are part of the system text: a client that asks in another role,
+    or without a text, is not without them. Raises Unreadable, InvalidRequest."""
     check_spelling(parsed)
     if inset and not (has_parts or takes_inset(parsed)):
         system, inset = "\n\n".join(filter(None, (system, inset.before, inset.after))), Inset()
     return (with_system(parsed, system) if system else None), inset
 
 
-def _own_ids(terms: PromptTerms, snapshot: "Snapshot") -> set[str]:
-    return {prompt.id for prompt in snapshot.prompts} - {extra.id for extra in terms.extras}
-
-
 def _opening(parsed: ParsedBody, hint: str) -> bytes:
-    """What a conversation is known by: the name that its client gives it, or else how it begins."""
+    """The identity of a conversation: the name that its client gives it, or else how it begins."""
     if hint:
         return digest(b"hint", hint.encode("utf-8", "surrogatepass"))
     return digest(b"opening", *(bytes(memoryview(raw)[:_OPENING_BYTES]) for raw in islice(parsed.raws(), 2)))

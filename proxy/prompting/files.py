@@ -7,11 +7,11 @@ configuration is: a few lines cannot stand for millions of values.
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert
 from msgspec.structs import astuple
@@ -19,9 +19,17 @@ from msgspec.structs import astuple
 import proxy
 from proxy.core.prompts.conditions import checked
 from proxy.core.prompts.context import is_json
-from proxy.core.prompts.failures import ConditionError
-from proxy.core.prompts.position import Position
-from proxy.core.prompts.prompt import ID_PATTERN, ID_RULE, MOST_PRIORITY, ROOTS, Condition, Prompt, Variable
+from proxy.core.prompts.prompt import (
+    ID_PATTERN,
+    ID_RULE,
+    MOST_PRIORITY,
+    ROOTS,
+    Condition,
+    ConditionError,
+    Position,
+    Prompt,
+    Variable,
+)
 from proxy.core.wire.refusals import refused
 from proxy.settings.messages import ConfigError
 from proxy.settings.yaml_file import value_of
@@ -51,7 +59,7 @@ class PromptFileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """By what a change of a file is noticed."""
+    """The state of a file, by which a change is noticed."""
 
     path: Path
     modified_ns: int
@@ -60,16 +68,12 @@ class FileState:
 
 
 class _ConditionFields(Struct, forbid_unknown_fields=True):
-    """An element of ``conditions``."""
-
     field: _Needed
     operator: _Needed
     value: Any = None
 
 
 class _VariableFields(Struct, forbid_unknown_fields=True):
-    """An element of ``variables``."""
-
     name: _Needed
     source: str = ""
     required: bool = False
@@ -78,8 +82,6 @@ class _VariableFields(Struct, forbid_unknown_fields=True):
 
 
 class _Front(Struct, forbid_unknown_fields=True):
-    """The front matter."""
-
     position: Position
     id: str | UnsetType = UNSET
     version: Annotated[int, Meta(ge=0, le=MOST_PRIORITY)] = 1
@@ -94,37 +96,31 @@ def markdown_files(folder: Path) -> list[FileState]:
     """The Markdown files of a folder and of the folders in it, by path. README files and what begins with a dot are
     passed over, and links to folders are not followed. Raises PromptFileError where the folder cannot be read, or holds
     too many files."""
+    found: list[FileState] = []
     try:
-        found = list(_walk(folder, folder, 0))
+        for place, folders, names in os.walk(folder, onerror=_unreadable):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            if folders and len(Path(place).relative_to(folder).parts) >= _MOST_DEPTH:
+                raise PromptFileError(f"{place}: folders are nested deeper than {_MOST_DEPTH} levels")
+            paths = [Path(place, name) for name in names if name.endswith(".md") and not name.startswith(".")]
+            for path in paths:
+                if path.stem.lower() != "readme" and (path.is_file() or path.is_symlink()):
+                    state = path.stat()
+                    found.append(FileState(path, state.st_mtime_ns, state.st_size, state.st_ino))
+            if len(found) > MOST_FILES:
+                raise PromptFileError(f"{folder}: the folder holds more than {MOST_FILES} prompts")
     except OSError as error:
         raise PromptFileError(f"{folder}: the folder cannot be read ({type(error).__name__})") from error
     return sorted(found, key=lambda state: state.path.relative_to(folder).as_posix())
 
 
-def _walk(root: Path, folder: Path, depth: int) -> Iterator[FileState]:
-    count = 0
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            path = Path(entry.path)
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                if depth >= _MOST_DEPTH:
-                    raise PromptFileError(f"{path}: folders are nested deeper than {_MOST_DEPTH} levels")
-                inner = list(_walk(root, path, depth + 1))
-                count += len(inner)
-                yield from inner
-            elif path.suffix == ".md" and path.stem.lower() != "readme" and (entry.is_file() or entry.is_symlink()):
-                state = entry.stat()
-                count += 1
-                yield FileState(path, state.st_mtime_ns, state.st_size, state.st_ino)
-            if count > MOST_FILES:
-                raise PromptFileError(f"{root}: the folder holds more than {MOST_FILES} prompts")
+def _unreadable(error: OSError) -> NoReturn:
+    raise error
 
 
 def read_file(path: Path) -> Prompt | None:
-    """The prompt of a file; None where it holds a fixed text. What is no file (a link to a pipe, which nobody may ever
-    write into) is not waited for. Raises PromptFileError."""
+    """The prompt of a file; None where it holds a fixed text. A link to a pipe, which nobody may ever write into, is
+    not waited for. Raises PromptFileError."""
     try:
         with open(path, "rb", opener=_opened) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -205,7 +201,6 @@ def checked_prompt(prompt: Prompt) -> Prompt:
 
 
 def _parted(path: Path, text: str) -> tuple[object, str]:
-    """The value of the front matter, and the text behind it."""
     lines = text.splitlines(keepends=True)
     if not lines or lines[0].strip() != "---":
         raise PromptFileError(f"{path}: there is no front matter: the first line must be ---")

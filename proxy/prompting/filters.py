@@ -1,7 +1,7 @@
 """The filters and tests of templates, under Jinja's names and under those that templates of Go know.
 
-What each of them takes and gives is counted and bounded here, so that it need not care; one that may make a much longer
-text than it takes asks for its length first. None of them knows the time, chance, files or the network.
+The input and the output of each are counted and bounded here, so that a filter need not care; one that may make a much
+longer text than it takes asks for its length first. None of them knows the time, chance, files or the network.
 """
 
 import json
@@ -12,9 +12,8 @@ from jinja2 import pass_context
 from jinja2.filters import do_float, do_int
 from jinja2.runtime import Context, Undefined
 
-from proxy.core.prompts.failures import RenderError
-from proxy.prompting.language import items_of, number_of, text_of, work_of
-from proxy.prompting.work import MOST_CHARS, bounded
+from proxy.core.prompts.prompt import RenderError
+from proxy.prompting.language import MOST_CHARS, bounded, items_of, number_of, text_of, work_of
 
 _Filter = Callable[..., Any]
 
@@ -32,7 +31,6 @@ def _counted(function: _Filter) -> _Filter:
 
 
 def _of_text(function: Callable[[str], str]) -> _Filter:
-    """A filter that makes one text of another one."""
     return lambda value: function(text_of(value))
 
 
@@ -77,12 +75,10 @@ def _to_json(value: Any, indent: Any = None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value as a type that ``json`` knows."""
     return dict(value) if isinstance(value, Mapping) else list(value)
 
 
 def _from_json(value: Any) -> Any:
-    """The value of a JSON text; null where it is none."""
     try:
         return json.loads(text_of(value))
     except (ValueError, RecursionError):
@@ -115,7 +111,6 @@ def _sort(value: Any, reverse: bool = False, attribute: str = "") -> list[Any]:
 
 
 def _unique(value: Any, attribute: str = "") -> list[Any]:
-    """The first of each, in their order."""
     found: dict[str, Any] = {}
     for item in items_of(value):
         found.setdefault(json.dumps(_of(item, attribute), sort_keys=True, default=_plain), item)
@@ -143,7 +138,6 @@ def _chosen(*, keeps: bool) -> _Filter:
 
 
 def _of(item: Any, attribute: str) -> Any:
-    """The item, or its field of that name; null where it has none."""
     if not attribute:
         return item
     return item.get(attribute) if isinstance(item, Mapping) else None

@@ -1,28 +1,89 @@
 """The language of templates: Jinja2's sandbox, without what could reach beyond a template's context or its share of
 work.
 
-Nodes that are not listed here are refused when a template is read. What may do much work counts it before it does it: a
-loop for each of its rounds, a macro for each of its calls, a comparison by the size of its sides. Names are looked up
-in objects of the context and nowhere else, so there is no way to Python's own.
+Nodes that are not listed here are refused when a template is read. Constructs that may do much work count it before
+they do it: a loop for each of its rounds, a macro for each of its calls, a comparison by the size of its sides. Names
+are looked up in objects of the context and nowhere else, so there is no way to Python's own.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from jinja2 import StrictUndefined, nodes, pass_context
 from jinja2.runtime import Context, LoopContext, Macro, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from proxy.core.prompts.failures import RenderError
-from proxy.prompting.work import MOST_CALLS_DEEP, STEP_CHARS, Work, bounded
+from proxy.core.prompts.prompt import RenderError
+
+MOST_STEPS = 50_000
+"""The most work of one rendering."""
+MOST_CHARS = 256 << 10
+"""The longest text that a template may make, on the way and in the end."""
+MOST_CALLS_DEEP = 16
+"""The most calls of macros within each other."""
+STEP_CHARS = 64
+"""The characters that one step reads or writes."""
+
+T = TypeVar("T")
+_MOST_ITEMS = 10_000
+_MOST_DEPTH = 32
+
+
+def bounded(chars: int) -> int:
+    """The length of a text. Raises RenderError where it is too long."""
+    if chars > MOST_CHARS:
+        raise RenderError(f"the template makes a text of more than {MOST_CHARS} characters")
+    return chars
+
+
+class Work:
+    """The work that one rendering has left, and the fragments that it may include."""
+
+    __slots__ = ("calls", "fragments", "steps")
+
+    def __init__(self, fragments: Mapping[str, str]) -> None:
+        self.fragments = fragments
+        self.steps = MOST_STEPS
+        self.calls = 0
+
+    def spend(self, steps: int) -> None:
+        self.steps -= steps
+        if self.steps < 0:
+            raise RenderError(f"the template does more than {MOST_STEPS} steps")
+
+    def weighed(self, value: T) -> T:
+        """The value, with everything in it counted. Raises RenderError where it is too large or no value of JSON."""
+        level: list[object] = [value]
+        for _ in range(_MOST_DEPTH):
+            self.spend(len(level) + sum(map(_steps, level)))
+            level = [
+                inner
+                for each in level
+                if isinstance(each, (Mapping, list, tuple))
+                for inner in (each.values() if isinstance(each, Mapping) else each)
+            ]
+            if not level:
+                return value
+        raise RenderError(f"a value is nested deeper than {_MOST_DEPTH} levels")
+
+
+def _steps(value: object) -> int:
+    if isinstance(value, str):
+        return bounded(len(value)) // STEP_CHARS
+    if isinstance(value, (Mapping, list, tuple, range)):
+        if len(value) > _MOST_ITEMS:
+            raise RenderError(f"the template makes a list of more than {_MOST_ITEMS} items")
+        return len(value)
+    if value is None or isinstance(value, (int, float, Undefined)):
+        return 0
+    raise RenderError("a macro or a loop is used as if it were a value")
+
 
 WORK = " work"
-"""Under this name a context holds its ``Work``. No template can write it."""
+"""The name under which a context holds its ``Work``. No template can write it."""
 GLOBALS = frozenset({"fragment", "range"})
 
 _EACH, _WEIGHED = " each", " weighed"
-_MOST_NODES = 4_000
-_MOST_DEPTH = 60
 _MOST_NUMBER = 1 << 63
 _MOST_EXPONENT = 64
 _LOOP = frozenset(
@@ -44,8 +105,8 @@ def work_of(context: Context) -> Work:
 
 
 def text_of(value: object) -> str:
-    """How a value is printed: a text as it is, a number, ``true`` or ``false``, nothing for null. Raises RenderError
-    for a list or an object, and UndefinedError for what is undefined."""
+    """The printed form of a value: a text as it is, a number, ``true`` or ``false``, nothing for null. Raises
+    RenderError for a list or an object, and UndefinedError for what is undefined."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -81,7 +142,7 @@ def _printed(context: Context, value: object) -> str:
 
 @pass_context
 def _each(context: Context, value: object, weight: int) -> list[Any]:
-    """What a loop goes over, with the work of all of its rounds counted."""
+    """The items of a loop, with the work of all of its rounds counted."""
     items = items_of(value)
     work_of(context).spend(len(items) * weight)
     return items
@@ -94,7 +155,6 @@ def _weighed(context: Context, value: object) -> object:
 
 @pass_context
 def _fragment(context: Context, name: object) -> str:
-    """The text of a fragment. Raises RenderError where there is none of that name."""
     fragments = work_of(context).fragments
     if not isinstance(name, str) or name not in fragments:
         raise RenderError("a fragment is included that is not registered")
@@ -118,7 +178,6 @@ class PromptEnvironment(ImmutableSandboxedEnvironment):
         self.globals = {"fragment": _fragment, "range": _range}
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """A field of an object of the context, or of a loop."""
         if isinstance(obj, LoopContext) and attribute in _LOOP:
             return getattr(obj, attribute)
         if not isinstance(obj, Mapping | Undefined):
@@ -126,7 +185,6 @@ class PromptEnvironment(ImmutableSandboxedEnvironment):
         return obj[attribute] if attribute in obj else self.undefined(name=attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        """A field of an object, or an item of a list."""
         if not isinstance(obj, Mapping | list | tuple | range | Undefined):
             raise RenderError("[] is asked of something that is neither an object nor a list")
         try:
@@ -135,7 +193,6 @@ class PromptEnvironment(ImmutableSandboxedEnvironment):
             return self.undefined("a field or an item that is asked for is not there")
 
     def call(self, context: Context, called: Any, *args: Any, **kwargs: Any) -> Any:
-        """Calls a macro of the template, ``fragment``, ``range`` or ``loop.cycle``."""
         is_known = called is _fragment or called is _range or isinstance(called, Macro | Undefined)
         if not is_known and not isinstance(getattr(called, "__self__", None), LoopContext):
             raise RenderError("something is called that is no macro")
@@ -161,36 +218,18 @@ class PromptEnvironment(ImmutableSandboxedEnvironment):
         return work_of(context).weighed(super().call_binop(context, operator, left, right))
 
 
-def check(tree: nodes.Template, environment: PromptEnvironment) -> None:
-    """Refuse what is not of the language. Raises RenderError."""
-    level: list[nodes.Node] = [tree]
-    count = 0
-    for _ in range(_MOST_DEPTH):
-        count += len(level)
-        if count > _MOST_NODES:
-            raise RenderError(f"the template has more than {_MOST_NODES} parts")
-        for node in level:
-            _check_node(node, environment)
-        level = [inner for node in level for inner in node.iter_child_nodes()]
-        if not level:
-            return
-    raise RenderError(f"the template is nested deeper than {_MOST_DEPTH} levels")
-
-
-def _check_node(node: nodes.Node, environment: PromptEnvironment) -> None:
-    where = f"line {node.lineno}: " if node.lineno else ""
-    if type(node) not in _ALLOWED:
-        raise RenderError(f"{where}'{type(node).__name__.lower()}' is not available in prompts")
-    if getattr(node, "dyn_args", None) or getattr(node, "dyn_kwargs", None):
-        raise RenderError(f"{where}* and ** are not available in calls")
-    if isinstance(node, nodes.Filter) and node.name not in environment.filters:
-        raise RenderError(f"{where}there is no filter '{node.name}'")
-    if isinstance(node, nodes.Test) and node.name not in environment.tests:
-        raise RenderError(f"{where}there is no test '{node.name}'")
-    if isinstance(node, nodes.For) and node.recursive:
-        raise RenderError(f"{where}recursive loops are not available in prompts")
-    if isinstance(node, nodes.Name) and node.ctx != "load" and node.name in GLOBALS:
-        raise RenderError(f"{where}'{node.name}' cannot be set")
+def check(tree: nodes.Template) -> None:
+    """Refuse what is not of the language. Raises RenderError, and RecursionError where it is nested too deeply."""
+    for node in tree.find_all(nodes.Node):
+        where = f"line {node.lineno}: " if node.lineno else ""
+        if type(node) not in _ALLOWED:
+            raise RenderError(f"{where}'{type(node).__name__.lower()}' is not available in prompts")
+        if getattr(node, "dyn_args", None) or getattr(node, "dyn_kwargs", None):
+            raise RenderError(f"{where}* and ** are not available in calls")
+        if isinstance(node, nodes.For) and node.recursive:
+            raise RenderError(f"{where}recursive loops are not available in prompts")
+        if isinstance(node, nodes.Name) and node.ctx != "load" and node.name in GLOBALS:
+            raise RenderError(f"{where}'{node.name}' cannot be set")
 
 
 def counted(node: nodes.Node) -> int:

@@ -1,7 +1,7 @@
 """The registry: the prompts in force, renewed when their files change.
 
-Files are looked at and read beside the event loop. A request holds the snapshot that it began with. What cannot be read
-changes nothing: the last good snapshot stays in force, and the log and a metric say so.
+Files are looked at and read beside the event loop. A request holds the snapshot that it began with. A file that cannot
+be read changes nothing: the last good snapshot stays in force, and the log and a metric say so.
 """
 
 import asyncio
@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable
 from enum import StrEnum
 
 from proxy.prompting.files import PromptFileError
-from proxy.prompting.snapshot import Snapshot
-from proxy.prompting.sources import Sources
+from proxy.prompting.sources import Snapshot, Sources
 from proxy.telemetry.metrics import Metrics
 
 _MOST_NAMED = 10
@@ -20,7 +19,7 @@ _log = logging.getLogger("stratiform")
 
 
 class Reloaded(StrEnum):
-    """What became of changed files."""
+    """The outcome of a look at changed files."""
 
     CHANGED = "changed"
     UNCHANGED = "unchanged"
@@ -31,7 +30,6 @@ class Registry:
     """The prompts in force, which are its ``snapshot``."""
 
     def __init__(self, sources: Sources, metrics: Metrics) -> None:
-        """Reads what the sources hold now. Raises PromptFileError."""
         self._sources = sources
         self._held = sources.read(sources.states(), {})
         self._mistake = ""

@@ -1,18 +1,15 @@
-"""Whose requests get which prompts and which context window, and what their clients may choose of it."""
+"""Finds the prompts and the context window of a request, and checks what its client chooses."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from proxy.core.model_patterns import matches_any
-from proxy.core.prompts.layers import client_terms
-from proxy.core.prompts.rules import PromptRules
-from proxy.core.prompts.terms import ClientWish, OnFailure, PromptTerms
-from proxy.core.window.profile import CapabilityProfile
-from proxy.core.window.rules import WindowRules
+from proxy.core.prompts.terms import ClientWish, OnFailure, PromptRules, PromptTerms, client_terms
+from proxy.core.window.profile import CapabilityProfile, WindowRules
 
 
 class Whose(NamedTuple):
-    """What the rules go by: the model that a request names, and the team and the id of its key."""
+    """The subject of the rules: the model that a request names, and the team and the id of its key."""
 
     model: str
     team: str = ""
@@ -21,7 +18,7 @@ class Whose(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the configuration says about prompts and context windows. A reload makes new ones."""
+    """The rules of a configuration for prompts and context windows. A reload makes new ones."""
 
     prompts: PromptRules = PromptRules()
     windows: WindowRules = WindowRules()
@@ -33,9 +30,9 @@ class Rules:
         return not self.prompts.is_empty or (has_template and not self.windows.is_empty)
 
     def terms_for(self, whose: Whose, wish: ClientWish | None = None) -> tuple[PromptTerms, CapabilityProfile | None]:
-        """By which terms the request is composed, and which budget its context window has; None: it has none. The
-        profile that a client asks for is a capability profile where there is one of that name, else it is one of the
-        prompts alone. Raises Forbidden for what the client may not choose."""
+        """The terms of the request, and the profile of its context window; None: it has none. The profile that a client
+        asks for is a capability profile where there is one of that name, else it is one of the prompts alone. Raises
+        Forbidden for what the client may not choose."""
         terms = self.prompts.terms_for(*whose)
         if wish is None:
             profile = self.windows.profile_for(*whose)
@@ -50,7 +47,7 @@ class Rules:
         return _with_profile(asked, profile), profile
 
     def window_for(self, whose: Whose, wished: str) -> CapabilityProfile | None:
-        """The budget of a request that is no chat. Where the model is not known (""), it may be any. Raises Forbidden,
+        """The budget of a request that is no chat. If the model is not known (""), it may be any. Raises Forbidden,
         InvalidRequest."""
         models = (whose.model,) if whose.model else ("", *self.windows.models)
         param = "x-stratiform-profile"
@@ -58,7 +55,7 @@ class Rules:
         return next(filter(None, found), None)
 
     def requires_prompts(self, whose: Whose) -> bool:
-        """Whether the request must not go without the operator's prompts. Where the model is not known (""), it may be
+        """Whether the request must not go without the operator's prompts. If the model is not known (""), it may be
         any."""
         if not self.may_compose:
             return False

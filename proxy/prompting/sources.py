@@ -1,20 +1,143 @@
-"""Where the prompts of a registry come from: the folder that comes along, the operator's folders, plugins."""
+"""The sources of a registry: the folder that comes along, the operator's folders, plugins; and the snapshot of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import entry_points
 from pathlib import Path
 
+import orjson
 import pluggy
 
-from proxy.core.prompts.prompt import Prompt
-from proxy.prompting.files import SHIPPED, FileState, PromptFileError, checked_prompt, markdown_files, read_file
-from proxy.prompting.fragments import Fragment, registered_fragments, texts_of
-from proxy.prompting.snapshot import Snapshot
+from proxy.core.digest import digest
+from proxy.core.prompts.prompt import ID_PATTERN, ID_RULE, Prompt, RenderError
+from proxy.prompting.files import (
+    MOST_BYTES,
+    SHIPPED,
+    FileState,
+    PromptFileError,
+    checked_prompt,
+    markdown_files,
+    read_file,
+)
+from proxy.prompting.templates import Templates
+
+GROUP = "stratiform.fragments"
+"""The group of entry points."""
+Fragment = Callable[[], str]
+
+
+def registered_fragments(manager: pluggy.PluginManager) -> Mapping[str, Fragment]:
+    """The fragments of plugins and of entry points, by name. Raises PromptFileError where a name stands twice, is none,
+    or names something that cannot be loaded or called."""
+    found: dict[str, Fragment] = {}
+    for name, fragment in _named(manager):
+        if not isinstance(name, str) or ID_PATTERN.fullmatch(name) is None:
+            raise PromptFileError(f"fragments: a name must be {ID_RULE}")
+        if name in found:
+            raise PromptFileError(f"fragments: '{name}' is registered twice")
+        if not callable(fragment):
+            raise PromptFileError(f"fragments: '{name}' is nothing that can be called")
+        found[name] = fragment
+    return found
+
+
+def _named(manager: pluggy.PluginManager) -> Iterator[tuple[str, Fragment]]:
+    for some in manager.hook.register_fragments():
+        yield from some.items()
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        try:
+            fragment = entry.load()
+        except Exception as error:
+            raise PromptFileError(f"fragments: '{entry.name}' cannot be loaded ({type(error).__name__})") from error
+        yield entry.name, fragment
+
+
+def texts_of(fragments: Mapping[str, Fragment]) -> dict[str, str]:
+    """The texts of the fragments now. Raises PromptFileError where one fails, or gives no text or too long a one."""
+    return {name: _text(name, fragment) for name, fragment in fragments.items()}
+
+
+def _text(name: str, fragment: Fragment) -> str:
+    try:
+        text = fragment()
+    except Exception as error:
+        # The type only: a message could quote a text.
+        raise PromptFileError(f"fragments: '{name}' fails ({type(error).__name__})") from error
+    if not isinstance(text, str):
+        raise PromptFileError(f"fragments: '{name}' gives no text")
+    if len(text) > MOST_BYTES:
+        raise PromptFileError(f"fragments: '{name}' gives more than {MOST_BYTES} characters")
+    return text
+
+
+_VERSION_BYTES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """``prompts`` stand in the order of their registration. ``version`` names what they say: equal prompts and
+    fragments have an equal version, wherever they come from."""
+
+    prompts: tuple[Prompt, ...]
+    templates: Templates
+    version: str
+
+    @classmethod
+    def of(
+        cls,
+        prompts: Iterable[Prompt] = (),
+        fragments: Mapping[str, str] | None = None,
+        earlier: "Snapshot | None" = None,
+    ) -> "Snapshot":
+        """A snapshot of these prompts. Templates that ``earlier`` has compiled are not compiled again. Raises
+        PromptFileError where an id stands twice or a template cannot be read."""
+        registered = tuple(prompts)
+        first: dict[str, Prompt] = {}
+        for prompt in registered:
+            other = first.setdefault(prompt.id, prompt)
+            if other is not prompt:
+                raise PromptFileError(
+                    f"{prompt.origin}: id: '{prompt.id}' is already the id of {other.origin}; rename one of them, or "
+                    "switch the prompts that come along off with 'shipped: false'"
+                )
+        try:
+            templates = Templates(registered, fragments, earlier.templates if earlier is not None else None)
+        except RenderError as error:
+            raise PromptFileError(str(error)) from error
+        return cls(registered, templates, _version(registered, templates.fragments))
+
+
+def _version(prompts: tuple[Prompt, ...], fragments: Mapping[str, str]) -> str:
+    parts = [_bytes(_said(prompt), prompt.origin or prompt.id) for prompt in prompts]
+    parts.append(_bytes(sorted(fragments.items()), "fragments"))
+    return digest(*parts)[:_VERSION_BYTES].hex()
+
+
+def _bytes(value: object, place: str) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError as error:
+        raise PromptFileError(f"{place}: something is no text, or no value that JSON has") from error
+
+
+def _said(prompt: Prompt) -> list[object]:
+    """The parts of a prompt on which a composition depends."""
+    return [
+        prompt.id,
+        prompt.position,
+        prompt.text,
+        prompt.priority,
+        [[condition.field, condition.operator, condition.value] for condition in prompt.conditions],
+        [[each.name, each.source, each.required, each.default] for each in prompt.variables],
+        prompt.profile,
+        prompt.is_literal,
+    ]
+
 
 States = tuple[FileState, ...]
 """The files of all folders, in the order in which they are registered."""
 Known = Mapping[FileState, Prompt | None]
-"""What files held when they were read."""
+"""The content of files when they were read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +161,7 @@ class Sources:
         return tuple(dict.fromkeys(state for folder in self.folders for state in markdown_files(folder)))
 
     def read(self, states: States, known: Known) -> dict[FileState, Prompt | None]:
-        """What the files hold; those that are known are not read again. Raises PromptFileError."""
+        """The content of the files; those that are known are not read again. Raises PromptFileError."""
         return {state: known[state] if state in known else read_file(state.path) for state in states}
 
     def composed(self, held: Known, earlier: Snapshot | None = None) -> Snapshot:
@@ -47,7 +170,6 @@ class Sources:
         return Snapshot.of([*prompts, *self.prompts], texts_of(self.fragments or {}), earlier)
 
     def snapshot(self) -> Snapshot:
-        """The whole set as it is now. Raises PromptFileError."""
         return self.composed(self.read(self.states(), {}))
 
 

@@ -9,11 +9,9 @@ from types import TracebackType
 from jinja2 import Template, TemplateError, TemplateSyntaxError, UndefinedError, nodes
 from jinja2.meta import find_undeclared_variables
 
-from proxy.core.prompts.failures import RenderError
-from proxy.core.prompts.prompt import ROOTS, Json, Prompt, PromptContext
+from proxy.core.prompts.prompt import ROOTS, Json, Prompt, PromptContext, RenderError
 from proxy.prompting.filters import FILTERS, TESTS
-from proxy.prompting.language import WORK, PromptEnvironment, check, counted
-from proxy.prompting.work import Work, bounded
+from proxy.prompting.language import WORK, PromptEnvironment, Work, bounded, check, counted
 
 _FAILURES = (TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _ENVIRONMENT = PromptEnvironment(FILTERS, TESTS)
@@ -23,8 +21,8 @@ _LINE = re.compile(r"\Aline \d+")
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """What a template refers to: ``names`` that it does not set itself, the dotted ``paths`` below them that it spells
-    out, and the ``fragments`` that it names."""
+    """The references of a template: ``names`` that it does not set itself, the dotted ``paths`` below them that it
+    spells out, and the ``fragments`` that it names."""
 
     names: frozenset[str] = frozenset()
     paths: frozenset[str] = frozenset()
@@ -74,7 +72,7 @@ def compiled(text: str) -> Compiled:
     """The template of a text. Raises RenderError where it cannot be read."""
     try:
         tree = _ENVIRONMENT.parse(text)
-        check(tree, _ENVIRONMENT)
+        check(tree)
         names = frozenset(find_undeclared_variables(tree))
         paths = frozenset(".".join(path) for path in _paths(tree) if path[0] in names)
         uses = Uses(names, paths, frozenset(_fragments(tree)))
@@ -98,8 +96,8 @@ class Templates:
         fragments: Mapping[str, str] | None = None,
         earlier: "Templates | None" = None,
     ) -> None:
-        """``fragments`` are the texts that templates may include, by name. What ``earlier`` has compiled is taken from
-        there. Raises RenderError, which begins with the prompt's origin or its id."""
+        """``fragments`` are the texts that templates may include, by name. Templates that ``earlier`` has compiled are
+        not compiled again. Raises RenderError, which begins with the prompt's origin or its id."""
         self.fragments: Mapping[str, str] = dict(fragments or {})
         known = earlier._compiled if earlier is not None else {}
         self._compiled: dict[str, Compiled] = {}
@@ -133,12 +131,12 @@ class Templates:
 
 
 def in_file(error: object, prompt: Prompt) -> str:
-    """What is wrong with a template, with the line of the prompt's file instead of the text's."""
+    """The error of a template, with the line of the prompt's file instead of the text's."""
     return _LINE.sub(lambda found: f"line {int(found[0][5:]) + prompt.first_line - 1}", str(error), 1)
 
 
 def unknown_names(prompt: Prompt, uses: Uses, fragments: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What a template refers to and nobody defines, sorted: the kind of mistake, and what is wrong."""
+    """The references of a template that nobody defines, sorted: the kind of mistake, and a message."""
     known = {*ROOTS, *(variable.name for variable in prompt.variables)}
     for name in sorted(uses.names - known):
         why = "is neither a root of the context nor a variable of the prompt"

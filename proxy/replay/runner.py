@@ -13,7 +13,7 @@ from proxy.core.modes import Mode
 from proxy.core.planner.keep_alive import RefreshPlan
 from proxy.core.planner.plan import Plan, PlannerOptions
 from proxy.core.planner.planner import TierPlanner
-from proxy.core.prompts.inset import Inset
+from proxy.core.prompts.composition import Inset
 from proxy.core.providers import CacheProfile, Dialect
 from proxy.core.providers.affinity_key import EMBEDDED
 from proxy.core.reasons import Reason

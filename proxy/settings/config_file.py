@@ -21,17 +21,14 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from proxy.access.validation import window_of
 from proxy.access.virtual_keys import digest_of
-from proxy.core.window.built_in import BUILT_IN
-from proxy.core.window.profile import CapabilityProfile
+from proxy.core.window.profile import BUILT_IN, CapabilityProfile
 from proxy.settings.environment import Environment, own_folder, state_folder
-from proxy.settings.messages import ConfigError, explain, nearest
-from proxy.settings.mistakes import Mistakes, without
-from proxy.settings.places import Places
-from proxy.settings.profiles import profiles_of
+from proxy.settings.messages import ConfigError, Mistakes, Places, explain, nearest, without
 from proxy.settings.routing import Routing, routing_of
 from proxy.settings.schema import ConfigFile, LiteLLMSettings, ModelEntry, Stratiform, http_url
 from proxy.settings.teams import Budget, Key, Team
 from proxy.settings.unsupported import Unused, unused
+from proxy.settings.window import profiles_of
 from proxy.settings.yaml_file import read_yaml
 
 # References to variables are replaced in these keys only, because nothing else of a LiteLLM file is used.
@@ -57,7 +54,7 @@ NO_SHARED_STORE = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A configuration that was read and is valid. Its relative paths are relative to ``folder``. What it keeps is in
+    """A configuration that was read and is valid. Its relative paths are relative to ``folder``. Its state is in
     ``state_folder``, which no other configuration uses."""
 
     stratiform: Stratiform = field(default_factory=Stratiform)
@@ -79,14 +76,13 @@ class Settings:
     folder: Path = Path()
     state_folder: Path = Path()
     allowed_ips: Sequence[IPv4Network | IPv6Network] = ()
-    """Where clients may connect from; none given: from everywhere."""
+    """The addresses from which clients may connect; none given: all."""
     exported: Mapping[str, str] = field(default_factory=dict, repr=False)
     unused: tuple[Unused, ...] = ()
-    """What LiteLLM would use and Stratiform does not."""
+    """The keys that LiteLLM would use and Stratiform does not."""
 
     @property
     def prompt_folders(self) -> list[Path]:
-        """The folders of prompts, in the order in which their prompts are registered."""
         return [self.folder / Path(folder).expanduser() for folder in self.stratiform.prompts.folders]
 
     @property
@@ -112,8 +108,8 @@ class Settings:
 
     @property
     def spool_folder(self) -> Path:
-        """Where settlements wait while the store is away: by default beside the store's file, else in the state folder
-        of the configuration."""
+        """The folder in which settlements wait while the store is away: by default beside the store's file, else in the
+        state folder of the configuration."""
         if self.stratiform.spool is not None:
             return self.folder / Path(self.stratiform.spool).expanduser()
         path = self.store_path
@@ -121,7 +117,7 @@ class Settings:
 
     @property
     def spool_fallback(self) -> Path:
-        """Where settlements are written that neither the store nor the spool takes when the proxy ends: by default a
+        """The folder for settlements that neither the store nor the spool takes when the proxy ends: by default a
         folder within the system's temporary one, for this user and this spool alone."""
         if self.stratiform.spool_fallback is not None:
             return self.folder / Path(self.stratiform.spool_fallback).expanduser()
@@ -130,7 +126,6 @@ class Settings:
 
     @property
     def store_url(self) -> SecretStr | None:
-        """The Redis that state is kept in, if it is one."""
         store = self.stratiform.store or ""
         return SecretStr(store) if store.startswith(("redis://", "rediss://")) else None
 
@@ -229,7 +224,7 @@ def load_section(path: Path | None, environment: Environment | None = None) -> S
 
 
 def places(path: Path) -> Places:
-    """Where the values of a file stand, and of the files that it includes; nothing is known of one that cannot be
+    """The places of the values of a file, and of the files that it includes; nothing is known of one that cannot be
     read."""
     found = Places(path)
     with suppress(ConfigError):
@@ -418,7 +413,7 @@ def _same_budgets(team: Team, path: str) -> Iterator[str]:
 
 
 def key_digest(key: Key) -> str:
-    """What is kept of a key."""
+    """The digest that is kept of a key."""
     if key.sha256 is not None:
         return key.sha256.lower()
     assert key.key is not None

@@ -25,18 +25,15 @@ class Environment:
 
     @classmethod
     def of_process(cls) -> "Environment":
-        """The variables that this process was started with."""
         return cls(os.environ)
 
     def __repr__(self) -> str:
         return f"Environment({len(self._variables)} variables)"
 
     def get(self, name: str) -> str | None:
-        """The value of a variable; None where it is not set."""
         return self._variables.get(name)
 
     def names(self, prefix: str) -> frozenset[str]:
-        """The names of the variables that begin so."""
         return frozenset(name for name in self._variables if name.startswith(prefix))
 
     def with_section(self, section: Mapping[str, object]) -> "Environment":
@@ -53,8 +50,8 @@ class Environment:
         return Environment({**self._variables, **added})
 
     def expand(self, value: object, path: str, problems: list[str]) -> object:
-        """The value with every reference in its strings replaced. What is not set is added to ``problems``, and None
-        stands for the string."""
+        """The value with every reference in its strings replaced. Variables that are not set are added to ``problems``,
+        and None stands for the string."""
         if isinstance(value, str):
             return self._expand_text(value, path, problems)
         if isinstance(value, Mapping):
@@ -81,7 +78,7 @@ def export(variables: Mapping[str, str]) -> None:
 
 
 def state_folder(environment: Environment) -> Path:
-    """Where a user's programs keep state: ``$XDG_STATE_HOME`` or ``~/.local/state``, and our folder in it.
+    """The folder for the state of a user's programs: ``$XDG_STATE_HOME`` or ``~/.local/state``, and our folder in it.
 
     https://specifications.freedesktop.org/basedir-spec/latest/ (a relative path there is to be ignored)
     """

@@ -5,8 +5,12 @@ Messages never repeat a value, because any value may be a secret in the wrong pl
 
 import types
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import reduce
+from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -80,7 +84,6 @@ def _step(annotation: Any, key: int | str) -> Any:
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
-    """The members of a union, or the annotation itself."""
     match get_origin(annotation):
         case typing.Union | types.UnionType:
             for member in get_args(annotation):
@@ -93,3 +96,132 @@ def _parts(annotation: Any) -> Iterator[Any]:
 
 def _is_model(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+Location = tuple[int | str, ...]
+
+_MODELS = "model_list"
+_UNREAD = "embedded/unread"
+
+
+class Mistakes:
+    """The mistakes of a configuration: lines, each of which begins with the path of a key."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._unsure: set[str] = set()
+
+    def add(self, lines: Iterable[str]) -> None:
+        """Add what was found at one look, but for what follows from what earlier looks have found."""
+        self.lines += [line for line in dict.fromkeys(lines) if not self.cover(line)]
+
+    def cover(self, line: str) -> bool:
+        """Whether a line says nothing new: its path, or one above or below it, was told already."""
+        path, known = path_of(line), [*map(path_of, self.lines), *self._unsure]
+        return any(_holds(path, other) or _holds(other, path) for other in known)
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        try:
+            yield
+        except ConfigError as error:
+            self.add(error.problems)
+
+    def doubt(self, path: str) -> None:
+        self._unsure.add(path)
+
+
+def path_of(line: str) -> str:
+    """The path with which a line begins."""
+    return line.partition(": ")[0]
+
+
+def _holds(outer: str, inner: str) -> bool:
+    """Whether a path is that of a value which holds another one, or the same path."""
+    return inner.startswith(outer) and inner[len(outer) :][:1] in ("", ".", "[")
+
+
+def without(raw: Mapping[str, Any], locations: Iterable[Location], mistakes: Mistakes) -> dict[str, Any]:
+    """The values without those at the locations, as pydantic names them. A value that lacks something goes as a whole;
+    of a model of the model list the name stays, because others may refer to it."""
+    rest: dict[str, Any] = _unshared(raw)
+    # From the end, so that the places of the others in a list do not change.
+    for steps in sorted({tuple(_steps(raw, location)) for location in locations}, key=_order, reverse=True):
+        _take_out(rest, steps, mistakes)
+    return rest
+
+
+def _unshared(value: Any) -> Any:
+    """A copy in which nothing stands twice: what an alias of YAML repeats is one object at several places."""
+    if isinstance(value, Mapping):
+        return {key: _unshared(item) for key, item in value.items()}
+    return [_unshared(item) for item in value] if isinstance(value, list) else value
+
+
+def _order(steps: Location) -> list[tuple[int, str]]:
+    return [(step, "") if isinstance(step, int) else (-1, step) for step in steps]
+
+
+def _steps(raw: Any, location: Location) -> Iterator[int | str]:
+    """The steps of a location that lead to a value. Others are names of a union's members, or of what is missing."""
+    for step in location:
+        is_there = isinstance(step, int) and isinstance(raw, list) and step < len(raw)
+        if is_there or (isinstance(raw, dict) and step in raw):
+            yield step
+            raw = raw[step]
+
+
+def _take_out(rest: dict[str, Any], steps: Location, mistakes: Mistakes) -> None:
+    holder: Any = rest
+    for step in steps[:-1]:
+        holder = holder[step]
+    path = reduce(join, steps[:-1], "")
+    if not steps:
+        rest.clear()
+    elif path == _MODELS:
+        name = holder[steps[-1]].get("model_name") if isinstance(holder[steps[-1]], dict) else None
+        named = name if isinstance(name, str) and name else "-"
+        holder[steps[-1]] = {"model_name": named, "litellm_params": {"model": _UNREAD}}
+    else:
+        del holder[steps[-1]]
+        if isinstance(holder, list):
+            mistakes.doubt(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The file and the line of each value of a configuration, by the value's path. ``root`` is the file that was
+    given; others are included by it."""
+
+    root: Path
+    _places: dict[str, tuple[Path, int]] = field(default_factory=dict)
+
+    def merge(self, path: Path, lines: Mapping[str, int], moved: Mapping[str, int]) -> None:
+        """Add a file's lines. ``moved``: the items of that section's list are joined to so many earlier ones; all other
+        values replace earlier ones."""
+        for section in {_section(place) for place in lines} - moved.keys():
+            for place in [place for place in self._places if _section(place) == section]:
+                del self._places[place]
+        for place, line in lines.items():
+            self._places[_moved(place, moved.get(_section(place), 0))] = (path, line)
+
+    def located(self, message: str) -> str:
+        """The message with the line of its path; as it is where there is none."""
+        path = path_of(message)
+        while path and path not in self._places:
+            path = path[: max(path.rfind("."), path.rfind("["), 0)]
+        if not path:
+            return message
+        file, line = self._places[path]
+        return f"{message} (line {line})" if file == self.root else f"{message} (line {line} of {file})"
+
+
+def _section(place: str) -> str:
+    return place.partition(".")[0].partition("[")[0]
+
+
+def _moved(place: str, by: int) -> str:
+    """The path in a list that another file's items stand in front of."""
+    section, bracket, rest = place.partition("[")
+    index, _, end = rest.partition("]")
+    return f"{section}[{int(index) + by}]{end}" if by and bracket else place

@@ -74,7 +74,7 @@ KeyIds = BeforeValidator(_key_ids)
 
 
 class AllowedPrompts(Strict):
-    """What clients may say about composing."""
+    """The permissions of clients."""
 
     override: bool = Field(default=False, description="put a text of their own in the place of the whole system text")
     extras: bool = Field(default=False, description="add prompts of their own, which are sent as they are")
@@ -85,7 +85,7 @@ class AllowedPrompts(Strict):
 
 
 class PromptLevel(Strict):
-    """What one level says about composing: all requests, a model, a team, a key. A key that is not given leaves it to
+    """One level of the rules for composing: all requests, a model, a team, a key. A key that is not given leaves it to
     the level before."""
 
     use: Patterns | None = Field(default=None, description="the ids of the prompts that are composed; `*`: any text")

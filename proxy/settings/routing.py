@@ -29,7 +29,7 @@ ENFORCED_RATES = "enforce_model_rate_limits"
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """What happens when a deployment fails. ``fallbacks`` are the names that stand in for a name (``*``: for any name),
+    """The rules for deployments that fail. ``fallbacks`` are the names that stand in for a name (``*``: for any name),
     ``context_window_fallbacks`` those that do so where the request is too long for it; ``checks_windows``: that is
     looked at before a call, too."""
 
@@ -85,8 +85,7 @@ def _by_kind(given: RetriesByError) -> dict[Kind, int]:
 
 def weights_of(models: Sequence[ModelEntry]) -> list[float]:
     """Each entry's share within its name: ``weight``, else ``rpm``, else ``tpm``. In a group without any of them, all
-    are equal. Where only some entries have one, the others serve when those have failed (as LiteLLM's simple
-    shuffle)."""
+    are equal. If only some entries have one, the others serve when those have failed (as LiteLLM's simple shuffle)."""
     return [_weight(entry, [other for other in models if other.model_name == entry.model_name]) for entry in models]
 
 
@@ -98,7 +97,6 @@ def _weight(entry: ModelEntry, group: Sequence[ModelEntry]) -> float:
 
 
 def _fallbacks(router: RouterSettings, litellm: LiteLLMSettings) -> dict[str, tuple[str, ...]]:
-    """Fallbacks by name. LiteLLM writes them as a list of mappings; ``*`` has those that stand in for every name."""
     found = _named(_first_given(router, litellm, "fallbacks")[1])
     default = _first_given(router, litellm, "default_fallbacks")[1]
     if default:

@@ -97,7 +97,7 @@ class _Loose(BaseModel):
 
 
 class LiteLLMParams(_Loose):
-    """Where a deployment's requests go. What is not named here reaches the litellm transport as it is."""
+    """The target of a deployment's requests. Parameters without a field here reach the litellm transport unchanged."""
 
     model: str = Field(min_length=1)
     custom_llm_provider: str | None = None
@@ -124,10 +124,10 @@ class LiteLLMParams(_Loose):
 
 
 class ModelInfo(_Loose):
-    """What is known about a model. The first six keys are Stratiform's, the rest is LiteLLM's. ``session_header`` is
-    the header by which a router in front of self-hosted engines keeps a conversation on one of them; ``cache_salt``
-    keeps the teams apart in the engine's cache. ``max_input_tokens`` is the most that it reads; None: what the price
-    map says. ``id`` names this entry alone, ``access_groups`` the lists of models that it is in."""
+    """The facts about a model. The first six keys are Stratiform's, the rest is LiteLLM's. ``session_header`` is the
+    header by which a router in front of self-hosted engines keeps a conversation on one of them; ``cache_salt`` keeps
+    the teams apart in the engine's cache. ``max_input_tokens`` is the most that it reads; None: what the price map
+    says. ``id`` names this entry alone, ``access_groups`` the lists of models that it is in."""
 
     transport: TransportName | None = None
     cache_profile: CacheProfileName | None = None
@@ -195,12 +195,10 @@ class FallbackTarget(_Loose):
 
 
 FallbackList = list[dict[str, list[str | FallbackTarget]] | str]
-"""What stands in for a name; a name alone stands in for every other."""
+"""The names that stand in for a name; a name alone stands in for every other."""
 
 
 class _Retries(_Loose):
-    """What LiteLLM reads from two sections."""
-
     num_retries: int | None = Field(default=None, ge=0, le=20)
     allowed_fails: int | None = Field(default=None, ge=0)
     cooldown_time: float | None = Field(default=None, ge=0)
@@ -273,7 +271,7 @@ class Limits(Strict):
 
 
 class Ledger(Strict):
-    """What is kept of each exchange."""
+    """The record that is kept of each exchange."""
 
     retention_days: float | None = Field(
         default=400, gt=0, le=36500, description="how long entries are kept; null: forever"
@@ -281,7 +279,7 @@ class Ledger(Strict):
 
 
 class MetricsPage(Strict):
-    """Who may read ``/metrics``."""
+    """The protection of ``/metrics``."""
 
     key: Annotated[SecretStr, AfterValidator(_filled("let everyone read /metrics"))] | None = Field(
         default=None, description="the key that /metrics asks for, as `Authorization: Bearer KEY`; null: none"
@@ -289,7 +287,6 @@ class MetricsPage(Strict):
 
     @property
     def secret(self) -> str:
-        """The key; empty where there is none."""
         return "" if self.key is None else self.key.get_secret_value()
 
 
@@ -322,7 +319,7 @@ class Otel(Strict):
 
 
 class Objects(Strict):
-    """What is remembered of the objects of the provider's account: files, stored responses, batches ..."""
+    """The memory of the objects of the provider's account: files, stored responses, batches ..."""
 
     retention_days: float = Field(
         default=400,
@@ -408,7 +405,8 @@ class TieredAssembly(Strict):
 
 
 class Freezing(Strict):
-    """When the oldest part of a conversation is frozen into a panel (``proxy.core.structured.history.freezing``)."""
+    """The bounds for freezing the oldest part of a conversation into a panel
+    (``proxy.core.structured.history.freezing``)."""
 
     enabled: bool = Field(
         default=True,
@@ -421,7 +419,7 @@ class Freezing(Strict):
 
 
 class LivePanels(Strict):
-    """How live panels are shown."""
+    """The form of live panels."""
 
     repeat_system_for: list[CacheProfileName] = Field(
         default=[], description="cache profiles of the upstreams that read the system text again behind the panels"
@@ -455,7 +453,7 @@ class Structured(Strict):
 
 
 class CallbackSettings(Strict):
-    """How the callback inside a LiteLLM proxy behaves (``proxy.inside``)."""
+    """The behaviour of the callback inside a LiteLLM proxy (``proxy.inside``)."""
 
     injection_points: Literal["keep", "replace"] = Field(
         default="keep",

@@ -114,12 +114,10 @@ class Budget(Strict):
 
     @property
     def unit(self) -> Literal["usd", "tokens"]:
-        """What is counted."""
         return "tokens" if self.usd is None and self.soft_usd is None else "usd"
 
     @property
     def given_name(self) -> str:
-        """The name, or the one that follows from what the budget is."""
         return validation.budget_name(self.name, self.scope, self.window, self.unit)
 
 
@@ -150,7 +148,6 @@ class Team(Strict):
 
     @property
     def all_budgets(self) -> list[Budget]:
-        """The team's budgets, from both keys."""
         return [*([self.budget] if self.budget else []), *self.budgets]
 
 
@@ -162,7 +159,7 @@ class Webhook(Strict):
 
 
 class Budgets(Strict):
-    """How budgets behave."""
+    """The behaviour of budgets."""
 
     on_store_error: Literal["allow", "deny"] = Field(
         default="allow", description="what happens to a team's requests while its spend cannot be read or written"

@@ -39,7 +39,7 @@ _RATES = ("rpm", "tpm")
 
 
 class Effect(StrEnum):
-    """What it means that a key is not used."""
+    """The effect of a key that is not used."""
 
     HARMLESS = "harmless"
     """Clients may do neither more nor less, and nothing else is sent."""
@@ -89,7 +89,7 @@ def effect_of(section: str, key: str) -> tuple[Effect, str]:
 
 
 def unused(file: ConfigFile, *, names_keys: bool) -> Iterator[Unused]:
-    """Everything in the file that is not used. ``names_keys``: the configuration names keys of clients, so that other
+    """The keys of the file that are not used. ``names_keys``: the configuration names keys of clients, so that other
     keys are refused."""
     for key, value in (file.model_extra or {}).items():
         yield _found("", key, value, key)
@@ -143,7 +143,7 @@ def _of_retries(given: RetriesByError | None, key_path: str) -> Iterator[Unused]
 
 
 def _of_fallbacks(given: FallbackList | None, path: str) -> Iterator[Unused]:
-    """What a fallback's long form would change of the request."""
+    """The keys of a fallback's long form that would change the request."""
     for index, section in enumerate(given or ()):
         for name, others in section.items() if not isinstance(section, str) else ():
             for at, other in enumerate(others):
@@ -174,7 +174,6 @@ def _of_entry(entry: ModelEntry, path: str, *, enforces_rates: bool) -> Iterator
 
 
 def _special(section: str, key: str, value: object, *, names_keys: bool) -> Iterator[Unused]:
-    """A key of a section, where its value decides."""
     path = f"{section}.{key}"
     match section, key:
         case "litellm_settings", "callbacks":

@@ -15,11 +15,10 @@ from collections.abc import Callable, Mapping
 from proxy.aside import Aside
 from proxy.core.prompts.assembler import assemble
 from proxy.core.prompts.context import merged
-from proxy.core.prompts.position import Position
-from proxy.core.prompts.prompt import Condition, Json, Prompt, PromptContext, Variable
+from proxy.core.prompts.prompt import Condition, Json, Position, Prompt, PromptContext, Variable
 from proxy.core.prompts.terms import PromptTerms
-from proxy.prompting.compositions import Compositions
-from proxy.prompting.snapshot import Snapshot
+from proxy.prompting.composer import Compositions
+from proxy.prompting.sources import Snapshot
 
 _REPEATS = 200
 _CONTEXT = merged(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proxy.cli.in_thread import running
+from proxy.cli.demo_sessions import running
 from proxy.core.request.tokens import bytes_over_four
 from proxy.demo.client import SampleClient
 from proxy.demo.sample import MODEL, Sample

@@ -17,7 +17,7 @@ import pytest
 
 from proxy.cli import main
 from proxy.cli.demo import demo_settings, make_tallies, send_all
-from proxy.cli.in_thread import running
+from proxy.cli.demo_sessions import running
 from proxy.core.planner.plan import Plan
 from proxy.core.request.tokens import bytes_over_four
 from proxy.replay.runner import counted_once, replay

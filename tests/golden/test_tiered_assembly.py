@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.prompts.inset import Inset
+from proxy.core.prompts.composition import Inset
 from proxy.core.request.insets import with_inset
 from proxy.core.structured.assembly.tiered import tiered_assembly
 from proxy.core.structured.blocks.breakdown import Circumstances, Measure

@@ -11,10 +11,8 @@ from proxy.core.reasons import Edit
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.window.budget import Budget, budget_of
-from proxy.core.window.built_in import BUILT_IN
-from proxy.core.window.parts import VirtualFile, WindowParts
-from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps
+from proxy.core.window.form import VirtualFile, WindowParts
+from proxy.core.window.profile import BUILT_IN, Budget, Capability, CapabilityProfile, PartCaps, budget_of
 from proxy.core.window.shortening import PartName, behind_conversation, beside_conversation
 from proxy.engine.ports import ComposedRequest
 from proxy.errors import ContextTooLong

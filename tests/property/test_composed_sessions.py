@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from proxy.core.modes import Mode
-from proxy.core.prompts.inset import Inset
+from proxy.core.prompts.composition import Inset
 from proxy.core.providers import PROFILES
 from proxy.core.reasons import Edit, Reason
 from proxy.core.request.parsed_body import parse_body

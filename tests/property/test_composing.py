@@ -11,9 +11,17 @@ from proxy.core.prompts.assembler import assemble
 from proxy.core.prompts.composition import Composition
 from proxy.core.prompts.conditions import OPERATORS, checked, holds
 from proxy.core.prompts.context import merged, value_at
-from proxy.core.prompts.failures import ConditionError, PromptFailure, RenderError
-from proxy.core.prompts.position import Position
-from proxy.core.prompts.prompt import ROOTS, Condition, Json, Prompt, PromptContext
+from proxy.core.prompts.prompt import (
+    ROOTS,
+    Condition,
+    ConditionError,
+    Json,
+    Position,
+    Prompt,
+    PromptContext,
+    PromptFailure,
+    RenderError,
+)
 from proxy.core.prompts.terms import PromptTerms
 
 leaves: st.SearchStrategy[Json] = (

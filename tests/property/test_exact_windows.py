@@ -7,12 +7,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.prompts.inset import Inset
+from proxy.core.prompts.composition import Inset
 from proxy.core.providers import OPENAI
 from proxy.core.request.insets import inset_body
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS, quick
-from proxy.core.window.parts import VirtualFile, WindowParts
+from proxy.core.window.form import VirtualFile, WindowParts
 from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps
 from proxy.engine.ports import ComposedRequest
 from proxy.errors import ContextTooLong

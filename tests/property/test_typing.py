@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from proxy.core.providers import OPENAI
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import quick
-from proxy.core.window.parts import WindowParts
+from proxy.core.window.form import WindowParts
 from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps
 from proxy.core.window.shortening import PartName
 from proxy.engine.ports import ComposedRequest

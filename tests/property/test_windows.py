@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.window.parts import VirtualFile, WindowParts
+from proxy.core.window.form import VirtualFile, WindowParts
 from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps
 from proxy.core.window.shortening import head, tail
-from proxy.core.window.trimming import Room, advance, cut_of, kept
-from proxy.core.window.turns import Spoken, Steps, steps_of
+from proxy.core.window.trimming import Room, Spoken, Steps, advance, cut_of, kept, steps_of
 from tests.talk import assistant, calling, result, system, user
 from tests.windows import Body, fit, sent, text_of, tokens_of, unpaired
 

@@ -17,9 +17,8 @@ import pytest
 from proxy.app import declared
 from proxy.app.reload import ConfigSource
 from proxy.cli import check_config, main, serve
-from proxy.cli.exposure import is_loopback, provider_keys, refuse_exposed
+from proxy.cli.checks import is_loopback, not_honoured, provider_keys, refuse_exposed
 from proxy.cli.server import listen
-from proxy.cli.unhonoured import not_honoured
 from proxy.settings import ConfigError, Effect, Environment, Settings, load
 from proxy.settings.schema import GeneralSettings, LiteLLMParams, LiteLLMSettings, ModelInfo, RouterSettings
 from proxy.settings.unsupported import effect_of

@@ -514,7 +514,7 @@ def test_a_large_section_is_taken_out_of_the_body_beside_the_event_loop(
 
 
 def test_patterns_of_a_client_are_tried_beside_the_event_loop(guarded: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = threads_of(monkeypatch, "proxy.prompting.compositions", "assemble")
+    seen = threads_of(monkeypatch, "proxy.prompting.composer", "assemble")
     conditions = [{"field": "mission.goal", "operator": "matches", "value": "(a|b){1,20}c"}]
     section = {
         "extra": [

@@ -19,7 +19,6 @@ _ACTIONS: Mapping[str, tuple[ModuleType, str]] = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the actions, with their arguments."""
     choices = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, (module, summary) in _ACTIONS.items():
         inner = choices.add_parser(name, help=summary, description=f"{summary[:1].upper()}{summary[1:]}.")
@@ -27,6 +26,5 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the action, and return the exit status. Raises ConfigError."""
     module, _ = _ACTIONS[arguments.action]
     return int(module.run(arguments))

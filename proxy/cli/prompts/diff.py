@@ -12,12 +12,16 @@ from rich.text import Text
 
 from proxy.app import factories
 from proxy.cli.output import Output, plain_table, print_json, visible
-from proxy.cli.prompts.bill import DAYS, BillChange, estimated, read_traffic
-from proxy.cli.prompts.difference import Difference, difference, differences
-from proxy.cli.prompts.places import HELP, opened
-from proxy.cli.prompts.setup import GivenContext, add_contexts, read_context
-from proxy.cli.prompts.variants import Variant, signature
-from proxy.cli.prompts.version import PromptVersion
+from proxy.cli.prompts.bill import DAYS, estimated, read_traffic
+from proxy.cli.prompts.setup import HELP, GivenContext, add_contexts, opened, read_context
+from proxy.cli.prompts.variants import (
+    Difference,
+    PromptVersion,
+    Variant,
+    difference,
+    differences,
+    signature,
+)
 from proxy.core.money.prices import Price
 from proxy.errors import UnknownModel
 from proxy.planning.tokenizers import local_encode
@@ -34,7 +38,6 @@ _ESTIMATE = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("old", metavar="OLD", help=HELP)
     parser.add_argument("new", metavar="NEW", help="the same, after the change")
     parser.add_argument(
@@ -72,15 +75,17 @@ def run(arguments: argparse.Namespace) -> int:
             "new": {"name": arguments.new, "version": new.snapshot.version},
             "unchanged": same,
             "changes": [_view(one) for one in changed],
-            "bill": None if bill is None else _bill_view(bill),
+            "bill": bill,
         })  # fmt: skip
     else:
         _print(changed, same, bill)
     return 1 if arguments.exit_code and any(one.kept_tokens is not None for one in changed) else 0
 
 
-def _bill(arguments: argparse.Namespace, old: PromptVersion, new: PromptVersion, context: GivenContext) -> BillChange:
-    """The bill for the ledger of the store, if all requests bring this context. Raises ConfigError."""
+def _bill(
+    arguments: argparse.Namespace, old: PromptVersion, new: PromptVersion, context: GivenContext
+) -> dict[str, Any]:
+    """The bill for the ledger of the store, if all requests bring this context, as JSON values. Raises ConfigError."""
     config = arguments.config or next(
         (Path(place) for place in (arguments.new, arguments.old) if Path(place).is_file()), None
     )
@@ -105,7 +110,8 @@ def _bill(arguments: argparse.Namespace, old: PromptVersion, new: PromptVersion,
         except UnknownModel:
             return prices.price(model)
 
-    return estimated(read_traffic(where), change, price)
+    bill = estimated(read_traffic(where), change, price)
+    return {"is_estimate": True, "basis": _ESTIMATE, "days": DAYS, **bill}
 
 
 def _view(one: Difference) -> dict[str, object]:
@@ -122,34 +128,7 @@ def _view(one: Difference) -> dict[str, object]:
     }
 
 
-def _bill_view(bill: BillChange) -> dict[str, Any]:
-    return {
-        "is_estimate": True,
-        "basis": _ESTIMATE,
-        "days": DAYS,
-        "requests_usd": _usd(bill.requests_usd),
-        "once_usd": _usd(bill.once_usd),
-        "once_usd_at_most": _usd(bill.once_usd_at_most),
-        "requests_without_price": bill.requests_without_price,
-        "lines": [
-            {
-                "model": line.whose.model, "team": line.whose.team, "key": line.whose.key_id,
-                "requests": line.traffic.requests, "sessions": line.traffic.sessions,
-                "open_sessions": round(line.open_sessions, 3), "spent_usd": _usd(line.traffic.spent_usd),
-                "system_tokens": line.system_tokens, "user_tokens": line.user_tokens,
-                "requests_usd": _usd(line.requests_usd), "session_usd": _usd(line.session_usd),
-                "once_usd": _usd(line.once_usd), "once_usd_at_most": _usd(line.once_usd_at_most),
-            }
-            for line in bill.lines
-        ],
-    }  # fmt: skip
-
-
-def _usd(amount: float | None) -> float | None:
-    return None if amount is None else round(amount, 9)
-
-
-def _print(changed: Sequence[Difference], same: int, bill: BillChange | None) -> None:
+def _print(changed: Sequence[Difference], same: int, bill: dict[str, Any] | None) -> None:
     output = Output()
     for one in changed:
         for variant, name in one.cases[:_SHOWN_CASES]:
@@ -191,31 +170,32 @@ def _prefix(one: Difference) -> str:
     )
 
 
-def _print_bill(output: Output, bill: BillChange) -> None:
-    numbers = (
-        "requests", "sessions", "spent usd", "tokens a request", "requests usd", "session usd", "once usd",
-    )  # fmt: skip
+def _print_bill(output: Output, bill: dict[str, Any]) -> None:
+    numbers = ("requests", "sessions", "spent usd", "tokens a request", "requests usd", "session usd", "once usd")
     table = plain_table(("model", "team", "key", *numbers), numbers)
-    for line in bill.lines:
+    for line in bill["lines"]:
+        tokens = f"{line['system_tokens'] + line['user_tokens']:+,}"
+        money = (_money(line[name]) for name in ("requests_usd", "session_usd", "once_usd"))
         table.add_row(
-            line.whose.model, line.whose.team, line.whose.key_id or "-", f"{line.traffic.requests:,}",
-            f"{line.traffic.sessions:,}", _money(line.traffic.spent_usd), f"{line.system_tokens + line.user_tokens:+,}",
-            _money(line.requests_usd), _money(line.session_usd), _money(line.once_usd),
+            line["model"], line["team"], line["key"] or "-", f"{line['requests']:,}", f"{line['sessions']:,}",
+            _money(line["spent_usd"]), tokens, *money,
         )  # fmt: skip
     output.print()
-    if not bill.lines:
+    if not bill["lines"]:
         output.print(f"the ledger has no requests of the last {DAYS} days")
         return
     output.print(table)
+    once, at_most = (f"{bill[name]:.4f} USD" for name in ("once_usd", "once_usd_at_most"))
     output.print(
-        f"Had the change been there for the last {DAYS} days, their bill would differ by {bill.requests_usd:+.4f} USD, "
-        f"for the changed size of the requests.\nThe change itself costs about {bill.once_usd:.4f} USD once, for the "
-        f"sessions that are open on average; {bill.once_usd_at_most:.4f} USD if each session of these {DAYS} days met "
-        "it.",
+        f"Had the change been there for the last {DAYS} days, their bill would differ by {bill['requests_usd']:+.4f} "
+        "USD, for the changed size of the requests.\n"
+        f"The change itself costs about {once} once, for the sessions that are open on average; {at_most} if each "
+        f"session of these {DAYS} days met it.",
         soft_wrap=True,
     )
-    if bill.requests_without_price:
-        output.print(f"{bill.requests_without_price:,} requests are of models without a known price", style="yellow")
+    if bill["requests_without_price"]:
+        count = f"{bill['requests_without_price']:,}"
+        output.print(f"{count} requests are of models without a known price", style="yellow")
     output.print(f"This is {_ESTIMATE}.", style="dim", soft_wrap=True)
 
 

@@ -1,21 +1,228 @@
 """``stratiform prompts lint``: mistakes in prompts, and what would break caches."""
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
 
 from rich.table import Table
 from rich.text import Text
 
+from proxy.app.prompting import named_prompts
 from proxy.cli.output import Output, print_json
-from proxy.cli.prompts.findings import Finding, findings
-from proxy.cli.prompts.setup import add_contexts, add_setup, read_context, setup_of
+from proxy.cli.prompts.listing import condition_text
+from proxy.cli.prompts.setup import GivenContext, PromptSetup, Readable, add_contexts, add_setup, read_context, setup_of
+from proxy.cli.prompts.variants import Reach, reach
+from proxy.core.model_patterns import matches
+from proxy.core.prompts.assembler import chosen
+from proxy.core.prompts.conditions import holds
+from proxy.core.prompts.context import merged, resolved, value_at
+from proxy.core.prompts.contradiction import contradiction
+from proxy.core.prompts.prompt import ROOTS, Condition, ConditionError, Prompt, PromptContext, RenderError
+from proxy.core.prompts.terms import PromptTerms
+from proxy.core.prompts.volatile_content import Volatile, volatile_in, volatile_name, volatile_values
+from proxy.prompting.templates import Templates, Uses, compiled, in_file, unknown_names
+
+Severity = Literal["error", "warning"]
+
+_LOST = "the cached prefix is lost from here on"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``code`` names the kind of finding, ``prompt`` is an id, and ``place`` a file or a setting; "" where there is
+    none."""
+
+    severity: Severity
+    code: str
+    message: str
+    prompt: str = ""
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A prompt whose template can be read, and what the template refers to."""
+
+    prompt: Prompt
+    uses: Uses
+
+    @property
+    def paths(self) -> frozenset[str]:
+        sources = (variable.source or variable.name for variable in self.prompt.variables)
+        fields = (condition.field for condition in self.prompt.conditions)
+        found = (*self.uses.paths, *sources, *fields)
+        return frozenset(path for path in found if path.partition(".")[0] in ROOTS)
+
+    def finding(self, severity: Severity, code: str, message: str) -> Finding:
+        return Finding(severity, code, message, self.prompt.id, self.prompt.origin)
+
+
+def findings(setup: PromptSetup, contexts: Sequence[GivenContext] = ()) -> list[Finding]:
+    """All that is found, errors first. ``contexts`` are what requests may bring. Raises ConfigError where the
+    configuration itself cannot be used."""
+    readable = setup.readable()
+    found = [Finding("error", "unreadable", problem) for problem in readable.problems]
+    read: list[_Read] = []
+    for prompt in readable.prompts:
+        try:
+            read.append(_Read(prompt, Uses() if prompt.is_literal else compiled(prompt.text).uses))
+        except RenderError as error:
+            found.append(Finding("error", "bad-template", in_file(error, prompt), prompt.id, prompt.origin))
+    found += _repeated(read)
+    for one in read:
+        found += [*_names(one, readable), *_conditions(one), *_volatile(one)]
+    found += _volatile_fragments(readable)
+    sound = [one for one in read if not _has_error(one, found)]
+    known = reach([one.prompt for one in sound], setup)
+    found += _unused(sound, known, setup)
+    found += _settings(setup, [one.prompt.id for one in read])
+    found += _volatile_contexts(sound, known, contexts)
+    found += _outcomes(sound, known, readable, contexts)
+    return sorted(dict.fromkeys(found), key=lambda one: (one.severity, one.place, one.prompt, one.code, one.message))
+
+
+def _has_error(one: _Read, found: Iterable[Finding]) -> bool:
+    return any(each.severity == "error" and each.place == one.prompt.origin and each.code in _BROKEN for each in found)
+
+
+_BROKEN = frozenset({"undefined-variable", "unknown-fragment", "duplicate-id"})
+
+
+def _repeated(read: Sequence[_Read]) -> Iterator[Finding]:
+    first: dict[str, Prompt] = {}
+    for one in read:
+        other = first.setdefault(one.prompt.id, one.prompt)
+        if other is not one.prompt:
+            yield one.finding("error", "duplicate-id", f"{other.origin} has the same id")
+
+
+def _names(one: _Read, readable: Readable) -> Iterator[Finding]:
+    for code, why in unknown_names(one.prompt, one.uses, readable.fragments):
+        yield one.finding("error", code, in_file(why, one.prompt))
+    for name in sorted({variable.name for variable in one.prompt.variables} - one.uses.names):
+        yield one.finding("warning", "unused-variable", f"the template does not use the variable '{name}'")
+
+
+def _conditions(one: _Read) -> Iterator[Finding]:
+    few = contradiction(one.prompt.conditions)
+    if few:
+        told = " and ".join(f"`{condition_text(condition)}`" for condition in few)
+        why = "never holds" if len(few) == 1 else "never hold together"
+        yield one.finding("error", "unreachable", f"{told} {why}: the prompt is never composed")
+
+
+def _volatile(one: _Read) -> Iterator[Finding]:
+    """Content that makes the system text of a request differ from the one before. Behind the newest message nothing is
+    cached."""
+    if not one.prompt.position.is_system:
+        return
+    for path in sorted(one.paths):
+        if kind := volatile_name(path):
+            seems = f"`{path}` seems to be {_a(kind)}"
+            yield one.finding("error", "cache-breaker", f"{seems}: {_LOST}; use a user position")
+    for sign in volatile_in(one.prompt.text):
+        yield one.finding(
+            "warning", "cache-breaker", f"line {sign.line + one.prompt.first_line - 1} holds {_told(sign)}"
+        )
+
+
+def _volatile_fragments(readable: Readable) -> Iterator[Finding]:
+    for name, text in readable.fragments.items():
+        for sign in volatile_in(text)[:1]:
+            why = f"line {sign.line} of the fragment '{name}' holds {_told(sign)}"
+            yield Finding("warning", "cache-breaker", why)
+
+
+def _volatile_contexts(read: Sequence[_Read], known: Reach, contexts: Sequence[GivenContext]) -> Iterator[Finding]:
+    """Values that look like clocks, in a context that a system prompt reads."""
+    for context in (*(terms.context for _, terms in known.all_terms), *contexts):
+        for path, sign in volatile_values(context):
+            for one in read:
+                if one.prompt.position.is_system and any(f"{path}.".startswith(f"{each}.") for each in one.paths):
+                    yield one.finding("warning", "cache-breaker", f"`{path}` of the context holds {_told(sign)}")
+    for variant, terms in known.all_terms:
+        for sign in volatile_in(terms.override):
+            why = f"line {sign.line} of the override for {variant.label} holds {_told(sign)}"
+            yield Finding("warning", "cache-breaker", why, place="stratiform.prompts")
+
+
+def _told(sign: Volatile) -> str:
+    return f"{_a(sign.kind)} ({sign.shown!r}): if it ever changes, {_LOST}"
+
+
+def _a(kind: str) -> str:
+    return {"random": "a random value"}.get(kind, f"a {kind}")
+
+
+def _unused(read: Sequence[_Read], known: Reach, setup: PromptSetup) -> Iterator[Finding]:
+    for one in read:
+        # What comes along is there to be chosen from.
+        if one.prompt.id in known.unused and not setup.is_shipped(one.prompt):
+            yield one.finding("warning", "unused", f"nothing uses the prompt: {known.unused[one.prompt.id]}")
+
+
+def _settings(setup: PromptSetup, ids: Sequence[str]) -> Iterator[Finding]:
+    for path, pattern in named_prompts(setup.settings) if setup.settings is not None else ():
+        if not any(matches(pattern, name) for name in ids):
+            yield Finding("error", "unknown-prompt", f"no prompt has the id '{pattern}'", place=path)
+
+
+def _outcomes(
+    read: Sequence[_Read], known: Reach, readable: Readable, contexts: Sequence[GivenContext]
+) -> Iterator[Finding]:
+    """Prompts that fail where they are rendered, and those that the configuration keeps from being composed."""
+    by_id = {one.prompt.id: one for one in read}
+    prompts = [one.prompt for one in read]
+    templates = Templates(prompts, readable.fragments)
+    tried: set[tuple[str, str]] = set()
+    chosen_by: dict[str, list[PromptTerms]] = {}
+    for _, terms in known.all_terms:
+        asked = [merged(terms.context, context) for context in ({}, *contexts)]
+        key = repr((terms.context, sorted(terms.allowed.context)))
+        for prompt in chosen(prompts, terms):
+            chosen_by.setdefault(prompt.id, []).append(terms)
+            if (prompt.id, key) not in tried:
+                tried.add((prompt.id, key))
+                yield from (each for context in asked for each in _outcome(by_id[prompt.id], templates, terms, context))
+    for name, all_terms in chosen_by.items():
+        for condition in by_id[name].prompt.conditions:
+            if all(_is_out_of_reach(condition, terms) for terms in all_terms):
+                why = f"`{condition_text(condition)}` does not hold, and no request may change that"
+                yield by_id[name].finding("warning", "unreachable", f"{why}: the prompt is never composed")
+
+
+def _is_out_of_reach(condition: Condition, terms: PromptTerms) -> bool:
+    """Whether the condition does not hold by the configuration, and clients may not set the field."""
+    if condition.field.partition(".")[0] in terms.allowed.context:
+        return False
+    try:
+        return not holds(condition, merged(terms.context))
+    except ConditionError:
+        return False
+
+
+def _outcome(one: _Read, templates: Templates, terms: PromptTerms, context: PromptContext) -> Iterator[Finding]:
+    prompt = one.prompt
+    try:
+        if all(holds(condition, context) for condition in prompt.conditions) and not prompt.is_literal:
+            templates.render(prompt, context, resolved(prompt.variables, context))
+    except ConditionError as error:
+        yield one.finding("error", "bad-condition", str(error))
+    except RenderError as error:
+        missing = sorted(path for path in one.paths if not value_at(context, path)[0])
+        if missing and all(path.partition(".")[0] in terms.allowed.context for path in missing):
+            told = ", ".join(f"`{path}`" for path in missing)
+            why = f"the prompt fails for a request that does not bring {told} ({error})"
+            yield one.finding("warning", "needs-context", why)
+        else:
+            yield one.finding("error", "render-error", str(error))
+
 
 _STYLES = {"error": "red", "warning": "yellow"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("--strict", action="store_true", help="end with status 1 for warnings, too")
     add_contexts(parser, "the prompts are tried with each")
     add_setup(parser)

@@ -7,20 +7,18 @@ from typing import Any
 from proxy.cli.output import Output, plain_table, print_json
 from proxy.cli.prompts.setup import add_setup, setup_of
 from proxy.cli.prompts.variants import Reach, reach
+from proxy.core.prompts.assembler import in_order
 from proxy.core.prompts.prompt import Condition, Prompt
-from proxy.core.prompts.selection import in_order
 from proxy.core.request.tokens import Encode
 from proxy.planning.tokenizers import local_encode
-from proxy.prompting.snapshot import Snapshot
+from proxy.prompting.sources import Snapshot
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     add_setup(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the list."""
     setup = setup_of(arguments)
     snapshot = setup.snapshot()
     found = reach(snapshot.prompts, setup)
@@ -61,13 +59,14 @@ def _row(prompt: Prompt, found: Reach, encode: Encode) -> dict[str, Any]:
 
 def _print(snapshot: Snapshot, rows: Sequence[dict[str, Any]]) -> None:
     headings = ("position", "priority", "id", "profile", "conditions", "tokens", "used", "origin")
-    table = plain_table(headings, numbers=("priority", "tokens"))
-    for row in rows:
-        table.add_row(
-            str(row["position"]), str(row["priority"]), str(row["id"]), str(row["profile"] or "-"),
+    cells = (
+        (
+            row["position"], str(row["priority"]), row["id"], row["profile"] or "-",
             ", ".join(row["conditions"]) or "-", f"{row['template_tokens']:,}", "yes" if row["used"] else "no",
-            str(row["origin"]),
-        )  # fmt: skip
+            row["origin"],
+        )
+        for row in rows
+    )  # fmt: skip
     output = Output()
-    output.print(table)
+    output.print(plain_table(headings, ("priority", "tokens"), cells))
     output.print(f"version {snapshot.version}; tokens are those of the templates as they are written", style="dim")

@@ -9,17 +9,15 @@ from rich.text import Text
 
 from proxy.cli.output import Output, fail, plain_table, print_json, visible
 from proxy.cli.prompts.setup import ANY, add_contexts, add_setup, read_context, setup_of
-from proxy.cli.prompts.variants import Variant, terms_of
-from proxy.cli.prompts.version import WHY, PromptVersion, Sizes, mistakes
+from proxy.cli.prompts.variants import WHY, PromptVersion, Sizes, Variant, mistakes, terms_of
 from proxy.core.prompts.composition import Composition
 from proxy.core.prompts.context import merged
-from proxy.core.prompts.failures import PromptFailure
+from proxy.core.prompts.prompt import PromptFailure
 from proxy.errors import ProxyError
 from proxy.planning.tokenizers import local_encode
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
     parser.add_argument("--model", default=ANY, help="the model that the request names")
     parser.add_argument("--team", help="the team of the request's key (default: that of --key, else `default`)")
     parser.add_argument("--key", default="", metavar="KEY_ID", help="the id of the request's key")
@@ -86,11 +84,8 @@ def _print(composition: Composition, sizes: Sizes, rows: Sequence[tuple[str, str
             output.print(Text(visible(text)), soft_wrap=True)
     if composition.is_empty:
         output.print("nothing is composed", style="bold")
-    table = plain_table(("prompt", "position", "tokens", "outcome"), numbers=("tokens",))
-    for name, position, tokens in rows:
-        table.add_row(name, position, f"{tokens:,}", "composed")
-    for name, reason in composition.skipped.items():
-        table.add_row(name, "", "", f"left out: {WHY[reason]}")
-    if table.row_count:
+    cells = [(name, position, f"{tokens:,}", "composed") for name, position, tokens in rows]
+    cells += [(name, "", "", f"left out: {WHY[reason]}") for name, reason in composition.skipped.items()]
+    if cells:
         output.print()
-        output.print(table)
+        output.print(plain_table(("prompt", "position", "tokens", "outcome"), ("tokens",), cells))

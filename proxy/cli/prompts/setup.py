@@ -1,28 +1,30 @@
-"""What the commands of prompts work on: a configuration with its folders or folders alone, and files with the contexts
+"""The setup of the commands of prompts: a configuration with its folders or folders alone, and files with the contexts
 that requests bring."""
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
+from io import BytesIO
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 import orjson
 
 from proxy.access.directory import DEFAULT_TEAM
 from proxy.app import declared, factories, prompting
-from proxy.cli.admin_client import DEFAULT_CONFIG
+from proxy.cli.admin_client import DEFAULT_CONFIG, config_or_default
 from proxy.cli.output import fail
 from proxy.core.prompts.prompt import ROOTS, Json, Prompt
-from proxy.core.prompts.rules import PromptRules
-from proxy.core.prompts.terms import Allowed, PromptTerms
+from proxy.core.prompts.terms import Allowed, PromptRules, PromptTerms
 from proxy.plugins import build_plugin_manager
 from proxy.prompting.files import SHIPPED, FileState, PromptFileError, markdown_files, read_file
-from proxy.prompting.fragments import texts_of
 from proxy.prompting.rules import Rules
-from proxy.prompting.snapshot import Snapshot
-from proxy.prompting.sources import Sources
+from proxy.prompting.sources import Snapshot, Sources, texts_of
 from proxy.settings import ConfigError, Settings, load
 
 T = TypeVar("T")
@@ -84,11 +86,9 @@ class PromptSetup:
         return Readable((*filter(None, found), *sources.prompts), tuple(problems), fragments)
 
     def is_shipped(self, prompt: Prompt) -> bool:
-        """Whether the prompt is one of those that come along."""
         return SHIPPED in Path(prompt.origin).parents
 
     def team_of(self, key_id: str) -> str:
-        """The team of a key that the configuration has, else the default team."""
         return self.keys.get(key_id, DEFAULT_TEAM)
 
     def _sources(self) -> Sources:
@@ -99,7 +99,7 @@ class PromptSetup:
 
 
 def _read(read: Callable[[], T], instead: T, problems: list[str]) -> T:
-    """What is read; where that cannot be done it becomes a problem, and the other value stands for it."""
+    """The value that is read; a failure becomes a problem, and the other value stands for it."""
     try:
         return read()
     except PromptFileError as error:
@@ -108,7 +108,6 @@ def _read(read: Callable[[], T], instead: T, problems: list[str]) -> T:
 
 
 def add_setup(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say where prompts are read."""
     group = parser.add_argument_group("where prompts are read, and how the command prints")
     group.add_argument(
         "--config", type=Path, metavar="FILE",
@@ -122,13 +121,9 @@ def add_setup(parser: argparse.ArgumentParser) -> None:
 
 
 def setup_of(arguments: argparse.Namespace) -> PromptSetup:
-    """The setup that the options of ``add_setup`` name. Raises ConfigError."""
-    config = arguments.config
-    if config is None and not arguments.folder:
-        if not DEFAULT_CONFIG.exists():
-            raise ConfigError([f"there is no {DEFAULT_CONFIG} here: use --config FILE or --folder FOLDER"])
-        config = DEFAULT_CONFIG
-    return setup_at(config, arguments.folder)
+    if arguments.folder:
+        return setup_at(arguments.config, arguments.folder)
+    return setup_at(config_or_default(arguments.config, "use --config FILE or --folder FOLDER"))
 
 
 def setup_at(config: Path | None, folders: Sequence[Path] = ()) -> PromptSetup:
@@ -173,3 +168,65 @@ def read_context(file: Path) -> GivenContext:
         if root not in ROOTS:
             fail(f"{file}: '{root}' is no root of the context; there are {', '.join(ROOTS)}")
     return content
+
+
+HELP = "a folder of prompts, a configuration, or REVISION:PATH for either of them at a revision of Git"
+_GIT_S = 60.0
+
+
+@contextmanager
+def opened(place: str, config: Path | None) -> Iterator[PromptSetup]:
+    """The setup at a place, for as long as the block lasts. The rules for a folder are those of ``config``. Raises
+    ConfigError."""
+    path = Path(place)
+    if path.exists():
+        yield _setup(path, config)
+        return
+    revision, colon, inner = place.partition(":")
+    if not colon or not inner:
+        raise ConfigError([f"{place}: there is no such file or folder; {HELP}"])
+    with TemporaryDirectory(prefix="stratiform-") as folder:
+        yield _setup(_checked_out(revision, inner, Path(folder)), config)
+
+
+def _setup(path: Path, config: Path | None) -> PromptSetup:
+    return setup_at(config, [path]) if path.is_dir() else setup_at(path)
+
+
+def _checked_out(revision: str, path: str, folder: Path) -> Path:
+    """Write a folder of a revision, or for a file the whole revision, into ``folder``; where the path is then. The
+    path counts from the working directory. Raises ConfigError."""
+    if revision.startswith("-"):
+        raise ConfigError([f"{revision}: is no revision"])
+    top = Path(_git(Path.cwd(), "rev-parse", "--show-toplevel").decode().strip())
+    try:
+        inside = PurePosixPath((Path.cwd() / path).resolve().relative_to(top.resolve()).as_posix())
+    except ValueError:
+        raise ConfigError([f"{revision}:{path}: lies outside of the repository {top}"]) from None
+    is_folder = _git(top, "cat-file", "-t", f"{revision}:{inside}").strip() == b"tree"
+    content = _git(top, "archive", "--format=tar", revision, *([str(inside)] if is_folder else []))
+    with tarfile.open(fileobj=BytesIO(content)) as archive:
+        archive.extractall(folder, filter=_safe)
+    return folder / inside
+
+
+def _safe(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+    """A filter of files that may be written; links that lead out of the repository are left out."""
+    try:
+        return tarfile.data_filter(member, folder)
+    except tarfile.FilterError:
+        return None
+
+
+def _git(folder: Path, *arguments: str) -> bytes:
+    """The output of Git. Raises ConfigError."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, timeout=_GIT_S, check=False
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError([f"git {arguments[0]} does not work here ({type(error).__name__})"]) from error
+    if done.returncode:
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise ConfigError([f"git {arguments[0]}: {lines[-1] if lines else 'failed'}"])
+    return done.stdout

@@ -7,7 +7,7 @@ from proxy.core.caches.prompt import Bill, Life, Prompt
 from proxy.core.layout.breakpoints import honoured
 from proxy.core.layout.layout import Layout
 from proxy.core.modes import Mode
-from proxy.core.prompts.inset import Inset
+from proxy.core.prompts.composition import Inset
 from proxy.core.prompts.turn_texts import AppliedTexts
 from proxy.core.providers import ASSUMED, CacheProfile, Dialect, Family
 from proxy.core.request.element import Element

@@ -1,11 +1,9 @@
-"""Prompts of the operator: what comes in is a set of prompts, terms and a context; what comes out is the system text
-and the texts around the newest user message. Nothing here reads files, compiles templates, or knows of upstreams.
+"""Prompts of the operator: a set of prompts, terms and a context come in; the system text and the texts around the
+newest user message go out. Nothing here reads files, compiles templates, or knows of upstreams.
 
-Values: ``prompt``, ``position``, ``terms`` (what a request gets, and what its client asks for), ``context``,
-``composition`` and ``inset`` (what comes out). Who gets what: ``rules`` and ``layers`` for the configuration,
-``form`` for what a request says. Composing: ``selection`` chooses and orders, ``conditions`` (with ``equality`` and
-``pattern``) and ``variables`` decide about single prompts, ``assembler`` puts them together; ``failures`` are its
-errors. Caches: ``steadiness`` finds prompts that change within conversations, ``turn_texts`` decides whether texts of
-earlier turns are sent again. For people: ``contradiction`` and ``volatile_content`` are what ``stratiform prompts
-lint`` looks for.
+``prompt`` has the values of the registry, and the errors. ``terms`` puts the levels of a configuration and the wishes
+of a client on top of each other; ``form`` reads these wishes. ``assembler`` chooses and orders the prompts, asks their
+``conditions`` in a ``context``, and puts the texts together to a ``composition``. ``steadiness`` finds prompts that
+change within conversations, and ``turn_texts`` decides whether texts of earlier turns are sent again. ``contradiction``
+and ``volatile_content`` are what ``stratiform prompts lint`` looks for.
 """

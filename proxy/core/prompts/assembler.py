@@ -1,26 +1,84 @@
-"""From the prompts of the registry and the terms of a request to the texts that are added to it."""
+"""Chooses and orders the prompts of the registry for a request, and puts together the texts that are added to it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
-from proxy.core.prompts.composition import ComposedPart, Composition
+from proxy.core.digest import digest
+from proxy.core.model_patterns import matches_any
+from proxy.core.prompts.composition import ComposedPart, Composition, Inset
 from proxy.core.prompts.conditions import holds
-from proxy.core.prompts.context import merged
-from proxy.core.prompts.failures import ConditionError, PromptFailure, RenderError
-from proxy.core.prompts.inset import Inset
-from proxy.core.prompts.position import AFTER_USER, BEFORE_USER, SYSTEM_POSITIONS, Position
-from proxy.core.prompts.prompt import Json, Prompt, PromptContext
-from proxy.core.prompts.selection import chosen, missing_persona
+from proxy.core.prompts.context import merged, resolved
+from proxy.core.prompts.prompt import (
+    AFTER_USER,
+    BEFORE_USER,
+    SYSTEM_POSITIONS,
+    ConditionError,
+    Json,
+    Position,
+    Prompt,
+    PromptContext,
+    PromptFailure,
+    RenderError,
+)
 from proxy.core.prompts.terms import PromptTerms
-from proxy.core.prompts.variables import resolved
+from proxy.core.wire.surrogates import utf8
+
+_FLAGS: Mapping[Position, str] = MappingProxyType(
+    {Position.TOOLS: "tools", Position.PLUGINS: "plugins", Position.AGENTS: "agents"}
+)
+_ORDER: Mapping[Position, int] = MappingProxyType({position: rank for rank, position in enumerate(Position)})
+PERSONA_PREFIX = "persona:"
+"""A prompt whose id begins so is composed only where the terms choose this persona."""
+
+
+def chosen(prompts: Sequence[Prompt], terms: PromptTerms) -> tuple[Prompt, ...]:
+    """The prompts that the terms choose, in the order in which they are composed: by position, then by descending
+    priority, then as they are registered. An extra prompt takes the place of the registered one with its id; the chosen
+    persona's registered prompt gives way to none."""
+    persona = PERSONA_PREFIX + terms.persona if terms.persona else ""
+    found = {prompt.id: prompt for prompt in prompts if prompt.id == persona or matches_any(terms.use, prompt.id)}
+    ranks = {prompt.id: rank for rank, prompt in enumerate(prompts)}
+    for extra in terms.extras:
+        if extra.id != persona or persona not in found:
+            found[extra.id] = extra
+        ranks.setdefault(extra.id, len(ranks))
+    fitting = [prompt for prompt in found.values() if _fits(prompt, persona, terms)]
+    return in_order(sorted(fitting, key=lambda prompt: ranks[prompt.id]))
+
+
+def in_order(prompts: Iterable[Prompt]) -> tuple[Prompt, ...]:
+    """The prompts by position, then by descending priority, then as they stand."""
+    return tuple(sorted(prompts, key=lambda prompt: (_ORDER[prompt.position], -prompt.priority)))
+
+
+def missing_persona(prompts: Sequence[Prompt], terms: PromptTerms) -> dict[str, str]:
+    """The reason ``missing`` for the chosen persona without a prompt, by its id; empty where it has one or none is
+    chosen."""
+    persona = PERSONA_PREFIX + terms.persona
+    if not terms.persona or any(prompt.id == persona for prompt in (*prompts, *terms.extras)):
+        return {}
+    return {persona: "missing"}
+
+
+def _fits(prompt: Prompt, persona: str, terms: PromptTerms) -> bool:
+    if prompt.profile not in ("", terms.profile):
+        return False
+    if prompt.id.startswith(PERSONA_PREFIX) and prompt.id != persona:
+        return False
+    if terms.override and prompt.position.is_system:
+        return False
+    flag = _FLAGS.get(prompt.position)
+    return flag is None or bool(getattr(terms, flag))
+
 
 Render = Callable[[Prompt, PromptContext, Mapping[str, Json]], str]
 """The text of a prompt, from its template, the context and its variables. Raises RenderError."""
 
 
 def assemble(prompts: Sequence[Prompt], terms: PromptTerms, context: PromptContext, render: Render) -> Composition:
-    """The composition of these prompts, which are in the order of their registration. Where a prompt's condition cannot
-    be evaluated or its template cannot be rendered, it is left out; in strict mode PromptFailure is raised. In any mode
-    it is raised where a registered prompt fails for what the client adds to the context: a client must not have it left
+    """The composition of these prompts, which are in the order of their registration. If a prompt's condition cannot be
+    evaluated or its template cannot be rendered, it is left out; in strict mode PromptFailure is raised. In any mode it
+    is raised where a registered prompt fails for what the client adds to the context: a client must not have it left
     out."""
     parts: list[ComposedPart] = []
     skipped = missing_persona(prompts, terms)
@@ -42,6 +100,7 @@ def assemble(prompts: Sequence[Prompt], terms: PromptTerms, context: PromptConte
         inset=Inset(_joined(parts, BEFORE_USER), _joined(parts, AFTER_USER)),
         parts=tuple(parts),
         skipped=skipped,
+        prints={part.id: digest(utf8(part.text)) for part in parts if part.position.is_system},
     )
 
 

@@ -1,10 +1,25 @@
-"""What composing gives."""
+"""The results of composing: the system text, and the texts around a user message."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from proxy.core.prompts.inset import Inset
-from proxy.core.prompts.position import Position
+from proxy.core.prompts.prompt import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Inset:
+    """Texts of the operator around the client's own text of one user message; "" adds nothing. A blank line stands
+    between each of them and the client's text."""
+
+    before: str = ""
+    after: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.before or self.after)
+
+    def followed_by(self, text: str) -> "Inset":
+        """The same with a further text at the very end."""
+        return Inset(self.before, "\n\n".join(part for part in (self.after, text) if part))
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +35,14 @@ class ComposedPart:
 class Composition:
     """The composed texts. ``parts`` are those of all prompts that are in them, in order. ``skipped`` says why a prompt
     was left out, by its id: ``condition``, ``bad_condition``, ``render_error``, ``blank``;
-    ``missing`` is said of a chosen persona that has no prompt."""
+    ``missing`` is said of a chosen persona that has no prompt. ``prints`` are the digests of the system texts, by the
+    ids of their prompts."""
 
     system: str = field(default="", repr=False)
     inset: Inset = Inset()
     parts: tuple[ComposedPart, ...] = ()
     skipped: Mapping[str, str] = field(default_factory=dict)
+    prints: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def is_empty(self) -> bool:

@@ -6,12 +6,90 @@ booleans and null are never converted into each other; whole numbers and others 
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import TypeGuard
+
+import re2
 
 from proxy.core.prompts.context import value_at
-from proxy.core.prompts.equality import equal, is_number, same
-from proxy.core.prompts.failures import ConditionError
-from proxy.core.prompts.pattern import compiled, is_found
-from proxy.core.prompts.prompt import ROOTS, Condition, Json, PromptContext
+from proxy.core.prompts.prompt import ROOTS, Condition, ConditionError, Json, PromptContext
+
+
+def is_number(value: Json) -> TypeGuard[int | float]:
+    """Whether the value is a number; a boolean is none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def equal(one: Json, other: Json) -> bool:
+    """Whether the values are the same, or numbers of the same value."""
+    return one == other if is_number(one) and is_number(other) else same(one, other)
+
+
+def same(one: Json, other: Json) -> bool:
+    """Whether the values have the same type and the same content; a whole number is not the same as a float of its
+    value. The time is that of looking through the smaller one."""
+    if not isinstance(one, (list, dict)):
+        return type(one) is type(other) and one == other
+    pairs: list[tuple[Json, Json]] = [(one, other)]
+    while pairs:
+        left, right = pairs.pop()
+        if type(left) is not type(right):
+            return False
+        if isinstance(left, list) and isinstance(right, list):
+            if len(left) != len(right):
+                return False
+            pairs += zip(left, right, strict=True)
+        elif isinstance(left, dict) and isinstance(right, dict):
+            if left.keys() != right.keys():
+                return False
+            pairs += ((value, right[name]) for name, value in left.items())
+        elif left != right:
+            return False
+    return True
+
+
+MOST_PATTERN_CHARS = 500
+MOST_PROGRAM_SIZE = 2_000
+"""The most steps that a pattern may become."""
+_MOST_STEPS = 1_000_000
+"""The most steps of the program, times bytes of the text: 10 ms of the processor for a text that is built to be slow.
+"""
+_MEMORY_BYTES = 256 << 10
+"""The memory of a pattern; the library keeps the 128 patterns that were used last."""
+
+
+def _options() -> "re2.Options":
+    options = re2.Options()
+    options.log_errors = False  # it writes to stderr, and what it writes is the pattern
+    options.never_capture = True
+    options.max_mem = _MEMORY_BYTES
+    return options
+
+
+_OPTIONS = _options()
+
+
+def compiled(pattern: str, most_program_size: int = MOST_PROGRAM_SIZE) -> "re2._Regexp":
+    """The pattern, ready to use. Raises ConditionError where it is none, or is too large."""
+    if len(pattern) > MOST_PATTERN_CHARS:
+        raise ConditionError("invalid_pattern", f"a pattern may have at most {MOST_PATTERN_CHARS} characters")
+    try:
+        program = re2.compile(pattern.encode("utf-8", "surrogatepass"), _OPTIONS)
+    except re2.error as error:
+        raise ConditionError("invalid_pattern", "the pattern is none of RE2's, or it is too large") from error
+    if program.programsize > most_program_size:
+        raise ConditionError("invalid_pattern", "the pattern is too large: it repeats too much")
+    return program
+
+
+def is_found(pattern: str, text: str) -> bool:
+    """Whether the pattern is found anywhere in the text. Raises ConditionError as ``compiled``, and where the text is
+    too long for this pattern."""
+    program = compiled(pattern)
+    raw = text.encode("utf-8", "surrogatepass")
+    if len(raw) * program.programsize > _MOST_STEPS:
+        raise ConditionError("too_long", "the text is too long for this pattern")
+    return program.search(raw) is not None
+
 
 Operator = Callable[[Json, Json], bool]
 

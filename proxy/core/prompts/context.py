@@ -1,18 +1,19 @@
-"""The context of conditions and templates: how it is made of several, and how a path finds a value in it."""
+"""The context of conditions and templates: how several are merged, how a path finds a value in it, and the values of
+the variables that a prompt names."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import orjson
 
-from proxy.core.prompts.prompt import ROOTS, Json, PromptContext
+from proxy.core.prompts.prompt import ROOTS, Json, PromptContext, RenderError, Variable
 
 MOST_CONTEXT_BYTES = 64 << 10
-"""Of the JSON of a client's context."""
+"""The longest JSON of a client's context."""
 MOST_LEVELS = 16
-"""Of objects and arrays within each other in a context; a root is the first one."""
+"""The most objects and arrays within each other in a context; a root is the first one."""
 MOST_VALUES = 2_000
-"""Of objects, arrays and what they hold in a context."""
+"""The most objects, arrays and values within them in a context."""
 _MOST_NUMBER = 2**63
 
 _EMPTY: PromptContext = MappingProxyType({root: MappingProxyType({}) for root in ROOTS})
@@ -58,7 +59,7 @@ def value_at(context: PromptContext, path: str) -> tuple[bool, Json]:
 
 
 def exceeded_bound(context: Mapping[str, Mapping[str, Json]]) -> str:
-    """Which bound of a context is exceeded, as words behind "it has"; "" where none is."""
+    """The bound of a context that is exceeded, as words behind "it has"; "" where none is."""
     values = 0
     level: list[object] = list(context.values())
     for _ in range(MOST_LEVELS):
@@ -85,3 +86,18 @@ def is_json(value: object) -> bool:
         return bool(orjson.loads(orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATETIME)) == value)
     except orjson.JSONEncodeError:
         return False
+
+
+def resolved(variables: Sequence[Variable], context: PromptContext) -> Mapping[str, Json]:
+    """The value of each variable: the root of the context that has its name, or else what stands at its source, or else
+    its default. Raises RenderError for a required one that has neither of the first two."""
+    return {variable.name: _value(variable, context) for variable in variables}
+
+
+def _value(variable: Variable, context: PromptContext) -> Json:
+    is_there, value = value_at(context, variable.name if variable.name in ROOTS else variable.source)
+    if is_there:
+        return value
+    if variable.required:
+        raise RenderError(f"the required variable '{variable.name}' has no value")
+    return variable.default

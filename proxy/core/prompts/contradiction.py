@@ -2,25 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Literal
 
-from proxy.core.prompts.conditions import holds
-from proxy.core.prompts.equality import is_number
-from proxy.core.prompts.failures import ConditionError
-from proxy.core.prompts.prompt import ROOTS, Condition, Json, PromptContext
+from proxy.core.prompts.conditions import holds, is_number
+from proxy.core.prompts.prompt import ROOTS, Condition, ConditionError, Json, PromptContext
 
-Kind = Literal["null", "boolean", "number", "string", "list", "object"]
-
-_KIND_OF: Mapping[type[object], Kind] = {
-    type(None): "null", bool: "boolean", int: "number", float: "number", str: "string", list: "list", dict: "object",
-}  # fmt: skip
 _ABSENT = "not_exists"
 _ABOVE, _BELOW = ("gt", "gte"), ("lt", "lte")
 
 
 def contradiction(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
     """The conditions that contradict each other: one that can never hold, else two of them, else all; none where the
-    prompt may be composed. Contradictions of regular expressions among themselves are not found."""
+    prompt may be composed. Regular expressions that exclude each other are not found, nor operators that want different
+    types of values."""
     for few in (*combinations(conditions, 1), *combinations(conditions, 2), tuple(conditions)):
         if any(_is_impossible(field, few) for field in {condition.field for condition in few}):
             return few
@@ -37,27 +30,10 @@ def _is_impossible(field: str, conditions: Sequence[Condition]) -> bool:
         return False
     if any(condition.operator == _ABSENT for condition in own):
         return True
-    kinds = _kinds(field, own, inner)
     values = _values(own)
     if values is not None:
-        return not any(
-            _agrees(field, value, (*own, *inner)) for value in values if _KIND_OF.get(type(value), "object") in kinds
-        )
-    return not kinds or _is_empty_range(field, own)
-
-
-def _kinds(field: str, own: Sequence[Condition], inner: Sequence[Condition]) -> frozenset[Kind]:
-    """The kinds of values to which every operator can be applied."""
-    has_inner = any(condition.operator != _ABSENT for condition in inner)
-    kinds = frozenset[Kind]({"object"}) if has_inner or field in ROOTS else frozenset(_KIND_OF.values())
-    for condition in own:
-        if condition.operator in (*_ABOVE, *_BELOW):
-            kinds &= {"number"}
-        elif condition.operator == "matches":
-            kinds &= {"string"}
-        elif condition.operator == "contains":
-            kinds &= {"string", "list"} if isinstance(condition.value, str) else {"list"}
-    return kinds
+        return not any(_agrees(field, value, (*own, *inner)) for value in values)
+    return _is_empty_range(field, own)
 
 
 def _values(own: Sequence[Condition]) -> Sequence[Json] | None:
@@ -80,7 +56,6 @@ def _is_empty_range(field: str, own: Sequence[Condition]) -> bool:
 
 
 def _agrees(field: str, value: Json, conditions: Sequence[Condition]) -> bool:
-    """Whether all conditions hold where the field has this value, and nothing else is there."""
     context = _context(field, value)
     try:
         return all(holds(condition, context) for condition in conditions)

@@ -1,5 +1,5 @@
 """The section ``stratiform.prompts`` of a request, read and validated. Whether a client may ask for what it says is
-decided in ``proxy.core.prompts.layers``.
+decided in ``proxy.core.prompts.terms``.
 
 Every mistake is an InvalidRequest (400) that says which field to change. Where JSON has null, the field counts as left
 out. The texts of a client are literal: they are sent as they stand, and are never templates.
@@ -13,12 +13,19 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from proxy.core.prompts.conditions import checked
+from proxy.core.prompts.conditions import checked, compiled
 from proxy.core.prompts.context import MOST_CONTEXT_BYTES, exceeded_bound
-from proxy.core.prompts.failures import ConditionError
-from proxy.core.prompts.pattern import compiled
-from proxy.core.prompts.position import Position
-from proxy.core.prompts.prompt import ID_PATTERN, ID_RULE, MOST_PRIORITY, ROOTS, Condition, Json, Prompt
+from proxy.core.prompts.prompt import (
+    ID_PATTERN,
+    ID_RULE,
+    MOST_PRIORITY,
+    ROOTS,
+    Condition,
+    ConditionError,
+    Json,
+    Position,
+    Prompt,
+)
 from proxy.core.prompts.terms import ClientWish
 from proxy.core.wire.refusals import check_fields, decoded, fields_in, names_within, unknown_field
 from proxy.errors import InvalidRequest
@@ -27,27 +34,23 @@ NAME = "stratiform.prompts"
 MOST_FORM_BYTES = 256 << 10
 MOST_EXTRAS = 50
 MOST_CONDITIONS = 20
-"""Of one extra prompt."""
+"""The most conditions of one extra prompt."""
 MOST_PATTERNS = 10
-"""Of all extra prompts together: a text that is built for a pattern makes each of them take 10 ms."""
+"""The most patterns of all extra prompts together: a text that is built for a pattern makes each of them take 10 ms."""
 MOST_CLIENT_PROGRAM_SIZE = 200
-"""Of steps that a client's pattern may become."""
+"""The most steps that a client's pattern may become."""
 _PERSONA = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 _NOTHING = Raw(b"")
 _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({"position": tuple(Position)})
 
 
 class _ConditionJson(Struct, forbid_unknown_fields=True):
-    """An element of ``conditions``."""
-
     field: Annotated[str, Meta(max_length=512)]
     operator: str
     value: Any = UNSET
 
 
 class _ExtraJson(Struct, forbid_unknown_fields=True):
-    """An element of ``extra``."""
-
     id: str
     position: Position
     text: str
@@ -56,8 +59,6 @@ class _ExtraJson(Struct, forbid_unknown_fields=True):
 
 
 class _WishJson(Struct, forbid_unknown_fields=True):
-    """The whole section."""
-
     persona: str | None | UnsetType = UNSET
     override: str | None | UnsetType = UNSET
     tools: bool | None | UnsetType = UNSET
@@ -74,7 +75,7 @@ _CONTEXT_DECODER: msgspec.json.Decoder[dict[str, dict[str, Any]] | None] = msgsp
 
 
 def read_wish(raw: Raw | bytes) -> ClientWish:
-    """What the client asks for; a section of null asks for nothing. Raises InvalidRequest. The time is bounded by
+    """The wish of the client; a section of null asks for nothing. Raises InvalidRequest. The time is bounded by
     ``MOST_FORM_BYTES``."""
     text = bytes(raw)
     if len(text) > MOST_FORM_BYTES:
@@ -98,7 +99,6 @@ def _flag(found: bool | None | UnsetType) -> bool | None:
 
 
 def _names(form: _WishJson, wish: ClientWish) -> int:
-    """How many members the objects of the section have together, where each name stands once in its object."""
     extras = form.extra or ()
     conditions = [each for extra in extras for each in extra.conditions or ()]
     names = fields_in(form) - (form.context is _NOTHING) + names_within(wish.context)

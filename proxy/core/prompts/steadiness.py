@@ -1,4 +1,4 @@
-"""Which prompts change within a conversation.
+"""Finds prompts that change within a conversation.
 
 A text that changes breaks the prefix behind it, and in the system text that is all of the conversation. A prompt of the
 position ``context`` that has changed in a conversation goes to the newest user message from then on, where it costs
@@ -9,10 +9,9 @@ other positions stay where they belong, and their changes are told.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from proxy.core.digest import digest
 from proxy.core.lru import Bounded, LastUsed
-from proxy.core.prompts.composition import ComposedPart
-from proxy.core.prompts.position import Position
+from proxy.core.prompts.composition import Composition
+from proxy.core.prompts.prompt import Position
 
 VOLATILE_SHARE = 0.2
 """A prompt is volatile for a client where more than this share of the requests of known conversations change it."""
@@ -20,14 +19,6 @@ _LEAST_REQUESTS = 5
 _MOST_BYTES = 32 << 20
 _MOST_COUNTS = 20_000
 _BYTES_PER_PRINT = 120
-
-Prints = Mapping[str, bytes]
-"""The digests of the texts of system positions, by the ids of their prompts."""
-
-
-def prints_of(parts: tuple[ComposedPart, ...]) -> Prints:
-    """What a composition is known by."""
-    return {part.id: digest(part.text.encode("utf-8", "surrogatepass")) for part in parts if part.position.is_system}
 
 
 @dataclass(slots=True)
@@ -45,15 +36,15 @@ class ChangeCount:
 
 @dataclass(frozen=True, slots=True)
 class _Conversation:
-    prints: Prints
+    prints: Mapping[str, bytes]
     at_tail: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a request shows: ``at_tail`` are the ids of the prompts that go to the newest user message. ``changed`` are
-    those whose text is another one than in the request before, and those that came or went; ``volatile`` are those of
-    them that change in too many requests of their client."""
+    """The result for one request: ``at_tail`` are the ids of the prompts that go to the newest user message.
+    ``changed`` are those whose text is another one than in the request before, and those that came or went;
+    ``volatile`` are those of them that change in too many requests of their client."""
 
     at_tail: frozenset[str] = frozenset()
     changed: tuple[str, ...] = ()
@@ -66,21 +57,23 @@ def _weight(conversation: _Conversation) -> int:
 
 @dataclass(slots=True)
 class Steadiness:
-    """What is known of the conversations of all clients. Its memory is bounded."""
+    """The conversations of all clients, as far as they are remembered. The memory is bounded."""
 
     _conversations: Bounded[tuple[str, bytes], _Conversation] = field(
         default_factory=lambda: Bounded(_MOST_BYTES, _weight)
     )
     _counts: LastUsed[tuple[str, str], ChangeCount] = field(default_factory=lambda: LastUsed(_MOST_COUNTS))
 
-    def seen(self, scope: str, conversation: bytes, parts: tuple[ComposedPart, ...], prints: Prints) -> Seen:
-        """Count a request. ``conversation`` names it within the ``scope`` of its client; ``prints`` are those of
-        ``parts``."""
-        key = (scope, conversation)
-        movable = {part.id for part in parts if part.position is Position.CONTEXT}
+    def seen(self, scope: str, conversation: bytes, composition: Composition) -> Seen:
+        """Count a request with what it was composed of. ``conversation`` names it within the ``scope`` of its
+        client."""
+        key, prints = (scope, conversation), composition.prints
+        movable = {part.id for part in composition.parts if part.position is Position.CONTEXT}
         before = self._conversations.get(key)
         if before is None:
-            at_tail = frozenset(name for name in movable if self.count(scope, name).is_volatile)
+            at_tail = frozenset(
+                name for name in movable if (self._counts.get((scope, name)) or ChangeCount()).is_volatile
+            )
             self._conversations.put(key, _Conversation(prints, at_tail))
             return Seen(at_tail)
         if before.prints is prints or before.prints == prints:
@@ -94,10 +87,6 @@ class Steadiness:
         at_tail = before.at_tail | movable.intersection(changed)
         self._conversations.put(key, _Conversation(prints, at_tail))
         return Seen(at_tail, changed, tuple(name for name in changed if counts[name].is_volatile))
-
-    def count(self, scope: str, prompt: str) -> ChangeCount:
-        """What is known of a client's prompt."""
-        return self._counts.get((scope, prompt)) or ChangeCount()
 
     def _count(self, scope: str, prompt: str, *, is_change: bool) -> ChangeCount:
         count = self._counts.find((scope, prompt))

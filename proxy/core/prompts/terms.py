@@ -1,14 +1,19 @@
-"""What a configuration says about composing, what a client may add to it, and what a client asks for."""
+"""The terms of composing for a request: a configuration has them in levels (all requests, models, teams, keys), a later
+level wins, and a client adds what it may."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from typing import Generic, TypeVar
 
+from proxy.core.model_patterns import fitting, matches_any
+from proxy.core.prompts.context import added
 from proxy.core.prompts.prompt import Json, Prompt
+from proxy.errors import Forbidden
 
 
 class OnFailure(StrEnum):
-    """What happens to a request whose prompts cannot be composed."""
+    """The treatment of a request whose prompts cannot be composed."""
 
     REFUSE = "refuse"
     SEND_WITHOUT = "send_without"
@@ -16,8 +21,8 @@ class OnFailure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What a client may say about composing: ``personas`` and ``profiles`` by name, with ``*`` for all; ``context`` are
-    the roots that a request may add to. By default a client may say nothing."""
+    """The permissions of a client: ``personas`` and ``profiles`` by name, with ``*`` for all; ``context`` are the roots
+    that a request may add to. By default a client may say nothing."""
 
     override: bool = False
     extras: bool = False
@@ -29,8 +34,8 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True)
 class PromptTerms:
-    """What is composed for one request. ``use`` are ids of prompts, with ``*`` for any characters; where it is empty
-    and nothing else asks for a text, nothing is composed. ``override`` takes the place of all system positions."""
+    """The terms of one request. ``use`` are ids of prompts, with ``*`` for any characters; where it is empty and
+    nothing else asks for a text, nothing is composed. ``override`` takes the place of all system positions."""
 
     use: tuple[str, ...] = ()
     persona: str = ""
@@ -60,7 +65,7 @@ class PromptTerms:
 
 @dataclass(frozen=True, slots=True)
 class PromptLayer:
-    """What one level of a configuration (all, a model, a team, a key) says; None: nothing. A later level wins; its
+    """One level of a configuration (all, a model, a team, a key); None: it says nothing. A later level wins; its
     ``context`` is added root by root and name by name."""
 
     use: tuple[str, ...] | None = None
@@ -78,9 +83,9 @@ class PromptLayer:
 
 @dataclass(frozen=True, slots=True)
 class ClientWish:
-    """What a request says; "" and None say nothing. ``extras`` are literal, and ``context`` has roots of the context
-    only. ``by_header`` are those of ``persona`` and ``profile`` that a header says. Whether the client may ask for it
-    is decided in ``proxy.core.prompts.layers``."""
+    """The wishes of a client for one request; "" and None say nothing. ``extras`` are literal, and ``context`` has
+    roots of the context only. ``by_header`` are those of ``persona`` and ``profile`` that a header says.
+    ``client_terms`` checks the permissions."""
 
     persona: str = ""
     profile: str = ""
@@ -91,3 +96,104 @@ class ClientWish:
     context: Mapping[str, Mapping[str, Json]] = field(default_factory=dict, repr=False)
     extras: tuple[Prompt, ...] = ()
     by_header: frozenset[str] = frozenset()
+
+
+_REPLACED = tuple(field.name for field in fields(PromptLayer) if field.name != "context")
+_FLAGS = ("tools", "plugins", "agents")
+_ASKED = ("persona", "profile", "override", *_FLAGS)
+_PARAM = "stratiform.prompts"
+_HEADERS = ("persona", "profile")
+"""The wishes that a header may express instead."""
+
+
+def layered(base: PromptTerms, *layers: PromptLayer) -> PromptTerms:
+    """The terms with what each layer says; a later layer wins. The context is added to: objects are merged name by
+    name."""
+    for layer in layers:
+        said = {name: value for name in _REPLACED if (value := getattr(layer, name)) is not None}
+        base = replace(base, **said, context=added(base.context, layer.context) if layer.context else base.context)
+    return base
+
+
+def client_terms(terms: PromptTerms, wish: ClientWish) -> PromptTerms:
+    """The terms with what the client asks for. Raises Forbidden (``prompts_not_allowed``) for what the terms do not
+    allow; what they say already may be asked for always."""
+    asked = {name: value for name in _ASKED if (value := getattr(wish, name)) not in ("", None, getattr(terms, name))}
+    for name, value in asked.items():
+        if not _is_allowed(terms, name, value):
+            raise _refusal(name, wish)
+    if wish.extras and not terms.allowed.extras:
+        raise _refusal("extra", wish)
+    for root in wish.context:
+        if root not in terms.allowed.context:
+            raise _refusal(f"context.{root}", wish)
+    if wish.context:
+        terms = replace(terms, context=added(terms.context, wish.context), own_context=terms.context)
+    return replace(terms, **asked, extras=(*terms.extras, *wish.extras))
+
+
+def _is_allowed(terms: PromptTerms, name: str, value: str) -> bool:
+    allowed = terms.allowed
+    if name == "persona":
+        return matches_any(allowed.personas, value)
+    if name == "profile":
+        return matches_any(allowed.profiles, value)
+    return allowed.flags if name in _FLAGS else allowed.override
+
+
+def _refusal(field: str, wish: ClientWish) -> Forbidden:
+    header = f" and the header x-stratiform-{field}" if field in _HEADERS else ""
+    message = f"the configuration of this key does not allow '{_PARAM}.{field}'{header}: leave it out"
+    param = f"x-stratiform-{field}" if field in wish.by_header else f"{_PARAM}.{field}"
+    return Forbidden(message, param=param, code="prompts_not_allowed")
+
+
+Said = TypeVar("Said")
+NamesOf = Callable[[str], Sequence[str]]
+"""Every name by which a model is meant, the most general one first and the client's own last."""
+
+
+def only_itself(name: str) -> Sequence[str]:
+    """The names of a model that has one name."""
+    return (name,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levels(Generic[Said]):
+    """The levels of a configuration: for models (patterns of ``proxy.core.model_patterns``), for teams, and for the ids
+    of keys. A later level wins.
+
+    A model is known by all of its names (``names_of``): no client leaves out what holds for a model because it writes
+    an alias or the provider's prefix.
+    """
+
+    models: Mapping[str, Said] = field(default_factory=dict)
+    teams: Mapping[str, Said] = field(default_factory=dict)
+    keys: Mapping[str, Said] = field(default_factory=dict)
+    names_of: NamesOf = only_itself
+
+    @property
+    def has_levels(self) -> bool:
+        """Whether anything is said for some model, team or key."""
+        return bool(self.models or self.teams or self.keys)
+
+    def said_for(self, model: str, team: str, key_id: str) -> list[Said]:
+        """All that holds for a request of that model with this key of that team, the most general first."""
+        found = [self.models[name] for name in fitting(self.models, self.names_of(model))] if self.models else []
+        found += [levels[name] for levels, name in ((self.teams, team), (self.keys, key_id)) if name in levels]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRules(Levels[PromptLayer]):
+    """The rules of a configuration: for all requests (``base``), and for single models, teams and keys."""
+
+    base: PromptTerms = PromptTerms()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no request gets a prompt, whatever it says."""
+        return not self.has_levels and self.base == PromptTerms()
+
+    def terms_for(self, model: str, team: str, key_id: str) -> PromptTerms:
+        return layered(self.base, *self.said_for(model, team, key_id))

@@ -13,7 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from proxy.core.lru import Bounded
-from proxy.core.prompts.inset import Inset
+from proxy.core.prompts.composition import Inset
 
 # P(the prefix is still stored) while it is expected to be, and when its life is over: some providers keep it longer.
 _STORED = 1.0
@@ -34,7 +34,7 @@ class Again(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TextPrices:
-    """What a token costs that is read from the provider's cache, and one that is written, beside a plain one."""
+    """The price of a token that is read from the provider's cache, and of one that is written, beside a plain one."""
 
     read: float
     write: float
@@ -42,9 +42,9 @@ class TextPrices:
 
 @dataclass(frozen=True, slots=True)
 class AppliedTexts:
-    """What is sent around user messages in front of the newest one: ``texts`` by the messages' indices. ``kept`` are
-    the keys of their turns, ``decided`` says of turns whether their text is sent from now on. ``newest`` is the key of
-    the newest turn, ``head`` a digest of what stands in front of the conversation, and ``before`` is what the request
+    """The texts around user messages in front of the newest one: ``texts`` by the messages' indices. ``kept`` are the
+    keys of their turns, ``decided`` says of turns whether their text is sent from now on. ``newest`` is the key of the
+    newest turn, ``head`` a digest of what stands in front of the conversation, and ``before`` is what the request
     before has left, None where none had texts."""
 
     texts: Mapping[int, Inset] = field(default_factory=dict)
@@ -57,8 +57,8 @@ class AppliedTexts:
 
 @dataclass(frozen=True, slots=True)
 class StoredPrompt:
-    """What the provider stores of a prompt: until when (unix seconds; 0: it stores nothing), the prompt's tokens, how
-    many of them at its end are not stored, and how many were read of what was stored before."""
+    """The prompt that the provider has stored: until when (unix seconds; 0: it stores nothing), the prompt's tokens,
+    how many of them at its end are not stored, and how many were read of what was stored before."""
 
     until: float = 0.0
     tokens: int = 0
@@ -71,9 +71,9 @@ NO_TEXTS = AppliedTexts(MappingProxyType({}), (), MappingProxyType({}))
 
 @dataclass(frozen=True, slots=True)
 class SentText:
-    """What was sent with a turn. ``tokens`` are those that it added; ``stored`` and ``head`` are of the turn's newest
-    request, and ``number`` counts the conversation's requests up to it. ``lost_tokens`` are those at the end of a
-    stored prompt that the next request did not read, although all texts stayed: what stands there changes anyway.
+    """The text that was sent with a turn. ``tokens`` are those that it added; ``stored`` and ``head`` are of the turn's
+    newest request, and ``number`` counts the conversation's requests up to it. ``lost_tokens`` are those at the end of
+    a stored prompt that the next request did not read, although all texts stayed: what stands there changes anyway.
     ``is_kept`` is what was decided, None: nothing yet."""
 
     inset: Inset = field(repr=False)
@@ -104,10 +104,10 @@ class TurnTexts:
         tokens_from: Callable[[int], int],
         signed: int = -1,
     ) -> AppliedTexts:
-        """What is sent with the turns in front of the newest. ``turns`` are the user messages' indices and the keys of
-        the conversation up to each, ``head`` a digest of what stands in front of it; ``tokens_from`` gives the tokens
-        of the conversation from a message up to the end of the prompt before. In front of the message ``signed`` each
-        text stays: signed thinking binds it. This changes nothing: ``commit`` does, when the exchange counts."""
+        """The texts of the turns in front of the newest. ``turns`` are the user messages' indices and the keys of the
+        conversation up to each, ``head`` a digest of what stands in front of it; ``tokens_from`` gives the tokens of
+        the conversation from a message up to the end of the prompt before. In front of the message ``signed`` each text
+        stays: signed thinking binds it. This changes nothing: ``commit`` does, when the exchange counts."""
         if not turns:
             return NO_TEXTS
         newest = turns[-1][1]
@@ -137,7 +137,6 @@ class TurnTexts:
         return AppliedTexts(texts, kept, decided, newest, head, latest)
 
     def sent_with(self, turn: bytes) -> Inset | None:
-        """The text that this turn was sent with; None where that is not known."""
         sent = self._sent.get(turn)
         return sent.inset if sent is not None else None
 

@@ -57,8 +57,8 @@ def volatile_in(text: str) -> tuple[Volatile, ...]:
 
 
 def volatile_name(path: str) -> str:
-    """What the name at the end of a path promises to be: "time", "random" or "counter"; "" where it promises nothing of
-    that kind. Limits, zones and formats of a time are none."""
+    """The kind of value that the name at the end of a path promises: "time", "random" or "counter"; "" where it
+    promises nothing of that kind. Limits, zones and formats of a time are none."""
     words = [word.lower() for word in _WORD.findall(path.rpartition(".")[2][:_MOST_CHARS])]
     if not words or _UNITS.intersection(words):
         return ""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Raw
 
-from proxy.core.prompts.inset import Inset
+from proxy.core.prompts.composition import Inset
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.system_text import is_plainly_spelt
 from proxy.core.wire.json_body import (

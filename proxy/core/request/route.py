@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from proxy.core.prompts.inset import Inset
+from proxy.core.prompts.composition import Inset
 from proxy.core.providers import CacheProfile
 
 

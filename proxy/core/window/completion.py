@@ -48,7 +48,6 @@ def fitted_completion(
 
 
 def _text(raw: Raw | None) -> str:
-    """The text of a member, which may be a list of one."""
     with suppress(Unreadable):
         found = text_value(raw) if raw is not None else None
         text = found[0] if isinstance(found, list) and len(found) == 1 else found or ""

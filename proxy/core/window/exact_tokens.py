@@ -1,7 +1,7 @@
 """Tokens as the encoder counts them: no estimates, no samples. Each text is counted once.
 
 The planner's reader estimates, which is enough to compare layouts and far cheaper, but repetitive code may have half as
-many tokens again as it says. What is held against a window is counted here.
+many tokens again as it says. Prompts are counted here before they are compared with a window.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +39,6 @@ class ExactTokens:
         self._tools = ToolReader(counter, capacity_bytes=0)
 
     def fork(self) -> "ExactTokens":
-        """A counter for another thread."""
         return ExactTokens(self._encode, capacity=self._capacity, base=self)
 
     def merge(self, other: "ExactTokens") -> None:
@@ -48,12 +47,10 @@ class ExactTokens:
             self._counts.put(key, tokens)
 
     def known(self, messages: Sequence[Message]) -> list[int | None]:
-        """The tokens of those messages that have been counted."""
         find = self._counts.find
         return [find(message.digest) for message in messages]
 
     def of_message(self, message: Message) -> int:
-        """Tokens of a message that was read."""
         return self._counted(message.digest, lambda: self._read(message.raw))
 
     def of_written(self, raw: bytes) -> int:
@@ -68,7 +65,6 @@ class ExactTokens:
         return self._counted(key, lambda: sum(element.tokens for element in self._tools.read(raw)))
 
     def of_text(self, text: str) -> int:
-        """Tokens of a text."""
         if len(text) <= _SHORT_CHARS:
             return self._encode(text)
         return self._counted(_TEXT + digest(utf8(text)), lambda: self._encode(text))
@@ -77,7 +73,6 @@ class ExactTokens:
         return self._messages.read(Raw(raw)).tokens
 
     def _counted(self, key: bytes, count: Callable[[], int]) -> int:
-        """The tokens that are known under this key, or else those that are counted now."""
         tokens = self._counts.find(key)
         if tokens is None and self._base is not None:
             tokens = self._base._counts.get(key)

@@ -11,24 +11,49 @@ from dataclasses import dataclass, field, replace
 from proxy.core.reasons import Edit
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS
 from proxy.core.request.transcript import Transcript
+from proxy.core.window.form import WindowParts
 from proxy.core.window.newest import (
+    Payload,
     message_json,
     own_text,
     shortened_messages,
     with_text_in_front,
     with_text_replaced,
 )
-from proxy.core.window.parts import WindowParts
 from proxy.core.window.profile import Capability, CapabilityProfile
-from proxy.core.window.shortening import Count, PartName, behind_conversation, beside_conversation, head, tail
-from proxy.core.window.texts import WindowTexts
-from proxy.core.window.trimming import Room, coarse, cut_of, kept
-from proxy.core.window.turns import Spoken, Steps, steps_of
-from proxy.core.window.virtual_files import Payload
+from proxy.core.window.shortening import (
+    Count,
+    PartName,
+    WindowTexts,
+    behind_conversation,
+    beside_conversation,
+    head,
+    tail,
+)
+from proxy.core.window.trimming import Room, Spoken, Steps, coarse, cut_of, kept, steps_of
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A request that fits. ``body`` is the same object as the body that came, where nothing was changed. ``edits`` says
+    how many messages were left out and how many parts were shortened.
+
+    ``sizes`` are tokens by component, for logs: ``system``, ``tools``, ``conversation``, ``newest``, ``parts``,
+    ``extra``, ``prompt`` (their sum), ``output``, ``margin`` and ``window``; a component that is 0, and a window that
+    nobody knows, is left out. ``counted_tokens`` is the prompt as the proxy counts it, before the model's factor; 0
+    where it is not to be learnt from.
+    """
+
+    body: bytes = field(repr=False)
+    edits: Mapping[Edit, int] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    counted_tokens: int = 0
+
 
 _IN_MESSAGE = (PartName.PREFIX, PartName.SELECTION, PartName.SUFFIX, PartName.INSTRUCTION)
 """The parts in the newest user message, in their order."""
 _MOST_CORRECTIONS = 8
+_CHATS = (Capability.CHAT, Capability.CHAT_OPS)
 
 
 Recount = Callable[[bytes, bool], int]
@@ -51,19 +76,19 @@ class FittedMessages:
 
     @property
     def changes(self) -> Mapping[str, bytes]:
-        """The members of the request that change."""
         return self.texts if self.messages is None else {"messages": b"[" + b",".join(self.messages) + b"]"}
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What fitting goes by. ``prompt_tokens`` is the budget, and ``besides`` are the tokens of what the prompt has
+    """The terms of fitting. ``prompt_tokens`` is the budget, and ``besides`` are the tokens of what the prompt has
     besides its messages, by component, all as the proxy counts them: ``extra`` are those of the operator's texts around
     the newest user message.
 
     ``message_tokens`` are those of the transcript's messages; None: as the reader has counted them. ``recount`` counts
     a message as it is sent; for the newest user message (True) with the operator's texts around it. None: nothing is
-    counted again."""
+    counted again.
+    """
 
     profile: CapabilityProfile
     prompt_tokens: int
@@ -78,8 +103,9 @@ def fitted_messages(transcript: Transcript, parts: WindowParts, terms: Terms) ->
     """The messages of a request with its parts, such that they fit. Raises Unreadable for a newest user message into
     which nothing can be written. The time is linear in the messages and in the texts of the parts.
 
-    Texts that are joined in one message may have other tokens than each of them alone. Where that makes the whole too
-    long, it is fitted again to a budget that is smaller by so much."""
+    Texts that are joined in one message may have other tokens than each of them alone. If that makes the whole too
+    long, it is fitted again to a budget that is smaller by so much.
+    """
     found = _Fitting(transcript, parts, terms).result()
     budget = terms.prompt_tokens
     for _ in range(_MOST_CORRECTIONS):
@@ -98,7 +124,7 @@ _Sent = tuple[bytes, int]
 
 @dataclass(frozen=True, slots=True)
 class _Reduced:
-    """How many steps of the conversation go, what each part keeps, and how many tokens are too many still."""
+    """The steps of the conversation that go, the tokens that each part keeps, and those that are too many still."""
 
     cut: int
     kept: Mapping[PartName, int]
@@ -106,8 +132,6 @@ class _Reduced:
 
 
 class _Fitting:
-    """One request while it is fitted."""
-
     def __init__(self, transcript: Transcript, parts: WindowParts, terms: Terms) -> None:
         self._terms = terms
         first = transcript.preamble
@@ -124,6 +148,7 @@ class _Fitting:
             message = own_text(self._talk[self._newest].raw) if self._newest >= 0 else ""
             self._payload = Payload.of(parts.virtual_files, message, terms.count)
         self._sizes = self._part_sizes()
+        self._extra = terms.besides.get("extra", 0)
 
     def result(self) -> FittedMessages:
         places: Sequence[int] = range(len(self._talk))
@@ -137,23 +162,24 @@ class _Fitting:
             )
             found = self._reduced(steps)
             places = kept(found.cut, steps, len(self._talk))
-        shown = self._shown_files(found)
+        payload, room = self._payload, found.kept.get(PartName.FILES, 0)
+        shown = 0 if payload is None else payload.fitting(payload.least_tokens + room)
         conversation = sum(self._talk_tokens[place] for place in places)
         sizes = self._counted(found, conversation)
         if found.excess_tokens:
             return FittedMessages(None, sizes, {}, found.excess_tokens)
         trimmed = len(self._talk) - len(places)
         shortened = sum(found.kept[name] < size for name, size in self._sizes.items() if name is not PartName.FILES)
-        if self._payload is not None:
-            shortened += len(self._payload.files) - shown
+        shortened += 0 if payload is None else len(payload.files) - shown
         edits = {Edit.WINDOW_TRIMMED: trimmed, Edit.WINDOW_SHORTENED: shortened}
-        is_same = not (trimmed or shortened or self._parts or self._payload)
-        sent = None if is_same else self._written(found, places, shown)
+        sent = self._written(found, places, shown)
+        is_same = not (trimmed or shortened or self._parts or payload)
+        counted = sum(tokens for _, tokens in sent) + sum(self._terms.besides.values()) - self._extra
         return FittedMessages(
-            None if sent is None else [raw for raw, _ in sent],
+            None if is_same else [raw for raw, _ in sent],
             sizes,
             {edit: number for edit, number in edits.items() if number},
-            sent_tokens=self._sent_tokens(sent, sizes),
+            sent_tokens=sizes.get("prompt", 0) if self._terms.recount is None else counted,
         )
 
     def _part_sizes(self) -> dict[PartName, int]:
@@ -165,20 +191,20 @@ class _Fitting:
         return sizes
 
     def _words_tokens(self, name: PartName) -> int:
-        """Those of the words around a part, which go with it."""
+        """The tokens of the words around a part, which go with it."""
         count, texts = self._terms.count, self._terms.texts
         if name is PartName.SUMMARY:
             return count(texts.above[name]) + count(texts.summary_ok) + 1 + 2 * MESSAGE_OVERHEAD_TOKENS
         return count(texts.above[name]) + 1
 
     def _framing_tokens(self) -> int:
-        """What is always said besides the parts: the active file, and a message for parts where there is none."""
+        """The tokens that are always sent besides the parts: the active file, and a message for parts where there is
+        none."""
         tokens = 0 if self._payload is None else self._payload.least_tokens
         has_parts = self._payload is not None or any(name in self._parts for name in _IN_MESSAGE)
         return tokens + (MESSAGE_OVERHEAD_TOKENS if self._newest < 0 and has_parts else 0)
 
     def _base_tokens(self) -> int:
-        """Everything but the conversation."""
         return sum(self._terms.besides.values()) + self._framing_tokens() + sum(self._sizes.values())
 
     def _fits(self) -> bool:
@@ -188,8 +214,8 @@ class _Fitting:
         return tokens < self._terms.prompt_tokens and (most is None or self._newest <= most)
 
     def _reduced(self, steps: Steps) -> _Reduced:
-        """First the suffix and the prefix, then the conversation, then the rest. Where the conversation is trimmed by
-        more than is needed, the suffix and the prefix have the room."""
+        """First the suffix and the prefix, then the conversation, then the rest. If the conversation is trimmed by more
+        than is needed, the suffix and the prefix have the room."""
         terms, caps, sizes = self._terms, self._terms.profile.caps, self._sizes
         budget = terms.prompt_tokens
         beside = sum(sizes.get(name, 0) for name in (PartName.SUFFIX, PartName.PREFIX))
@@ -197,17 +223,13 @@ class _Fitting:
         cut = self._cut(steps, Room(budget - base, terms.profile.tail_messages))
         tokens = steps.moments[-1].tokens - steps.tokens_before[cut] if steps.moments else 0
         overflow = base + beside + tokens - budget
-        if cut == len(steps.tokens_before) - 1 and self._is_chat:
+        if cut == len(steps.tokens_before) - 1 and terms.profile.capability in _CHATS:
             # A newest message that fills the budget to the last token leaves no room for a conversation.
             overflow += 1
         kept_sizes, left = beside_conversation(sizes, caps, overflow)
         may_shorten_system = terms.profile.may_shorten_system
         kept_sizes, left = behind_conversation(kept_sizes, caps, left, may_shorten_system=may_shorten_system)
         return _Reduced(cut, kept_sizes, left)
-
-    @property
-    def _is_chat(self) -> bool:
-        return self._terms.profile.capability in (Capability.CHAT, Capability.CHAT_OPS)
 
     def _cut(self, steps: Steps, room: Room) -> int:
         """A conversation that fits stays whole; of any other the requests so far decide."""
@@ -219,13 +241,7 @@ class _Fitting:
             return 0
         return cut_of(steps, replace(room, tokens=coarse(room.tokens, self._terms.prompt_tokens)))
 
-    def _shown_files(self, found: _Reduced) -> int:
-        if self._payload is None:
-            return 0
-        return self._payload.fitting(self._payload.least_tokens + found.kept[PartName.FILES])
-
     def _counted(self, found: _Reduced, conversation: int) -> dict[str, int]:
-        """Tokens by component; what is 0 is left out."""
         newest = sum(self._talk_tokens[max(0, self._newest) :])
         asked = self._talk_tokens[self._newest] if self._newest >= 0 else newest
         inner = [found.kept.get(name, 0) for name in PartName if name is not PartName.SYSTEM]
@@ -240,21 +256,6 @@ class _Fitting:
         }
         sizes["prompt"] = sum(sizes.values())
         return {name: tokens for name, tokens in sizes.items() if tokens}
-
-    def _sent_tokens(self, sent: Sequence[_Sent] | None, sizes: Mapping[str, int]) -> int:
-        """The tokens of the prompt as it is sent; None: the messages go as they came."""
-        if self._terms.recount is None:
-            return sizes.get("prompt", 0)
-        besides = self._terms.besides
-        extra = besides.get("extra", 0)
-        tokens = sum(besides.values()) - extra
-        if sent is not None:
-            return tokens + sum(own for _, own in sent)
-        tokens += sum(self._system_tokens) + sum(self._talk_tokens)
-        if extra and self._newest >= 0:
-            newest = self._talk[self._newest].raw
-            tokens += self._counted_again(newest, is_newest=True)[1] - self._talk_tokens[self._newest]
-        return tokens
 
     def _written(self, found: _Reduced, places: Sequence[int], shown: int) -> list[_Sent]:
         """The messages as they are sent, with the tokens of each."""
@@ -271,7 +272,7 @@ class _Fitting:
         text = "\n\n".join(blocks)
         for place in places:
             raw = self._talk[place].raw
-            if place == self._newest:
+            if place == self._newest and (text or self._payload is not None or self._extra):
                 sent.append(self._counted_again(self._with_parts(raw, text, shown), is_newest=True))
             else:
                 sent.append((raw, self._talk_tokens[place]))
@@ -290,7 +291,6 @@ class _Fitting:
         return with_text_in_front(raw, text) if text else raw
 
     def _text(self, name: PartName, found: _Reduced) -> str:
-        """What a part keeps: of the prefix its end, of all others their beginning."""
         text = self._parts.get(name, "")
         if not text or found.kept[name] >= self._sizes[name]:
             return text
@@ -299,7 +299,6 @@ class _Fitting:
 
 
 def _named(parts: WindowParts) -> dict[PartName, str]:
-    """The texts of the parts that are there and not blank."""
     found = {
         PartName.PREFIX: parts.prefix,
         PartName.SELECTION: parts.selection,

@@ -1,20 +1,48 @@
-"""The section ``stratiform.window`` of a request, read and validated.
+"""The parts of a request in its section ``stratiform.window``, read and validated.
 
 Every mistake is an InvalidRequest (400) that says which field to change. Where JSON has null, the field counts as left
 out. Text is never quoted.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from proxy.core.window.parts import VirtualFile, WindowParts
 from proxy.core.wire.refusals import check_fields, decoded, fields_in
 from proxy.core.wire.scan import has_more_commas
 from proxy.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualFile:
+    """A logical document of a ``chat_ops`` request. At most one of a request ``is_active``."""
+
+    id: str
+    content: str = field(repr=False)
+    is_active: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WindowParts:
+    """The parts that ``stratiform.window`` names. None: the request does not have the part."""
+
+    profile: str = ""
+    instruction: str | None = field(default=None, repr=False)
+    selection: str | None = field(default=None, repr=False)
+    prefix: str | None = field(default=None, repr=False)
+    suffix: str | None = field(default=None, repr=False)
+    summary: str | None = field(default=None, repr=False)
+    virtual_files: tuple[VirtualFile, ...] = ()
+
+    @property
+    def has_any(self) -> bool:
+        texts = (self.instruction, self.selection, self.prefix, self.suffix, self.summary)
+        return any(text is not None for text in texts) or bool(self.virtual_files)
+
 
 NAME = "stratiform.window"
 MOST_FILES = 1_000
@@ -25,16 +53,12 @@ _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
 class _FileJson(Struct, forbid_unknown_fields=True):
-    """An element of ``virtual_files``."""
-
     id: Annotated[str, Meta(min_length=1, max_length=_MOST_ID_CHARS)]
     content: str
     active: bool | None | UnsetType = UNSET
 
 
 class _PartsJson(Struct, forbid_unknown_fields=True):
-    """The whole section."""
-
     profile: Annotated[str, Meta(max_length=_MOST_PROFILE_CHARS)] | None | UnsetType = UNSET
     instruction: str | None | UnsetType = UNSET
     selection: str | None | UnsetType = UNSET

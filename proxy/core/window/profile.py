@@ -1,11 +1,17 @@
 """Capability profiles: each has its own budget, and shares nothing with another one by accident."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+
+from proxy.core.model_patterns import allows
+from proxy.core.prompts.terms import Levels
+from proxy.core.wire.refusals import unknown_name
+from proxy.errors import Forbidden
 
 
 class Capability(StrEnum):
-    """What a profile's requests are, which decides what is shortened and in which order."""
+    """The kind of a profile's requests, which decides what is shortened and in which order."""
 
     COMPLETION = "completion"
     EDIT = "edit"
@@ -14,7 +20,7 @@ class Capability(StrEnum):
 
 
 class OverBudget(StrEnum):
-    """What becomes of a request that the upstream refuses as too large."""
+    """The treatment of a request that the upstream refuses as too large."""
 
     EMPTY = "empty"
     """The client gets an empty, valid completion."""
@@ -53,3 +59,105 @@ class CapabilityProfile:
     may_shorten_system: bool = False
     template: str = ""
     over_budget: OverBudget = OverBudget.ERROR
+
+
+BUILT_IN: Mapping[str, CapabilityProfile] = {
+    profile.name: profile
+    for profile in (
+        CapabilityProfile(
+            name="completion",
+            capability=Capability.COMPLETION,
+            window_tokens=4_096,
+            output_tokens=256,
+            caps=PartCaps(system=1_024, prefix=2_048, suffix=512),
+            over_budget=OverBudget.EMPTY,
+        ),
+        CapabilityProfile(
+            name="edit",
+            capability=Capability.EDIT,
+            window_tokens=4_096,
+            output_tokens=512,
+            caps=PartCaps(system=1_024, instruction=128, selection=896, prefix=1_024, suffix=256),
+            over_budget=OverBudget.EMPTY,
+        ),
+        CapabilityProfile(
+            name="chat",
+            capability=Capability.CHAT,
+            caps=PartCaps(system=8_192),
+            tail_messages=60,
+        ),
+        CapabilityProfile(
+            name="chat_ops",
+            capability=Capability.CHAT_OPS,
+            caps=PartCaps(system=8_192),
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """In tokens, as the model counts them. ``prompt_tokens`` is what is left for the prompt: the window without the
+    answer and the margin, and never less than 0."""
+
+    window_tokens: int
+    output_tokens: int
+    margin_tokens: int
+    prompt_tokens: int
+
+    def scaled(self, scale: float) -> "Budget":
+        """A smaller budget for the prompt, for a request that an upstream has refused as too large."""
+        return replace(self, prompt_tokens=int(self.prompt_tokens * min(1.0, max(0.0, scale))))
+
+
+def budget_of(profile: CapabilityProfile, model_window: int | None, wanted_output: int | None) -> Budget | None:
+    """The budget under a profile; None where neither the profile nor the model's data name a window, so that nothing is
+    trimmed. If both do, the smaller one counts. ``wanted_output`` is the answer's maximum that the request names."""
+    windows = [window for window in (profile.window_tokens, model_window) if window is not None]
+    if not windows:
+        return None
+    window = min(windows)
+    output = profile.output_tokens if wanted_output is None else wanted_output
+    return Budget(window, output, profile.margin_tokens, max(0, window - output - profile.margin_tokens))
+
+
+_SHOWN_CHARS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRules(Levels[str]):
+    """The rules of a configuration for context windows. ``profiles`` are all that there are, by name. ``profile`` is
+    the name for all requests; those of models, teams and keys win over it. The name "" stands for no profile.
+    ``allowed`` are the names that clients may choose, with ``*`` for any text; by default none."""
+
+    profiles: Mapping[str, CapabilityProfile] = field(default_factory=dict)
+    profile: str = ""
+    allowed: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no request has a profile, whatever it says."""
+        return not (self.profile or self.has_levels or self.allowed)
+
+    def profile_for(
+        self, model: str, team: str, key_id: str, wished: str = "", param: str = "stratiform.window.profile"
+    ) -> CapabilityProfile | None:
+        """The profile of a request; None: it has no budget. ``wished`` is the name that the client chose, or "", and
+        ``param`` is where the request says it. Raises Forbidden for a name that is not this client's to choose, whether
+        there is such a profile or not, and InvalidRequest where it could be chosen and does not exist."""
+        given = [self.profile, *self.said_for(model, team, key_id)][-1]
+        if not wished or wished == given:
+            return self.profiles.get(given)
+        if not self.may_choose(wished):
+            shown = wished.encode("utf-8", "replace").decode()[:_SHOWN_CHARS]
+            names = ", ".join(sorted(filter(self.may_choose, self.profiles)))
+            message = f"This key may not choose the profile '{shown}'{f'; it may choose {names}' if names else ''}."
+            raise Forbidden(message, param=param, code="profile_not_allowed")
+        if wished not in self.profiles:
+            raise unknown_name("profile", wished, filter(self.may_choose, self.profiles))
+        return self.profiles[wished]
+
+    def may_choose(self, name: str) -> bool:
+        """Whether clients may choose this name, be there such a profile or not."""
+        # An empty list would let every name pass, as the list of a team does that may use all models.
+        return bool(self.allowed) and allows([self.allowed], [name])

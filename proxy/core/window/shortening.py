@@ -1,14 +1,15 @@
-"""How far the parts of a request are shortened, in a fixed order, and how a text is shortened.
+"""Shortens the parts of a request in a fixed order.
 
 A part is shortened only where the whole does not fit: what one part leaves of its cap, another one may have. The suffix
 goes first, then the prefix, and of each the tokens beyond its cap go before those of the other within it. Then the
-conversation is trimmed (``proxy.core.window.trimming``). What is still too much is taken from the summary, from the
-virtual files, the last one first, from what the instruction has beyond its cap, and at last, where the profile allows
-it, from the system text. The selection is never shortened.
+conversation is trimmed (``proxy.core.window.trimming``). The rest is taken from the summary, from the virtual files,
+the last one first, from what the instruction has beyond its cap, and at last, where the profile allows it, from the
+system text. The selection is never shortened.
 """
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 from proxy.core.window.profile import PartCaps
@@ -22,7 +23,7 @@ _LEAST_STEADY_TOKENS = 128
 
 
 class PartName(StrEnum):
-    """What can be shortened or must be counted."""
+    """The parts that can be shortened or must be counted."""
 
     SYSTEM = "system"
     INSTRUCTION = "instruction"
@@ -47,8 +48,8 @@ def beside_conversation(sizes: Sizes, caps: PartCaps, overflow_tokens: int) -> t
 def behind_conversation(
     sizes: Sizes, caps: PartCaps, overflow_tokens: int, *, may_shorten_system: bool = False
 ) -> tuple[dict[PartName, int], int]:
-    """What the parts may keep that are shortened only after the conversation, and how many tokens are still too many:
-    more than 0 where the request does not fit."""
+    """The tokens of the parts that are shortened only after the conversation, and how many are still too many: more
+    than 0 where the request does not fit."""
     order: list[tuple[PartName, int | None]] = [(PartName.SUMMARY, caps.summary), (PartName.SUMMARY, 0)]
     order += [(PartName.FILES, 0), (PartName.INSTRUCTION, caps.instruction)]
     if may_shorten_system:
@@ -104,8 +105,8 @@ def _steady(tokens: int) -> int:
 
 
 def _filled(chars: int, allowed_tokens: int, count: Callable[[int, int], int]) -> int:
-    """How many of a text's characters fit: whole pieces, and of the next one halves of halves. A smaller number of
-    tokens gives a part of what a larger one gives."""
+    """The number of a text's characters that fit: whole pieces, and of the next one halves of halves. A smaller number
+    of tokens gives a part of what a larger one gives."""
     end, size = 0, PIECE_CHARS
     while size and end < chars:
         tokens = count(end, end + size)
@@ -114,3 +115,12 @@ def _filled(chars: int, allowed_tokens: int, count: Callable[[int, int], int]) -
         else:
             allowed_tokens, end = allowed_tokens - tokens, end + size
     return min(end, chars)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowTexts:
+    """``above`` has the line above each part. A summary and its line are a user message of their own, and
+    ``summary_ok`` is the assistant's answer to it; all other parts stand in the newest user message."""
+
+    above: Mapping[PartName, str]
+    summary_ok: str

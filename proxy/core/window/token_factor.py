@@ -1,4 +1,4 @@
-"""How a model's own count of a prompt compares with the proxy's, learnt from what the provider reports and refuses."""
+"""Learns how a model's own count of a prompt compares with the proxy's, from the provider's reports and refusals."""
 
 import math
 from collections import deque
@@ -17,9 +17,9 @@ _Packed = tuple[int, bool, list[tuple[int, float]]]
 
 class TokenFactor:
     """``value`` is by what the proxy's count is multiplied, in steps. It is the largest ratio of the last reports, so
-    that it goes up at once and down late, and does not move a conversation's cut with every report. Of these only the
-    prompts count that are at least half as long as the longest: nothing is left out of short ones, and what a provider
-    counts besides the messages makes up more of them. Before the first report the value is 1.
+    that it goes up at once and down late, and does not move a conversation's cut with every report. Only prompts that
+    are at least half as long as the longest count: nothing is left out of short ones, and what a provider counts
+    besides the messages makes up more of them. Before the first report the value is 1.
 
     Where a refusal does not name the prompt's tokens, the value is a guess until the next report. ``name`` is that
     under which processes tell each other of it, and ``version`` grows with each change: the larger one knows more.
@@ -35,14 +35,12 @@ class TokenFactor:
 
     @property
     def measured(self) -> float:
-        """The value without the guess."""
         longest = max(self._reports, default=(0, 1.0))[0]
         ratio = max((ratio for counted, ratio in self._reports if 2 * counted >= longest), default=1.0)
         return min(MOST, max(LEAST, round(math.ceil(round(ratio / _STEP, 6)) * _STEP, 2)))
 
     @property
     def value(self) -> float:
-        """By what the proxy's count is multiplied."""
         return MOST if self.is_guess else self.measured
 
     def learn(self, counted_tokens: int, reported_tokens: int) -> None:
@@ -67,19 +65,16 @@ class TokenFactor:
             self.is_guess, self.version = False, self.version + 1
 
     def packed(self) -> Mapping[str, bytes]:
-        """What another process is told."""
         return {self.name: msgspec.json.encode((self.version, self.is_guess, list(self._reports)))}
 
     def names(self) -> list[str]:
-        """What another process is asked for."""
         return [self.name]
 
     def is_known(self) -> bool:
-        """Whether anything has been learnt."""
         return self.version > 0
 
     def adopt(self, blobs: Mapping[str, bytes]) -> None:
-        """Take over what another process knows, if it is newer. What cannot be read is passed over."""
+        """Take over what another process knows, if it is newer. Unreadable values are passed over."""
         with suppress(msgspec.DecodeError, KeyError):
             version, is_guess, reports = msgspec.json.decode(blobs[self.name], type=_Packed)
             if version > self.version:

@@ -1,8 +1,8 @@
-"""Which of the oldest messages are left out, with hysteresis.
+"""Chooses the oldest messages that are left out, with hysteresis.
 
 A window that slides by one turn with every request changes the front of the prompt each time, and a cached prefix is
-never read again. Here the cut stays where it is while the conversation fits. Where it does not fit any more, the cut
-moves on until three quarters of the room are taken, so that many requests fit behind it before it moves again.
+never read again. Here the cut stays where it is while the conversation fits. If it does not fit any more, the cut moves
+on until three quarters of the room are taken, so that many requests fit behind it before it moves again.
 
 Nobody has to remember the cut: it is found by going through the conversation from its beginning, request by request as
 the client has sent them. All workers find the same cut, and a restart changes nothing. The room is rounded down to a
@@ -11,8 +11,122 @@ coarse step, so that a few tokens more or less in what stands around the convers
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-from proxy.core.window.turns import Moment, Steps
+_NEVER = 1 << 60
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """The facts about one message: its ``tokens``, the ids of the tools that it calls, and the id that it answers."""
+
+    role: str
+    tokens: int
+    calls: Sequence[str] = ()
+    answers: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A request that the client has sent, or would have: ``tokens`` are those of all messages up to then,
+    ``older_messages`` are those in front of its newest turn, and of ``droppable`` steps any number may go."""
+
+    tokens: int
+    older_messages: int
+    droppable: int
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """``gone_from`` says for each message how many steps must be left out until it is gone. ``tokens_before`` and
+    ``messages_before`` are what the first so many steps hold. ``legal`` is for each number of steps the largest one up
+    to it that parts no result from its call; ``moments`` are the requests so far, the newest last."""
+
+    gone_from: Sequence[int]
+    tokens_before: Sequence[int]
+    messages_before: Sequence[int]
+    moments: Sequence[Moment]
+    legal: Sequence[int]
+
+
+@dataclass(slots=True)
+class _Turn:
+    """The indices of messages: what precedes the first answer, and the groups. ``is_asked``: a user has begun it."""
+
+    is_asked: bool
+    head: list[int]
+    groups: list[list[int]]
+
+
+def steps_of(messages: Sequence[Spoken]) -> Steps:
+    """The steps of a conversation without its leading system messages. The time is linear."""
+    turns = _turns(messages)
+    gone_from = [_NEVER] * len(messages)
+    moments: list[Moment] = []
+    count = tokens_so_far = older = 0
+    for turn in turns:
+        first, is_newest = count, turn is turns[-1]
+        for group in _steps_in(turn, is_newest=is_newest):
+            count += 1
+            for index in group:
+                gone_from[index] = count
+        # A request for the user message, and one for each group behind it.
+        for number, indices in enumerate((turn.head, *turn.groups)):
+            if indices:
+                tokens_so_far += sum(messages[index].tokens for index in indices)
+                droppable = max(0, number - 1) if turn.is_asked or is_newest else 0
+                moments.append(Moment(tokens_so_far, older, first + droppable))
+        older += len(turn.head) + sum(map(len, turn.groups))
+    tokens, sizes = [0] * (count + 1), [0] * (count + 1)
+    for message, gone in zip(messages, gone_from, strict=True):
+        if gone <= count:
+            tokens[gone] += message.tokens
+            sizes[gone] += 1
+    legal = _legal(messages, gone_from, count)
+    return Steps(gone_from, list(accumulate(tokens)), list(accumulate(sizes)), moments, legal)
+
+
+def _turns(messages: Sequence[Spoken]) -> list[_Turn]:
+    turns: list[_Turn] = []
+    for index, message in enumerate(messages):
+        if message.role == "user" or not turns:
+            turns.append(_Turn(message.role == "user", [], []))
+        turn = turns[-1]
+        if message.role == "assistant":
+            turn.groups.append([index])
+        elif turn.groups:
+            turn.groups[-1].append(index)
+        else:
+            turn.head.append(index)
+    return turns
+
+
+def _steps_in(turn: _Turn, *, is_newest: bool) -> list[list[int]]:
+    """The messages that go with each step of a turn. A turn that no user has begun goes as a whole, unless it is all
+    there is."""
+    if is_newest:
+        return turn.groups[:-1]
+    if not turn.is_asked or not turn.groups:
+        return [turn.head + [index for group in turn.groups for index in group]]
+    return [*turn.groups[:-1], turn.head + turn.groups[-1]]
+
+
+def _legal(messages: Sequence[Spoken], gone_from: Sequence[int], count: int) -> list[int]:
+    """For each cut the largest one up to it that leaves no result without its call. The two are parted only where other
+    messages stand between them."""
+    called: dict[str, int] = {}
+    opened = [0] * (count + 2)
+    for index, message in enumerate(messages):
+        called.update(dict.fromkeys(message.calls, index))
+        call = called.get(message.answers) if message.answers is not None else None
+        if call is not None and gone_from[call] < gone_from[index]:
+            opened[gone_from[call]] += 1
+            opened[min(gone_from[index], count + 1)] -= 1
+    legal = [0] * (count + 1)
+    for cut, spans in enumerate(accumulate(opened[: count + 1])):
+        legal[cut] = cut if not spans else legal[cut - 1]
+    return legal
+
 
 _LOW_WATER = (3, 4)
 # A limit of messages is reached after few turns of few tokens: with three quarters the cut would move too often.
@@ -22,7 +136,7 @@ _STEPS = 64
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What the conversation may take: tokens, and messages in front of the newest turn (None: any number)."""
+    """The room of the conversation: tokens, and messages in front of the newest turn (None: any number)."""
 
     tokens: int
     messages: int | None = None
@@ -36,7 +150,7 @@ def coarse(tokens: int, budget_tokens: int) -> int:
 
 def advance(cut: int, steps: Steps, moment: Moment, room: Room) -> int:
     """The cut after a request: as it was while everything fits, else moved on to the low-water mark. ``cut`` is how
-    many steps are left out. What cannot be left out at that moment stays, be it too much."""
+    many steps are left out. Steps that cannot be left out at that moment stay, even if they are too much."""
     if _fits(cut, steps, moment, room):
         return cut
     last = steps.legal[moment.droppable]

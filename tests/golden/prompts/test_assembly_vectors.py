@@ -7,9 +7,7 @@ import pytest
 
 from proxy.core.prompts.assembler import assemble
 from proxy.core.prompts.context import merged
-from proxy.core.prompts.failures import PromptFailure
-from proxy.core.prompts.position import Position
-from proxy.core.prompts.prompt import Condition, Prompt, Variable
+from proxy.core.prompts.prompt import Condition, Position, Prompt, PromptFailure, Variable
 from proxy.core.prompts.terms import PromptTerms
 from proxy.prompting.templates import Templates
 from tests.examples import for_every

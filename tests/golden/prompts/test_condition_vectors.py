@@ -6,8 +6,7 @@ import pytest
 
 from proxy.core.prompts.conditions import holds
 from proxy.core.prompts.context import merged
-from proxy.core.prompts.failures import ConditionError
-from proxy.core.prompts.prompt import Condition
+from proxy.core.prompts.prompt import Condition, ConditionError
 from tests.examples import for_every
 from tests.prompt_vectors import Vector, read_vectors
 

@@ -5,9 +5,7 @@ import json
 import pytest
 
 from proxy.core.prompts.context import merged
-from proxy.core.prompts.failures import RenderError
-from proxy.core.prompts.position import Position
-from proxy.core.prompts.prompt import Prompt, PromptContext
+from proxy.core.prompts.prompt import Position, Prompt, PromptContext, RenderError
 from proxy.prompting.templates import Templates
 from tests.examples import for_every
 from tests.prompt_vectors import Vector, read_vectors

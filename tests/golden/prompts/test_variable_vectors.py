@@ -4,10 +4,8 @@ import json
 
 import pytest
 
-from proxy.core.prompts.context import merged
-from proxy.core.prompts.failures import RenderError
-from proxy.core.prompts.prompt import Variable
-from proxy.core.prompts.variables import resolved
+from proxy.core.prompts.context import merged, resolved
+from proxy.core.prompts.prompt import RenderError, Variable
 from tests.prompt_vectors import Vector, read_vectors
 
 VECTORS = read_vectors("variables.vectors", "context given missing")

@@ -12,10 +12,8 @@ from proxy.app import declared, factories, prompting
 from proxy.app.prompting import LazyRegistry
 from proxy.app.reload import ConfigSource, Reload
 from proxy.aside import Aside
-from proxy.core.prompts.rules import PromptRules
-from proxy.core.prompts.terms import Allowed, OnFailure, PromptLayer, PromptTerms
-from proxy.core.window.built_in import BUILT_IN
-from proxy.core.window.rules import WindowRules
+from proxy.core.prompts.terms import Allowed, OnFailure, PromptLayer, PromptRules, PromptTerms
+from proxy.core.window.profile import BUILT_IN, WindowRules
 from proxy.deployments import ModelTable
 from proxy.plugins import build_plugin_manager
 from proxy.prompting.composer import Composer

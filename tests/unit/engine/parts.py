@@ -8,7 +8,7 @@ import orjson
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.resilience.retry import RetryPolicy
 from proxy.core.response.usage import Usage
-from proxy.core.window.fitted import Fitted
+from proxy.core.window.fitting import Fitted
 from proxy.core.window.profile import CapabilityProfile
 from proxy.engine import Breakers, Engine, Limits, Ports, RequestRules
 from proxy.engine.attempts.retry import ONE_TRY

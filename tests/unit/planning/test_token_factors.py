@@ -12,7 +12,7 @@ from proxy.core.providers import OPENAI
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.usage import Usage
-from proxy.core.window.fitted import Fitted
+from proxy.core.window.fitting import Fitted
 from proxy.core.window.profile import Capability, CapabilityProfile
 from proxy.core.window.token_factor import MOST
 from proxy.engine.ports import ComposedRequest

@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 import pytest
 
 from proxy.aside import Aside
-from proxy.core.prompts.inset import Inset
+from proxy.core.prompts.composition import Inset
 from proxy.core.providers import OPENAI
 from proxy.core.reasons import Edit
 from proxy.core.recognition.pieces import Recogniser
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import Encode, bytes_over_four, quick
 from proxy.core.response.usage import Usage
-from proxy.core.window.fitted import Fitted
-from proxy.core.window.parts import WindowParts
+from proxy.core.window.fitting import Fitted
+from proxy.core.window.form import WindowParts
 from proxy.core.window.profile import CapabilityProfile
 from proxy.engine.ports import ComposedRequest
 from proxy.errors import ContextTooLong, InvalidRequest

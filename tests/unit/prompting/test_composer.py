@@ -12,20 +12,17 @@ import orjson
 import pytest
 
 from proxy.aside import Aside
-from proxy.core.prompts.inset import Inset
-from proxy.core.prompts.position import Position
-from proxy.core.prompts.prompt import Condition, Prompt
-from proxy.core.prompts.rules import PromptRules
-from proxy.core.prompts.terms import Allowed, OnFailure, PromptLayer, PromptTerms
+from proxy.core.prompts.composition import Composition, Inset
+from proxy.core.prompts.prompt import Condition, Position, Prompt, PromptFailure
+from proxy.core.prompts.terms import Allowed, OnFailure, PromptLayer, PromptRules, PromptTerms
 from proxy.core.request.parsed_body import parse_body
-from proxy.core.window.built_in import BUILT_IN
-from proxy.core.window.rules import WindowRules
+from proxy.core.window.profile import BUILT_IN, WindowRules
 from proxy.engine.ports import ComposedRequest, ComposeRequest
 from proxy.errors import Forbidden, InvalidRequest, PromptInvalid
 from proxy.ports import Principal
-from proxy.prompting.composer import Composer
+from proxy.prompting.composer import MOST_CHARS, Composer, Compositions
 from proxy.prompting.rules import Rules
-from proxy.prompting.snapshot import Snapshot
+from proxy.prompting.sources import Snapshot
 from tests.examples import for_every
 
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
@@ -309,3 +306,69 @@ def test_a_refusal_names_the_header_or_the_field_that_asked(asked: dict[str, Any
     with pytest.raises(Forbidden) as found:
         world.ask(**asked)
     assert found.value.param == param
+
+
+TERMS = PromptTerms(use=("*",), context={"custom": {"a": 1}})
+
+
+def prompts_of(*prompts: Prompt) -> Snapshot:
+    return Snapshot.of(prompts or (Prompt("a", Position.SYSTEM, "A"),))
+
+
+@dataclass
+class Made:
+    """Compositions, and what they said of those that they made."""
+
+    seen: list[Composition] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.compositions = Compositions(Aside(), lambda composition, terms: self.seen.append(composition))
+
+    def by(self, terms: PromptTerms, prompts: Snapshot) -> Composition:
+        return asyncio.run(self.compositions.by(terms, prompts))
+
+
+def test_an_unchanged_context_is_composed_once() -> None:
+    made, prompts = Made(), prompts_of()
+    assert made.by(TERMS, prompts) is made.by(replace(TERMS, context={"custom": {"a": 1}}), prompts)
+    assert len(made.seen) == 1
+
+
+@for_every(
+    [
+        {"context": {"custom": {"a": "1"}}},
+        {"context": {"custom": {"a": True}}},
+        {"use": ("a",)},
+        {"persona": "p"},
+        {"profile": "p"},
+        {"override": "o"},
+        {"tools": True},
+        {"strict": True},
+        {"extras": (Prompt("b", Position.USER, "\ud800", is_literal=True),)},
+    ]
+)
+def test_whatever_changes_the_texts_is_composed_anew(change: dict[str, Any]) -> None:
+    made, prompts = Made(), prompts_of()
+    made.by(TERMS, prompts)
+    made.by(replace(TERMS, **change), prompts)
+    assert len(made.seen) == 2
+
+
+def test_other_prompts_are_composed_anew() -> None:
+    made = Made()
+    made.by(TERMS, prompts_of())
+    assert made.by(TERMS, prompts_of(Prompt("a", Position.SYSTEM, "B"))).system == "B"
+
+
+def test_many_prompts_are_composed_beside_the_event_loop() -> None:
+    made = Made()
+    prompts = prompts_of(*(Prompt(str(i), Position.SYSTEM, "A") for i in range(200)))
+    assert len(made.by(TERMS, prompts).parts) == 200
+
+
+def test_all_prompts_together_have_a_bound() -> None:
+    made, half = Made(), "x" * (MOST_CHARS // 2)
+    fitting = [Prompt(name, Position.SYSTEM, half, is_literal=True) for name in ("a", "b")]
+    assert len(made.by(TERMS, prompts_of(*fitting)).parts) == 2
+    with pytest.raises(PromptFailure, match="together"):
+        made.by(TERMS, prompts_of(*fitting, Prompt("c", Position.SYSTEM, "y")))

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.core.prompts.position import Position
-from proxy.core.prompts.prompt import Condition, Prompt, Variable
+from proxy.core.prompts.prompt import Condition, Position, Prompt, Variable
 from proxy.prompting.files import MOST_BYTES, SHIPPED, PromptFileError, markdown_files, read_file, read_prompt
 from proxy.prompting.sources import Sources
 from tests.examples import sampled

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.core.prompts.failures import RenderError
-from proxy.core.prompts.position import Position
-from proxy.core.prompts.prompt import ROOTS, Json, Prompt
+from proxy.core.prompts.prompt import ROOTS, Json, Position, Prompt, RenderError
 from proxy.prompting.filters import FILTERS, TESTS
 from proxy.prompting.templates import Templates
 from tests.examples import for_every

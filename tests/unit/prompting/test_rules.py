@@ -2,10 +2,8 @@
 
 import pytest
 
-from proxy.core.prompts.rules import PromptRules
-from proxy.core.prompts.terms import Allowed, ClientWish, PromptLayer, PromptTerms
-from proxy.core.window.profile import Capability, CapabilityProfile
-from proxy.core.window.rules import WindowRules
+from proxy.core.prompts.terms import Allowed, ClientWish, PromptLayer, PromptRules, PromptTerms
+from proxy.core.window.profile import Capability, CapabilityProfile, WindowRules
 from proxy.errors import Forbidden
 from proxy.prompting.rules import Rules, Whose
 

@@ -2,9 +2,7 @@
 
 import pytest
 
-from proxy.core.prompts.failures import RenderError
-from proxy.core.prompts.position import Position
-from proxy.core.prompts.prompt import ROOTS, Json, Prompt, Variable
+from proxy.core.prompts.prompt import ROOTS, Json, Position, Prompt, RenderError, Variable
 from proxy.prompting.templates import Templates, Uses, compiled
 from tests.examples import for_every
 

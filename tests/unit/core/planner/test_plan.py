@@ -4,7 +4,7 @@ import pytest
 
 from proxy.core.modes import Mode
 from proxy.core.planner.plan import Decision, Plan
-from proxy.core.prompts.inset import Inset
+from proxy.core.prompts.composition import Inset
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.route import Route
 

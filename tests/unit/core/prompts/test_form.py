@@ -15,8 +15,7 @@ from proxy.core.prompts.form import (
     checked_persona,
     read_wish,
 )
-from proxy.core.prompts.position import Position
-from proxy.core.prompts.prompt import Condition, Prompt
+from proxy.core.prompts.prompt import Condition, Position, Prompt
 from proxy.core.prompts.terms import ClientWish
 from proxy.errors import InvalidRequest
 from tests.examples import for_every

@@ -1,21 +1,24 @@
 """Which prompts change within a conversation, and where they go for it."""
 
-from proxy.core.prompts.composition import ComposedPart
-from proxy.core.prompts.position import Position
-from proxy.core.prompts.steadiness import Seen, Steadiness, prints_of
+from proxy.core.prompts.assembler import assemble
+from proxy.core.prompts.composition import Composition
+from proxy.core.prompts.context import merged
+from proxy.core.prompts.prompt import Position, Prompt
+from proxy.core.prompts.steadiness import Seen, Steadiness
+from proxy.core.prompts.terms import PromptTerms
 
 
-def parts(**texts: str) -> tuple[ComposedPart, ...]:
+def composed(**texts: str) -> Composition:
     """Prompts whose names begin with ``context`` have that position; all others are ``system``."""
-    return tuple(
-        ComposedPart(name, Position.CONTEXT if name.startswith("context") else Position.SYSTEM, text)
+    prompts = [
+        Prompt(name, Position.CONTEXT if name.startswith("context") else Position.SYSTEM, text, is_literal=True)
         for name, text in texts.items()
-    )
+    ]
+    return assemble(prompts, PromptTerms(use=("*",)), merged(), lambda prompt, *_: prompt.text)
 
 
 def seen(steadiness: Steadiness, conversation: bytes = b"one", scope: str = "red", **texts: str) -> Seen:
-    composed = parts(**texts)
-    return steadiness.seen(scope, conversation, composed, prints_of(composed))
+    return steadiness.seen(scope, conversation, composed(**texts))
 
 
 def test_a_first_request_changes_nothing() -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.prompts.inset import Inset
+from proxy.core.prompts.composition import Inset
 from proxy.core.request.insets import inset_body, placed, with_inset
 from proxy.core.wire.json_body import Unreadable
 from tests.talk import Body, assistant, chat, system, text_part, user

@@ -2,10 +2,10 @@
 
 from proxy.core.reasons import Edit
 from proxy.core.window.fitting import Terms, fitted_messages
-from proxy.core.window.parts import VirtualFile, WindowParts
+from proxy.core.window.form import VirtualFile, WindowParts
 from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps
 from tests.growth import assert_linear
-from tests.talk import assistant, calling, result, system, text_part, user
+from tests.talk import assistant, calling, result, system, user
 from tests.windows import CHAT, TEXTS, Body, fit, sent, text_of, transcript_of
 
 RULES = system(text_of(96, "rules"))
@@ -67,15 +67,6 @@ def test_parts_without_a_user_message_become_one() -> None:
     assert out == [RULES, user("Text before:\np")]
 
 
-def test_a_message_of_several_parts_gets_a_text_part_in_front() -> None:
-    image = {"type": "image_url", "image_url": {"url": "data:x"}}
-    messages = [user([text_part("look"), image])]
-    out = sent(messages, fit(messages, 2_000, WindowParts(prefix="p")))
-    assert out[0]["content"] == [text_part("Text before:\np"), text_part("look"), image]
-    found = fit(messages, 2_000, WindowParts(virtual_files=(VirtualFile("f", "x"),)))
-    assert sent(messages, found)[0]["content"][1:] == [image]
-
-
 def test_each_part_that_is_shortened_or_left_out_counts_once() -> None:
     files = tuple(VirtualFile(f"f{n}", text_of(100)) for n in range(3))
     parts = WindowParts(prefix=text_of(300), suffix=text_of(300), virtual_files=files)
@@ -102,18 +93,6 @@ def test_a_conversation_that_fits_without_the_suffix_is_not_trimmed_for_it() -> 
     assert found.edits == {Edit.WINDOW_SHORTENED: 1}
     assert sent(messages, found) == messages
     assert fit(messages, 206).edits == {}
-
-
-def test_a_system_text_that_may_be_shortened_keeps_its_beginning() -> None:
-    long = system(text_of(1_000, "rules"))
-    out = sent([long, user("q")], fit([long, user("q")], 300, None, LENIENT))
-    assert long["content"].startswith(out[0]["content"])
-    assert 800 < len(out[0]["content"]) < 1_200
-    assert fit([long, user("q")], 300, None, CHAT).excess_tokens > 0
-
-
-def test_a_newest_message_without_text_takes_the_parts() -> None:
-    assert sent([user(None)], fit([user(None)], 100, WindowParts(prefix="p"))) == [user("Text before:\np")]
 
 
 def test_the_time_is_linear_in_the_messages() -> None:

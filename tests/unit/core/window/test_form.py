@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from proxy.core.window.form import MOST_FILES, read_parts
-from proxy.core.window.parts import VirtualFile, WindowParts
+from proxy.core.window.form import MOST_FILES, VirtualFile, WindowParts, read_parts
 from proxy.errors import InvalidRequest
 
 
@@ -94,3 +93,16 @@ def test_text_that_looks_like_fields_is_text() -> None:
     json_text = json.dumps({"a": {"b": ["c", {"d": ""}]}})
     files = [{"id": json_text, "content": json_text, "active": None}]
     assert read(prefix=json_text, suffix=None, virtual_files=files).prefix == json_text
+
+
+def test_a_profile_alone_names_no_part() -> None:
+    assert not WindowParts("chat").has_any
+
+
+@pytest.mark.parametrize("name", ["instruction", "selection", "prefix", "suffix", "summary"])
+def test_an_empty_text_is_a_part(name: str) -> None:
+    assert WindowParts(**{name: ""}).has_any
+
+
+def test_a_virtual_file_is_a_part() -> None:
+    assert WindowParts(virtual_files=(VirtualFile("tool.py", ""),)).has_any

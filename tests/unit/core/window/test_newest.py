@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from proxy.core.request.tokens import bytes_over_four
-from proxy.core.window.newest import own_text, shortened_messages, with_text_in_front, with_text_replaced
+from proxy.core.window.form import VirtualFile
+from proxy.core.window.newest import Payload, own_text, shortened_messages, with_text_in_front, with_text_replaced
+from tests.growth import assert_linear
 from tests.talk import said, text_part
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:x"}}
@@ -61,3 +63,25 @@ def test_messages_are_shortened_from_their_end() -> None:
     assert kept == ["a" * 1024, "b" * 256]
     assert len(shortened_messages(sized, 260 + 4, bytes_over_four)) == 1
     assert shortened_messages(sized, 4, bytes_over_four) == []
+
+
+FILES = tuple(VirtualFile(f"f{n}", "x" * 400, n == 2) for n in range(4))
+
+
+def test_what_is_counted_holds_the_text_that_is_sent() -> None:
+    for message in ("", "do it", 'a "b"\n' * 50):
+        payload = Payload.of(FILES, message, bytes_over_four)
+        for shown, allowed in ((4, payload.tokens), (1, payload.least_tokens)):
+            text = payload.text(message, shown)
+            assert bytes_over_four(text) - bytes_over_four(message) <= allowed
+
+
+def test_a_message_with_half_a_surrogate_pair_is_written_as_an_escape() -> None:
+    assert "\\ud83d" in Payload.of(FILES, "\ud83d", lambda text: len(text)).text("\ud83d", 1)
+
+
+def test_the_time_is_linear_in_the_files() -> None:
+    def make(count: int) -> list[VirtualFile]:
+        return [VirtualFile(str(n), "x" * 100) for n in range(count)]
+
+    assert_linear(lambda files: Payload.of(files, "m", bytes_over_four).fitting(10), make, 2_000)

@@ -4,9 +4,7 @@ from itertools import product
 
 import pytest
 
-from proxy.core.window.built_in import BUILT_IN
-from proxy.core.window.profile import CapabilityProfile
-from proxy.core.window.rules import WindowRules
+from proxy.core.window.profile import BUILT_IN, Budget, Capability, CapabilityProfile, WindowRules, budget_of
 from proxy.errors import Forbidden, InvalidRequest
 from tests.examples import for_every
 
@@ -88,3 +86,26 @@ def test_the_built_in_profiles_keep_their_numbers() -> None:
         "completion": (4_096, 256, 256), "edit": (4_096, 512, 256), "chat": (None, 4_096, 256),
         "chat_ops": (None, 4_096, 256),
     }  # fmt: skip
+
+
+CHAT = CapabilityProfile("chat", Capability.CHAT)
+SMALL = CapabilityProfile("small", Capability.CHAT, window_tokens=1_000, output_tokens=100, margin_tokens=50)
+
+
+def test_a_window_that_nobody_knows_gives_no_budget() -> None:
+    assert budget_of(CHAT, None, 100) is None
+
+
+@pytest.mark.parametrize(("model", "window"), [(None, 1_000), (2_000, 1_000), (500, 500)])
+def test_of_two_windows_the_smaller_one_counts(model: int | None, window: int) -> None:
+    assert budget_of(SMALL, model, None) == Budget(window, 100, 50, window - 150)
+
+
+def test_the_answer_that_the_request_wants_is_reserved() -> None:
+    assert budget_of(SMALL, None, 400) == Budget(1_000, 400, 50, 550)
+    assert budget_of(SMALL, None, 5_000) == Budget(1_000, 5_000, 50, 0)
+
+
+@pytest.mark.parametrize(("scale", "tokens"), [(0.5, 425), (1.0, 850), (7.0, 850), (-1.0, 0)])
+def test_a_budget_is_scaled_down_only(scale: float, tokens: int) -> None:
+    assert Budget(1_000, 100, 50, 850).scaled(scale).prompt_tokens == tokens

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proxy.cli.demo import demo_settings
-from proxy.cli.in_thread import running
+from proxy.cli.demo_sessions import running
 from proxy.core.request.tokens import bytes_over_four
 from proxy.settings import ConfigError, Settings
 
@@ -45,7 +45,7 @@ def test_the_app_stops_when_the_block_fails() -> None:
 def test_a_port_that_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match="is in use by"), running(demo_settings(port), bytes_over_four):
+        with pytest.raises(ConfigError, match="is in use"), running(demo_settings(port), bytes_over_four):
             pytest.fail("it must not start")
 
 

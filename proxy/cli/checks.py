@@ -1,0 +1,159 @@
+"""Checks of a configuration that ``serve`` and ``check-config`` share: provider keys that strangers could use,
+restrictions of LiteLLM that are not enforced, expired keys, and budgets that no request fits into."""
+
+from collections.abc import Iterator, Sequence
+from ipaddress import IPv6Address, ip_address
+
+from proxy.app import factories
+from proxy.core.model_patterns import allows, matches
+from proxy.core.money.budget import nanos, worst_case
+from proxy.core.money.charges import longest_output
+from proxy.deployments import ModelTable, deployment_of
+from proxy.engine.headers import uses_operators_key
+from proxy.ports import Deployment, Transport
+from proxy.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Settings, Team, Unused, unused_on_http
+from proxy.spend.estimates import PriceOf
+
+# What stands for a key where a server needs none.
+_PLACEHOLDERS = frozenset({"none", "null", "empty", "dummy", "no-key", "not-needed", "not_needed", "x", "-"})
+
+
+def refuse_exposed(settings: Settings, address: str, *, is_open: bool) -> None:
+    """Refuse to serve where anybody who reaches this address could use the operator's keys.
+
+    ``address`` is the one that the socket is bound to. ``is_open`` says that any key is accepted. Raises ConfigError.
+    """
+    if is_open and not settings.stratiform.open_to_network and not is_loopback(address):
+        names = list(provider_keys(settings))
+        if names:
+            raise ConfigError([f"stratiform.host: {_problem(address, names)}"])
+
+
+def provider_keys(settings: Settings) -> Iterator[str]:
+    """The names of the models that are served with a credential of the operator's. With litellm the credential may come
+    from the environment, or from the role of the machine."""
+    for entry in factories.entries_with(settings)[0]:
+        if _is_operators(deployment_of(entry, no_price)):
+            yield entry.name
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches the address. A text that is no IP address counts as reachable from outside."""
+    try:
+        found = ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
+    return (mapped or found).is_loopback
+
+
+def _is_operators(deployment: Deployment) -> bool:
+    match deployment.transport:
+        case Transport.EMBEDDED:
+            return False
+        case Transport.LITELLM:
+            return True
+        case Transport.HTTP:
+            key = (deployment.api_key or "").strip().lower()
+            has_key = uses_operators_key(deployment) and key not in _PLACEHOLDERS
+            return has_key or "@" in deployment.base_url.partition("://")[2].partition("/")[0]
+
+
+def _problem(address: str, names: list[str]) -> str:
+    shown = ", ".join(f"`{name}`" for name in names[:3]) + (", ..." if len(names) > 3 else "")
+    return (
+        f"listens on {address or 'every address'}, beyond this machine, and accepts any key, while {shown} "
+        "would be served with the operator's own key: set general_settings.master_key or stratiform.teams, listen on "
+        "127.0.0.1, or say stratiform.open_to_network: true"
+    )
+
+
+def no_price(deployment: Deployment) -> None:
+    """A source of prices for questions that have nothing to do with prices."""
+
+
+IGNORE_HELP = "accept the file even if it restricts clients in ways that this proxy does not enforce"
+
+
+def not_honoured(settings: Settings) -> list[Unused]:
+    """The keys that are not honoured and change who may do what, or what is sent. Restrictions come first."""
+    found = [*settings.unused, *_on_http(settings)]
+    told = (Effect.RESTRICTS, Effect.CHANGES, Effect.UNKNOWN)
+    return sorted((one for one in found if one.effect in told), key=lambda one: told.index(one.effect))
+
+
+def refuse_unsupported(settings: Settings) -> None:
+    """Refuse a configuration that relies on a restriction which this proxy does not enforce. Raises ConfigError."""
+    if problems := list(unsupported(settings)):
+        raise ConfigError(problems)
+
+
+def unsupported(settings: Settings) -> Iterator[str]:
+    for one in settings.unused:
+        if one.effect is Effect.RESTRICTS:
+            yield f"{one} (to start without it: {IGNORE_FLAG})"
+
+
+def expired_keys(settings: Settings, now: float) -> Iterator[str]:
+    for place, team in enumerate(settings.stratiform.teams):
+        for index, key in enumerate(team.keys):
+            if key.expires_at is not None and key.expires_at <= now:
+                yield f"stratiform.teams[{place}].keys[{index}].expires: has passed: the key is refused; remove it"
+
+
+def _on_http(settings: Settings) -> Iterator[Unused]:
+    lines = {entry.line: entry for entry in factories.entries_with(settings)[0]}
+    for index, given in enumerate(settings.models):
+        if deployment_of(lines[index], no_price).transport is Transport.HTTP:
+            yield from unused_on_http(given, f"model_list[{index}]")
+
+
+def tight_budgets(settings: Settings, table: ModelTable, price_of: PriceOf) -> Iterator[str]:
+    """A warning for each budget that is too small for one request without a limit of its own, at some model that is
+    listed by its name. The prompt is not counted."""
+    for index, team in enumerate(settings.stratiform.teams):
+        served = list(_served(team, table))
+        for at, budget in enumerate(team.all_budgets):
+            listed = at - 1 if team.budget else at
+            place = "budget" if listed < 0 else f"budgets[{listed}]"
+            yield from _tight(budget, team, served, price_of, f"stratiform.teams[{index}].{place}")
+
+
+def _served(team: Team, table: ModelTable) -> Iterator[Deployment]:
+    for name, deployment in table.listed():
+        if not team.models or allows([team.models], [name, deployment.name, deployment.entry], deployment.groups):
+            yield deployment
+
+
+def _tight(budget: Budget, team: Team, served: Sequence[Deployment], price_of: PriceOf, path: str) -> Iterator[str]:
+    amounts: dict[str, int] = {}
+    for deployment in served:
+        if _holds(budget, deployment):
+            amount = _reserved(budget, team, deployment, price_of)
+            amounts[deployment.name] = max(amount, amounts.get(deployment.name, 0))
+    limit = budget.tokens if budget.unit == "tokens" else nanos(budget.usd or 0.0)
+    # A budget of nothing at all is meant as it is written.
+    refused = [name for name, amount in amounts.items() if limit and amount > limit]
+    if refused:
+        most = max(amounts[name] for name in refused)
+        shown = f"{most} tokens" if budget.unit == "tokens" else f"${most / 10**9:.2f}"
+        whom = ", ".join(f"`{name}`" for name in refused[:3]) + (", ..." if len(refused) > 3 else "")
+        yield (
+            f"{path}: one request without max_tokens sets aside up to {shown}, which is more than all of it, and is "
+            f"refused ({whom}); set assumed_output_tokens"
+        )
+
+
+def _reserved(budget: Budget, team: Team, deployment: Deployment, price_of: PriceOf) -> int:
+    """The reservation for the answer alone, as ``proxy.spend.estimates`` computes it."""
+    price = price_of(deployment)
+    assumed = [one.assumed_output_tokens for one in team.all_budgets if _holds(one, deployment)]
+    known = [tokens for tokens in assumed if tokens is not None]
+    longest = longest_output(max(known) if len(known) == len(assumed) else None, price)
+    if budget.unit == "tokens":
+        return longest
+    return 0 if price is None else worst_case(price, 0, longest, long_life=False)
+
+
+def _holds(budget: Budget, deployment: Deployment) -> bool:
+    return budget.scope != "model" or matches(budget.subject, deployment.name)
