@@ -211,8 +211,7 @@ class BudgetReservations:
         charges = [replace(booking.charge, limit=None) for booking in reservation.bookings]
         ask = Reserve(reservation.exchange_id, reservation.team, charges, self.store_client.lease(DEFERRED_S), entry)
         if not await self.store_client.defer(ask):
-            final = [replace(charge, expected=0) for charge in charges]
-            await self.store_client.settle(Settle(replace(entry, estimated=True), final))
+            await self.store_client.settle(Settle(replace(entry, estimated=True), charges))
 
     async def settle_later(self, exchange: Exchange) -> None:
         """Write a deferred exchange into the ledger with what it did cost, by the rules that hold for it now."""
@@ -241,10 +240,7 @@ class BudgetReservations:
         """Write the entry, and replace what is reserved; the charges that replace it."""
         self._estimates.output_estimates.learn(exchange)
         entry = settled_entry(exchange)
-        final = [
-            replace(booking.charge, amount=taken(booking.rule, exchange, entry.cost), limit=None, expected=0)
-            for booking in reservation.bookings
-        ]
+        final = _final(reservation.bookings, exchange, entry.cost)
         balances = await self.store_client.settle(Settle(entry, final))
         if balances is not None:
             await self.alerts.tell(reservation, balances)
@@ -256,11 +252,8 @@ class BudgetReservations:
         if exchange.lost.usage is not None:
             lost = replace(exchange, settlement=exchange.lost, ending=ExchangeOutcome.BROKEN)
             entry = replace(settled_entry(lost), exchange_id=f"{exchange.arrival.id}+0")
-            final = [
-                replace(one.charge, amount=taken(one.rule, lost, entry.cost), limit=None, expected=0)
-                for one in reservation.bookings
-                if one.rule.unit != "requests"
-            ]
+            bookings = [one for one in reservation.bookings if one.rule.unit != "requests"]
+            final = _final(bookings, lost, entry.cost)
             await self.store_client.settle(Settle(entry, final))
         await self._release_further(reservation)
 
@@ -322,6 +315,11 @@ class BudgetReservations:
         if reservation.is_asked:
             reservation.is_asked = False
             await self.store_client.release(reservation.exchange_id, reservation.team)
+
+
+def _final(bookings: Sequence[Booking], exchange: Exchange, cost: int) -> Sequence[Charge]:
+    """The charges of an exchange that has ended. ``cost`` is in nano-dollars."""
+    return [replace(one.charge, amount=taken(one.rule, exchange, cost), limit=None) for one in bookings]
 
 
 def _bounds_prompt(rule: Rule) -> bool:
