@@ -24,7 +24,7 @@ from proxy.engine.headers import uses_operators_key
 from proxy.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
 from proxy.ports import Deployment, Headers, Principal, Transport
 from proxy.spend.alerts import BudgetAlerts, header_text, time_text
-from proxy.spend.bookings import NOTHING, ONE, Booking, BudgetReservation, booked, counter_of, rate_headers, taken
+from proxy.spend.bookings import NOTHING, ONE, Booking, BudgetReservation, booked, counter_of, rate_headers
 from proxy.spend.epochs import Epochs
 from proxy.spend.estimates import Estimates
 from proxy.spend.ledger import DEFERRED, lost_entry, settled_entry
@@ -229,8 +229,7 @@ class BudgetReservations:
         charges = [replace(booking.charge, limit=None) for booking in reservation.bookings]
         ask = Reserve(reservation.exchange_id, reservation.team, charges, self.store_client.lease(DEFERRED_S), entry)
         if not await self.store_client.defer(ask):
-            final = [replace(charge, expected=0) for charge in charges]
-            await self.store_client.settle(Settle(replace(entry, estimated=True), final))
+            await self.store_client.settle(Settle(replace(entry, estimated=True), charges))
 
     async def settle_later(self, exchange: Exchange) -> None:
         """Write a deferred exchange into the ledger with what it did cost, by the rules that hold for it now."""
@@ -259,10 +258,7 @@ class BudgetReservations:
         """Write the entry, and replace what is reserved; the charges that replace it."""
         self._estimates.output_estimates.learn(exchange)
         entry = settled_entry(exchange)
-        final = [
-            replace(booking.charge, amount=reservation.taken(booking, exchange, entry.cost), limit=None, expected=0)
-            for booking in reservation.bookings
-        ]
+        final = _final(reservation, reservation.bookings, exchange, entry.cost)
         balances = await self.store_client.settle(Settle(entry, final))
         if balances is not None:
             await self.alerts.tell(reservation, balances)
@@ -274,11 +270,8 @@ class BudgetReservations:
         if exchange.lost.usage is not None:
             lost = replace(exchange, settlement=exchange.lost, ending=ExchangeOutcome.BROKEN)
             entry = replace(settled_entry(lost), exchange_id=f"{exchange.arrival.id}+0")
-            final = [
-                replace(one.charge, amount=taken(one.rule, lost, entry.cost), limit=None, expected=0)
-                for one in reservation.bookings
-                if one.rule.unit != "requests"
-            ]
+            bookings = [one for one in reservation.bookings if one.rule.unit != "requests"]
+            final = _final(reservation, bookings, lost, entry.cost)
             await self.store_client.settle(Settle(entry, final))
         await self._release_further(reservation)
 
@@ -347,6 +340,13 @@ class BudgetReservations:
 def _refusal_text(booking: Booking, balance: Balance, why: str) -> str:
     again = time_text(booking.window.resets_at) or ""
     return refusal(booking.rule, balance.spent, balance.reserved, booking.charge.amount, again, why)
+
+
+def _final(
+    reservation: BudgetReservation, bookings: Sequence[Booking], exchange: Exchange, cost: int
+) -> Sequence[Charge]:
+    """The charges of an exchange that has ended. ``cost`` is in nano-dollars."""
+    return [replace(one.charge, amount=reservation.taken(one, exchange, cost), limit=None) for one in bookings]
 
 
 def _bounds_prompt(rule: Rule) -> bool:
