@@ -7,7 +7,7 @@ object: they get one, with the status and headers of the answer.
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from http import HTTPStatus
+from http.client import responses
 
 from proxy.core.response.refusal import NO_WORDS, Refusal, refusal_in
 from proxy.core.wire.json_body import Unreadable, text_value
@@ -106,7 +106,8 @@ async def shaped(answer: Answer) -> Answer:
     kind = content_type(answer.headers)
     is_text = kind.startswith("text/plain") and get(answer.headers, "content-encoding") in (None, "identity")
     text = " ".join(found.decode("utf-8", "replace").split())[:_SHOWN_CHARS] if is_text else ""
-    message = f"the upstream answered {answer.status}{_phrase(answer.status)}, without an error object"
+    phrase = f" ({responses[answer.status]})" if answer.status in responses else ""
+    message = f"the upstream answered {answer.status}{phrase}, without an error object"
     error = UpstreamRejected(
         f"{message}: {text}" if text else message,
         status=answer.status,
@@ -127,13 +128,6 @@ def _is_object(body: bytes) -> bool:
         return isinstance(text_value(body), dict)
     except Unreadable:
         return False
-
-
-def _phrase(status: int) -> str:
-    try:
-        return f" ({HTTPStatus(status).phrase})"
-    except ValueError:
-        return ""
 
 
 async def ended(chunks: AsyncIterator[bytes]) -> None:
