@@ -301,8 +301,7 @@ class ChatRequests:
         exchange.planned = Planned(plan.mode, plan.reason, plan, exchange.planned.was_retried, assembled=assembled)
         exchange.sent = (_as_sent(plan, parsed if assembled is None and not chat.composed.inset else None),)
         if self._follower is not None:
-            with suppress_and_log("follower.returned"):
-                self._follower.returned(plan.session)
+            self._follower.returned(plan.session)
         return plan
 
     async def _untouched(self, chat: "_Chat", deployment: Deployment) -> bytes:

@@ -17,7 +17,6 @@ from proxy.engine.headers import get, named_by
 from proxy.engine.intake import Intake, RequestRules
 from proxy.engine.ports import Client, ClientDisconnected, Follower, Ports
 from proxy.engine.raw_requests import RawRequests
-from proxy.engine.suppress import suppress_and_log
 from proxy.engine.target import keys_of
 from proxy.errors import InternalError, ProxyError, UpstreamError, UpstreamRejected
 from proxy.ports import Principal
@@ -120,8 +119,7 @@ class Engine:
                 await self._conclusion.end(exchange)
             finally:
                 if self._follower is not None:
-                    with suppress_and_log("follower.ended"):
-                        self._follower.ended(exchange)
+                    self._follower.ended(exchange)
 
     def _opened(
         self, client: Client, model: str = "", *, is_chat: bool = False, read_as: Path | None = None

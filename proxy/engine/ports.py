@@ -48,7 +48,7 @@ class Meter(Protocol):
 
 class Follower(Protocol):
     """Does what follows behind the exchanges of clients: keeps prefixes alive, and compacts conversations. It never
-    suspends and never blocks."""
+    suspends, never blocks and never raises."""
 
     def returned(self, session: str) -> None:
         """The session (``Plan.session``) has another request."""

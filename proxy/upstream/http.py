@@ -52,7 +52,7 @@ class HttpUpstream:
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s, sock_read=deployment.timeout_s),
             )
-        return redacted(HttpAnswer(response), deployment)
+        return await redacted(HttpAnswer(response), deployment)
 
     async def aclose(self) -> None:
         """Close every connection."""

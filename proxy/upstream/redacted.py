@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 from proxy.core.response.error_events import ErrorEvents
 from proxy.core.secrets.credentials import ACCOUNT_HEADERS, CREDENTIAL_HEADERS
 from proxy.core.secrets.redaction import Redaction, excerpt
+from proxy.engine.answers.upstream_answer import WholeAnswer
 from proxy.engine.headers import content_type, get
-from proxy.errors import UpstreamRejected, error_body
+from proxy.errors import ProxyError, UpstreamRejected, error_body
 from proxy.ports import Answer, Deployment, Headers
 
 _SECRET_NAME = re.compile(r"(?i)key|secret|token|password|credential|authorization|cookie")
@@ -35,73 +36,59 @@ def secrets_of(deployment: Deployment, *further: str | None) -> tuple[str, ...]:
     return tuple(value for value in values if isinstance(value, str) and len(value) >= _SECRET_CHARS)
 
 
-def redacted(answer: Answer, deployment: Deployment) -> Answer:
-    """The answer, without the deployment's secrets."""
+async def redacted(answer: Answer, deployment: Deployment) -> Answer:
+    """The answer, without the deployment's secrets. An error is read whole."""
     is_error = answer.status >= 300
     if not is_error and not _is_stream(answer):
         return answer
     redaction = Redaction(secrets_of(deployment))
     if not redaction:
         return answer
-    return _RedactedError(answer, redaction) if is_error else _RedactedStream(answer, redaction)
+    return await _error(answer, redaction) if is_error else _RedactedStream(answer, redaction)
 
 
-class _Redacted:
-    """An answer in front of which somebody reads. Closing it closes the one behind."""
+async def _error(answer: Answer, redaction: Redaction) -> WholeAnswer:
+    """A refusal, a failure, a redirection. One that does not end, or that breaks off, is one all the same: what has
+    come is shown."""
+    found = bytearray()
+    try:
+        async with asyncio.timeout(_READ_S):
+            async for chunk in answer.chunks():
+                found += chunk
+                if len(found) > _MOST_BYTES:
+                    break
+    except (TimeoutError, ProxyError):
+        pass
+    finally:
+        await answer.aclose()
+    headers = [(name, redaction.text(value)) for name, value in answer.headers if name not in _LEFT_OUT]
+    return WholeAnswer(answer.status, headers, _shown(answer, bytes(found), redaction))
 
-    def __init__(self, answer: Answer, headers: Headers) -> None:
-        self._answer = answer
-        self.status = answer.status
-        self.headers = headers
 
-    async def aclose(self) -> None:
-        """Release the connection."""
-        await self._answer.aclose()
-
-
-class _RedactedError(_Redacted):
-    """A refusal, a failure, a redirection. Its body is read whole before it passes."""
-
-    def __init__(self, answer: Answer, redaction: Redaction) -> None:
-        super().__init__(answer, [(n, redaction.text(v)) for n, v in answer.headers if n not in _LEFT_OUT])
-        self._redaction = redaction
-        self._coding = (get(answer.headers, "content-encoding") or "identity").strip().lower()
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """The body, at once. Raises UpstreamUnavailable, UpstreamTimeout where it breaks off."""
-        found = bytearray()
-        try:
-            async with asyncio.timeout(_READ_S):
-                async for chunk in self._answer.chunks():
-                    found += chunk
-                    if len(found) > _MOST_BYTES:
-                        break
-        except TimeoutError:
-            # What has come by now is shown: an error that does not end is one all the same.
-            pass
-        if found:
-            yield self._shown(bytes(found))
-
-    def _shown(self, body: bytes) -> bytes:
-        plain = _unpacked(body, self._coding) if len(body) <= _MOST_BYTES else None
-        short = excerpt(plain) if plain is not None else None
-        if short is not None:
-            return self._redaction.body(short)
-        return error_body(
-            UpstreamRejected(
-                f"the upstream answered {self.status}, with an error that cannot be read here",
-                status=self.status,
-                error_type="server_error" if self.status >= 500 else "invalid_request_error",
-                code="upstream_error",
-            )
+def _shown(answer: Answer, body: bytes, redaction: Redaction) -> bytes:
+    coding = (get(answer.headers, "content-encoding") or "identity").strip().lower()
+    plain = _unpacked(body, coding if body else "") if len(body) <= _MOST_BYTES else None
+    short = excerpt(plain) if plain is not None else None
+    if short is not None:
+        return redaction.body(short)
+    return error_body(
+        UpstreamRejected(
+            f"the upstream answered {answer.status}, with an error that cannot be read here",
+            status=answer.status,
+            error_type="server_error" if answer.status >= 500 else "invalid_request_error",
+            code="upstream_error",
         )
+    )
 
 
-class _RedactedStream(_Redacted):
-    """Events, of which those that are errors are looked into."""
+class _RedactedStream:
+    """Events, of which those that are errors are looked into. Closing it closes the answer behind."""
 
     def __init__(self, answer: Answer, redaction: Redaction) -> None:
-        super().__init__(answer, [(name, value) for name, value in answer.headers if name != "content-length"])
+        self.status = answer.status
+        self.headers: Headers = [(name, value) for name, value in answer.headers if name != "content-length"]
+        self.aclose = answer.aclose
+        self._answer = answer
         self._events = ErrorEvents(redaction)
 
     async def chunks(self) -> AsyncIterator[bytes]:

@@ -450,15 +450,12 @@ def note_context_refusal(
     if not _log.isEnabledFor(logging.INFO):
         return
     profile = shown(exchange.window.name) if exchange.window is not None else "none"
-    shown_sizes = " ".join(f"{name}_tokens={count}" for name, count in (sizes or _sizes(exchange)).items())
+    known = exchange.fitted.sizes if exchange.fitted is not None else {}
+    shown_sizes = " ".join(f"{name}_tokens={count}" for name, count in (sizes or known).items())
     _log.info(
         "exchange %s: refused as too large for the context window: profile=%s outcome=%s attempt=%d in_bytes=%d %s",
         exchange.arrival.id, profile, outcome, exchange.attempts, exchange.arrival.size, shown_sizes,
     )  # fmt: skip
-
-
-def _sizes(exchange: Exchange) -> Mapping[str, int]:
-    return exchange.fitted.sizes if exchange.fitted is not None else {}
 
 
 def _told(outcome: Outcome) -> tuple[int, Refusal]:

@@ -7,15 +7,13 @@ object: they get one, with the status and headers of the answer.
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from http import HTTPStatus
-from time import perf_counter
+from http.client import responses
 
 from proxy.core.response.refusal import NO_WORDS, Refusal, refusal_in
 from proxy.core.wire.json_body import Unreadable, text_value
 from proxy.engine.headers import content_type, get
 from proxy.errors import ProxyError, UpstreamRejected, error_body
 from proxy.ports import Answer, Headers
-from proxy.tasks import Tasks, drain, spawn
 
 _MOST_BYTES = 1 << 16
 _MOST_S = 2.0
@@ -48,56 +46,37 @@ class WholeAnswer:
 
 
 class ReadAhead:
-    """An answer of which the beginning has been read; all of it is still passed on, also how it breaks off."""
+    """An answer of which the beginning has been read; all of it is still passed on, also how it breaks off. The chunks
+    of the answer come from an iterator that goes on after a wait for it was given up."""
 
     def __init__(self, answer: Answer) -> None:
         self.status = answer.status
         self.headers = answer.headers
-        self._answer = answer
+        self.aclose = answer.aclose
         self._chunks: list[bytes] = []
         self._failure: ProxyError | None = None
-        self._is_over = False
         self._rest = answer.chunks()
-        self._next: Tasks = set()
-        """What waits for the next chunk, if anything does."""
 
     async def read(self) -> bytes:
         """The body, as far as it comes soon and is short enough to be an error object."""
-        until_s = perf_counter() + _MOST_S
-        while not self._next and not self._is_over and sum(map(len, self._chunks)) <= _MOST_BYTES:
-            task = spawn(self._one(), self._next)
-            # The chunk is not given up where it comes late: it is passed on.
-            await asyncio.wait({task}, timeout=max(0.0, until_s - perf_counter()))
+        try:
+            async with asyncio.timeout(_MOST_S):
+                while self._failure is None and sum(map(len, self._chunks)) <= _MOST_BYTES:
+                    self._chunks.append(await anext(self._rest))
+        except ProxyError as error:
+            self._failure = error
+        except (TimeoutError, StopAsyncIteration):
+            pass
         return b"".join(self._chunks)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body from its beginning. Raises what interrupted it."""
-        position = 0
-        while position < len(self._chunks) or self._next:
-            await drain(self._next if position == len(self._chunks) else set())
-            for chunk in self._chunks[position:]:
-                position += 1
-                yield chunk
+        for chunk in self._chunks:
+            yield chunk
         if self._failure is not None:
             raise self._failure
         async for chunk in self._rest:
             yield chunk
-
-    async def aclose(self) -> None:
-        """Close the answer."""
-        for task in self._next:
-            task.cancel()
-        await drain(self._next)
-        await self._answer.aclose()
-
-    async def _one(self) -> None:
-        """Read the next chunk, or note that the body has ended."""
-        try:
-            self._chunks.append(await anext(self._rest))
-        except StopAsyncIteration:
-            self._is_over = True
-        except ProxyError as error:
-            self._is_over, self._failure = True, error
 
 
 async def with_refusal_read(answer: Answer, *, reads_size: bool = False) -> tuple[Answer, Refusal]:
@@ -127,7 +106,8 @@ async def shaped(answer: Answer) -> Answer:
     kind = content_type(answer.headers)
     is_text = kind.startswith("text/plain") and get(answer.headers, "content-encoding") in (None, "identity")
     text = " ".join(found.decode("utf-8", "replace").split())[:_SHOWN_CHARS] if is_text else ""
-    message = f"the upstream answered {answer.status}{_phrase(answer.status)}, without an error object"
+    phrase = f" ({responses[answer.status]})" if answer.status in responses else ""
+    message = f"the upstream answered {answer.status}{phrase}, without an error object"
     error = UpstreamRejected(
         f"{message}: {text}" if text else message,
         status=answer.status,
@@ -148,13 +128,6 @@ def _is_object(body: bytes) -> bool:
         return isinstance(text_value(body), dict)
     except Unreadable:
         return False
-
-
-def _phrase(status: int) -> str:
-    try:
-        return f" ({HTTPStatus(status).phrase})"
-    except ValueError:
-        return ""
 
 
 async def ended(chunks: AsyncIterator[bytes]) -> None:

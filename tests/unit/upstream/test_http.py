@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -201,6 +202,24 @@ def test_an_answer_that_breaks_off(answer: bytes) -> None:
         async with serving_raw(breaking_off(answer)) as url:
             with pytest.raises(UpstreamUnavailable):
                 await read_all(upstream, call(url))
+
+    run(main)
+
+
+def test_an_error_that_breaks_off_shows_what_came_without_the_key() -> None:
+    said = b'{"error": {"message": "the key sk-of-the-operator is not'
+
+    async def main(upstream: HttpUpstream) -> None:
+        async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 401 No\r\ncontent-length: 900\r\nx-request-id: r1\r\n\r\n" + said)
+            writer.close()
+
+        async with serving_raw(handler) as base_url:
+            request = call(base_url)
+            secret = replace(request, deployment=replace(request.deployment, api_key="sk-of-the-operator"))
+            status, headers, body = await read_all(upstream, secret)
+        assert (status, headers) == (401, {"x-request-id": "r1"})
+        assert body == said.replace(b"sk-of-the-operator", b"[redacted]")
 
     run(main)
 
