@@ -161,7 +161,7 @@ class TierPlanner:
         analysis, caches = in_flight.analysis, self._caches_in(in_flight)
         blobs = snapshot(analysis.session, caches, in_flight.accepted.prompt, analysis.own.prompt)
         costs = caches.others.packed(self.prefix, caches.sent_cost, caches.own_cost)
-        fronts = self._fronts.packed(analysis.route.scope, *analysis.came)
+        fronts = self._fronts.packed(in_flight.fronts)
         return analysis.route.scope, {**blobs, **fronts, costs_name(analysis.account): costs}
 
     def on_accepted(self, plan: Plan, now: float) -> None:
@@ -170,7 +170,8 @@ class TierPlanner:
             in_flight, analysis = plan.in_flight, plan.in_flight.analysis
             in_flight.accept(self._caches_in(in_flight), now)
             self._caches.used(analysis.account)  # they have grown
-            self._fronts.sent(analysis.route.scope, *analysis.came, None if in_flight.sends_own else in_flight.form)
+            form = None if in_flight.sends_own else in_flight.form
+            in_flight.fronts = self._fronts.sent(analysis.route.scope, *analysis.came, form)
 
     def refused(self, plan: Plan) -> None:
         """The upstream refused the rewritten request, and the client's own is sent in its place."""
