@@ -145,6 +145,22 @@ class TestValidPrefix:
         gone = elements_of(self.recognised(B, C, File("d.py", "d\n")))
         assert show(valid_prefix(gone, before(*order))) == "m0"
 
+    def test_turns_only_in_their_order(self) -> None:
+        elements = elements_of(self.recognised(A))
+        first, second = elements.turns
+        assert show(valid_prefix(elements, before(*elements.preamble, second, first))) == "m0"
+        assert show(valid_prefix(elements, before(*elements.preamble, first, second))) == "m0 m3 m4"
+
+    def test_the_last_exchange_is_never_reordered(self) -> None:
+        elements = elements_of(self.recognised(A))
+        assert show(valid_prefix(elements, before(*elements.natural))) == "m0 W1 m3 m4"
+        assert show(valid_prefix(elements, before(*elements.preamble, *elements.tail))) == "m0"
+
+    def test_a_piece_is_used_once(self) -> None:
+        elements = elements_of(self.recognised(A, B))
+        part = elements.forms.parts["aider:files/file:a.py"]
+        assert show(valid_prefix(elements, before(*elements.preamble, part, part))) == "m0 Pa"
+
     def test_the_opening_stays_with_the_last_part(self) -> None:
         elements = elements_of(self.recognised(A, B))
         parts, lasts = elements.forms.parts, elements.forms.lasts
@@ -167,6 +183,18 @@ class TestValidPrefix:
         kept = valid_prefix(three, sent)
         assert show(kept) == "m0 Pb"
         assert show(behind_prefix(three, kept, like("a"))) == "m0 Pb m3 m4 Pa Lc m5"
+
+    def test_a_dropped_file_leaves_no_group_without_opening(self) -> None:
+        three, two = elements_of(self.recognised(A, B, C)), elements_of(self.recognised(A, B))
+        parts = three.forms.parts
+        sent = before(*three.preamble, parts["aider:files/file:a.py"], parts["aider:files/file:b.py"])
+        assert show(behind_prefix(two, valid_prefix(two, sent), like())) == "m0 Pa m3 m4 Lb m5"
+
+    def test_whole_and_in_parts_exclude_each_other(self) -> None:
+        elements = elements_of(self.recognised(A, B))
+        whole, part = elements.forms.wholes[1], elements.forms.parts["aider:files/file:a.py"]
+        assert show(valid_prefix(elements, before(*elements.preamble, whole, part))) == "m0 W1"
+        assert show(valid_prefix(elements, before(*elements.preamble, part, whole))) == "m0"
 
     def test_several_messages_of_one_name_are_kept_whole(self) -> None:
         elements = elements_of(view_of(HEAD, *shown(A), *shown(B), *shown(C, A), *EARLIER, user("go")))
