@@ -149,10 +149,8 @@ class Planning:
             with suppress_and_log("planner.recall"), suppress(Unreadable):  # the planner meets the same error
                 lookup = self.pure.state_lookup(incoming)
                 await self.state.recall(route.scope, lookup, now, len(parsed.body))
-        decision = self.pure.decide(incoming, lookup)
-        if decision.write is None:
-            return decision.plan
-        return await self._aside.run_large(len(decision.plan.original), decision.written)
+        plan = self.pure.decide(incoming, lookup)
+        return plan if plan.write is None else await self._aside.run_large(len(plan.original), plan.written)
 
     def _advise(self, deployment: Deployment) -> None:
         """Say once what would help the clients of an entry of the model list."""

@@ -59,6 +59,9 @@ class PieceForecast:
         return math.exp(-hazard) * held * unedited
 
 
+_NO_PIECES = PieceForecast({}, {}, {}, frozenset(), 1.0, (), 0.0, {}, 0.0)
+
+
 def piece_forecast(
     session: Session,
     observation: RequestObservation,
@@ -69,6 +72,8 @@ def piece_forecast(
     is_stored: bool,
 ) -> PieceForecast:
     """What is expected of each piece; ``is_stored``: the provider stores every prefix for free."""
+    if not recognised.groups and not recognised.system:
+        return _NO_PIECES
     ages, rates = observation.ages, observation.rates
     signs = read_signs(recognised, material.items, ages, file_words)
     hazards: dict[str, float] = {}

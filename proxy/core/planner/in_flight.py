@@ -57,6 +57,7 @@ class InFlight:
     """One request on its way. ``sends_own``: the client's own layout is sent. ``form`` is the layout that is
     sent, where it is another one: the thinking in the answer may be signed. ``sent`` is the record of what is sent
     (``shows_own``: of the client's own layout), and ``comparison`` sets it beside the conversation's earlier ones.
+    ``fronts`` are the names under which it is remembered how it went out.
     ``waiting`` is stored in the shadow caches when the answer has ended. ``mark`` chooses the markers of mode mark,
     where that is asked for. Only the planner changes it."""
 
@@ -67,6 +68,7 @@ class InFlight:
     comparison: Comparison | None = None
     shows_own: bool = False
     accepted: Accepted | None = None
+    fronts: Sequence[str] = ()
     waiting: list[tuple[Cache, Prompt]] = field(default_factory=list)
     mark: Callable[[], Choice] | None = None
 
@@ -202,6 +204,6 @@ def _remember(session: Session, layout: Layout) -> None:
 
 def _advance_tiers(analysis: PlanAnalysis) -> list[Change]:
     """Count the request for the stability of every piece; the pieces that change their tier."""
-    sizes = analysis.elements.sizes
+    sizes, tracker = analysis.elements.sizes, analysis.session.tracker
     items = [Tracked(item.key, item.digest, sizes.get(item.key, 0)) for item in analysis.recognised.items()]
-    return analysis.session.tracker.update(items)
+    return tracker.update(items) if items or tracker.items else []

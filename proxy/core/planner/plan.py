@@ -45,7 +45,8 @@ TREATED, CONTROL = "treated", "control"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is sent for one request, and why. ``body`` is complete JSON, ready for the wire.
+    """What is sent for one request, and why. ``body`` is complete JSON, ready for the wire. Where ``write`` is not
+    None, that still makes the body, and ``body`` is the original until then.
 
     ``original`` is the client's request with only the edits that every mode allows; a retry after a refused rewrite
     sends it. ``reason`` is from a closed vocabulary (``proxy.core.reasons``). ``predicted`` and ``own`` are the shadow
@@ -81,6 +82,16 @@ class Plan:
     edits: Mapping[Edit, int] = field(default_factory=dict)
     contents: Callable[[], Inventory] | None = field(default=None, compare=False, repr=False)
     surprise: Exception | None = None
+    write: Callable[[], bytes] | None = field(default=None, compare=False, repr=False)
+
+    def written(self) -> "Plan":
+        """The plan with its body. This changes nothing else, so that another thread may call it."""
+        if self.write is None:
+            return self
+        try:
+            return replace(self, body=self.write(), write=None)
+        except Exception as error:  # noqa: BLE001 - fidelity rule 7: caching never fails a request
+            return as_it_came(self.original, self.mode, error)
 
     @property
     def rewritten(self) -> bool:
@@ -93,20 +104,3 @@ def as_it_came(original: bytes, mode: Mode, error: Exception) -> Plan:
     if isinstance(error, Unreadable):
         return Plan(original, original, mode, Reason.UNREADABLE)
     return Plan(original, original, mode, Reason.INTERNAL_ERROR, surprise=error)
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """A plan whose body may still have to be written: the body of ``plan`` is then the original."""
-
-    plan: Plan
-    write: Callable[[], bytes] | None = None
-
-    def written(self) -> Plan:
-        """The plan with its body. This changes nothing else, so that another thread may call it."""
-        if self.write is None:
-            return self.plan
-        try:
-            return replace(self.plan, body=self.write())
-        except Exception as error:  # noqa: BLE001 - fidelity rule 7: caching never fails a request
-            return as_it_came(self.plan.original, self.plan.mode, error)

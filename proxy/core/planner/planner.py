@@ -23,7 +23,7 @@ from proxy.core.planner.diagnosing import Diagnosing
 from proxy.core.planner.in_flight import InFlight, PlanResult
 from proxy.core.planner.incoming_chat import IncomingChat, OwnRequest, TextsInFlight, own_request, priced, written_marks
 from proxy.core.planner.keep_alive import RefreshPlan, refresh_plan
-from proxy.core.planner.plan import CONTROL, TREATED, Decision, Plan, PlannerOptions, as_it_came
+from proxy.core.planner.plan import CONTROL, TREATED, Plan, PlannerOptions, as_it_came
 from proxy.core.prompts.turn_texts import StoredPrompt, TextPrices, TurnTexts
 from proxy.core.providers import ASSUMED, CacheProfile, Family
 from proxy.core.providers.affinity_key import RoutingKey, may_add, may_tell_explicit, routing_key, written
@@ -161,7 +161,7 @@ class TierPlanner:
         analysis, caches = in_flight.analysis, self._caches_in(in_flight)
         blobs = snapshot(analysis.session, caches, in_flight.accepted.prompt, analysis.own.prompt)
         costs = caches.others.packed(self.prefix, caches.sent_cost, caches.own_cost)
-        fronts = self._fronts.packed(analysis.route.scope, *analysis.came)
+        fronts = self._fronts.packed(in_flight.fronts)
         return analysis.route.scope, {**blobs, **fronts, costs_name(analysis.account): costs}
 
     def on_accepted(self, plan: Plan, now: float) -> None:
@@ -170,7 +170,8 @@ class TierPlanner:
             in_flight, analysis = plan.in_flight, plan.in_flight.analysis
             in_flight.accept(self._caches_in(in_flight), now)
             self._caches.used(analysis.account)  # they have grown
-            self._fronts.sent(analysis.route.scope, *analysis.came, None if in_flight.sends_own else in_flight.form)
+            form = None if in_flight.sends_own else in_flight.form
+            in_flight.fronts = self._fronts.sent(analysis.route.scope, *analysis.came, form)
 
     def refused(self, plan: Plan) -> None:
         """The upstream refused the rewritten request, and the client's own is sent in its place."""
@@ -219,25 +220,23 @@ class TierPlanner:
         caches.sent_cost += cost_of(work.profile, caches.sent.bill(work.prompt, now))
         caches.sent.store(work.prompt, now, now)
 
-    def decide(self, incoming: IncomingChat, lookup: StateLookup | None = None) -> Decision:
+    def decide(self, incoming: IncomingChat, lookup: StateLookup | None = None) -> Plan:
         """The plan, with its body perhaps still to be written. Errors of the proxy's own are contained. ``lookup``
         knows where the request belongs."""
         incoming = incoming if lookup is None else replace(incoming, place=lookup.place)
         try:
             incoming = self._bound(incoming)
             if incoming.mode is Mode.PASSTHROUGH:
-                decision = Decision(Plan(incoming.original, incoming.original, incoming.mode, Reason.PASSTHROUGH_MODE))
+                plan = Plan(incoming.original, incoming.original, incoming.mode, Reason.PASSTHROUGH_MODE)
             elif incoming.route.profile.family is Family.NONE:
-                decision = self._decide_order(incoming)
+                plan = self._decide_order(incoming)
             else:
-                decision = self._decide_layout(incoming)
+                plan = self._decide_layout(incoming)
         except Exception as error:  # noqa: BLE001 - fidelity rule 7: caching never fails a request
-            decision = Decision(as_it_came(incoming.original, incoming.mode, error))
-        if incoming.front and decision.plan.surprise is None:
-            decision = replace(decision, plan=replace(decision.plan, reason=Reason.SIGNED_THINKING))
-        if incoming.texts is None:
-            return decision
-        return replace(decision, plan=replace(decision.plan, texts=incoming.texts))
+            plan = as_it_came(incoming.original, incoming.mode, error)
+        if incoming.front and plan.surprise is None:
+            plan = replace(plan, reason=Reason.SIGNED_THINKING)
+        return plan if incoming.texts is None else replace(plan, texts=incoming.texts)
 
     def _bound(self, incoming: IncomingChat) -> IncomingChat:
         """The request with what stands in front of its signed thinking as it went out."""
@@ -262,7 +261,7 @@ class TierPlanner:
         changes = {**transport_edits(request, route.model), **({"tools": steady} if steady is not None else {})}
         return replace(incoming, original=body_as_read(incoming, messages, changes))
 
-    def _decide_order(self, incoming: IncomingChat) -> Decision:
+    def _decide_order(self, incoming: IncomingChat) -> Plan:
         """Nothing is known of this upstream's cache. The plan is an order only, as for a prefix cache that reads at
         half the price: no markers, no figures. A client that marks knows its upstream better: its request is left
         alone, for the text in front of a marker may be stored as it is, and there is mostly nothing to move behind the
@@ -271,14 +270,12 @@ class TierPlanner:
         is_marked = written_marks(incoming.request, incoming.transcript, route.profile.dialect)[0] > 0
         if mode < Mode.TIER or is_marked:
             reason = Reason.MARKS_WITHOUT_PROFILE if is_marked else Reason.NO_PROFILE
-            return Decision(Plan(original, original, mode, reason))
-        decision = self._decide_layout(replace(incoming, route=replace(route, profile=ASSUMED)))
-        plan = decision.plan
+            return Plan(original, original, mode, reason)
+        plan = self._decide_layout(replace(incoming, route=replace(route, profile=ASSUMED)))
         is_same = plan.reason in (Reason.CLIENT_OPTIMAL, Reason.NATURAL_ORDER)
-        plan = replace(plan, predicted=None, own=None, reason=Reason.NO_PROFILE if is_same else plan.reason)
-        return replace(decision, plan=plan)
+        return replace(plan, predicted=None, own=None, reason=Reason.NO_PROFILE if is_same else plan.reason)
 
-    def _decide_layout(self, incoming: IncomingChat) -> Decision:
+    def _decide_layout(self, incoming: IncomingChat) -> Plan:
         profile = incoming.route.profile
         caches = self._caches_of(incoming.account, profile)
         believed = caches.believed(profile, incoming.now)
@@ -286,7 +283,7 @@ class TierPlanner:
             incoming = replace(incoming, route=replace(incoming.route, profile=believed))
         return self._conclude(incoming, self._analyse(incoming, caches), caches)
 
-    def _conclude(self, incoming: IncomingChat, analysis: PlanAnalysis, caches: ShadowCaches) -> Decision:
+    def _conclude(self, incoming: IncomingChat, analysis: PlanAnalysis, caches: ShadowCaches) -> Plan:
         """The plan that follows from the analysis, and from what forbids to carry it out."""
         mode, now, own, choice = incoming.mode, incoming.now, analysis.own, analysis.choice
         is_planned = mode > Mode.OBSERVE
@@ -311,7 +308,7 @@ class TierPlanner:
         mark = self._mark(incoming, analysis, caches.marked)
         in_flight = InFlight(analysis, sends_own, self._form(incoming, analysis) if is_written else None, mark=mark)
         self._diagnosing.compare(in_flight, is_own=sends_own or not is_planned)
-        plan = Plan(
+        return Plan(
             body=incoming.original,
             original=incoming.original,
             mode=Mode.OBSERVE if is_control else mode,
@@ -325,8 +322,8 @@ class TierPlanner:
             client=incoming.transcript.client,
             headers=(analysis.key.header,) if analysis.key.header is not None else (),
             in_flight=in_flight,
+            write=partial(planned_body, incoming, analysis) if is_written else None,
         )
-        return Decision(plan, partial(planned_body, incoming, analysis) if is_written else None)
 
     def _form(self, incoming: IncomingChat, analysis: PlanAnalysis) -> SentForm | None:
         """How the request goes out, where that is not as the client sent it."""

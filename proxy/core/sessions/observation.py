@@ -102,7 +102,8 @@ def commit_preamble(session: Session, recognised: RecognisedRequest, documents: 
     """The exchange counts: what changed in the system messages since the one before it is volatile. ``documents`` is
     what the request shows of its documents."""
     retrieved = [document.digest for document in recognised.retrieved()]
-    session.documents = followed(session.documents, retrieved, documents, session.cohort.documents)
+    if retrieved or session.documents:
+        session.documents = followed(session.documents, retrieved, documents, session.cohort.documents)
     head = recognised.messages[: recognised.preamble]
     session.lines = learnt_lines(session.lines, head, session.shared_head.evidence)
 

@@ -8,7 +8,7 @@ own signed thinking bound.
 Each is remembered by all that it says. So nothing that others send, and no other process, takes the place of it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Final
 
@@ -88,9 +88,11 @@ class FrontTable:
         heads = self._known.get(_heads_name(scope, transcript, newest), _NOTHING).heads
         return bool(heads) and _head(transcript, tools) not in heads
 
-    def sent(self, scope: str, transcript: Transcript, tools: bytes, form: SentForm | None) -> None:
-        """A request went out: as ``form`` says, or as it came (None)."""
-        name, heads_name = _own_names(scope, transcript, tools)
+    def sent(self, scope: str, transcript: Transcript, tools: bytes, form: SentForm | None) -> Sequence[str]:
+        """A request went out: as ``form`` says, or as it came (None). The names under which that is remembered: of its
+        form, and of its heads."""
+        name = _forms_names(scope, transcript, tools)[-1]
+        heads_name = _heads_name(scope, transcript, len(transcript.messages))
         if form is not None or name in self._known:
             own = key_of(transcript, tools, len(transcript.messages))
             kept = [one for one in self._known.get(name, _NOTHING).forms if one.key != own]
@@ -100,10 +102,11 @@ class FrontTable:
         if heads or not transcript.signed:
             known = self._known.get(heads_name, _NOTHING).heads
             self._put(heads_name, heads=heads | known | {_head(transcript, tools)})
+        return name, heads_name
 
-    def packed(self, scope: str, transcript: Transcript, tools: bytes) -> dict[str, bytes]:
+    def packed(self, names: Iterable[str]) -> dict[str, bytes]:
         """What to leave for others; nothing of a conversation that went out as it came, under one head."""
-        found = {name: self._known.get(name) for name in _own_names(scope, transcript, tools)}
+        found = {name: self._known.get(name) for name in names}
         return {name: msgpack.encode(one) for name, one in found.items() if one is not None and len(one.heads) != 1}
 
     def adopt(self, name: str, blob: bytes) -> None:
@@ -135,12 +138,6 @@ def _forms_names(scope: str, transcript: Transcript, tools: bytes) -> list[str]:
     counts = (first, first + 1) if transcript.signed else (first,)
     keys = [key_of(transcript, tools, count) for count in counts]
     return [_FORMS + digest(b"front", scope.encode(), key).hex() for key in keys]
-
-
-def _own_names(scope: str, transcript: Transcript, tools: bytes) -> tuple[str, str]:
-    """Under what names the request itself is known: its form, and its heads."""
-    heads_name = _heads_name(scope, transcript, len(transcript.messages))
-    return _forms_names(scope, transcript, tools)[-1], heads_name
 
 
 def _heads_name(scope: str, transcript: Transcript, count: int) -> str:

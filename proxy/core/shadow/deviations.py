@@ -165,17 +165,15 @@ class ProviderObservations:
     _base: CacheProfile | None = None
     _believed: CacheProfile | None = None
     _learnt: dict[str, Any] = field(default_factory=dict)
-    _is_stale: bool = True
 
     def profile(self, base: CacheProfile, now: float) -> CacheProfile:
         """The profile with what was learnt; the same object until something else is learnt."""
         if self._lesson_at and now - self._lesson_at > _LESSON_S:
             self._forget()
-        if self._is_stale or self._base is not base or self._believed is None:
-            lessons = self._lessons(base)
-            if self._base is not base or self._believed is None or lessons != self._learnt:
-                self._believed = replace(base, **lessons) if lessons else base
-            self._base, self._learnt, self._is_stale = base, lessons, False
+        lessons = self._lessons(base)
+        if self._base is not base or self._believed is None or lessons != self._learnt:
+            self._base, self._learnt = base, lessons
+            self._believed = replace(base, **lessons) if lessons else base
         return self._believed
 
     @property
@@ -203,7 +201,6 @@ class ProviderObservations:
         self._learn_place(seen, profile)
         if kind is not Deviation.MOVED_SYSTEM:
             self._learn(kind, seen, profile, now)
-        self._is_stale = True
         return kind
 
     def _kind(self, seen: Observation, profile: CacheProfile) -> Deviation:
@@ -327,7 +324,6 @@ class ProviderObservations:
         self._ages.clear()
         self._downgrades = self._misses_afar = 0
         self._lesson_at = self._ignored_until = 0.0
-        self._is_stale = True
 
 
 def observed(

@@ -55,20 +55,10 @@ class TestHonoured:
 
 
 class TestPlace:
-    def test_the_end_of_what_is_read_again_is_marked(self) -> None:
-        placed = place(layout([1000, 1000, 1000]), [0.9, 0.9, 0.05], [], TINY, 4)
-        assert placed.positions == (1,)
-        assert placed.reached == 1
-        assert placed.expected == pytest.approx(1800)
-
     def test_nothing_that_will_hardly_be_read_is_marked(self) -> None:
         # Break-even: (w - 1) / (gain of a read), 0.25 / 1.1 with the share that would be written again.
         assert place(layout([5000]), [0.2], [], TINY, 4).positions == ()
         assert place(layout([5000]), [0.3], [], TINY, 4).positions == (0,)
-
-    def test_a_drop_of_survival_is_worth_a_marker(self) -> None:
-        placed = place(layout([1000, 1000, 1000, 1000]), [0.99, 0.99, 0.6, 0.6], [], TINY, 4)
-        assert placed.positions == (1, 3)
 
     def test_below_the_minimum_nothing_is_marked(self) -> None:
         assert place(layout([400, 400]), [1, 1], [], ANTHROPIC, 4).positions == ()
@@ -79,25 +69,11 @@ class TestPlace:
     def test_what_may_be_just_long_enough_is_marked(self) -> None:
         assert place(layout([500, 500]), [1, 1], [], ANTHROPIC, 4).positions == (1,)
 
-    def test_markers_stand_only_where_they_can_be_written(self) -> None:
-        assert place(layout([1000, 1000], unmarkable=[1]), [0.9, 0.9], [], TINY, 4).positions == (0,)
-
-    def test_no_slot_no_marker(self) -> None:
-        made = layout([1000] * 3)
-        assert place(made, [0.9] * 3, [], TINY, 0).positions == ()
-        assert place(made, [0.9] * 3, [1], TINY, 0).positions == ()
-
     def test_what_is_neither_marked_nor_held_reaches_nowhere(self) -> None:
         made = layout([1000] * 3)
         assert place(made, [0.9] * 3, [], TINY, 0).reached == -1
         assert place(made, [0.9] * 3, [1], TINY, 0).reached == 1
         assert place(made, [0.9] * 3, [0], TINY, 1).reached == 2
-
-    def test_the_deepest_live_entry_is_reached(self) -> None:
-        made = layout([100] * 60)
-        survival = [0.9] * 59 + [0.0]
-        placed = place(made, survival, [5, 20], TINY, 4)
-        assert any(0 <= p - 20 < TINY.lookback for p in placed.positions)
 
     def test_a_live_entry_is_reached_where_nothing_new_is_worth_a_marker(self) -> None:
         made = layout([100] * 30)

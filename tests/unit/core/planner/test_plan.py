@@ -3,7 +3,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from proxy.core.modes import Mode
-from proxy.core.planner.plan import Decision, Plan
+from proxy.core.planner.plan import Plan
 from proxy.core.prompts.composition import Inset
 from proxy.core.providers import ANTHROPIC
 from proxy.core.request.route import Route
@@ -14,11 +14,11 @@ def test_a_plan_is_the_original_until_something_is_changed() -> None:
     assert (plan.rewritten, plan.surprise, plan.in_flight) == (False, None, None)
 
 
-def test_a_decision_whose_body_cannot_be_written_is_the_original() -> None:
+def test_a_plan_whose_body_cannot_be_written_is_the_original() -> None:
     def fail() -> bytes:
         raise ZeroDivisionError
 
-    plan = Decision(Plan(b"{}", b"{}", Mode.TIER, "ordered"), fail).written()
+    plan = Plan(b"{}", b"{}", Mode.TIER, "ordered", write=fail).written()
     assert (plan.body, plan.reason, type(plan.surprise)) == (b"{}", "internal-error", ZeroDivisionError)
 
 

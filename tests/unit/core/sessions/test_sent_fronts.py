@@ -70,8 +70,7 @@ def test_conversations_that_begin_alike_take_nothing_from_each_other() -> None:
     firsts = [said(system(f"It is {n}."), user("q")) for n in range(200)]
     for first in firsts:
         ours.sent("team", first, TOOLS, form(first, b"1"))
-        theirs.sent("team", first, TOOLS, None)
-        for name, blob in theirs.packed("team", first, TOOLS).items():
+        for name, blob in theirs.packed(theirs.sent("team", first, TOOLS, None)).items():
             ours.adopt(name, blob)
     for n, first in enumerate(firsts):
         later = said(system(f"It is {n}."), user("q"), thought(str(n)), user("r"))
@@ -97,8 +96,7 @@ def test_nothing_is_put_between_an_answer_and_its_results() -> None:
 
 def test_what_others_have_sent_is_taken_over() -> None:
     ours, theirs = table(), table()
-    theirs.sent("team", FIRST, TOOLS, form(FIRST, b"1"))
-    blobs = theirs.packed("team", FIRST, TOOLS)
+    blobs = theirs.packed(theirs.sent("team", FIRST, TOOLS, form(FIRST, b"1")))
     assert set(blobs) <= set(names_of("team", THIRD, TOOLS))
     ours.sent("team", SECOND, TOOLS, form(SECOND, b"2"))
     for name, blob in blobs.items():
@@ -112,8 +110,7 @@ def test_what_others_have_sent_is_taken_over() -> None:
 
 def test_of_a_conversation_that_went_out_as_it_came_nothing_is_left() -> None:
     fronts = table()
-    fronts.sent("team", FIRST, TOOLS, None)
-    assert fronts.packed("team", FIRST, TOOLS) == {}
+    assert fronts.packed(fronts.sent("team", FIRST, TOOLS, None)) == {}
 
 
 def test_a_form_is_kept_and_left_for_others_as_long_as_the_conversation_goes_on() -> None:
@@ -127,8 +124,8 @@ def test_a_form_is_kept_and_left_for_others_as_long_as_the_conversation_goes_on(
         messages += [thought(str(turn)), user("r")]
         later = said(*messages)
         assert fronts.bound("team", later, TOOLS)[1] == form(FIRST, b"1")
-        fronts.sent("team", later, TOOLS, None)
-    for name, blob in fronts.packed("team", later, TOOLS).items():
+        names = fronts.sent("team", later, TOOLS, None)
+    for name, blob in fronts.packed(names).items():
         others.adopt(name, blob)
     assert others.bound("team", said(*messages, thought("z"), user("s")), TOOLS)[1] == form(FIRST, b"1")
 
