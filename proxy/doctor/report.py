@@ -50,7 +50,7 @@ class CulpritReport(Culprit):
 
 @dataclass(frozen=True, slots=True)
 class ModeReport:
-    """What a mode would cost, as a share of passthrough; ``saved_usd_month`` against passthrough."""
+    """The cost of a mode, as a share of passthrough; ``saved_usd_month`` against passthrough."""
 
     mode: str
     cost_share: float
@@ -216,7 +216,7 @@ def costly(client: ClientReport) -> list[CulpritReport]:
 
 
 def figures(client: ClientReport) -> list[str]:
-    """What is told of a client's cache and money."""
+    """The figures of a client's cache and money, as a person reads them."""
     told = (
         (client.hit_ratio, "hit ratio {:.1%}"),
         (client.context_written, "each context was written {:.2f} times (1.00 is ideal)"),

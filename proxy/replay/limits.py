@@ -172,7 +172,7 @@ def _partial(bag: Bag, whole: Mapping[Segment, int] | set[Segment], begun: set[b
 
 
 def prefix_share(prompts: Sequence[Timed], bags: Sequence[Bag]) -> float:
-    """Of the tokens that requests repeat, the share that stands in a prefix which was sent within five minutes.
+    """The share of the tokens that requests repeat which stands in a prefix which was sent within five minutes.
 
     Near 1 the client only appends, and markers are all that is needed. It is 1 where nothing is repeated.
     """
