@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         report: Report = _examined(arguments) if remote is None else remote.examined(arguments)
         if arguments.html is not None:
             try:
-                arguments.html.write_text(import_module("proxy.doctor.report").page(report), encoding="utf-8")
+                arguments.html.write_text(import_module("proxy.doctor.page").page(report), encoding="utf-8")
             except OSError as error:
                 fail(f"{arguments.html}: cannot be written: {error.strerror}")
         if arguments.json:
