@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         remote = import_module("proxy.cli.doctor_url") if arguments.url else None
         report: Report = _examined(arguments) if remote is None else remote.examined(arguments)
         if arguments.html is not None:
-            write_file(arguments.html, import_module("proxy.doctor.report").page(report))
+            write_file(arguments.html, import_module("proxy.doctor.page").page(report))
         if arguments.json:
             print_json(asdict(report))
         else:

@@ -1,4 +1,4 @@
-"""What a session has cost: as the provider reported it, and beside it the same requests under other policies."""
+"""The cost of a session: as the provider reported it, and beside it the same requests under other policies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

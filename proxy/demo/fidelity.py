@@ -14,8 +14,9 @@ _DISTINCT_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What must reach the provider: the ``conversation`` in its order, and each of the ``contents``, by name, once. The
-    ``hidden`` texts must not. ``is_frozen``: old messages of the conversation may stand as text in a panel."""
+    """The content that must reach the provider: the ``conversation`` in its order, and each of the ``contents``, by
+    name, once. The ``hidden`` texts must not. ``is_frozen``: old messages of the conversation may stand as text in a
+    panel."""
 
     conversation: Sequence[Message]
     contents: Mapping[str, str]
@@ -23,7 +24,7 @@ class Wanted:
     is_frozen: bool = False
 
     def losses(self, sent: bytes) -> list[str]:
-        """What is missing in a request, stands there twice, or is out of order; empty where all is well."""
+        """The parts that are missing in a request, stand there twice, or are out of order; empty where all is well."""
         messages = orjson.loads(sent)["messages"]
         said, wanted = list(map(_said, messages)), list(map(_said, self.conversation))
         texts = [_text(message) for message, one in zip(messages, said, strict=True) if one not in wanted]

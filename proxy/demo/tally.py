@@ -1,4 +1,4 @@
-"""What one form of a session has cost, as the provider reported it."""
+"""The cost of one form of a session, as the provider reported it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -93,5 +93,5 @@ class FormTally:
 
 
 def losses_of(tallies: Mapping[Any, FormTally]) -> list[str]:
-    """What is wrong in any request, with the form's key in front."""
+    """The faults of all requests, with the form's key in front."""
     return [f"{tally.key}: {text}" for tally in tallies.values() for text in tally.losses]

@@ -25,7 +25,8 @@ _LONGEST_PAUSE_S = 30 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """What breaks are added up by. ``sign`` is what a line evidently is, empty where it is nothing that is known."""
+    """The key by which breaks are added up. ``sign`` is what a line evidently is, empty where it is nothing that is
+    known."""
 
     kind: str
     piece: str
@@ -37,7 +38,7 @@ class Culprit:
 
 @dataclass(slots=True)
 class Loss:
-    """What one culprit has cost so far, in requests, tokens and USD."""
+    """The cost of one culprit so far, in requests, tokens and USD."""
 
     breaks: int = 0
     lost: int = 0
@@ -126,7 +127,7 @@ _SHRUNK = 0.6
 
 @dataclass(slots=True)
 class _Session:
-    """What is remembered of one session: its last records, its largest prompt, and the parts of its texts."""
+    """The memory of one session: its last records, its largest prompt, and the parts of its texts."""
 
     records: list[PromptRecord] = field(default_factory=list)
     largest: int = 0
@@ -208,7 +209,7 @@ def _untold(session: _Session, call: Call, usage: Usage) -> PromptRecord:
 
 
 def _sign(broken: Break, call: Call) -> str:
-    """What the line that differs evidently is."""
+    """The sign of the line that differs; empty where it has none."""
     record = call.record
     if record is None or broken.culprit_kind != SYSTEM:
         return ""

@@ -58,7 +58,7 @@ _MOST_NAME_CHARS = 120
 
 
 class _Known(NamedTuple):
-    """What is known of a text."""
+    """The signs and the parts of a text that was seen before."""
 
     signs: LineSigns
     cuts: CutSizes

@@ -1,4 +1,4 @@
-"""What a running proxy tells, as findings about each key.
+"""Findings about each key, from what a running proxy tells.
 
 Every entry of its ledger has the usage and the cost of an exchange, and the kind and the loss of its break where the
 proxy diagnoses. The sessions of the last day tell the pieces, too. Whatever a proxy of another version does not tell is

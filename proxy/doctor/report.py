@@ -1,11 +1,7 @@
-"""The report: its values, which ``--json`` prints, and one HTML page of them (``page.html``) with its pictures inside.
-
-The page loads nothing and runs no script. The report holds no text of a prompt.
-"""
+"""The report as values: what ``--json`` prints, and what the text and the page show. It holds no text of a prompt."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from proxy.core.diagnosis.breaks import BreakKind
 from proxy.core.diagnosis.diagnose import CONTENT
@@ -13,8 +9,7 @@ from proxy.core.modes import Mode
 from proxy.doctor.findings import Client, Culprit, Loss
 from proxy.doctor.modes import Runs
 from proxy.doctor.readers.call import Gap, Problem
-from proxy.doctor.sentences import advice, happened, problem_text, usd, visible
-from proxy.replay.templates import templates_in
+from proxy.doctor.sentences import advice, usd
 
 FORM = "stratiform-doctor/1"
 MONTH_HOURS = 30 * 24
@@ -50,7 +45,7 @@ class CulpritReport(Culprit):
 
 @dataclass(frozen=True, slots=True)
 class ModeReport:
-    """What a mode would cost, as a share of passthrough; ``saved_usd_month`` against passthrough."""
+    """The cost of a mode, as a share of passthrough; ``saved_usd_month`` against passthrough."""
 
     mode: str
     cost_share: float
@@ -216,7 +211,7 @@ def costly(client: ClientReport) -> list[CulpritReport]:
 
 
 def figures(client: ClientReport) -> list[str]:
-    """What is told of a client's cache and money."""
+    """The figures of a client's cache and money, as a person reads them."""
     told = (
         (client.hit_ratio, "hit ratio {:.1%}"),
         (client.context_written, "each context was written {:.2f} times (1.00 is ideal)"),
@@ -227,31 +222,3 @@ def figures(client: ClientReport) -> list[str]:
     )
     shown = [text.format(usd(value) if "{}" in text else value) for value, text in told if value is not None]
     return shown or ["the log tells no usage and no times"]
-
-
-_BARS = 12
-
-Bar = tuple[str, float, str, str]
-"""One row of a picture: its name, how long it is, what stands behind it, and its class of the style sheet."""
-
-
-def page(report: Report) -> str:
-    """The whole document. Every text is escaped, wherever it comes from."""
-    environment = templates_in(Path(__file__).parent)
-    shown = (costly, figures, problem_text, usd, visible)
-    environment.filters |= {one.__name__: one for one in shown} | {"bar": _bar, "mode_bar": _mode_bar}
-    clients = [(visible(each.client), each.lost_usd_month) for each in report.clients if each.lost_usd_month]
-    bars = [(name, amount, usd(amount), "waste") for name, amount in clients[:_BARS]]
-    return environment.get_template("page.html").render(report=report, clients=bars)
-
-
-def _bar(culprit: CulpritReport) -> Bar:
-    month, lost = culprit.usd_month, culprit.lost_tokens
-    size, value = (float(lost), f"{lost:,} tokens") if month is None else (month, usd(month))
-    return visible(happened(culprit)), size, value, "waste" if culprit.is_waste else "rightful"
-
-
-def _mode_bar(mode: ModeReport) -> Bar:
-    saved = mode.saved_usd_month or 0.0
-    told = f", {usd(abs(saved))} {'saved' if saved > 0 else 'more'}" if saved else ""
-    return f"{mode.mode}, {mode.hit_ratio:.0%} read", mode.cost_share, f"{mode.cost_share:.3f}{told}", "good"

@@ -1,4 +1,4 @@
-"""What a person reads: one sentence for each culprit (what it is, what it costs, and what a developer can do), and the
+"""Sentences for people: one for each culprit (what it is, what it costs, and what a developer can do), and the
 figures of a client."""
 
 from collections.abc import Collection, Mapping
@@ -84,7 +84,7 @@ def usd(amount: float) -> str:
 
 
 def place_of(culprit: Culprit) -> str:
-    """What a person calls the culprit; empty where it is no piece of the request."""
+    """The culprit's name for people; empty where it is no piece of the request."""
     name, kind = culprit.piece, culprit.piece_kind
     if kind == SYSTEM:
         return f"line {culprit.line} of your system text" if culprit.line else "your system text"
@@ -94,7 +94,7 @@ def place_of(culprit: Culprit) -> str:
 
 
 def happened(culprit: Culprit) -> str:
-    """What breaks the cache, as a clause."""
+    """A clause that says what breaks the cache."""
     place, (what, _) = place_of(culprit), _KINDS.get(culprit.kind, (culprit.kind, ""))
     if culprit.piece == UNTOLD_CULPRIT and not culprit.piece_kind:
         return _NOT_LOGGED

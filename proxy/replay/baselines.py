@@ -1,4 +1,4 @@
-"""What gateways do today, to compare with: the same order, markers by a fixed rule.
+"""Policies of today's gateways, to compare with: the same order, markers by a fixed rule.
 
 Only the messages that gain or lose a marker are parsed and written anew.
 """

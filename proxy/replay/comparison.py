@@ -24,7 +24,7 @@ _APPENDS = 0.8
 
 
 class Kind(StrEnum):
-    """What kind of session it is, by its own content."""
+    """The kind of a session, by its own content."""
 
     APPEND_ONLY = "append-only"
     MUTABLE = "mutable"

@@ -41,7 +41,7 @@ class Context:
 
     @property
     def kind(self) -> tuple[str | None, ...]:
-        """What stands with the last part, and is the same for several messages."""
+        """All that stands with the last part, and may be the same for several messages."""
         return self.opening, self.header, self.message.rest, self.ack.text, self.ack.rest
 
 
@@ -86,7 +86,7 @@ class Contexts:
         return True
 
     def faults(self) -> Iterator[str]:
-        """What is wrong, after all messages were taken."""
+        """The faults, after all messages were taken."""
         if self._openings != Counter(context.kind for context in self.known):
             yield "a context message is missing, or its opening, or stands there twice"
         if self._pieces != Counter((context.header, piece) for context in self.known for piece in context.pieces):

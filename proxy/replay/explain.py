@@ -198,7 +198,7 @@ class _Description:
                 )
 
     def _price(self, end: int, tokens: int, *, is_marked: bool) -> str:
-        """What tokens cost whose last position is ``end``. ``is_marked``: there is a marker at it or behind it."""
+        """The cost of tokens whose last position is ``end``. ``is_marked``: there is a marker at it or behind it."""
         if end <= self._hit:
             how, price = "read", self._profile.read
         else:
@@ -206,14 +206,14 @@ class _Description:
         return f"{how}, costs as {tokens * price:,.0f} plain tokens"
 
     def _piece(self, element: Element, number: int, count: int) -> tuple[str, str]:
-        """What the row says; an element is several rows where markers stand inside it."""
+        """The words of a row; an element is several rows where markers stand inside it."""
         what, why = self._told(element)
         if element.ack < 0 or number == 1:
             return (f"{what} (part {number} of {count})" if count > 1 and element.ack < 0 else what), why
         return "assistant: the acknowledgement", "stays with what it acknowledges"
 
     def _tier(self, element: Element) -> str:
-        """Of a message of several pieces the least stable one's."""
+        """The tier of an element; of a message of several pieces the least stable one's."""
         given = self._tier_of(element)
         if given is not None:
             return given
@@ -227,7 +227,7 @@ class _Description:
         return ends[end] - (ends[first - 1] if first else 0)
 
     def _told(self, element: Element) -> tuple[str, str]:
-        """What an element is, and why it stands where it stands."""
+        """The name of an element, and the reason why it stands where it stands."""
         recognised, role = self._analysis.recognised, element.role
         if element.kind is ElementKind.TOOLS:
             return f"tools: {len(element.parts)}", "tools, shared by all sessions"

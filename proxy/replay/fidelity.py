@@ -42,7 +42,7 @@ def violations(
     max_marks: int,
     earlier: Sequence[bytes] = (),
 ) -> list[str]:
-    """What is wrong with the sent request. Nothing is wrong where it was sent as it came.
+    """The faults of the sent request. There are none where it was sent as it came.
 
     ``earlier`` are the forms of its tools that the client has sent before (``tools_of``).
     """
@@ -176,7 +176,7 @@ class _Comparison:
         self._sort(recognisers)
 
     def run(self) -> list[str]:
-        """What is wrong."""
+        """The faults."""
         at = 0
         while at < len(self._after):
             at += self._step(at, self._after[at], self._after[at + 1] if at + 1 < len(self._after) else None)

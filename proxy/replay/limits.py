@@ -18,7 +18,7 @@ interleave. It holds for layouts that send each piece once. Where a cache looks 
 beginning of one more segment, as far as an earlier one begins alike.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy.core.caches import make_cache
@@ -126,7 +126,6 @@ def free_limit(bags: Sequence[Bag], profile: CacheProfile, *, with_long: bool = 
 
 def shares(bags: Sequence[Bag]) -> list[tuple[Bag, float]]:
     """For each request: the most tokens that it has in common with one earlier request."""
-    begun = [{one for begins in bag.beginnings.values() for one in begins.digests} for bag in bags]
     found = []
     for index, bag in enumerate(bags):
         best = 0.0
@@ -135,7 +134,7 @@ def shares(bags: Sequence[Bag]) -> list[tuple[Bag, float]]:
             if earlier.scope == bag.scope:
                 common = bag.segments.keys() & earlier.segments.keys()
                 whole = sum(bag.segments[segment] for segment in common)
-                best = max(best, whole + _partial(bag, common, begun[before]))
+                best = max(best, whole + bag.partial(common))
         found.append((bag, best))
     return found
 
@@ -145,16 +144,13 @@ def _by_segments(bags: Sequence[Bag], profile: CacheProfile, with_long: bool) ->
     life_s = max(life_s for _, life_s in rates.lives)
     tokens: dict[tuple[bytes, Segment], int] = {}
     uses: dict[tuple[bytes, Segment], list[float]] = {}
-    begun: dict[bytes, set[bytes]] = {}
     partly = 0.0
     for bag in bags:
-        known = begun.setdefault(bag.scope, set())
         alive = {s for s in bag.segments if (at := uses.get((bag.scope, s))) and bag.at - at[-1] < life_s}
-        partly += _partial(bag, alive, known)
+        partly += bag.partial(alive)
         for segment, count in bag.segments.items():
             tokens[bag.scope, segment] = count
             uses.setdefault((bag.scope, segment), []).append(bag.at)
-            known.update(bag.beginnings[segment].digests)
     whole = sum(tokens[key] * node_cost(times, rates) for key, times in uses.items())
     return whole - max(1.0, profile.write) * partly + profile.read * partly
 
@@ -163,16 +159,8 @@ def _by_predecessors(bags: Sequence[Bag], profile: CacheProfile) -> float:
     return sum(sum(bag.segments.values()) - (1 - profile.read) * shared for bag, shared in shares(bags))
 
 
-def _partial(bag: Bag, whole: Mapping[Segment, int] | set[Segment], begun: set[bytes]) -> float:
-    """Tokens at the beginning of one segment that is not read as a whole."""
-    if not begun:
-        return 0.0
-    left = (segment for segment in bag.segments if segment not in whole)
-    return max((bag.segments[one] * bag.beginnings[one].share(begun) for one in left), default=0.0)
-
-
 def prefix_share(prompts: Sequence[Timed], bags: Sequence[Bag]) -> float:
-    """Of the tokens that requests repeat, the share that stands in a prefix which was sent within five minutes.
+    """The share of the tokens that requests repeat which stands in a prefix which was sent within five minutes.
 
     Near 1 the client only appends, and markers are all that is needed. It is 1 where nothing is repeated.
     """

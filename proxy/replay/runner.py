@@ -116,7 +116,7 @@ class Setting:
 
     @property
     def rules(self) -> CacheProfile:
-        """What the upstream does."""
+        """The rules that the upstream bills by."""
         return self.profile if self.served is None else self.served
 
     def account(self) -> Account:
@@ -223,8 +223,8 @@ class Ours:
 def _violations(
     step: Step, plan: Plan, chat: AssembledChat | None, setting: Setting, tools: Sequence[bytes]
 ) -> list[str]:
-    """What the fidelity rules find wrong with a body that was sent. Where tiers have decided the layout of structured
-    context, its own rule takes the place of those for unmodified clients."""
+    """The faults that the fidelity rules find in a body that was sent. Where tiers have decided the layout of
+    structured context, its own rule takes the place of those for unmodified clients."""
     marks = setting.profile.max_marks
     if chat is None:
         # The operator's texts stand in the original, too.
@@ -267,7 +267,8 @@ def _distinct(names: Iterable[str], steps: Sequence[Step]) -> list[str]:
 
 
 def _formed(baseline: Baseline, body: bytes, dialect: Dialect) -> bytes:
-    """What a policy sends. Messages that are no objects go out as they came, and the provider refuses them."""
+    """The request as a policy sends it. Messages that are no objects go out as they came, and the provider refuses
+    them."""
     try:
         return baseline(body, dialect)
     except Unreadable:

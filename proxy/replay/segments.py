@@ -2,13 +2,15 @@
 
 A segment is a paragraph: a stretch of one text up to a blank line before which the next text begins at the margin, with
 the role of the message that it stands in. Everything that is no text (a tool definition, a call, an image, a thinking
-block) is one segment. The second copy of a paragraph within one request is another segment than the first: copies can
-be read only as often as one earlier request held them. What the provider adds around messages is no segment.
+block) is one segment. The second copy of a segment within one request is another one than the first: copies can be read
+only as often as one earlier request held them. What the provider adds around messages is no segment.
 
-A cache that looks inside blocks may read the beginning of one more segment: its ``beginnings`` are kept for that.
+A cache that looks inside blocks tells smaller things apart. For it a segment is a step of a paragraph, together with
+all that stands in front of it there; within the next step a little more may be equal.
 """
 
 import re
+from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,38 +30,27 @@ Segment = bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Beginnings:
-    """Digests of a segment's first 64, 128, ... characters; empty where only whole segments are read."""
-
-    chars: int
-    digests: tuple[bytes, ...] = ()
-
-    def share(self, known: Container[bytes]) -> float:
-        """The largest share of the segment that can stand at the beginning of a known one."""
-        steps = 0
-        for one in self.digests:
-            if one not in known:
-                break
-            steps += 1
-        # Up to one step more may be equal.
-        return min(1.0, (steps + 1) * _STEP_CHARS / self.chars) if steps else 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Bag:
-    """One request: its time, its segments' tokens by segment, and ``total`` prompt tokens as the provider counts."""
+    """One request: its time, its segments' tokens by segment, and ``total`` prompt tokens as the provider counts.
+    ``is_inside``: the provider may read a part of a segment."""
 
     at: float
     scope: bytes
     total: int
     segments: Mapping[Segment, int]
-    beginnings: Mapping[Segment, Beginnings]
+    is_inside: bool = False
 
     @property
     def rest(self) -> int:
         """Tokens that belong to no segment (framing). Negative where the segments count more than the
         provider's total."""
         return self.total - sum(self.segments.values())
+
+    def partial(self, whole: Container[Segment]) -> int:
+        """The most tokens at the beginning of one segment that is not read as a whole."""
+        if not self.is_inside:
+            return 0
+        return max((tokens for one, tokens in self.segments.items() if one not in whole), default=0)
 
 
 class Bagger:
@@ -68,42 +59,37 @@ class Bagger:
     def __init__(self, reader: PromptReader) -> None:
         self._reader = reader
         self._looks_inside = reader.profile.stores_prefixes
-        self._known: dict[bytes, tuple[tuple[Segment, int, Beginnings], ...]] = {}
+        self._known: dict[bytes, tuple[tuple[Segment, int], ...]] = {}
 
     def bag(self, body: bytes, at: float) -> Bag:
         """The segments of a request that the provider accepts."""
         prompt = self._reader.prompt(body)
         members = orjson.loads(body)
         segments: dict[Segment, int] = {}
-        beginnings: dict[Segment, Beginnings] = {}
-        copies: dict[Segment, int] = {}
+        copies: Counter[Segment] = Counter()
         for part in [*(members.get("tools") or ()), *members["messages"]]:
-            for own, tokens, begins in self._segments(part):
-                copies[own] = number = copies.get(own, 0) + 1
-                name = own if number == 1 else digest(own, b"%d" % number)
-                segments[name], beginnings[name] = tokens, begins
-        return Bag(at, prompt.scope, prompt.total, segments, beginnings)
+            for own, tokens in self._segments(part):
+                copies[own] += 1
+                segments[own if copies[own] == 1 else digest(own, b"%d" % copies[own])] = tokens
+        return Bag(at, prompt.scope, prompt.total, segments, self._looks_inside)
 
-    def _segments(self, part: dict[str, Any]) -> tuple[tuple[Segment, int, Beginnings], ...]:
+    def _segments(self, part: dict[str, Any]) -> tuple[tuple[Segment, int], ...]:
         key = digest(orjson.dumps(part, option=orjson.OPT_SORT_KEYS))
         known = self._known.get(key)
         if known is None:
-            count = self._reader.maker.count
-            known = self._known[key] = tuple(
-                (digest(label, text.encode("utf-8", "surrogatepass")), tokens, self._beginnings(label, text))
-                for label, text in _texts(part)
-                if (tokens := count(text))
-            )
+            cut = (found for label, text in _texts(part) for found in self._steps(label, text))
+            known = self._known[key] = tuple(cut)
         return known
 
-    def _beginnings(self, label: bytes, text: str) -> Beginnings:
-        if not self._looks_inside:
-            return Beginnings(len(text))
-        state, found = digest(label), []
-        for start in range(0, len(text) - _STEP_CHARS + 1, _STEP_CHARS):
-            state = chain(state, digest(text[start : start + _STEP_CHARS].encode("utf-8", "surrogatepass")))
-            found.append(state)
-        return Beginnings(len(text), tuple(found))
+    def _steps(self, label: bytes, text: str) -> Iterator[tuple[Segment, int]]:
+        """One paragraph, or its steps; its tokens are spread by their lengths."""
+        tokens, state, before = self._reader.maker.count(text), digest(label), 0
+        size = _STEP_CHARS if self._looks_inside else len(text)
+        for start in range(0, len(text) if tokens else 0, size):
+            state = chain(state, digest(text[start : start + size].encode("utf-8", "surrogatepass")))
+            end = tokens * min(len(text), start + size) // len(text)
+            yield state, end - before
+            before = end
 
 
 def _texts(part: dict[str, Any]) -> Iterator[tuple[bytes, str]]:

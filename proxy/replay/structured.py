@@ -78,7 +78,7 @@ class ReplayedContexts:
 
 
 def _panels(chat: AssembledChat, assembly: Assembly) -> Iterator[tuple[int, str]]:
-    """What each message that shows a panel belongs to, by its index."""
+    """The panel of each message that shows one, by the message's index."""
     board = chat.dialogue.board
     if board is None:
         return
@@ -90,7 +90,7 @@ def _panels(chat: AssembledChat, assembly: Assembly) -> Iterator[tuple[int, str]
 
 
 def lost_items(chat: AssembledChat, body: bytes) -> list[str]:
-    """What the fidelity rule of structured context finds wrong with a body: each selected file, each symbol block and
+    """The faults of a body by the fidelity rule of structured context: each selected file, each symbol block and
     each message of the history stands in it."""
     context = chat.context
     items = [
@@ -102,7 +102,7 @@ def lost_items(chat: AssembledChat, body: bytes) -> list[str]:
 
 
 def _said(raw: bytes) -> bytes:
-    """What a message says: a marker may have made a list of its content, whose text has the same bytes."""
+    """The content of a message: a marker may have made a list of its content, whose text has the same bytes."""
     try:
         return bytes(members_of(raw).get("content", raw))
     except Unreadable:

@@ -60,7 +60,7 @@ class Result:
 
     @property
     def ours(self) -> Total:
-        """What the planner sent."""
+        """The bills of what the planner sent."""
         return self.totals[OURS]
 
     def share(self, policy: str) -> float:

@@ -1,4 +1,4 @@
-"""What the proxy tells about itself.
+"""Metrics and traces of the proxy.
 
 Ended exchanges come in; metrics for Prometheus go out, summed over all workers. Labels have bounded values, and no text
 of a prompt and no key is exported.

@@ -86,7 +86,7 @@ class Meter:
         return Settlement(both(own.usage, lost.usage), lost.cost_usd + own.cost_usd, own.saved_usd)
 
     def spent(self, exchange: Exchange, outcomes: Sequence[Outcome]) -> Settlement:
-        """What these answers cost by their usage, and what was lost before them."""
+        """The cost of these answers by their usage, and what was lost before them."""
         deployment, usage, cost_usd = exchange.deployment, exchange.lost.usage, exchange.lost.cost_usd
         price = price_for(self._prices, deployment) if deployment is not None else None
         for one in outcomes:
@@ -118,7 +118,7 @@ class Meter:
             self._on_settled(exchange)
 
     def _priced(self, exchange: Exchange) -> Settlement:
-        """What the exchange used and cost beside what was lost."""
+        """The usage and the cost of the exchange beside what was lost."""
         deployment, plan = exchange.deployment, exchange.planned.plan
         if deployment is None or not exchange.objects.operation.bills:
             # An object's usage was billed when it was made, however often it is read.
@@ -146,8 +146,8 @@ class Meter:
     def _unplanned(
         self, exchange: Exchange, deployment: Deployment, answers: Sequence[Outcome], *, has_use: bool
     ) -> Settlement:
-        """What answers used and cost that no plan is about, each at the price of its own length. They are counted.
-        ``has_use``: the client gets them, and would without any cache."""
+        """The usage and the cost of answers that no plan is about, each at the price of its own length. They are
+        counted. ``has_use``: the client gets them, and would without any cache."""
         usage, cost_usd, price = None, 0.0, price_for(self._prices, deployment)
         for answer in answers:
             spent, _ = self._spent(exchange, deployment, answer, price, has_use=has_use)
@@ -190,7 +190,7 @@ class Meter:
         return self._booked(exchange, outcome, prompt_tokens(exchange), silent_s)
 
     def _booked(self, exchange: Exchange, outcome: Outcome, prompt: int, silent_s: float) -> Outcome:
-        """What is booked for a call whose usage is not known, or not all of it."""
+        """The answer as it is booked for a call whose usage is not known, or not all of it."""
         deployment, answer = exchange.deployment, exchange.answer
         assert deployment is not None
         price, took_s = price_for(self._prices, deployment), exchange.elapsed_s() - answer.asked_s
@@ -244,7 +244,7 @@ class Meter:
             self._metrics.predicted(scaled(sent, usage.prompt).read, usage.read)
 
     def _count_break(self, exchange: Exchange) -> None:
-        """What broke the cache, and whether the provider's own cause says the same, where it tells one."""
+        """Count what broke the cache, and whether the provider's own cause says the same, where it tells one."""
         broke, cause = exchange.planned.result.broke, exchange.answer.outcome.cache_cause
         if broke is not None and isfinite(broke.usd):
             self._metrics.broke(_model(exchange), broke.kind, broke.usd)
@@ -291,7 +291,7 @@ def is_refresh(plan: Plan | None) -> bool:
 
 
 def sent_bill(exchange: Exchange, plan: Plan) -> Bill | None:
-    """What the shadow cache expected for the body that was sent in the end; None where it was not asked."""
+    """The bill that the shadow cache expected for the body that was sent in the end; None where it was not asked."""
     if exchange.planned.was_retried:
         return None
     return plan.own if plan.mode is Mode.OBSERVE and plan.arm != CONTROL else plan.predicted

@@ -348,7 +348,7 @@ class Metrics:
         return generate_latest(self._families())
 
     def pieces(self) -> Iterator[bytes]:
-        """What this process has counted, as a text in pieces."""
+        """The counters of this process, as a text in pieces."""
         yield generate_latest(self._process)
         yield from pieces(self._series)
 
@@ -386,13 +386,14 @@ class Metrics:
             self._hit_ratio.child(model).observe(usage.read / usage.prompt)
 
     def cost(self, model: str, team: str, cost: Cost, uncached_usd: float, client: str = "") -> None:
-        """What an exchange cost, and what its prompt would have cost without a cache."""
+        """Count the cost of an exchange, and what its prompt would have cost without a cache."""
         self._cost(model, team, client or UNRECOGNISED, by=cost.total_usd)
         self._input_cost(model, team, by=cost.input_usd)
         self._uncached_cost(model, team, by=uncached_usd)
 
     def saved(self, model: str, team: str, basis: str, usd: float) -> None:
-        """What a plan saved against the client's own layout; negative: lost. ``basis`` is shadow, reported or observed.
+        """Count the saving of a plan against the client's own layout; negative: lost. ``basis`` is shadow, reported or
+        observed.
 
         ``observed`` is what mode observe would have saved: nothing was.
         """
@@ -404,7 +405,7 @@ class Metrics:
         self._break_cost(model, kind, by=usd)
 
     def arm(self, model: str, arm: str, input_usd: float, uncached_usd: float) -> None:
-        """What a prompt cost in one arm of the hold-out, and what it would have cost without a cache."""
+        """Count the cost of a prompt in one arm of the hold-out, and what it would have cost without a cache."""
         self._arm_cost(model, arm, by=input_usd)
         self._arm_uncached_cost(model, arm, by=uncached_usd)
 

@@ -32,7 +32,7 @@ class SharedMetrics:
         (self._folder / f"{slot}.pid").write_text(str(os.getpid()), encoding="ascii")
 
     def died(self, slot: int) -> None:
-        """What a dead worker had under way is not under way any more. What it counted stands."""
+        """Forget what a dead worker had under way. Its counters stand."""
         (self._folder / f"{slot}.pid").unlink(missing_ok=True)
         mark_process_dead(slot, path=str(self._folder))  # type: ignore[no-untyped-call]
 

@@ -47,11 +47,11 @@ class Series(Generic[M]):
         self.name, self.text, self.type = described.name, described.documentation, described.type
 
     def children(self) -> Iterable[tuple[tuple[str, ...], M]]:
-        """What is counted or measured, by the values of the labels."""
+        """The children by the values of the labels."""
         return self._children.items()
 
     def child(self, *given: str) -> M:
-        """What is counted or measured under these values of the labels."""
+        """The child with these values of the labels."""
         child = self._children.get(given)
         if child is not None:
             # What is given is what the labels are, as almost always.
@@ -94,7 +94,7 @@ class BoundedNames:
 
 
 class Source(Protocol):
-    """Where samples come from: this process's registry, or all workers' (``proxy.telemetry.multiprocess``)."""
+    """A source of samples: this process's registry, or all workers' (``proxy.telemetry.multiprocess``)."""
 
     def collect(self) -> Iterable[Metric]:
         """Every family with its samples."""

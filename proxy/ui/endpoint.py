@@ -32,7 +32,7 @@ _FORMS: Final[Mapping[str, type[forms.TeamForm | forms.KeyForm | forms.BudgetFor
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What an operation came to: where to go on, or a new key, which is shown once."""
+    """The result of an operation: where to go on, or a new key, which is shown once."""
 
     where: str
     key: str = ""

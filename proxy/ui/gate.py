@@ -1,4 +1,4 @@
-"""Who may look at the pages: whoever has the master key, by a signed cookie that lives for a while.
+"""Access to the pages: for everybody who has the master key, by a signed cookie that lives for a while.
 
 A page on another site can make a browser send requests here, and a name that its owner lets point at this machine makes
 such a page our own site for the browser (DNS rebinding). So a request must name one of the hosts that the proxy is
@@ -67,8 +67,8 @@ class Gate:
             raise Refused("This request comes from a page of another site.")
 
     def visit(self, headers: Mapping[str, str], peer: str) -> Visit | None:
-        """Who asks; None: nobody that is known. Raises Refused where there is no master key and the request does not
-        come from this machine."""
+        """The visit of somebody who is known, else None. Raises Refused where there is no master key and the request
+        does not come from this machine."""
         if self.identity.has_master:
             return self._of_cookie(headers.get("cookie", ""))
         if not is_loopback(self.host) or not is_loopback(peer) or _FORWARDED & headers.keys():

@@ -1,4 +1,4 @@
-"""What each page shows, from the answers of the admin API."""
+"""The content of each page, from the answers of the admin API."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -48,7 +48,7 @@ class Pages:
         raise NotFound("There is no such page.")
 
     async def overview(self, query: Query) -> Page:
-        """What was saved, by team and model; who is live, and what broke the cache."""
+        """The savings by team and model, the live sessions, and what broke the cache."""
         since = query.get("since", _PERIODS[1])
         asked = {"since": since, "by": "team"}
         spend, away = await self._spend(asked)

@@ -56,7 +56,7 @@ _SUM_OF_ROWS, _THICKEST, _THINNEST = 420.0, 16.0, 2.0
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What both halves share: the most tokens of a prompt, and the height of a row."""
+    """The scale of both halves: the most tokens of a prompt, and the height of a row."""
 
     most: int
     row: float
@@ -70,15 +70,15 @@ class Scale:
 
     @property
     def height(self) -> float:
-        """Of one half."""
+        """The height of one half."""
         return _TOP + max(self.rows * self.row, 3 * _NAME_HEIGHT) + _BOTTOM
 
     def x(self, tokens: float) -> float:
-        """Where so many tokens end."""
+        """The position at which so many tokens end."""
         return _LEFT + tokens / self.most * PLOT
 
     def y(self, row: int) -> float:
-        """Where a row begins."""
+        """The position at which a row begins."""
         return _TOP + row * self.row
 
 
@@ -104,7 +104,7 @@ def document(rows: Sequence[Row], sentence: str, style: str) -> str:
 
 
 def legend() -> str:
-    """What the colours mean, for a page; the patterns are in it, too."""
+    """The meaning of the colours, for a page; the patterns are in it, too."""
     return picture(_WIDTH, _LEGEND_HEIGHT, "Legend", "", [*_patterns(), *_legend()])
 
 
@@ -161,7 +161,7 @@ def _step(most: int) -> int:
 
 
 def _notches(rows: Sequence[Row], scale: Scale) -> Iterator[str]:
-    """Where requests broke the cache. The dearest breaks are named, as far as there is room."""
+    """The places where requests broke the cache. The dearest breaks are named, as far as there is room."""
     broken = [(number, row["break"]) for number, row in enumerate(rows) if row["break"] is not None]
     for number, broke in broken:
         x, y = scale.x(min(broke["before_tokens"], rows[number]["prompt_tokens"])), scale.y(number)
@@ -181,7 +181,7 @@ def _notches(rows: Sequence[Row], scale: Scale) -> Iterator[str]:
 
 
 def _name(broke: Mapping[str, Any]) -> str:
-    """What is to blame: a piece by the last part of its key, else what the provider did."""
+    """The name of the culprit: a piece by the last part of its key, else what the provider did."""
     return piece(broke["culprit"] or broke["kind"]).rpartition("/")[2]
 
 

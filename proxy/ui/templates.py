@@ -60,7 +60,7 @@ class Templates:
 
 
 def mark_of(part: str) -> str:
-    """What tells two versions of a part from each other."""
+    """The mark that tells two versions of a part from each other."""
     return hashlib.sha256(part.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

@@ -79,7 +79,8 @@ def times(count: int) -> str:
 
 
 def sentence(session: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) -> str:
-    """What a session came to: what it cost, and would have cost in the client's own layout, and what is to blame."""
+    """The sentence above a session: what it cost, and would have cost in the client's own layout, and what is to
+    blame."""
     count, cost, saved = session["requests"], session["cost_usd"], session["saved_usd"]
     told = f"{count:,} request{'' if count == 1 else 's'}, {usd(cost)}"
     if usd(cost + saved) != usd(cost):
@@ -91,7 +92,7 @@ def sentence(session: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) 
 
 
 def blamed(one: Mapping[str, Any]) -> str:
-    """What one culprit has cost."""
+    """A clause on the cost of one culprit."""
     name, kind = one["culprit"], one["kind"]
     if not name:
         return f"the cache broke {times(one['breaks'])} ({kind}) and that cost {usd(one['usd'])}"
@@ -99,6 +100,6 @@ def blamed(one: Mapping[str, Any]) -> str:
 
 
 def culprits(requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What broke the cache, the dearest first."""
+    """The culprits of breaks, the dearest first."""
     broken = ({**one["break"], "breaks": 1} for one in requests if one["break"] is not None)
     return grouped(broken, ("culprit", "kind"), ("breaks", "lost_tokens", "usd"))

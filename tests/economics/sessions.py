@@ -14,8 +14,8 @@ from proxy.replay.baselines import as_sent
 from proxy.replay.comparison import kind_of
 from proxy.replay.limits import prefix_share
 from proxy.replay.segments import Bagger
-from proxy.replay.totals import PromptReader
 from proxy.replay.trace import Trace, read_trace, trace_name
+from proxy.upstream.embedded import PromptReader
 from tests.economics.made import (
     chat_page,
     environment_agent,

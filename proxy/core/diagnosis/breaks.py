@@ -1,4 +1,4 @@
-"""What broke the cache: the kinds of causes, and a break with its culprit and its price."""
+"""Breaks of the cache: the kinds of causes, and a break with its culprit and its price."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ class Break:
 
     @property
     def expected_cause(self) -> str:
-        """What a provider that compares requests would say of this break; empty where it says nothing."""
+        """The cause that a provider that compares requests would tell; empty where it says nothing."""
         if self.kind is BreakKind.MODEL_SWITCHED:
             return "model-changed"
         if not self.culprit_kind:

@@ -22,7 +22,7 @@ _Pairs = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """What stands between two pieces that both prompts have: ``old`` in the earlier one, ``new`` in the later one.
+    """The pieces between two that both prompts have: ``old`` in the earlier one, ``new`` in the later one.
     ``following`` is the piece behind it."""
 
     old: tuple[PromptPiece, ...]
@@ -102,8 +102,8 @@ def likeness(old: PromptRecord, new: PromptRecord) -> int:
 
 
 def difference(old: PromptRecord, new: PromptRecord, first: int) -> Difference | None:
-    """Where two prompts differ behind the ``first`` pieces that they share; None where the later one does not go on
-    from the earlier one, or has nothing of it behind that place."""
+    """The difference of two prompts behind the ``first`` pieces that they share; None where the later one does not go
+    on from the earlier one, or has nothing of it behind that place."""
     before, after = old.pieces(first), new.pieces(first)
     is_opened = bool(before and after and before[0].lines and after[0].lines and before[0].key == after[0].key)
     if is_opened:

@@ -72,7 +72,7 @@ class Conversations:
 
 
 def _turns(scope: str, record: PromptRecord) -> Iterator[bytes]:
-    """What a conversation is known by, the newest first: its last turns, each with the one in front of it."""
+    """The names of a conversation, the newest first: its last turns, each with the one in front of it."""
     turns = [record.digest(index) for index, (kind, _) in enumerate(record.named()) if kind == TURN]
     for number in range(len(turns) - 1, max(-1, len(turns) - 1 - _MOST_TURNS), -1):
         yield digest(scope.encode(), turns[number - 1] if number else b"", turns[number])

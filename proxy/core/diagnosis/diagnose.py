@@ -132,7 +132,7 @@ def _culprit(comparison: Comparison) -> Break | None:
 
 
 def _kind(found: Difference) -> tuple[BreakKind, PromptPiece]:
-    """What happened at the first difference, and to which piece."""
+    """The kind of the first difference, and its piece."""
     gap = found.gaps[0]
     if gap.is_shorter:
         return BreakKind.COMPACTED, gap.new[0]
@@ -162,7 +162,7 @@ def _name(piece: PromptPiece) -> tuple[str, str]:
 
 
 class _Accounts:
-    """What was read of a request, and what could have been."""
+    """The tokens of a request that were read, and those that could have been."""
 
     def __init__(self, comparison: Comparison, usage: Usage | None, profile: CacheProfile) -> None:
         self._compared, self._now, self._old = comparison, comparison.now, comparison.old
@@ -172,7 +172,7 @@ class _Accounts:
         self._ratio = self._usage.prompt / total if self._usage is not None and total else 1.0
 
     def unexplained(self, deviation: str) -> BreakKind | Deviation | None:
-        """What the provider's side is where no piece differs; None where all was read that could be."""
+        """The provider's deviation where no piece differs; None where all was read that could be."""
         now, profile = self._now, self._profile
         if deviation and self._usage is not None:
             return Deviation(deviation) if deviation in LOST else None

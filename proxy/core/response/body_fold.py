@@ -100,7 +100,7 @@ class BodyFold(RawFold):
         return b""
 
     def outcome(self) -> Outcome:
-        """What the body said; before ``close`` no more than how long the whole is, as its model has written it."""
+        """The outcome of the body; before ``close`` no more than how long the whole is, as its model has written it."""
         if self._outcome is not None:
             return self._outcome
         tokens = max(self._size, self._length) // _BYTES_PER_TOKEN

@@ -15,7 +15,7 @@ from proxy.core.response.refusal import Refusal
 
 
 class ContextRefusalOutcome(StrEnum):
-    """What became of a request that an upstream refused as too large."""
+    """The end of a request that an upstream refused as too large."""
 
     EMPTY = "empty"
     """The client got an empty completion."""

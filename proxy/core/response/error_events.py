@@ -62,7 +62,7 @@ class ErrorEvents:
         return text[:passing]
 
     def _redacted(self, text: bytes) -> bytes:
-        """What may be shown of a text that has all of its event, or all that is left of it."""
+        """The part that may be shown of a text that has all of its event, or all that is left of it."""
         if _error_in(text) is None or (len(text) > MOST_BYTES and not _is_error(text)):
             return text
         short = excerpt(text)
@@ -76,7 +76,7 @@ def _stand_in(event: bytes) -> bytes:
 
 
 def _error_in(events: bytes) -> int | None:
-    """Where an error shows first; None where none does."""
+    """The place where an error shows first; None where none does."""
     found = _ERROR.search(events) if b"error" in events else None
     return None if found is None else found.start()
 

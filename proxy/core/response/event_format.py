@@ -22,7 +22,7 @@ BOM = b"\xef\xbb\xbf"
 
 
 class Part(Enum):
-    """What a part of a stream is."""
+    """The kind of a part of a stream."""
 
     EVENT = auto()
     """A whole event."""
@@ -59,7 +59,7 @@ class EventCutter:
         return self._cut(b"".join((*self._waiting, chunk)), 0, self._size - len(self._edge))
 
     def close(self) -> list[tuple[bytes, Part]]:
-        """What is left: an event without its empty line is still one, as most clients read it."""
+        """The rest: an event without its empty line is still one, as most clients read it."""
         rest = b"".join(self._waiting)
         self._waiting.clear()
         first = skip_terminators(rest, 0)

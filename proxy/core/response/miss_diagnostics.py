@@ -1,4 +1,4 @@
-"""What a provider's own diagnostics say of a cache miss, where an answer carries them.
+"""A provider's own diagnostics of a cache miss, where an answer carries them.
 
 Anthropic: ``diagnostics.cache_miss_reason.type`` ("Cache diagnostics", 2026-08-21). OpenAI's Responses:
 ``prompt_cache_diagnostics`` with ``type`` and ``reason`` ("Prompt caching", 2026-09-20). Both compare requests: they
@@ -97,8 +97,8 @@ class MissQuestion:
     from_first: bool = False
 
     def changes(self, members: Members, previous: str) -> Mapping[str, bytes]:
-        """What asks in a request with these members; nothing where the client asks itself, or where there is nothing to
-        compare with. ``previous`` is the id of the answer that the request goes on from, or empty."""
+        """The members that ask in a request with these members; nothing where the client asks itself, or where there is
+        nothing to compare with. ``previous`` is the id of the answer that the request goes on from, or empty."""
         if not previous and not self.from_first:
             return {}
         raw = bytes(members.get(self.member, b"null"))
@@ -136,7 +136,7 @@ class AnswerWithout:
         self._size = 0
 
     def feed(self, out: bytes) -> bytes:
-        """What may pass of these bytes now."""
+        """Take bytes of the answer; returns those that may pass now."""
         if self._cutter is not None:
             return b"".join([self._event(*part) for part in self._cutter.feed(out)])
         self._body.append(out)

@@ -1,4 +1,4 @@
-"""What an answer says about itself: its usage and price, why it ended, the objects that it names. Pure.
+"""The facts that an answer tells about itself: its usage and price, why it ended, the objects that it names. Pure.
 
 A JSON body and the events of a stream say it in the same members, so both are read here.
 """
@@ -17,7 +17,7 @@ _EMPTY_FINISHES = frozenset({"", "stop", "end_turn"})
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an answer said about itself. ``error`` is the provider's error object, from a stream that broke off."""
+    """The facts of one answer. ``error`` is the provider's error object, from a stream that broke off."""
 
     usage: Usage | None = None
     reported: Reported = NOTHING_REPORTED
@@ -71,7 +71,7 @@ class AnswerFacts:
         received: Received | None = None,
         is_open: bool = False,
     ) -> Outcome:
-        """What is known up to now, together with what a fold knows of the bytes."""
+        """The outcome up to now, together with what a fold knows of the bytes."""
         usage = None if self._counts is None else self._counts.usage()
         return Outcome(
             usage=usage,

@@ -1,4 +1,4 @@
-"""What an upstream says where it refuses a request: which member of it is to blame. Pure.
+"""Refusals of an upstream: which member of it is to blame. Pure.
 
 OpenAI, and most servers that follow it, name the member in ``param``
 (https://github.com/openai/openai-openapi, schema ``Error``); servers built with FastAPI list places
@@ -69,7 +69,7 @@ NO_WORDS = Refusal()
 
 
 def refusal_in(body: bytes) -> Refusal:
-    """What the beginning of an error's body says."""
+    """The refusal in the beginning of an error's body."""
     text = body[:_MOST_CHARS].decode("utf-8", "replace")
     try:
         found = orjson.loads(body)
@@ -81,7 +81,7 @@ def refusal_in(body: bytes) -> Refusal:
 
 
 def refusal_of_object(found: Mapping[str, object], text: str = "") -> Refusal:
-    """What an error's object says, which is ``text`` as it came."""
+    """The refusal in an error's object, which is ``text`` as it came."""
     error = found.get("error")
     holder = error if isinstance(error, dict) else found
     message = next((m for m in (holder.get("message"), error, found.get("detail")) if isinstance(m, str)), "")

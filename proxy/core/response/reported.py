@@ -1,4 +1,5 @@
-"""What an answer says of its price besides its tokens: the tier that served it, the tools that ran, sound and images.
+"""The report of an answer on its price besides its tokens: the tier that served it, the tools that ran, sound and
+images.
 
 OpenAI names the tier beside the usage (https://platform.openai.com/docs/api-reference/chat/object), Anthropic speed and
 place within it, and how often its tools ran
@@ -25,7 +26,7 @@ _CODE_ITEMS = frozenset({"code_interpreter_call"})
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What one answer said; counters are cumulative."""
+    """The report of one answer; counters are cumulative."""
 
     tier: str = ""
     is_fast: bool = False
@@ -55,7 +56,7 @@ NOTHING_REPORTED = Reported()
 
 
 def reported_in(payload: Mapping[str, object]) -> Reported:
-    """What an answer, or an event of a stream, says."""
+    """The report in an answer, or in an event of a stream."""
     outer = mapping(payload.get("response")) or mapping(payload.get("message")) or payload
     usage = mapping(outer.get("usage")) or mapping(payload.get("usage"))
     tier = outer.get("service_tier")

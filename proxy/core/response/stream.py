@@ -96,7 +96,7 @@ class StreamFold:
         return self.end() + last
 
     def outcome(self) -> Outcome:
-        """What the stream said up to now."""
+        """The outcome of the stream up to now."""
         return self._facts.outcome(
             saw_content=self.saw_content,
             error=self._error,
@@ -106,7 +106,7 @@ class StreamFold:
         )
 
     def _unless_end(self, passed: bytes) -> bytes:
-        """What may be forwarded now: nothing from the last event on."""
+        """The part that may be forwarded now: nothing from the last event on."""
         if self._is_done and self._end is None:
             self._end = [passed]
         elif self._end:

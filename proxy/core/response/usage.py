@@ -69,7 +69,7 @@ class Usage:
 
 
 def summed(one: Usage | None, other: Usage | None) -> Usage | None:
-    """What two calls used together."""
+    """The usage of two calls together."""
     if one is None or other is None:
         return one or other
     return Usage(

@@ -1,4 +1,4 @@
-"""What several calls of one exchange used, as one report in the provider's own words. Pure."""
+"""The usage of several calls of one exchange, as one report in the provider's own words. Pure."""
 
 from collections.abc import Mapping
 

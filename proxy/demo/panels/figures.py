@@ -38,7 +38,7 @@ class Form(StrEnum):
 
     @property
     def headers(self) -> dict[str, str]:
-        """What the client sends beside its body."""
+        """The headers that the client sends."""
         return {"x-stratiform-mode": "passthrough"} if self is Form.UNTOUCHED else {}
 
 
@@ -131,7 +131,7 @@ class Comparison:
 
     @property
     def losses(self) -> list[str]:
-        """What is wrong in any request, with the form in front."""
+        """The faults of all requests, with the form in front."""
         return losses_of(self.tallies)
 
     def goals(self) -> Iterator[Goal]:

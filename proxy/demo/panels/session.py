@@ -194,7 +194,7 @@ def turns(pace: Pace) -> Iterator[Turn]:
 
 
 def _move(workspace: Workspace, number: int) -> None:
-    """What has changed in the workspace since the turn before."""
+    """Change the workspace as it changes between two turns."""
     workspace.work()
     if number % _EDIT_EVERY == 0:
         workspace.edit()

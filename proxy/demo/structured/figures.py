@@ -1,4 +1,4 @@
-"""What each form of a session has cost, as the provider reported it."""
+"""The cost of each form of a session, as the provider reported it."""
 
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ class Comparison:
 
     @property
     def losses(self) -> list[str]:
-        """What is wrong in any request, with the form in front."""
+        """The faults of all requests, with the form in front."""
         return losses_of(self.tallies)
 
     @property

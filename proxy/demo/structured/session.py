@@ -69,7 +69,7 @@ def turns(history: History) -> Iterator[Turn]:
 
 
 def answer(before: Mapping[str, str], commit: Commit) -> str:
-    """What a model answers that makes the commit's change."""
+    """The answer of a model that makes the commit's change."""
     parts = ["I make this change; nothing else is touched.\n"]
     for path, after in commit.changes.items():
         if after is None:

@@ -19,8 +19,8 @@ CutSizes = Sequence[tuple[str, str, bytes, int]]
 
 
 class Gap(StrEnum):
-    """What a log does not hold of a call. ``NO_PROMPT_START``: the provider keeps the beginning of the conversation,
-    and the request holds only what was new."""
+    """A part of a call that a log does not hold. ``NO_PROMPT_START``: the provider keeps the beginning of the
+    conversation, and the request holds only what was new."""
 
     NO_REQUEST = "request"
     REDACTED = "redacted"
@@ -61,8 +61,8 @@ class Call(Struct, frozen=True, array_like=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What was left out of a file: ``count`` records for the same reason, the first at ``line`` (0: the file). ``text``
-    is a sentence whose subject is the line, or the file."""
+    """Something that was left out of a file: ``count`` records for the same reason, the first at ``line`` (0: the
+    file). ``text`` is a sentence whose subject is the line, or the file."""
 
     file: str = ""
     line: int

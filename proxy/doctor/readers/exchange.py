@@ -151,7 +151,7 @@ def is_chat(members: Members, path: str) -> bool:
 
 
 def gaps_of(body: bytes, members: Members) -> set[Gap]:
-    """What a logging product has taken out of a body, and what the provider keeps instead of it."""
+    """The parts of a body that a logging product has taken out, or that the provider keeps instead of it."""
     parents = (
         members.get("previous_response_id"),
         members.get("conversation"),
@@ -179,7 +179,8 @@ def answer_in(raws: Iterable[Raw | None]) -> tuple[Usage | None, str]:
 
 
 def _reports(raw: Raw | None) -> Iterator[Sequence[Mapping[str, object]]]:
-    """What may hold counters in an answer, and in each layer of it; the events of a stream belong together."""
+    """The objects that may hold counters in an answer, and in each layer of it; the events of a stream belong
+    together."""
     for text, members in _layers(raw):
         small = {
             name: small_value(value, _SMALL_BYTES)

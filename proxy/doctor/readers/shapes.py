@@ -23,7 +23,8 @@ _SESSION_HEADERS = ("x-session-id", "x-session-affinity", "x-claude-code-session
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Where one product puts what is asked for here. ``needs`` are sets of names; a record has one of them whole."""
+    """The places where one product puts what is asked for here. ``needs`` are sets of names; a record has one of them
+    whole."""
 
     name: str
     needs: Sequence[frozenset[str]]

@@ -1,4 +1,4 @@
-"""What a request renders to: blocks, the smallest things that a provider's cache tells apart, and their markers.
+"""A rendered request: blocks, the smallest things that a provider's cache tells apart, and their markers.
 
 Where each provider reads a cache marker in an OpenAI-format request, and where it refuses one:
 Anthropic as litellm 1.109 translates (``llms/anthropic/chat/transformation.py``, ``factory.py``): kept on parts and on
@@ -27,7 +27,7 @@ from proxy.errors import UpstreamRejected
 
 
 class BlockKind(StrEnum):
-    """What a block is. Consecutive calls, and consecutive results, are one run for a look-back."""
+    """The kind of a block. Consecutive calls, and consecutive results, are one run for a look-back."""
 
     TOOL = "tool"
     TEXT = "text"

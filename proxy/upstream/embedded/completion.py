@@ -1,4 +1,5 @@
-"""What the embedded model says: deterministic, plausible, and of the length or by the schema that was asked for."""
+"""The answers of the embedded model: deterministic, plausible, and of the length or by the schema that was asked
+for."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -128,7 +129,7 @@ class Completion:
 
 
 def told(bill: Bill, profile: CacheProfile) -> str:
-    """What the cache did for a prompt, as the opening of an answer that a person reads."""
+    """A sentence on what the cache did for a prompt, as the opening of an answer that a person reads."""
     if bill.read or bill.write:
         did = (
             f"{bill.read:,} of {bill.total:,} prompt tokens were read from the cache, and {bill.write:,} were written."

@@ -22,7 +22,7 @@ FAULT_HEADER = "x-embedded-fault"
 
 
 class FaultKind(StrEnum):
-    """What goes wrong."""
+    """A kind of failure."""
 
     RATE_LIMIT = "rate-limit"
     ERROR = "error"

@@ -63,7 +63,7 @@ def extend(prompt: Prompt, turn: Turn) -> bytes:
 
 
 def _scope(request: ChatRequest, profile: CacheProfile, account: str) -> bytes:
-    """What the provider keeps apart from the first token on. Empty where it caches nothing."""
+    """The digest of all that the provider keeps apart from the first token on. Empty where it caches nothing."""
     routing, settings = profile.routing, request.settings
     if profile.key_required and routing is not None and not settings.get(routing.name):
         return b""

@@ -21,7 +21,7 @@ _LARGE = frozenset({"messages", "tools"})
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What was asked. ``head`` is how many turns stand in the system section; ``settings`` is the body without
+    """A chat request. ``head`` is how many turns stand in the system section; ``settings`` is the body without
     messages and tools; ``opening`` are the body's first bytes."""
 
     model: str

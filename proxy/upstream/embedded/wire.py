@@ -29,7 +29,7 @@ def usage_fields(bill: Bill, output_tokens: int, profile: CacheProfile) -> dict[
 
 
 def _cached(bill: Bill, form: UsageForm) -> dict[str, Any]:
-    """What the cache adds."""
+    """The counters of the cache."""
     read_and_written = {"cached_tokens": bill.read, "cache_write_tokens": bill.write}
     match form:
         case UsageForm.ANTHROPIC:
@@ -72,7 +72,7 @@ DONE = b"data: [DONE]\n\n"
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What every object of one answer carries."""
+    """The members that every object of one answer has."""
 
     id: str
     created: int

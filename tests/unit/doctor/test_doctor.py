@@ -22,9 +22,10 @@ from proxy.doctor.doctor import examine
 from proxy.doctor.findings import Culprit, diagnose_all
 from proxy.doctor.intake import Entries, Intake
 from proxy.doctor.modes import Rules
+from proxy.doctor.page import page
 from proxy.doctor.readers.call import Call
 from proxy.doctor.readers.reader import read_calls
-from proxy.doctor.report import MONTH_HOURS, ClientReport, Report, page
+from proxy.doctor.report import MONTH_HOURS, ClientReport, Report
 from proxy.doctor.sentences import advice
 from tests import doctor_logs as logs
 from tests.unit.core.diagnosis.test_wire_traces import TRACES, WHERE, judged
