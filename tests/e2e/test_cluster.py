@@ -14,7 +14,7 @@ from tests.doubles import serving
 from tests.e2e.cluster import Cluster, cluster, piece
 from tests.e2e.fleet import KEY, MODEL, Crowd, Provider, configuration, until
 from tests.e2e.provider import DONE, chunk, usage_chunk
-from tests.e2e.test_workers import read
+from tests.e2e.test_ledger import read
 from tests.receiver import Received, Receiver, head, part
 from tests.redis_server import redis_server
 

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from tests.doubles import serving
-from tests.e2e.fleet import KEY, TEAM, fleet, until
+from tests.e2e.fleet import KEY, TEAM, until
 from tests.e2e.provider import embedded_app, new_embedded
 from tests.e2e.test_layout_state import MODEL, ask, config, session
 from tests.redis_server import BRISK, RedisServer, redis_server
+from tests.whole import whole_of
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +44,7 @@ def test_either_proxy_lists_what_both_have_served(tmp_path: Path, redis: RedisSe
     with ExitStack() as stack:
         upstream = stack.enter_context(serving(embedded_app(new_embedded())))
         served = {**config(upstream, redis.url), "general_settings": {"master_key": MASTER}}
-        urls = [stack.enter_context(fleet(tmp_path / name, served)).url for name in ("a", "b")]
+        urls = [stack.enter_context(whole_of(tmp_path / name, served)) for name in ("a", "b")]
         usage = []
         for name in ("Ann", "Bob"):
             # Bob's requests go to the two in turn.

@@ -1,4 +1,4 @@
-"""Live panels stay where they are: over a restart of the proxy, and among workers that share a Redis."""
+"""Live panels stay where they are among proxies that share a Redis. (Restarts: contract/test_live_sessions.py.)"""
 
 import json
 import urllib.request
@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from tests.doubles import serving
-from tests.e2e.fleet import KEY, configuration, fleet, until
+from tests.e2e.fleet import KEY, configuration, until
 from tests.redis_server import BRISK, RedisServer, redis_server
 from tests.security.provider import RecordingProvider
+from tests.whole import whole_of
 
 pytestmark = pytest.mark.slow
 
@@ -92,32 +93,15 @@ def kept(redis: RedisServer) -> list[str]:
     return [redis.ask("HGETALL", key, errors="replace") for key in keys]
 
 
-def test_a_restart_moves_no_panel(tmp_path: Path, upstream: str, provider: RecordingProvider) -> None:
-    settings = config(upstream, f"sqlite:{tmp_path / 'store.sqlite'}")
-    for name, turns in (("first", (0, 1)), ("second", (2, 3))):
-        with fleet(tmp_path / name, settings) as proxy:
-            for turn in turns:
-                ask(proxy.url, turn)
-    assert is_appended(provider) == [False, True, False]
-
-
-def test_without_a_store_a_restart_moves_panels(tmp_path: Path, upstream: str, provider: RecordingProvider) -> None:
-    for name, turns in (("first", (0, 1)), ("second", (2,))):
-        with fleet(tmp_path / name, config(upstream, "memory")) as proxy:
-            for turn in turns:
-                ask(proxy.url, turn)
-    assert is_appended(provider) == [False, False]
-
-
 def test_two_workers_with_one_redis_know_each_others_panels(
     tmp_path: Path, upstream: str, provider: RecordingProvider, redis: RedisServer
 ) -> None:
     settings = config(upstream, redis.url)
     with ExitStack() as stack:
-        proxies = [stack.enter_context(fleet(tmp_path / name, settings)) for name in ("one", "two")]
+        proxies = [stack.enter_context(whole_of(tmp_path / name, settings)) for name in ("one", "two")]
         for turn in range(len(TURNS)):
             before = kept(redis)
-            ask(proxies[turn % 2].url, turn)
+            ask(proxies[turn % 2], turn)
             # What a worker keeps of a turn is written behind its answer.
             until(lambda before=before: kept(redis) != before)
     assert is_appended(provider) == [False, True, False]
