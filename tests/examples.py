@@ -39,6 +39,13 @@ def chosen(values: Iterable[object], *fast: object) -> list[Any]:
     return [value if value in fast else _slow(value) for value in given]
 
 
+def in_turn(rows: Iterable[Any], values: Iterable[Any]) -> list[tuple[Any, Any]]:
+    """A table in which every row stands once, and the values take turns: for rows that are many and dear, such as
+    recorded sessions, where a fault shows in many of them."""
+    found, given = list(rows), list(values)
+    return [(row, given[at % len(given)]) for at, row in enumerate(found)]
+
+
 def for_every(rows: Iterable[object]) -> Callable[[Callable[..., None]], Callable[[], None]]:
     """One test that takes all rows of a table, one after the other. The rows are many, alike and cheap: where each is a
     test of its own, pytest takes longer than the test does. A failure names its row. Where the test has several

@@ -14,7 +14,7 @@ from tests.economics import table
 from tests.economics.features import FEATURES
 from tests.economics.measure import RULES, Cost, Job, Measured, cost, measure
 from tests.economics.sessions import OPERATOR_TEXTS, sessions
-from tests.examples import sampled
+from tests.examples import in_turn, sampled
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,8 +59,13 @@ def test_sending_texts_again_by_price_is_hardly_dearer_than_the_better_fixed_rul
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("session", [name for name, one in sessions().items() if one.origin == OPERATOR_TEXTS])
-@pytest.mark.parametrize("rules", [rules for rules in RULES if PROFILES[rules].read > 0])
+@pytest.mark.parametrize(
+    ("session", "rules"),
+    in_turn(
+        (name for name, one in sessions().items() if one.origin == OPERATOR_TEXTS),
+        (rules for rules in RULES if PROFILES[rules].read > 0),
+    ),
+)
 def test_sending_texts_again_by_price_is_hardly_dearer_in_every_session_with_texts(session: str, rules: str) -> None:
     assert regret(session, rules) < 0.02
 

@@ -114,7 +114,7 @@ def test_streams_end_when_the_server_does() -> None:
         await asyncio.sleep(0)
         await source.rounds(1)
         source.live.is_stopping = lambda: True
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, 60)
 
     run(scene)
 
