@@ -39,7 +39,7 @@ _WAYS = ("answer", "answer", "answer", "error", "breaks", "late", "mute", "gatew
 """How calls go: most are answered; some say no usage, break off, or are never answered; some a gateway gives up."""
 _PER_MESSAGE = 4
 _STEP_S = 0.02
-_SILENT_S = 6.0
+_SILENT_S = 30.0
 _LIMITS = {
     "/chat/completions": ("max_tokens", "max_completion_tokens"),
     "/completions": ("max_tokens",),
