@@ -13,6 +13,7 @@ import io
 import math
 import struct
 import threading
+import time
 import wave
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -58,6 +59,8 @@ class Bill:
     path: str
     usd: float
     how: str
+    late_usd: float
+    """The part of it that was generated when the client had left, before the provider heard of that."""
 
 
 @dataclass
@@ -81,19 +84,37 @@ class CountingProvider:
         """All that was billed."""
         return sum(bill.usd for bill in self.bills)
 
+    @property
+    def late_usd(self) -> float:
+        """What of that was generated while a client's leaving was on its way."""
+        return sum(bill.late_usd for bill in self.bills)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         body = await whole_body(receive)
         with self._lock:
             self.running += 1
-        call = _Call(scope["path"].lower().rstrip("/"), body, Random(self.seed + str(len(self.bills))), self)
+        call = _Call(
+            scope["path"].lower().rstrip("/"), body, Random(self.seed + str(len(self.bills))), self, leaving(scope)
+        )
         try:
             await call.answer(receive, send)
         finally:
             with self._lock:
                 self.running -= 1
-                self.bills.append(Bill(call.path, call.usd, call.how))
+                self.bills.append(Bill(call.path, call.usd, call.how, call.late_usd))
+
+
+def leaves_at(at: float) -> tuple[str, str]:
+    """A header that tells the provider when its client will leave, by the clock of this process."""
+    return "x-request-id", f"leaves-{at}"
+
+
+def leaving(scope: Scope) -> float:
+    """When the client of a call leaves, where it has told."""
+    names = [value for name, value in scope["headers"] if name == b"x-request-id" and value.startswith(b"leaves-")]
+    return float(names[0].removeprefix(b"leaves-")) if names else math.inf
 
 
 @dataclass
@@ -102,8 +123,10 @@ class _Call:
     body: bytes
     random: Random
     provider: CountingProvider
+    leaves_at: float
     how: str = ""
     usd: float = 0.0
+    late_usd: float = 0.0
 
     async def answer(self, receive: Receive, send: Send) -> None:
         ending = next((one for one in _LIMITS if self.path.endswith(one)), "")
@@ -163,6 +186,7 @@ class _Call:
                 await asyncio.wait([left], timeout=_STEP_S)
                 step = min(step_tokens, output - done)
                 done, self.usd = done + step, self.usd + step * usd
+                self.late_usd += step * usd if time.monotonic() > self.leaves_at else 0.0
                 if self.how == "late":
                     continue
                 await send(part(_piece(ending, "word " * int(step)) if done > thought else b": thinking\n\n"))

@@ -34,7 +34,8 @@ def chat(path: str = "/v1/chat/completions", leaves_s: float | None = None, **mo
 
 
 def billed(priced: Priced, request: Request, how: str, *, rounds: int, at_once: int = 4) -> tuple[float, list[int]]:
-    """What the provider bills for these calls of a new key, all of which go one way, and their statuses."""
+    """What the provider bills for these calls of a new key, all of which go one way, but for what it generates before
+    it hears that a client has left; and their statuses."""
     (world,), provider = priced
     _, key = world.new_key()
     provider.bills.clear()
@@ -48,7 +49,7 @@ def billed(priced: Priced, request: Request, how: str, *, rounds: int, at_once: 
         if set(statuses[-at_once:]) == {429}:
             break
     provider.always = ""
-    return provider.usd, statuses
+    return provider.usd - provider.late_usd, statuses
 
 
 @pytest.mark.parametrize(
