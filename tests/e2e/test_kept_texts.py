@@ -15,14 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests.doubles import serving
-from tests.e2e.fleet import KEY, configuration, until
+from tests.e2e.fleet import CLAUDE, KEY, claude_configuration, until
 from tests.e2e.provider import embedded_app, new_embedded
-from tests.redis_server import BRISK, RedisServer, redis_server
+from tests.redis_server import RedisServer
 from tests.whole import whole_of
 
 pytestmark = pytest.mark.slow
 
-MODEL = "claude-sonnet-4-5"
 NEIGHBOUR = "sk-fleet-blue"
 # Short and without repetition: compressed, it stands in one page of a SQLite file.
 TEXT = "secret = '" + random.Random(7).randbytes(300).hex() + "'\n"
@@ -34,7 +33,7 @@ NAMED = {"path": "a.py", "digest": DIGEST, "selected": True}
 def ask(url: str, file: dict[str, object], key: str = KEY) -> int | str:
     """The tokens of the prompt as the provider counts them, or the code of the proxy's refusal."""
     body = {
-        "model": MODEL,
+        "model": CLAUDE,
         "messages": [{"role": "user", "content": "What is it?"}],
         "max_tokens": 10,
         "stratiform": {"session": "s", "files": [file]},
@@ -54,14 +53,7 @@ def ask(url: str, file: dict[str, object], key: str = KEY) -> int | str:
 
 def config(provider: str, store: str, *, keep_texts: bool | None) -> dict[str, object]:
     ours = {} if keep_texts is None else {"structured": {"keep_texts": keep_texts}}
-    found = configuration(provider, store, **ours)
-    found["model_list"] = [
-        {
-            "model_name": MODEL,
-            "litellm_params": {"model": f"openai/{MODEL}", "api_base": f"{provider}/v1", "api_key": "none"},
-            "model_info": {"transport": "http", "cache_profile": "anthropic"},
-        }
-    ]
+    found = claude_configuration(provider, store, **ours)
     found["stratiform"]["teams"].append({"name": "blue", "keys": [NEIGHBOUR]})  # type: ignore[index]
     return found
 
@@ -70,12 +62,6 @@ def config(provider: str, store: str, *, keep_texts: bool | None) -> dict[str, o
 def upstream() -> Iterator[str]:
     with serving(embedded_app(new_embedded())) as url:
         yield url
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    with redis_server(tmp_path / "redis", *BRISK) as server:
-        yield server
 
 
 def traces_in(folder: Path) -> list[str]:

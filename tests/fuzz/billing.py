@@ -95,9 +95,8 @@ class CountingProvider:
         body = await whole_body(receive)
         with self._lock:
             self.running += 1
-        call = _Call(
-            scope["path"].lower().rstrip("/"), body, Random(self.seed + str(len(self.bills))), self, leaving(scope)
-        )
+        path, chance = scope["path"].lower().rstrip("/"), Random(self.seed + str(len(self.bills)))
+        call = _Call(path, body, chance, self, leaving(scope))
         try:
             await call.answer(receive, send)
         finally:
@@ -171,11 +170,8 @@ class _Call:
         await _whole(send, _complete(ending, asked, usage), is_cut=self.how == "breaks")
 
     async def _stream(self, ending: str, output: int, usd: float, usage: Any, receive: Receive, send: Send) -> None:
-        left, done, step_tokens = (
-            asyncio.ensure_future(_left(receive, math.inf)),
-            0.0,
-            self.provider.tokens_per_s * _STEP_S,
-        )
+        left, done = asyncio.ensure_future(_left(receive, math.inf)), 0.0
+        step_tokens = self.provider.tokens_per_s * _STEP_S
         thought = {"thinks": output, "plain": 0, "mute": 0}.get(self.how, output * self.random.random())
         breaks_at = output * self.random.random() if self.how == "breaks" else math.inf
         try:
