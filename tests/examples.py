@@ -13,8 +13,10 @@ _MOST_ROW_CHARS = 500
 
 
 def examples(full: int) -> int:
-    """The number of Hypothesis's examples for this run, of as many as a full run tries: a tenth, and at least five."""
-    return full if os.environ.get(_VARIABLE) in ("all", "new") else max(5, full // 10)
+    """The number of Hypothesis's examples for this run, of as many as a full run tries: a tenth, and at least five. A
+    run that looks for new ones tries ten times as many."""
+    kind = os.environ.get(_VARIABLE)
+    return {"all": full, "new": 10 * full}.get(kind or "", max(5, full // 10))
 
 
 def are_new() -> bool:
@@ -35,6 +37,13 @@ def chosen(values: Iterable[object], *fast: object) -> list[Any]:
     missing = [value for value in fast if value not in given]
     assert not missing, f"no such parameters: {missing}"
     return [value if value in fast else _slow(value) for value in given]
+
+
+def in_turn(rows: Iterable[Any], values: Iterable[Any]) -> list[tuple[Any, Any]]:
+    """A table in which every row stands once, and the values take turns: for rows that are many and dear, such as
+    recorded sessions, where a fault shows in many of them."""
+    found, given = list(rows), list(values)
+    return [(row, given[at % len(given)]) for at, row in enumerate(found)]
 
 
 def for_every(rows: Iterable[object]) -> Callable[[Callable[..., None]], Callable[[], None]]:

@@ -1,9 +1,10 @@
 """The whole proxy, from a configuration, on a real socket: put together as ``stratiform serve`` does it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import yaml
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy.app import composition
@@ -40,4 +41,12 @@ def settings_of(folder: Path, text: str) -> Settings:
 def whole(folder: Path, text: str, readings: Readings | None = None) -> Iterator[str]:
     """The address of a proxy with that configuration, on a machine with those clocks."""
     with serving(Whole(settings_of(folder, text), readings)) as url:
+        yield url
+
+
+@contextmanager
+def whole_of(folder: Path, config: Mapping[str, object]) -> Iterator[str]:
+    """The same of a configuration as an object. Each has a memory of its own, as workers and hosts have."""
+    folder.mkdir(exist_ok=True)
+    with whole(folder, yaml.safe_dump(dict(config))) as url:
         yield url

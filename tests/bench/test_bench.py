@@ -1,15 +1,13 @@
 """The benchmark measures what it says: sessions that grow, servers whose CPU is seen, figures that follow."""
 
-import asyncio
-
 import orjson
 import pytest
 
 from plugins.aider import AiderRecogniser
-from tests.bench import bodies, report, servers
+from tests.bench import bodies, report
 from tests.bench.bodies import Session
 from tests.bench.load import Timing
-from tests.bench.measure import DIRECT, Case, Result, Sample, measure
+from tests.bench.measure import DIRECT, Case, Result, Sample
 from tests.bench.probe import Probes
 from tests.bench.stalls import Cost, Stalls, quantile
 
@@ -91,22 +89,3 @@ def test_probes_count_where_they_were_sent_or_answered_while_a_body_was_served()
     assert found.idle() == [2.0]
     assert report.stalls_json(found)["health_max_ms"] == 300.0
     assert quantile([], 0.99) == 0.0
-
-
-@pytest.mark.skipif(not servers.IS_SUPPORTED, reason="CPU times are read as Linux gives them")
-@pytest.mark.slow
-def test_a_round_over_real_servers_sees_their_cpu_and_their_latency() -> None:
-    rows = [
-        Case("agent", 1_000, False, 1, lambda turn: [bodies.agent(turn, 1_000, 3, stream=False)]),
-        Case("agent", 1_000, True, 2, lambda turn: [bodies.agent(turn + n, 1_000, 1, stream=True) for n in range(2)]),
-    ]
-    seen: list[str] = []
-    with servers.control() as (provider, targets):
-        results = asyncio.run(measure(rows, provider, targets, 1, 60.0, lambda turn, total, case: seen.append("done")))
-    found = report.rows(results)
-    assert seen == ["done", "done"]
-    assert [row.answer for row in found] == ["JSON", "SSE"]
-    for row in found:
-        assert set(row.targets) == {"bare", "bare again"}
-        assert all(0.05 < figures.cpu_ms < 500 for figures in row.targets.values())
-        assert orjson.loads(orjson.dumps(report.as_json(found, {}, {})))["rows"]

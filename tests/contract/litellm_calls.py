@@ -26,6 +26,8 @@ LITELLM = [
 CLAUDE = "anthropic/claude-sonnet-4-5"
 GPT = "openai/gpt-4o"
 KEY = "sk-operator-0123456789"
+WAIT_S = 60.0
+"""It ends a test that hangs, and decides nothing else."""
 FAMILIES = pytest.mark.parametrize("model", [CLAUDE, GPT])
 HELLO: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 

@@ -8,7 +8,7 @@ import pytest
 from proxy.core.response.usage import Usage, usage_of
 from proxy.errors import UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.ports import Answer, TellsUsage
-from tests.contract.litellm_calls import CLAUDE, FAMILIES, HELLO, KEY, LITELLM, begun, call, read, run, serving
+from tests.contract.litellm_calls import CLAUDE, FAMILIES, HELLO, KEY, LITELLM, WAIT_S, begun, call, read, run, serving
 from tests.contract.litellm_fakes import REQUEST_ID, named_event
 
 pytestmark = LITELLM
@@ -182,7 +182,7 @@ def test_closing_a_stream_hangs_up_on_the_provider(model: str) -> None:
                     break
             assert not fake.gone.is_set()
             await answer.aclose()
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(WAIT_S):
                 await fake.gone.wait()
             await answer.aclose()
 
@@ -200,7 +200,7 @@ def test_closing_while_a_chunk_is_awaited_hangs_up_on_the_provider(model: str) -
             with pytest.raises(asyncio.CancelledError):
                 await reading
             await answer.aclose()
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(WAIT_S):
                 await fake.gone.wait()
 
     run(body)
@@ -216,7 +216,7 @@ def test_cancelling_a_call_that_waits_hangs_up_on_the_provider(model: str, strea
             opening.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await opening
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(WAIT_S):
                 await fake.gone.wait()
 
     run(body)
@@ -230,7 +230,7 @@ def test_cancelling_before_the_first_chunk_hangs_up_on_the_provider() -> None:
             opening.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await opening
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(WAIT_S):
                 await fake.gone.wait()
 
     run(body)

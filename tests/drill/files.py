@@ -254,12 +254,12 @@ DRILLS = (
         Drill(
             f"database-damaged-{policy}",
             f"pages of a SQLite store are overwritten, later a backup is put back; on_store_error: {policy}",
-            partial(_damaged, policy),
+            partial(_damaged, policy), is_short=policy == "deny",
         )
         for policy in ("deny", "allow")
     ),
     Drill(
         "spool-unwritable-stop", "Redis is away, the spool takes nothing, and the proxy is told to stop",
-        _unwritable_spool, needs_redis=True,
+        _unwritable_spool, needs_redis=True, is_short=True,
     ),
 )  # fmt: skip

@@ -149,5 +149,7 @@ DRILLS = (
         "parent-killed-store-away", "the process above the workers is killed under load while Redis is away",
         partial(_parent, True), needs_redis=True,
     ),
-    Drill("process-killed-sqlite", "the only process is killed under load, ten times, over SQLite", _sqlite),
+    Drill(
+        "process-killed-sqlite", "the only process is killed under load, ten times, over SQLite", _sqlite, is_short=True
+    ),
 )  # fmt: skip

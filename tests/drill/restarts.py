@@ -15,8 +15,9 @@ from tests.drill.drill import Drill, Findings
 from tests.drill.money import compare, read
 from tests.drill.redis_outages import WIDE_USD
 from tests.drill.world import World, gauge, wait_for
+from tests.e2e.fleet import claude_configuration
 from tests.e2e.provider import embedded_app, new_embedded
-from tests.e2e.test_layout_state import ask, config, session
+from tests.e2e.test_layout_state import ask, session
 
 KEPT = 0.95
 # The turns before the first restart: by then the layouts are learnt.
@@ -38,10 +39,10 @@ def _sessions(kind: str, world: World, findings: Findings) -> None:
     talks = [list(session(f"Client {number}", parts[-1].stop)) for number in range(size.sessions)]
     store = world.redis().url if kind == "redis" else f"sqlite:{world.folder / 'store.sqlite'}"
     with serving(embedded_app(new_embedded())) as provider:
-        steady = _through(world, [config(provider, "memory")], talks, parts, "steady")
+        steady = _through(world, [claude_configuration(provider, "memory")], talks, parts, "steady")
     embedded = new_embedded()
     with serving(embedded_app(embedded)) as provider:
-        bill = _through(world, [config(provider, store)] * len(parts), talks, parts, "restarted")
+        bill = _through(world, [claude_configuration(provider, store)] * len(parts), talks, parts, "restarted")
     firsts = [(number, part.start) for part in parts[1:] for number in range(size.sessions)]
     assert all(steady[first][0] for first in firsts), "without a restart the sessions would keep nothing, either"
     kept = sum(bill[first][0] >= KEPT * steady[first][0] for first in firsts)
@@ -99,8 +100,8 @@ def _drain(world: World, findings: Findings) -> None:
         findings.expect(
             "new connections are refused before the answers have ended",
             f"{refused_at - told_at:.1f} s; answers {ended_at - told_at:.1f} s",
-            is_refused and refused_at < ended_at,
-        )
+            is_refused and refused_at < ended_at, is_timed=True,
+        )  # fmt: skip
         findings.within("new connections are refused after", refused_at - told_at, 1.0)
         findings.expect(
             "answers under way end", statuses(clients.told), all(one.is_complete for one in clients.told)

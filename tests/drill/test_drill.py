@@ -1,11 +1,7 @@
 """The shortened drills pass, and the comparison of the money sees every way in which it can differ."""
 
-import json
-import sys
-
 import pytest
 
-import tests.drill.__main__ as command
 from proxy.storage.port import LedgerEntry
 from tests.drill.clients import Told
 from tests.drill.drill import Drill, Findings
@@ -74,17 +70,6 @@ def test_a_call_that_a_kill_cut_off_may_be_booked_from_its_reservation() -> None
     assert compare([CALL], [cut], books(LedgerEntry("x1", 0.5, "red", user="c1", cost=900, estimated=True))).is_exact
 
 
-def test_a_goal_in_seconds_counts_only_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CI", raising=False)
-
-    def late(world: World, findings: Findings) -> None:
-        findings.within("it is back after", 4.0, 3.0)
-
-    drill = Drill("late", "nothing", late)
-    assert not run(drill, SHORT, by_the_clock=False).failures
-    assert run(drill, SHORT, by_the_clock=True).verdict == "FAILED"
-
-
 def test_what_cannot_run_here_is_skipped_with_its_reason_and_fails_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
     def cannot(world: World, findings: Findings) -> None:
         raise Impossible("there is no such disk")
@@ -95,39 +80,3 @@ def test_what_cannot_run_here_is_skipped_with_its_reason_and_fails_in_ci(monkeyp
     assert (skipped.verdict, skipped.skipped) == ("skipped", "there is no such disk")
     monkeypatch.setenv("CI", "true")
     assert run(drill, SHORT, by_the_clock=True).verdict == "FAILED"
-
-
-def test_a_drill_that_breaks_off_has_failed() -> None:
-    def breaks(world: World, findings: Findings) -> None:
-        raise AssertionError("the proxy did not start")
-
-    result = run(Drill("broken", "nothing", breaks), SHORT, by_the_clock=True)
-    assert result.failures[0].figure == "the proxy did not start"
-
-
-def test_the_command_lists_drills_runs_one_and_says_what_was_missed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def misses(world: World, findings: Findings) -> None:
-        findings.expect("nothing is lost", "2 cents", False)
-        findings.settle(compare([CALL], [TOLD], books(ENTRY)))
-
-    monkeypatch.setattr(command, "DRILLS", (Drill("misses", "something", misses), Drill("other", "nothing", misses)))
-    assert call(monkeypatch, "--list") == 0
-    assert capsys.readouterr().out.split()[0] == "misses"
-    assert call(monkeypatch, "--only", "misses") == 1
-    table = capsys.readouterr().out
-    assert "nothing is lost" in table
-    assert "FAILED" in table
-    assert "other" not in table
-    assert call(monkeypatch, "--only", "misses", "--json") == 1
-    (told,) = json.loads(capsys.readouterr().out)
-    assert (told["verdict"], told["served_nanos"], told["ledger_nanos"]) == ("FAILED", 500, 500)
-    assert [check["ok"] for check in told["checks"]] == [False, True]
-    with pytest.raises(SystemExit):
-        call(monkeypatch, "--only", "unheard-of")
-
-
-def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["drill", *words])
-    return command.main()

@@ -44,6 +44,8 @@ class Service:
         self.ready: list[Fleet] = []
         self.connections: Counter[str] = Counter()
         """How many connections each pod has, by its address."""
+        self.opened: Counter[str] = Counter()
+        """How many each pod has ever had."""
         self.url = ""
         self._next = 0
         self._serving: set[asyncio.Task[None]] = set()
@@ -94,6 +96,7 @@ class Service:
                 except OSError:
                     continue  # the next pod, as kube-proxy does where nobody listens
                 self.connections[pod.url] += 1
+                self.opened[pod.url] += 1
                 with closing(to_pod), suppress(asyncio.CancelledError):
                     await asyncio.gather(_pump(reader, to_pod), _pump(theirs, writer))
                 self.connections[pod.url] -= 1

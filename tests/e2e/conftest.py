@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -27,6 +28,7 @@ from proxy.ports import Planner, Transport
 from proxy.upstream.http import HttpUpstream
 from proxy.web.app import Parts, create_app
 from tests.doubles import Ledger, ModelList, NoMetrics, OpenDoor, make_deployment, serving
+from tests.redis_server import BRISK, RedisServer, redis_server
 
 
 @dataclass
@@ -91,3 +93,10 @@ def start() -> Iterator[Start]:
             return Proxy(url, ledger, client)
 
         yield begin
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    """A Redis of this test."""
+    with redis_server(tmp_path / "redis", *BRISK) as server:
+        yield server

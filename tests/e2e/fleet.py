@@ -32,6 +32,7 @@ from tests.receiver import Received, Receiver, head, part
 # It ends a test that hangs, and decides nothing else.
 WAIT_S = 180.0
 MODEL = "gpt-metered"
+CLAUDE = "claude-sonnet-4-5"
 KEY = "sk-fleet-red"
 TEAM = "red"
 # Nano-dollars a token, in and out; whole numbers, so that sums can be compared to the last of them.
@@ -113,6 +114,19 @@ def configuration(provider: str, store: str, **ours: object) -> dict[str, object
             "port": 0, "store": store, "prices": {MODEL: _PRICES}, "teams": [team], "log_level": "info", **ours,
         },
     }  # fmt: skip
+
+
+def claude_configuration(provider: str, store: str, **ours: object) -> dict[str, object]:
+    """The same with a model whose requests are planned."""
+    found = configuration(provider, store, **ours)
+    found["model_list"] = [
+        {
+            "model_name": CLAUDE,
+            "litellm_params": {"model": f"openai/{CLAUDE}", "api_base": f"{provider}/v1", "api_key": "none"},
+            "model_info": {"transport": "http", "cache_profile": "anthropic"},
+        }
+    ]
+    return found
 
 
 @contextmanager

@@ -77,10 +77,11 @@ def test_the_words_on_the_screen() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     for words in ("84 requests over HTTP, each checked", "Saved: ", "stratiform_tokens_total{", "base_url=", "24/24"):
         assert words in done.stdout
+    assert "make demo ARGS=--ui" in done.stdout.splitlines()[-1], "how the pages are seen"
 
 
 @pytest.mark.slow
-def test_over_http_every_session_costs_what_its_replay_says() -> None:
+def test_over_http_every_session_is_sent_and_costs_as_its_replay_says() -> None:
     encode = counted_once(bytes_over_four)
     settings = demo_settings(0)
     tallies = make_tallies(settings, encode)
@@ -88,26 +89,15 @@ def test_over_http_every_session_costs_what_its_replay_says() -> None:
         asyncio.run(send_all(proxy, tallies))
         ledgers = dict(proxy.provider.ledgers)
     for tally in tallies:
-        offline = replay(tally.sample.trace(), tally.setting)
+        sent: list[Any] = []
+        offline = replay(tally.sample.trace(), replace(tally.setting, on_sent=partial(_note, sent)))
+        assert [orjson.loads(body) for body in proxy.recorder.bodies[f"demo-{tally.sample.name}"]] == sent
         assert tally.result.ours == offline.ours
         assert tally.result.totals["system + last"] == offline.totals["system + last"]
         ledger = ledgers[account_name(f"demo-{tally.sample.name}")]
         billed = (ledger.read, ledger.write_5m, ledger.write_1h, ledger.plain)
         assert billed == (offline.ours.read, offline.ours.write_5m, offline.ours.write_1h, offline.ours.plain)
         assert (ledger.answered, sum(ledger.errors.values())) == (len(tally.sample.requests), 0)
-
-
-@pytest.mark.slow
-def test_the_requests_that_reach_the_provider_are_those_of_the_replay() -> None:
-    settings = demo_settings(0)
-    tallies = make_tallies(settings, counted_once(bytes_over_four))
-    with running(settings, bytes_over_four) as proxy:
-        asyncio.run(send_all(proxy, tallies))
-    for tally in tallies:
-        sent: list[Any] = []
-        note = partial(_note, sent)
-        replay(tally.sample.trace(), replace(tally.setting, on_sent=note))
-        assert [orjson.loads(body) for body in proxy.recorder.bodies[f"demo-{tally.sample.name}"]] == sent
 
 
 def _note(sent: list[Any], step: Step, plan: Plan) -> None:
@@ -134,9 +124,8 @@ def test_ctrl_c_ends_the_demo_quietly() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sessions", [[], ["panels"]])
-def test_the_pages_of_the_sessions_are_served_until_somebody_interrupts_them(sessions: list[str]) -> None:
-    with subprocess.Popen([*COMMAND, *sessions, "--ui"], stdout=subprocess.PIPE, text=True) as process:
+def test_the_pages_of_the_sessions_are_served_until_somebody_interrupts_them() -> None:
+    with subprocess.Popen([*COMMAND, "--ui"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         printed = ""
         while (found := re.search(r"The sessions as pictures: (http://127\.0\.0\.1:\d+/ui)", printed)) is None:
@@ -158,8 +147,3 @@ def test_the_pages_of_the_sessions_are_served_until_somebody_interrupts_them(ses
     requests = re.search(r"^(\d+) requests over HTTP", printed, re.MULTILINE)
     assert requests is not None
     assert re.search(rf"<dt>Requests</dt><dd>{requests[1]}</dd>", text)
-
-
-@pytest.mark.slow
-def test_the_last_line_says_how_the_pages_are_seen() -> None:
-    assert "make demo ARGS=--ui" in run().stdout.splitlines()[-1]

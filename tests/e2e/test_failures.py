@@ -14,7 +14,7 @@ from proxy.engine.exchange import ExchangeOutcome
 from proxy.errors import BudgetExceeded
 from proxy.ports import Plan, PlanRequest
 from proxy.upstream.embedded import EmbeddedUpstream
-from tests.doubles import OpenDoor, PassthroughPlanner, RewritingPlanner, serving
+from tests.doubles import OpenDoor, PassthroughPlanner, RewritingPlanner
 from tests.e2e.conftest import Proxy, Start
 from tests.e2e.provider import (
     DONE,
@@ -27,7 +27,6 @@ from tests.e2e.provider import (
     replies,
     streams,
 )
-from tests.money import admission_control
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 
@@ -254,32 +253,6 @@ def test_bodies_beyond_the_limit_by_length_and_in_chunks(start: Start) -> None:
             assert (status, error["error"]["code"]) == (413, "request_too_large")
 
 
-def test_a_wrong_key_is_refused_before_the_body_is_read(start: Start) -> None:
-    proxy = start(Scripted(replies({})), admission=admission_control("sk-team"))
-    with proxy.other_client(api_key="sk-wrong") as client:
-        with pytest.raises(openai.AuthenticationError) as caught:
-            ask(client)
-        with pytest.raises(openai.AuthenticationError):
-            client.models.list()
-        with pytest.raises(openai.AuthenticationError):
-            client.embeddings.create(model="m", input="x")
-    assert caught.value.code == "invalid_api_key"
-    assert "sk-wrong" not in caught.value.message
-
-
-def test_a_virtual_key_does_not_leave_the_house(start: Start) -> None:
-    provider = Scripted(replies(completion()))
-    proxy = start(provider, admission=admission_control("sk-team"))
-    with proxy.other_client(api_key="sk-team") as client, pytest.raises(openai.PermissionDeniedError):
-        ask(client)
-    assert provider.seen == []
-    proxy = start(provider, admission=admission_control("sk-team"), api_key="sk-operator")
-    with proxy.other_client(api_key="sk-team") as client:
-        ask(client)
-    assert provider.seen[0].header("authorization") == "Bearer sk-operator"
-    assert "sk-team" not in str(provider.seen[0].headers)
-
-
 class BrokenPlanner(PassthroughPlanner):
     async def plan(self, request: PlanRequest) -> Plan:
         raise KeyError("a secret of the prompt")
@@ -294,28 +267,3 @@ def test_a_bug_of_ours_is_a_500_without_a_trace_of_it(start: Start, caplog: pyte
     assert "secret" not in caplog.text
     assert "KeyError at test_failures.py" in caplog.text
     assert proxy.ledger.wait()[0].ending is ExchangeOutcome.FAILED
-
-
-def test_a_header_cannot_smuggle_another(start: Start) -> None:
-    provider = Scripted(replies(completion()))
-    proxy = start(provider)
-    connection = http.client.HTTPConnection(proxy.url.removeprefix("http://"), timeout=WAIT_S)
-    connection.putrequest("POST", "/v1/chat/completions")
-    connection.putheader("x-a", "1\r\n x-folded: 2")
-    connection.putheader("content-length", "0")
-    connection.endheaders()
-    assert connection.getresponse().status == 400
-    connection.close()
-    assert all(name != "x-folded" for seen in provider.seen for name, _ in seen.headers)
-
-
-def test_no_path_leads_to_another_host(start: Start) -> None:
-    provider, elsewhere = Scripted(replies(completion())), Scripted(replies({}))
-    with serving(elsewhere) as other, serving(provider) as bare:
-        # A base URL without a path: what follows it stands right behind the host.
-        proxy = start(provider, base_url=bare, api_key="sk-operator")
-        host = other.removeprefix("http://")
-        for path in (f"/v1%2F@{host}/steal", f"/v1%2f.{host}/", f"/v1//{host}/x", f"/v1/@{host}/x"):
-            call(proxy, "POST", path, b"{}", {"content-type": "application/json"})
-    assert elsewhere.seen == []
-    assert [seen.path for seen in provider.seen] == [f"/@{host}/x"], "a path with two readings goes nowhere"

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests.doubles import serving
-from tests.e2e.fleet import KEY, configuration, fleet, until
+from tests.e2e.fleet import CLAUDE, KEY, claude_configuration, until
 from tests.e2e.provider import embedded_app, new_embedded
-from tests.redis_server import BRISK, RedisServer, redis_server
+from tests.redis_server import RedisServer
+from tests.whole import whole_of
 
 pytestmark = pytest.mark.slow
 
-MODEL = "claude-sonnet-4-5"
 NEIGHBOUR = "sk-fleet-blue"
 # Short and without repetition: compressed, it stands in one page of a SQLite file.
 TEXT = "secret = '" + random.Random(7).randbytes(300).hex() + "'\n"
@@ -33,7 +33,7 @@ NAMED = {"path": "a.py", "digest": DIGEST, "selected": True}
 def ask(url: str, file: dict[str, object], key: str = KEY) -> int | str:
     """The tokens of the prompt as the provider counts them, or the code of the proxy's refusal."""
     body = {
-        "model": MODEL,
+        "model": CLAUDE,
         "messages": [{"role": "user", "content": "What is it?"}],
         "max_tokens": 10,
         "stratiform": {"session": "s", "files": [file]},
@@ -53,14 +53,7 @@ def ask(url: str, file: dict[str, object], key: str = KEY) -> int | str:
 
 def config(provider: str, store: str, *, keep_texts: bool | None) -> dict[str, object]:
     ours = {} if keep_texts is None else {"structured": {"keep_texts": keep_texts}}
-    found = configuration(provider, store, **ours)
-    found["model_list"] = [
-        {
-            "model_name": MODEL,
-            "litellm_params": {"model": f"openai/{MODEL}", "api_base": f"{provider}/v1", "api_key": "none"},
-            "model_info": {"transport": "http", "cache_profile": "anthropic"},
-        }
-    ]
+    found = claude_configuration(provider, store, **ours)
     found["stratiform"]["teams"].append({"name": "blue", "keys": [NEIGHBOUR]})  # type: ignore[index]
     return found
 
@@ -69,12 +62,6 @@ def config(provider: str, store: str, *, keep_texts: bool | None) -> dict[str, o
 def upstream() -> Iterator[str]:
     with serving(embedded_app(new_embedded())) as url:
         yield url
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    with redis_server(tmp_path / "redis", *BRISK) as server:
-        yield server
 
 
 def traces_in(folder: Path) -> list[str]:
@@ -88,13 +75,13 @@ def traces_in(folder: Path) -> list[str]:
 def test_a_restart_knows_the_texts_of_before(tmp_path: Path, upstream: str) -> None:
     folder = tmp_path / "store"
     settings = config(upstream, f"sqlite:{folder / 'store.sqlite'}", keep_texts=True)
-    with fleet(tmp_path / "first", settings) as first:
-        tokens = ask(first.url, SENT)
-        assert ask(first.url, NAMED) == tokens
+    with whole_of(tmp_path / "first", settings) as first:
+        tokens = ask(first, SENT)
+        assert ask(first, NAMED) == tokens
     assert traces_in(folder) == ["compressed", "name"], "the next test would find them"
-    with fleet(tmp_path / "second", settings) as second:
-        assert ask(second.url, NAMED) == tokens
-        assert ask(second.url, NAMED, NEIGHBOUR) == "missing_content"
+    with whole_of(tmp_path / "second", settings) as second:
+        assert ask(second, NAMED) == tokens
+        assert ask(second, NAMED, NEIGHBOUR) == "missing_content"
 
 
 @pytest.mark.parametrize("keep_texts", [None, False])
@@ -103,31 +90,31 @@ def test_no_text_reaches_the_store_unless_it_is_asked_for(
 ) -> None:
     folder = tmp_path / "store"
     settings = config(upstream, f"sqlite:{folder / 'store.sqlite'}", keep_texts=keep_texts)
-    with fleet(tmp_path / "first", settings) as first:
-        tokens = ask(first.url, SENT)
+    with whole_of(tmp_path / "first", settings) as first:
+        tokens = ask(first, SENT)
         assert isinstance(tokens, int)
-        assert ask(first.url, NAMED) == tokens
+        assert ask(first, NAMED) == tokens
     assert traces_in(folder) == []
     with sqlite3.connect(folder / "store.sqlite") as connection:
         scopes = {scope for (scope,) in connection.execute("SELECT scope FROM blob")}
     connection.close()
     shown = {"sessions", "session-details"}
     assert len(scopes - shown) == 1, "layout state and what is shown of sessions, and nothing beside it"
-    with fleet(tmp_path / "second", settings) as second:
-        assert ask(second.url, NAMED) == "missing_content"
+    with whole_of(tmp_path / "second", settings) as second:
+        assert ask(second, NAMED) == "missing_content"
 
 
 def test_two_workers_with_one_redis_know_each_others_texts(tmp_path: Path, upstream: str, redis: RedisServer) -> None:
     settings = config(upstream, redis.url, keep_texts=True)
     with ExitStack() as stack:
-        one, two = (stack.enter_context(fleet(tmp_path / name, settings)) for name in ("one", "two"))
-        tokens = ask(one.url, SENT)
+        one, two = (stack.enter_context(whole_of(tmp_path / name, settings)) for name in ("one", "two"))
+        tokens = ask(one, SENT)
         until(lambda: [key for key in redis.ask("KEYS", "*texts}:blobs").split("\r\n") if "texts" in key])
-        assert ask(two.url, NAMED) == tokens
-        assert ask(two.url, NAMED, NEIGHBOUR) == "missing_content"
+        assert ask(two, NAMED) == tokens
+        assert ask(two, NAMED, NEIGHBOUR) == "missing_content"
         redis.pause()
         try:
-            unknown = ask(two.url, {**NAMED, "digest": "0" * 64})
+            unknown = ask(two, {**NAMED, "digest": "0" * 64})
             assert unknown == "missing_content", "a store that is away is the ordinary refusal"
         finally:
             redis.resume()

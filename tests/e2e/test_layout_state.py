@@ -12,17 +12,17 @@ import pytest
 
 from proxy.core.reasons import Reason
 from tests.doubles import serving
-from tests.e2e.fleet import KEY, configuration, fleet
+from tests.e2e.fleet import CLAUDE, KEY, claude_configuration
 from tests.e2e.provider import Scripted, completion, embedded_app, new_embedded, replies
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING
 from tests.fidelity.signed import SignedThinking
-from tests.redis_server import BRISK, RedisServer, redis_server
+from tests.redis_server import RedisServer
+from tests.whole import whole_of
 
 pytestmark = pytest.mark.slow
 
-MODEL = "claude-sonnet-4-5"
 RULES = "\n".join(f"Rule {n}: answer question {n} in at most {n + 3} words, and name a source." for n in range(200))
-TURNS = 16
+TURNS = 12
 
 
 def file(path: str, version: int) -> str:
@@ -50,7 +50,7 @@ def session(name: str, turns: int = TURNS) -> Iterator[list[dict[str, Any]]]:
 
 def ask(url: str, messages: list[dict[str, Any]]) -> tuple[int, int]:
     """(read, prompt) as the provider reports them."""
-    body = {"model": MODEL, "messages": messages, "max_tokens": 10}
+    body = {"model": CLAUDE, "messages": messages, "max_tokens": 10}
     request = urllib.request.Request(
         f"{url}/v1/chat/completions",
         json.dumps(body).encode(),
@@ -70,34 +70,22 @@ def hit_rate(urls: Sequence[str], name: str, turns: int = TURNS) -> float:
     return read / prompt
 
 
-def config(provider: str, store: str, **ours: object) -> dict[str, object]:
-    found: Any = configuration(provider, store, **ours)
-    found["model_list"] = [
-        {
-            "model_name": MODEL,
-            "litellm_params": {"model": f"openai/{MODEL}", "api_base": f"{provider}/v1", "api_key": "none"},
-            "model_info": {"transport": "http", "cache_profile": "anthropic"},
-        }
-    ]
-    return found  # type: ignore[no-any-return]
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    with redis_server(tmp_path / "redis", *BRISK) as server:
-        yield server
-
-
 def test_a_session_that_alternates_between_two_reads_what_it_reads_on_one(tmp_path: Path, redis: RedisServer) -> None:
     with ExitStack() as stack:
         upstream = stack.enter_context(serving(embedded_app(new_embedded())))
-        one = stack.enter_context(fleet(tmp_path / "one", config(upstream, "memory")))
-        alone = hit_rate([one.url], "Ann")
-        urls = [stack.enter_context(fleet(tmp_path / name, config(upstream, redis.url))).url for name in ("a", "b")]
+        one = stack.enter_context(whole_of(tmp_path / "one", claude_configuration(upstream, "memory")))
+        alone = hit_rate([one], "Ann")
+        urls = [
+            stack.enter_context(whole_of(tmp_path / name, claude_configuration(upstream, redis.url)))
+            for name in ("a", "b")
+        ]
         together = hit_rate(urls, "Bob")
         # What another session has taught is there for the next one, too: its first request is laid out right.
         again = hit_rate(urls, "Cid")
-        strangers = [stack.enter_context(fleet(tmp_path / name, config(upstream, "memory"))).url for name in ("c", "d")]
+        strangers = [
+            stack.enter_context(whole_of(tmp_path / name, claude_configuration(upstream, "memory")))
+            for name in ("c", "d")
+        ]
         apart = hit_rate(strangers, "Dan")
     assert abs(together - alone) <= 0.01, (alone, together, apart)
     assert again >= together - 0.01
@@ -107,12 +95,14 @@ def test_a_session_that_alternates_between_two_reads_what_it_reads_on_one(tmp_pa
 def test_teams_share_nothing(tmp_path: Path, redis: RedisServer) -> None:
     with ExitStack() as stack:
         upstream = stack.enter_context(serving(embedded_app(new_embedded())))
-        proxy = stack.enter_context(fleet(tmp_path / "proxy", config(upstream, redis.url)))
-        hit_rate([proxy.url], "Ann", turns=3)
+        proxy = stack.enter_context(whole_of(tmp_path / "proxy", claude_configuration(upstream, redis.url)))
+        hit_rate([proxy], "Ann", turns=3)
         keys = [key for key in redis.ask("KEYS", "stratiform:{s:*").split("\r\n") if key.startswith("stratiform")]
         assert {key.rpartition(":")[2] for key in keys} == {"blobs", "until", "sizes"}
-        assert len({key.rpartition(":")[0] for key in keys}) == 1, "one scope for one key"
-        text = redis.ask("HVALS", next(key for key in keys if key.endswith("blobs")), errors="replace")
+        # What is shown of sessions may have been written already.
+        shown = {f"stratiform:{{s:{name}}}" for name in ("sessions", "session-details")}
+        assert len({key.rpartition(":")[0] for key in keys} - shown) == 1, "one scope for one key"
+        text = "".join(redis.ask("HVALS", key, errors="replace") for key in keys if key.endswith("blobs"))
         assert "Rule 7" not in text, "no text of a prompt"
         assert "asks" not in text
         assert KEY not in text
@@ -122,26 +112,26 @@ def test_a_restart_goes_on_where_it_stopped(tmp_path: Path) -> None:
     store = f"sqlite:{tmp_path / 'store.sqlite'}"
     with ExitStack() as stack:
         upstream = stack.enter_context(serving(embedded_app(new_embedded())))
-        one = stack.enter_context(fleet(tmp_path / "one", config(upstream, "memory")))
-        steady = [ask(one.url, messages) for messages in session("Ann")]
+        one = stack.enter_context(whole_of(tmp_path / "one", claude_configuration(upstream, "memory")))
+        steady = [ask(one, messages) for messages in session("Ann")]
         requests = list(session("Bob"))
-        with fleet(tmp_path / "first", config(upstream, store)) as first:
-            restarted = [ask(first.url, messages) for messages in requests[:6]]
-        with fleet(tmp_path / "second", config(upstream, store)) as second:
-            restarted += [ask(second.url, messages) for messages in requests[6:]]
+        with whole_of(tmp_path / "first", claude_configuration(upstream, store)) as first:
+            restarted = [ask(first, messages) for messages in requests[:6]]
+        with whole_of(tmp_path / "second", claude_configuration(upstream, store)) as second:
+            restarted += [ask(second, messages) for messages in requests[6:]]
     assert sum(read for read, _ in restarted) >= sum(read for read, _ in steady) * 0.99, (steady, restarted)
 
 
 def test_a_store_that_is_away_is_not_waited_for(tmp_path: Path, redis: RedisServer) -> None:
     with ExitStack() as stack:
         upstream = stack.enter_context(serving(embedded_app(new_embedded())))
-        proxy = stack.enter_context(fleet(tmp_path / "proxy", config(upstream, redis.url)))
+        proxy = stack.enter_context(whole_of(tmp_path / "proxy", claude_configuration(upstream, redis.url)))
         requests = list(session("Ann"))
-        seen = [ask(proxy.url, messages) for messages in requests[:4]]
+        seen = [ask(proxy, messages) for messages in requests[:4]]
         redis.pause()
         try:
-            ask(proxy.url, requests[4])  # finds out that the store is away
-            seen += [ask(proxy.url, messages) for messages in requests[5:13]]
+            ask(proxy, requests[4])  # finds out that the store is away
+            seen += [ask(proxy, messages) for messages in requests[5:13]]
         finally:
             redis.resume()
     assert all(read > 0 for read, _ in seen[4:]), "its own memory serves meanwhile"
@@ -166,13 +156,13 @@ def signed_faults(
     for number, messages in enumerate(requests):
         request = urllib.request.Request(
             f"{urls[number % len(urls)]}/v1/chat/completions",
-            json.dumps({"model": MODEL, "messages": messages}).encode(),
+            json.dumps({"model": CLAUDE, "messages": messages}).encode(),
             {"authorization": f"Bearer {KEY}", "content-type": "application/json"},
         )
         with urllib.request.urlopen(request, timeout=60) as answer:
             moved += answer.headers["x-stratiform-reason"] == Reason.SIGNED_THINKING
             answer.read()
-        original, sent = {"model": MODEL, "messages": messages}, provider.seen[-1].json
+        original, sent = {"model": CLAUDE, "messages": messages}, provider.seen[-1].json
         faults += len(history.check(original, sent, mode="tier", profile="anthropic"))
     return faults, moved
 
@@ -181,7 +171,10 @@ def test_what_signed_thinking_binds_is_the_same_on_every_worker(tmp_path: Path, 
     provider = Scripted(replies(completion()))
     with ExitStack() as stack:
         upstream = stack.enter_context(serving(provider))
-        urls = [stack.enter_context(fleet(tmp_path / name, config(upstream, redis.url))).url for name in ("a", "b")]
+        urls = [
+            stack.enter_context(whole_of(tmp_path / name, claude_configuration(upstream, redis.url)))
+            for name in ("a", "b")
+        ]
         faults, moved = signed_faults(urls, provider, list(reflecting("Ann")), SignedThinking())
     assert faults == 0
     assert moved >= 3
@@ -192,7 +185,7 @@ def test_what_signed_thinking_binds_is_the_same_after_a_restart(tmp_path: Path) 
     store = f"sqlite:{tmp_path / 'store.sqlite'}"
     with ExitStack() as stack:
         upstream = stack.enter_context(serving(provider))
-        with fleet(tmp_path / "first", config(upstream, store)) as first:
-            assert signed_faults([first.url], provider, requests[:7], history)[0] == 0
-        with fleet(tmp_path / "second", config(upstream, store)) as second:
-            assert signed_faults([second.url], provider, requests[7:8], history) == (0, 1)
+        with whole_of(tmp_path / "first", claude_configuration(upstream, store)) as first:
+            assert signed_faults([first], provider, requests[:7], history)[0] == 0
+        with whole_of(tmp_path / "second", claude_configuration(upstream, store)) as second:
+            assert signed_faults([second], provider, requests[7:8], history) == (0, 1)

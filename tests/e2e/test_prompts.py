@@ -13,7 +13,6 @@ import pytest
 
 from tests.doubles import serving
 from tests.e2e.provider import Scripted, completion, replies
-from tests.examples import sampled
 from tests.whole import whole
 
 CONFIG = """
@@ -91,19 +90,6 @@ def text_of(message: Any) -> str:
     return content if isinstance(content, str) else "".join(part["text"] for part in content)
 
 
-@pytest.mark.parametrize("model", ["gpt", "cheap"])
-@pytest.mark.parametrize("mode", sampled(["passthrough", "observe", "mark", "tier"], 3))
-def test_no_header_and_no_alias_lowers_the_operators_texts_away(tmp_path: Path, model: str, mode: str) -> None:
-    with world(tmp_path) as there:
-        sent = there.ask(model=model, mode=mode)
-    assert [text_of(message) for message in sent] == [
-        "Follow the rules.",
-        "Question:\n\nWhy?\n\nAnswer briefly.",
-    ]
-    assert "prompts-composed" in there.answer.headers["x-stratiform-edits"]
-    assert len(there.answer.headers["x-stratiform-prompts"]) == 12
-
-
 def test_a_model_without_prompts_gets_the_request_as_it_came(tmp_path: Path) -> None:
     with world(tmp_path) as there:
         assert there.ask(model="claude") == [{"role": "user", "content": "Why?"}]
@@ -124,17 +110,6 @@ def test_what_a_client_may_not_say_is_a_403_and_nothing_is_sent(tmp_path: Path) 
             with pytest.raises(openai.PermissionDeniedError):
                 there.ask(**asked)  # type: ignore[arg-type]
         assert there.provider.seen == []
-
-
-@pytest.mark.parametrize("path", sampled(["responses", "messages", "completions"], 3))
-def test_no_other_path_leads_around_the_prompts(tmp_path: Path, path: str) -> None:
-    with world(tmp_path) as there:
-        headers = {"authorization": "Bearer sk-red"}
-        body = {"model": "gpt", "input": "x", "messages": [], "prompt": "x"}
-        answer = httpx.post(f"{there.url}/v1/{path}", json=body, headers=headers)
-        assert (answer.status_code, there.provider.seen) == (400, [])
-        assert "prompts" in answer.text
-        assert httpx.post(f"{there.url}/v1/embeddings", json=body, headers=headers).status_code == 200
 
 
 def test_structured_context_stands_behind_the_operators_text(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The operator's texts and the window hold on every way to a provider: controls, refused layouts, Azure, and a
 session that meets two processes one after another."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,14 +9,11 @@ from typing import Any
 
 import openai
 import pytest
-from starlette.types import Message, Receive, Send
 
 from tests.doubles import serving
-from tests.e2e.provider import Reply, Scripted, Seen, completion, read_body, replies
-from tests.examples import sampled
+from tests.e2e.provider import Reply, Scripted, completion, replies
 from tests.fidelity.checker import check
 from tests.prompt_files import write_prompts
-from tests.receiver import send_whole
 from tests.whole import whole
 
 CONFIG = """
@@ -88,52 +84,6 @@ def faults(messages: list[Any], sent: dict[str, Any], mode: str, **more: Any) ->
     original = {"messages": messages, "model": "claude"}
     terms: dict[str, Any] = {"system": SYSTEM, "inset": INSET, "is_trimmed": True, **more}
     return [str(one) for one in check(original, sent, mode=mode, profile="anthropic", **terms)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("profile", ['""', "mine"])
-def test_controls_of_a_hold_out_have_the_operators_texts(tmp_path: Path, profile: str) -> None:
-    with world(tmp_path, replies(completion()), holdout=1.0, profile=profile) as there:
-        for turns in (1, 2, 60):
-            asked = talk(turns)
-            answer = there.ask(asked)
-            assert answer.headers["x-stratiform-reason"] == "hold-out"
-            assert faults(asked, there.sent()[-1], "observe") == []
-        is_trimmed = len(there.sent()[-1]["messages"]) < 122
-        assert is_trimmed is (profile == "mine")
-
-
-def unmarked(reads: Reply) -> Reply:
-    """A provider that refuses markers."""
-
-    async def nothing_more() -> Message:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def reply(seen: Seen, send: Send, receive: Receive) -> None:
-        await read_body(seen, receive)
-        if b"cache_control" in seen.body:
-            error = json.dumps({"error": {"message": "cache_control: extra inputs are not permitted"}}).encode()
-            await send_whole(send, 400, error, [("content-type", "application/json")])
-        else:
-            await reads(seen, send, nothing_more)
-
-    return reply
-
-
-@pytest.mark.parametrize("profile", sampled(['""', "mine"], 2, 1))
-def test_a_refused_layout_is_followed_by_the_original_with_the_operators_texts(tmp_path: Path, profile: str) -> None:
-    with world(tmp_path, unmarked(replies(completion())), profile=profile) as there:
-        reasons = []
-        for turns in (30, 31, 60, 61):
-            asked = talk(turns)
-            answer = there.ask(asked)
-            reasons.append(answer.headers["x-stratiform-reason"])
-            assert answer.headers["x-stratiform-edits"].startswith("prompts-composed")
-            assert faults(asked, there.sent()[-1], "mark", earlier=dict.fromkeys(range(1, 200), INSET)) == []
-            assert "cache_control" not in json.dumps(there.sent()[-1])
-        assert "barred" in reasons
-        assert len(there.sent()) > 4, "a layout was tried and refused"
-        assert (len(there.sent()[-1]["messages"]) < 124) is (profile == "mine")
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Live panels stay where they are: over a restart of the proxy, and among workers that share a Redis."""
+"""Live panels stay where they are among proxies that share a Redis. (Restarts: contract/test_live_sessions.py.)"""
 
 import json
 import urllib.request
@@ -11,27 +11,15 @@ from typing import Any
 import pytest
 
 from tests.doubles import serving
-from tests.e2e.fleet import KEY, configuration, fleet, until
-from tests.redis_server import BRISK, RedisServer, redis_server
+from tests.e2e.fleet import CLAUDE, KEY, claude_configuration, until
+from tests.redis_server import RedisServer
 from tests.security.provider import RecordingProvider
+from tests.whole import whole_of
 
 pytestmark = pytest.mark.slow
 
-MODEL = "claude-sonnet-4-5"
 TURNS = [{"todo": "1", "tree": "a"}, {"todo": "2", "tree": "a"}, {"todo": "2", "tree": "a"}, {"todo": "2", "tree": "b"}]
 """What the panels show. What changes in the second turn moves to the end, and stays there until it changes again."""
-
-
-def config(provider: str, store: str) -> dict[str, object]:
-    found = configuration(provider, store)
-    found["model_list"] = [
-        {
-            "model_name": MODEL,
-            "litellm_params": {"model": f"openai/{MODEL}", "api_base": f"{provider}/v1", "api_key": "none"},
-            "model_info": {"transport": "http", "cache_profile": "anthropic"},
-        }
-    ]
-    return found
 
 
 def ask(url: str, turn: int) -> None:
@@ -41,7 +29,7 @@ def ask(url: str, turn: int) -> None:
         messages += [{"role": "user", "content": f"q{number}"}, {"role": "assistant", "content": f"a{number}"}]
     panels = [{"id": name, "kind": "own", "header": name, "content": text} for name, text in TURNS[turn].items()]
     body = {
-        "model": MODEL,
+        "model": CLAUDE,
         "messages": [*messages, {"role": "user", "content": f"q{turn}"}],
         "max_tokens": 10,
         "stratiform": {"session": "s", "panels": panels},
@@ -66,12 +54,6 @@ def upstream(provider: RecordingProvider) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    with redis_server(tmp_path / "redis", *BRISK) as server:
-        yield server
-
-
 def plain(message: dict[str, Any]) -> tuple[str, str, str]:
     """The message without markers: its role, its words and its calls."""
     content = message.get("content")
@@ -92,32 +74,15 @@ def kept(redis: RedisServer) -> list[str]:
     return [redis.ask("HGETALL", key, errors="replace") for key in keys]
 
 
-def test_a_restart_moves_no_panel(tmp_path: Path, upstream: str, provider: RecordingProvider) -> None:
-    settings = config(upstream, f"sqlite:{tmp_path / 'store.sqlite'}")
-    for name, turns in (("first", (0, 1)), ("second", (2, 3))):
-        with fleet(tmp_path / name, settings) as proxy:
-            for turn in turns:
-                ask(proxy.url, turn)
-    assert is_appended(provider) == [False, True, False]
-
-
-def test_without_a_store_a_restart_moves_panels(tmp_path: Path, upstream: str, provider: RecordingProvider) -> None:
-    for name, turns in (("first", (0, 1)), ("second", (2,))):
-        with fleet(tmp_path / name, config(upstream, "memory")) as proxy:
-            for turn in turns:
-                ask(proxy.url, turn)
-    assert is_appended(provider) == [False, False]
-
-
 def test_two_workers_with_one_redis_know_each_others_panels(
     tmp_path: Path, upstream: str, provider: RecordingProvider, redis: RedisServer
 ) -> None:
-    settings = config(upstream, redis.url)
+    settings = claude_configuration(upstream, redis.url)
     with ExitStack() as stack:
-        proxies = [stack.enter_context(fleet(tmp_path / name, settings)) for name in ("one", "two")]
+        proxies = [stack.enter_context(whole_of(tmp_path / name, settings)) for name in ("one", "two")]
         for turn in range(len(TURNS)):
             before = kept(redis)
-            ask(proxies[turn % 2].url, turn)
+            ask(proxies[turn % 2], turn)
             # What a worker keeps of a turn is written behind its answer.
             until(lambda before=before: kept(redis) != before)
     assert is_appended(provider) == [False, True, False]

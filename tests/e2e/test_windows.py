@@ -18,11 +18,10 @@ import pytest
 from proxy.access.virtual_keys import declared_id, digest_of
 from proxy.core.request.tokens import bytes_over_four
 from tests.doubles import serving
-from tests.e2e.provider import DONE, Reply, Scripted, chunk, completion, replies, streams, usage_chunk
+from tests.e2e.provider import Reply, Scripted, completion, replies
 from tests.prompt_files import write_prompts
 from tests.signed_thinking import signed
 from tests.whole import whole
-from tests.windows import unpaired
 
 MODELS = """
 model_list:
@@ -67,7 +66,6 @@ TEXTS = {
     "reminder": "---\nid: reminder\nposition: user_suffix\n---\nBe brief.",
 }
 LONG = "words that go on " * 3_000
-STREAM = streams(chunk("fine"), chunk(finish="stop"), usage_chunk(), DONE)
 
 
 @dataclass
@@ -241,28 +239,6 @@ def test_sixty_turns_over_a_small_window_keep_their_prefix_between_cuts(
         assert trimmed == sum(2 * number + 1 - one.count('"role":"') + bool(prompts) for number, one in enumerate(sent))
 
 
-@pytest.mark.slow
-def test_tool_groups_go_whole(tmp_path: Path) -> None:
-    def group(number: int) -> list[Any]:
-        ids = [f"c{number}-{each}" for each in range(3)]
-        calls = [{"id": name, "type": "function", "function": {"name": "f", "arguments": "{}"}} for name in ids]
-        results = [{"role": "tool", "tool_call_id": name, "content": f"result {name} " * 8} for name in ids]
-        return [{"role": "assistant", "content": None, "tool_calls": calls}, *results]
-
-    talk: list[Any] = []
-    with world(tmp_path, narrow()) as there:
-        for number in range(8):
-            talk.append(user(f"question {number} " * 5))
-            for each in range(4):
-                talk += group(4 * number + each)
-                sent = there.ask(talk)
-                assert not unpaired(sent)
-                assert sent[-4:] == talk[-4:]
-                assert user(f"question {number} " * 5) in sent
-                assert [one for one in talk if one in sent] == sent
-            talk.append(said(f"done {number}"))
-
-
 # --- what cannot fit
 
 
@@ -292,57 +268,6 @@ def test_a_newest_message_that_is_too_long_is_refused_before_anything_happens(tm
 # --- parts
 
 
-SHORT_WORDS = "one two three four "
-
-
-def blocks_of(content: str) -> dict[str, str]:
-    """The parts that stand in a message, by the words above them; the client's own text has none."""
-    names = ("Text before:", "Selected text:", "Text after:", "Instruction:")
-    found = {}
-    for block in content.split("\n\n"):
-        name, _, text = block.partition("\n")
-        found[name if name in names else ""] = text if name in names else block
-    return found
-
-
-def test_a_completion_loses_of_its_suffix_first_and_of_its_prefix_the_beginning(tmp_path: Path) -> None:
-    caps = "caps: {prefix: 500, suffix: 100}"
-    prefix = "".join(f"line {number:04} of the text in front\n" for number in range(80)).strip()
-    suffix = "".join(f"line {number:04} of the text behind\n" for number in range(80)).strip()
-    with world(tmp_path, narrow("completion", caps)) as there:
-        (all_of_it,) = there.ask("go on", section={"prefix": prefix[:500], "suffix": suffix[:500]})
-        assert all_of_it["content"] == f"Text before:\n{prefix[:500]}\n\nText after:\n{suffix[:500]}\n\ngo on"
-        assert there.answer.headers.get("x-stratiform-edits") is None
-        (message,) = there.ask("go on", section={"prefix": prefix[:2_000], "suffix": suffix[:2_000]})
-        found = blocks_of(message["content"])
-        assert found["Text before:"] == prefix[:2_000]
-        assert suffix.startswith(found["Text after:"])
-        assert 0 < len(found["Text after:"]) < 2_000
-        assert there.answer.headers["x-stratiform-edits"] == "window-shortened"
-        (message,) = there.ask("go on", section={"prefix": prefix * 2, "suffix": suffix})
-        found = blocks_of(message["content"])
-        assert "Text after:" not in found or len(found["Text after:"]) <= 400
-        assert (prefix * 2).endswith(found["Text before:"])
-        assert counted(message["content"]) + 4 <= 900
-        assert there.edited() == {"window-shortened": 3}
-
-
-def test_an_edit_keeps_its_selection_whole_whatever_goes(tmp_path: Path) -> None:
-    selection = "".join(f"selected {number:04}\n" for number in range(150)).strip()
-    section = {"instruction": "rename it", "selection": selection, "prefix": "p" * 4_000, "suffix": "s" * 4_000}
-    with world(tmp_path, narrow("edit", "caps: {selection: 10}")) as there:
-        (message,) = there.ask("please", section=section)
-        found = blocks_of(message["content"])
-        assert found["Selected text:"] == selection
-        assert found["Instruction:"] == "rename it"
-        assert found[""] == "please"
-        assert "Text after:" not in found
-        assert set(found.get("Text before:", "p")) == {"p"}
-        with pytest.raises(openai.BadRequestError) as caught:
-            there.ask("please", section={**section, "selection": selection * 3})
-        assert caught.value.code == "context_length_exceeded"
-
-
 def test_a_request_without_a_user_message_gets_one_for_its_parts(tmp_path: Path) -> None:
     with world(tmp_path, narrow("edit")) as there:
         sent = there.ask(
@@ -350,21 +275,6 @@ def test_a_request_without_a_user_message_gets_one_for_its_parts(tmp_path: Path)
         )
     content = "Selected text:\na = 1\n\nInstruction:\nrename it"
     assert sent == [{"role": "system", "content": "S"}, user(content)]
-
-
-def test_a_summary_stands_in_front_of_what_is_left_of_a_conversation(tmp_path: Path) -> None:
-    talk = [{"role": "system", "content": "S"}, *turns(30)]
-    with world(tmp_path, narrow(), prompts=PROMPTS) as there:
-        sent = there.ask(talk, section={"summary": "We spoke of cats."})
-    assert sent[0] == {"role": "system", "content": "Follow the rules.\n\nS"}
-    assert (sent[1]["role"], sent[2]["role"]) == ("user", "assistant")
-    assert sent[1]["content"].endswith("\nWe spoke of cats.")
-    kept = sent[3:]
-    assert len(kept) > 3
-    assert kept[-1] == user("and now?\n\nBe brief.")
-    assert kept[:-1] == talk[-len(kept) : -1]
-    assert kept[0]["role"] == "user"
-    assert there.answer.headers["x-stratiform-edits"] == "prompts-composed, window-trimmed"
 
 
 def test_virtual_files_are_one_object_in_the_newest_message_and_the_active_one_stays(tmp_path: Path) -> None:
@@ -424,11 +334,3 @@ def test_a_window_says_that_it_cut_in_front_of_signed_thinking(tmp_path: Path) -
         assert there.answer.headers["x-stratiform-edits"] == "window-trimmed, signed-front"
         there.ask(talk[-3:])
         assert "x-stratiform-edits" not in there.answer.headers
-
-
-def test_streams_are_fitted_as_answers_are(tmp_path: Path) -> None:
-    with world(tmp_path, narrow(), STREAM) as there:
-        sent = there.ask(turns(20), stream=True)
-        assert 1 < len(sent) < 41
-        assert "".join(part.choices[0].delta.content or "" for part in there.said if part.choices) == "fine"
-        assert there.answer.headers["x-stratiform-edits"] == "window-trimmed"

@@ -12,9 +12,9 @@ from proxy.core.providers import PROFILES
 from tests.economics import __main__ as command
 from tests.economics import table
 from tests.economics.features import FEATURES
-from tests.economics.measure import RULES, Cost, Job, Measured, cost, measure
+from tests.economics.measure import RULES, Cost, Job, cost, measure
 from tests.economics.sessions import OPERATOR_TEXTS, sessions
-from tests.examples import sampled
+from tests.examples import in_turn, sampled
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,8 +59,13 @@ def test_sending_texts_again_by_price_is_hardly_dearer_than_the_better_fixed_rul
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("session", [name for name, one in sessions().items() if one.origin == OPERATOR_TEXTS])
-@pytest.mark.parametrize("rules", [rules for rules in RULES if PROFILES[rules].read > 0])
+@pytest.mark.parametrize(
+    ("session", "rules"),
+    in_turn(
+        (name for name, one in sessions().items() if one.origin == OPERATOR_TEXTS),
+        (rules for rules in RULES if PROFILES[rules].read > 0),
+    ),
+)
 def test_sending_texts_again_by_price_is_hardly_dearer_in_every_session_with_texts(session: str, rules: str) -> None:
     assert regret(session, rules) < 0.02
 
@@ -87,19 +92,3 @@ def test_a_session_may_be_three_percent_dearer_where_another_makes_up_for_it() -
     known = committed(0.2, 0.5)
     assert dearer(known, 1.029, 0.97) == []
     assert dearer(known, 1.031, 0.96) == ["session-0"]
-
-
-def test_cheaper_is_no_failure_but_the_table_is_out_of_date(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    known = Cost("demo-clock", "anthropic", table.read()["demo-clock", "anthropic"].share * 0.9, "demo")
-    monkeypatch.setattr(command, "measured", lambda jobs: [Measured(jobs[0], known, b"")])
-    assert command.main(["demo-clock"]) == 0
-    assert "make economics ARGS=--write" in capsys.readouterr().out
-
-
-def test_writing_keeps_the_lines_of_sessions_that_are_not_at_hand(tmp_path: Path) -> None:
-    file = tmp_path / "table.csv"
-    table.write(committed(0.2, 0.5).values(), file)
-    table.write([Cost("session-1", "anthropic", 0.4, "mutable")], file)
-    assert {name: one.share for (name, _), one in table.read(file).items()} == {"session-0": 0.2, "session-1": 0.4}

@@ -4,9 +4,8 @@ from functools import lru_cache
 
 import pytest
 
-from tests.economics.ablate import effect
 from tests.economics.features import FEATURES, Feature
-from tests.economics.measure import Cost, Job, Measured, measure
+from tests.economics.measure import Job, measure
 from tests.economics.sessions import sessions
 from tests.patching import holder_of
 
@@ -39,16 +38,3 @@ def test_a_feature_that_is_switched_off_is_on_again_behind_the_replay() -> None:
     before = sent_by_all_features("demo-clock", "anthropic")
     off = measure(Job("demo-clock", "anthropic", FEATURES[0].name)).sent
     assert measure(Job("demo-clock", "anthropic")).sent == before != off
-
-
-def test_an_effect_is_what_the_sessions_of_a_class_cost_more_without_the_feature() -> None:
-    def one(session: str, share: float, without: str) -> Measured:
-        cost = Cost(session, "anthropic", share, "mutable")
-        return Measured(Job(session, "anthropic", without), cost, without.encode())
-
-    found = [one("a", 0.5, ""), one("b", 0.2, ""), one("a", 0.6, "order"), one("b", 0.2, "order")]
-    seen = effect("order", "anthropic", found)
-    assert seen.classes == {"mutable": pytest.approx(1.2**0.5 - 1)}
-    assert [*seen.best] == ["a", pytest.approx(0.2)]
-    assert seen.worst == ("b", 0.0)
-    assert seen.changed == 2

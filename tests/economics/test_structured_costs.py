@@ -12,27 +12,12 @@ from tests.economics.structured_costs import RULES, compared
 from tests.economics.structured_sessions import Form, Spec, Thing, spec_of
 from tests.examples import examples
 
-_SEEDS = 500
-_GROUPS = 20
 
-
-def assert_cheap(seed: int) -> None:
-    found = compared(spec_of(seed), RULES[seed % len(RULES)])
-    print(found)
-    assert found.excess <= 0, found
-
-
-@settings(max_examples=examples(50))
-@given(st.integers(_SEEDS, 1 << 32))
+@settings(max_examples=examples(120))
+@given(st.integers(0, 1 << 32))
 def test_a_random_session_costs_no_more_than_in_its_cheapest_form(seed: int) -> None:
-    assert_cheap(seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("group", range(_GROUPS))
-def test_five_hundred_sessions_cost_no_more_than_in_their_cheapest_forms(group: int) -> None:
-    for seed in range(group, _SEEDS, _GROUPS):
-        assert_cheap(seed)
+    found = compared(spec_of(seed), RULES[seed % len(RULES)])
+    assert found.excess <= 0, found
 
 
 @pytest.mark.parametrize(("turns", "size"), [(40, 2_000), (80, 1_000)])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.examples import sampled
+from tests.examples import in_turn, sampled
 from tests.growth import assert_linear
 
 from . import words
@@ -70,8 +70,7 @@ def test_untouched_requests_pass(path: Path) -> None:
 
 
 @pytest.mark.slow
-@each_trace
-@pytest.mark.parametrize("profile", ["anthropic", "openai"])
+@pytest.mark.parametrize(("path", "profile"), in_turn(TRACES, ["anthropic", "openai"]))
 def test_all_untouched_requests_pass(path: Path, profile: str) -> None:
     pairs = ((body, copy.deepcopy(body)) for body in requests_of(path))
     assert replay_check(pairs, mode="tier", profile=profile) == []

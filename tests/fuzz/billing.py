@@ -1,9 +1,10 @@
 """A provider that counts everything that it is sent, by the public rules and with a real tokenizer, thinks where nobody
 sees it, and bills what it generates, whoever waits for it.
 
-It reads a request as leniently as any server does. A stream is generated at ``TOKENS_PER_S``, its first part as hidden
+It reads a request as leniently as any server does. A stream is generated at ``tokens_per_s``, its first part as hidden
 thinking; when its client leaves it stops, and bills up to there. What does not stream is generated to its end and
-billed in full. How a call goes (an answer, an error, a line that breaks, silence) is drawn by the run's seed.
+billed in full. How a call goes (an answer, an error, a line that breaks, silence) is drawn by the run's seed, or is
+always the same: ``plain`` is the longest answer that the request allows, all of it seen, and ``mute`` has no usage.
 """
 
 import asyncio
@@ -12,8 +13,9 @@ import io
 import math
 import struct
 import threading
+import time
 import wave
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -57,6 +59,8 @@ class Bill:
     path: str
     usd: float
     how: str
+    late_usd: float
+    """The part of it that was generated when the client had left, before the provider heard of that."""
 
 
 @dataclass
@@ -67,6 +71,11 @@ class CountingProvider:
     seed: str = ""
     always: str = ""
     """How every call goes; empty: that is drawn."""
+    tokens_per_s: float = TOKENS_PER_S
+    wait_s: float = 0.0
+    """Before the first byte."""
+    prompt: Callable[[bytes], int] | None = None
+    """The tokens of a body; by default those of every text in it."""
     running: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -75,19 +84,36 @@ class CountingProvider:
         """All that was billed."""
         return sum(bill.usd for bill in self.bills)
 
+    @property
+    def late_usd(self) -> float:
+        """What of that was generated while a client's leaving was on its way."""
+        return sum(bill.late_usd for bill in self.bills)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         body = await whole_body(receive)
         with self._lock:
             self.running += 1
-        call = _Call(scope["path"].lower().rstrip("/"), body, Random(self.seed + str(len(self.bills))), self.always)
+        path, chance = scope["path"].lower().rstrip("/"), Random(self.seed + str(len(self.bills)))
+        call = _Call(path, body, chance, self, leaving(scope))
         try:
             await call.answer(receive, send)
         finally:
             with self._lock:
                 self.running -= 1
-                self.bills.append(Bill(call.path, call.usd, call.how))
+                self.bills.append(Bill(call.path, call.usd, call.how, call.late_usd))
+
+
+def leaves_at(at: float) -> tuple[str, str]:
+    """A header that tells the provider when its client will leave, by the clock of this process."""
+    return "x-request-id", f"leaves-{at}"
+
+
+def leaving(scope: Scope) -> float:
+    """When the client of a call leaves, where it has told."""
+    names = [value for name, value in scope["headers"] if name == b"x-request-id" and value.startswith(b"leaves-")]
+    return float(names[0].removeprefix(b"leaves-")) if names else math.inf
 
 
 @dataclass
@@ -95,23 +121,28 @@ class _Call:
     path: str
     body: bytes
     random: Random
-    how: str
+    provider: CountingProvider
+    leaves_at: float
+    how: str = ""
     usd: float = 0.0
+    late_usd: float = 0.0
 
     async def answer(self, receive: Receive, send: Send) -> None:
         ending = next((one for one in _LIMITS if self.path.endswith(one)), "")
         asked = _json(self.body)
         if not ending:
             self.how = "units"
+            await asyncio.sleep(self.provider.wait_s)
             await _whole(send, self._units(asked))
             return
-        self.how = self.how or self.random.choice(_WAYS)
+        self.how = self.provider.always or self.random.choice(_WAYS)
         if self.how == "error":
             await _whole(send, {"error": {"message": "overloaded", "type": "server_error"}}, 503)
             return
         factor = TIERS.get(str(asked.get("service_tier")).lower(), 1.0)
         is_small = asked.get("model") == SMALL
-        prompt, searches = tokens_of(asked) + media_tokens(asked), _searches(asked, ending)
+        count, searches = self.provider.prompt, _searches(asked, ending)
+        prompt = tokens_of(asked) + media_tokens(asked) if count is None else count(self.body)
         if is_small and prompt > SMALL_WINDOW:
             await _whole(send, {"error": {"message": "too long", "code": "context_length_exceeded"}}, 400)
             return
@@ -119,7 +150,8 @@ class _Call:
         self.usd += factor * prompt * INPUT_USD + searches * SEARCH_USD + _containers_usd(asked)
         output_usd = factor * (SMALL_OUTPUT_USD if is_small else OUTPUT_USD)
         longest = _longest(asked, _LIMITS[ending]) * _answers(asked, ending)
-        output = self.random.choice((longest, self.random.randint(1, longest))) if self.how in _WAYS else longest
+        is_drawn = not self.provider.always
+        output = self.random.choice((longest, self.random.randint(1, longest))) if is_drawn else longest
         output += tokens_of(asked.get("prediction")) * _answers(asked, ending)  # none of it was right
         if "compact" in str(asked.get("context_management")):
             output += LONGEST_TOKENS
@@ -134,20 +166,23 @@ class _Call:
         if self.how == "late":
             await _left(receive, _SILENT_S)
             return
-        await _left(receive, output / TOKENS_PER_S)
+        await _left(receive, max(self.provider.wait_s, output / self.provider.tokens_per_s))
         await _whole(send, _complete(ending, asked, usage), is_cut=self.how == "breaks")
 
     async def _stream(self, ending: str, output: int, usd: float, usage: Any, receive: Receive, send: Send) -> None:
-        left, done, thought = asyncio.ensure_future(_left(receive, math.inf)), 0.0, output * self.random.random()
-        thought = output if self.how == "thinks" else thought
+        left, done = asyncio.ensure_future(_left(receive, math.inf)), 0.0
+        step_tokens = self.provider.tokens_per_s * _STEP_S
+        thought = {"thinks": output, "plain": 0, "mute": 0}.get(self.how, output * self.random.random())
         breaks_at = output * self.random.random() if self.how == "breaks" else math.inf
         try:
+            await asyncio.wait([left], timeout=self.provider.wait_s)
             if self.how != "late":
                 await send(head(200, [("content-type", "text/event-stream")]))
             while done < output and not left.done() and done < breaks_at:
                 await asyncio.wait([left], timeout=_STEP_S)
-                step = min(TOKENS_PER_S * _STEP_S, output - done)
+                step = min(step_tokens, output - done)
                 done, self.usd = done + step, self.usd + step * usd
+                self.late_usd += step * usd if time.monotonic() > self.leaves_at else 0.0
                 if self.how == "late":
                     continue
                 await send(part(_piece(ending, "word " * int(step)) if done > thought else b": thinking\n\n"))
@@ -248,7 +283,10 @@ def _json(body: bytes) -> dict[str, Any]:
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return {}
+        try:
+            found = orjson.loads(body.decode("utf-8", "replace").replace("NaN", "null").replace("\\ud800", "?"))
+        except orjson.JSONDecodeError:
+            return {}
     return found if isinstance(found, dict) else {}
 
 
@@ -292,7 +330,7 @@ def _searches(asked: dict[str, Any], ending: str) -> int:
 def _read(asked: dict[str, Any], ending: str, prompt: int, window: int) -> int:
     """The tokens of all prompts of a request: once more behind each call, with what the calls before it brought; a page
     or a program's output fills the window. What is kept under an id does, too; and a summary reads all of it before."""
-    is_kept = '"type": "reasoning"' in repr(asked.get("input")).replace("'", '"')
+    is_kept = '"type": "reasoning"' in repr(asked.get("input")).replace("'", '"') or "previous_response_id" in asked
     prompt, total = (window if is_kept else prompt), 0
     reads, searches = _calls(asked, ending, *_READING), _searches(asked, ending)
     for at in range(1 + reads + searches):

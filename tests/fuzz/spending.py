@@ -26,7 +26,7 @@ from typing import Any
 
 from proxy.planning.tokenizers import local_encode
 from tests.doubles import serving
-from tests.fuzz.billing import OUTPUT_USD, TOKENS_PER_S, CountingProvider
+from tests.fuzz.billing import OUTPUT_USD, TOKENS_PER_S, CountingProvider, leaves_at
 from tests.security.world import World, world_of
 
 BUDGET_USD = 0.05
@@ -121,11 +121,12 @@ class Spent:
     calls: int
     statuses: tuple[int, ...]
     hows: tuple[str, ...]
+    late_usd: float
 
     @property
     def allowed_usd(self) -> float:
         """By how much a budget may be overrun."""
-        return ERROR_SHARE * self.dearest_usd + ON_ITS_WAY_S * TOKENS_PER_S * OUTPUT_USD * 2
+        return ERROR_SHARE * self.dearest_usd + self.late_usd + ON_ITS_WAY_S * TOKENS_PER_S * OUTPUT_USD * 2
 
 
 Worlds = Sequence[World]
@@ -166,7 +167,9 @@ def spend(worlds: Worlds, provider: CountingProvider, seed: int, calls: int) -> 
             time.sleep(0.02)
     bills = list(provider.bills)
     dearest = max((bill.usd for bill in bills), default=0.0)
-    return Spent(provider.usd, dearest, len(bills), tuple(statuses), tuple(bill.how for bill in bills))
+    return Spent(
+        provider.usd, dearest, len(bills), tuple(statuses), tuple(bill.how for bill in bills), provider.late_usd
+    )
 
 
 def overrun(seed: int, count: int, calls: int = 40) -> list[str]:
@@ -337,11 +340,13 @@ def sent(world: World, request: Request, key: str) -> int:
     """The status; 0 where the client left or got none."""
     lines = [("host", "x"), ("connection", "close"), ("authorization", f"Bearer {key}"), *request.headers]
     lines.append(("content-length", str(len(request.body))))
+    ends = time.monotonic() + (60.0 if request.leaves_s is None else request.leaves_s)
+    if request.leaves_s is not None:
+        lines.append(leaves_at(ends))
     head = f"POST {request.path} HTTP/1.1\r\n" + "".join(f"{name}: {given}\r\n" for name, given in lines) + "\r\n"
     received = b""
     with world.connect() as connection, suppress(TimeoutError, ConnectionError):
         connection.sendall(head.encode() + request.body)
-        ends = time.monotonic() + (60.0 if request.leaves_s is None else request.leaves_s)
         while (left_s := ends - time.monotonic()) > 0:
             connection.settimeout(left_s)
             chunk = connection.recv(1 << 16)

@@ -6,21 +6,8 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from tests.examples import chosen
-from tests.fuzz.cases import case
-from tests.fuzz.growth import pumped, superlinear
+from tests.fuzz.growth import superlinear
 from tests.fuzz.run import MOST_GROWTH, run
-
-
-def test_a_case_is_the_same_each_time() -> None:
-    assert [case(3, n) for n in range(50)] == [case(3, n) for n in range(50)]
-    assert case(3, 1) != case(4, 1)
-
-
-def test_a_body_grows_by_its_unit_alone() -> None:
-    for number in range(60):
-        small, large = pumped(1, number, 8_000), pumped(1, number, 32_000)
-        assert len(large) > len(small)
-        assert small[:30] == large[:30]
 
 
 @pytest.mark.slow
@@ -50,7 +37,7 @@ def test_a_few_hundred_cases(count: int) -> None:
 
 @pytest.mark.slow
 def test_some_thousand_cases_and_the_memory_they_take() -> None:
-    report = run(12_000, seed=2)
+    report = run(5_000, seed=2)
     assert report.failures == []
     # Too short for all tables to be full after a fifth of it; a leak would still show.
     assert report.growth < 4 * MOST_GROWTH

@@ -1,9 +1,6 @@
 """The rules of the tiered assembly, one test each. Every expected text is written out here: none is taken from the
 product. ``TIERED.md`` says which rule of the two documents each test holds."""
 
-import re
-from pathlib import Path
-
 import orjson
 import pytest
 
@@ -453,24 +450,3 @@ def test_the_breakdown_lists_the_tiers_of_the_request() -> None:
 
 
 # The table
-
-
-RULES = Path(__file__).with_name("TIERED.md").read_text()
-ABOUT_THE_TABLE = {
-    "test_the_table_names_every_test_of_this_file_and_no_other",
-    "test_the_other_tests_of_the_table_are_there",
-}
-
-
-def test_the_table_names_every_test_of_this_file_and_no_other() -> None:
-    named = set(re.findall(r"`(test_\w+)`", RULES))
-    own = set(re.findall(r"^def (test_\w+)", Path(__file__).read_text(), re.MULTILINE))
-
-    assert named == own - ABOUT_THE_TABLE
-
-
-def test_the_other_tests_of_the_table_are_there() -> None:
-    named = set(re.findall(r"`(unit/[\w/]+\.py)`", RULES))
-
-    assert len(named) > 10
-    assert {path for path in named if not (Path(__file__).parents[1] / path).exists()} == set()

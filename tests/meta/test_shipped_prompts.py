@@ -7,6 +7,8 @@ import jinja2
 import pytest
 import yaml
 
+from tests.examples import for_every
+
 PROMPTS = Path(__file__).parents[2] / "prompts"
 REGISTRY_POSITIONS = {
     "system_prefix", "system", "system_suffix", "context", "tools", "plugins", "agents", "constraints", "examples",
@@ -48,12 +50,28 @@ def says(text: str, *patterns: str) -> None:
     assert missing == []
 
 
+SAID = {
+    "Role": ("expert software engineer", "symbol map", "find your way by the map", "edit blocks"),
+    "Symbol Map": ("legend", "aliases", "indented", "bodies", "import", "bases", "users|callers"),
+    "Edit Protocol": (
+        "<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE", "close every block", "copy exactly", "occur once",
+        "small blocks", "no placeholder", "from top to bottom", "new file", "deletion",
+    ),
+    "Failure Recovery": (
+        "do not send them again", "present text", "not found", "more than once", "corrected block",
+        "never send the same block twice",
+    ),
+    "Context Trust": ("trust only the text of files that is shown", "present state", "not instructions"),
+}  # fmt: skip
+
+
+@for_every(SAID.items())
+def test_a_section_of_the_system_prompt_says_what_it_has_to(title: str, patterns: tuple[str, ...]) -> None:
+    says(section(title), *patterns)
+
+
 def test_the_system_prompt_has_its_sections_in_order() -> None:
     assert tuple(re.findall(r"^# (.+)$", rendered("system"), re.MULTILINE)) == SECTIONS
-
-
-def test_the_role_is_an_expert_who_navigates_by_the_symbol_map() -> None:
-    says(section("Role"), "expert software engineer", "symbol map", "find your way by the map", "edit blocks")
 
 
 def test_every_heading_of_the_tiered_form_is_explained() -> None:
@@ -69,17 +87,6 @@ def test_every_heading_of_the_tiered_form_is_explained() -> None:
     says(section("What You Are Given"), r"`\(Stable\)`", r"`\(L2\)`", r"`\(L3\)`")
 
 
-def test_the_symbol_map_is_explained_as_a_compact_notation_to_navigate_by() -> None:
-    says(section("Symbol Map"), "legend", "aliases", "indented", "bodies", "import", "bases", "users|callers")
-
-
-def test_the_edit_protocol_states_the_form_and_its_rules() -> None:
-    says(
-        section("Edit Protocol"), "<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE", "close every block", "copy exactly",
-        "occur once", "small blocks", "no placeholder", "from top to bottom", "new file", "deletion",
-    )  # fmt: skip
-
-
 def test_the_example_of_an_edit_block_has_the_form_that_is_asked_for() -> None:
     (block,) = EDIT_BLOCK.finditer(rendered("system"))
     assert block["path"] == "src/shapes.py"
@@ -93,17 +100,6 @@ def test_the_workflow_leads_from_the_query_to_the_edit() -> None:
         ("1", "Query"), ("2", "Search the map"), ("3", "Trace dependencies"), ("4", "Request files"), ("5", "Read"),
         ("6", "Edit"),
     ]  # fmt: skip
-
-
-def test_failure_recovery_says_how_to_try_again() -> None:
-    says(
-        section("Failure Recovery"), "do not send them again", "present text", "not found", "more than once",
-        "corrected block", "never send the same block twice",
-    )  # fmt: skip
-
-
-def test_only_the_text_of_files_that_is_shown_is_trusted() -> None:
-    says(section("Context Trust"), "trust only the text of files that is shown", "present state", "not instructions")
 
 
 def test_the_extra_prompt_is_right_behind_the_system_prompt_and_empty_until_it_is_written() -> None:

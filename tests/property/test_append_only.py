@@ -4,6 +4,8 @@ The sessions are drawn at random (``tests.append_only``), and the bills are thos
 published rules (``tests.marker_costs``) or, for the other kinds of caches, of the embedded one.
 """
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
@@ -22,6 +24,7 @@ from proxy.replay.totals import Account
 from proxy.upstream.embedded import PromptReader
 from tests.append_only import Sent, append_only, by_itself, singles, unkept, with_pauses
 from tests.economics.measure import encode
+from tests.examples import examples
 from tests.marker_costs import MarkerProvider, Rules
 
 # How many requests without a cache learning a session may cost.
@@ -122,29 +125,13 @@ def hold_single(seed: int) -> None:
     assert cost_of_ours(sent, ANTHROPIC) <= sum(costs) + (ANTHROPIC.write - 1.0) * sum(costs[:2])
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_single_requests_cost_at_most_the_writing_of_the_first_two(seed: int) -> None:
-    hold_single(seed)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_no_session_is_dearer_than_the_best_markers_and_the_allowance(seed: int) -> None:
-    hold(seed)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_an_agent_that_calls_itself_is_cached_behind_its_system_messages(seed: int) -> None:
-    hold_by_itself(seed)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_an_hour_that_was_bought_too_early_costs_little(seed: int) -> None:
-    hold_with_pauses(seed)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_context_that_is_shown_and_not_kept_does_not_hide_the_conversation(seed: int) -> None:
-    hold_unkept(seed)
+@pytest.mark.parametrize("holds", [hold_by_itself, hold_with_pauses, hold_unkept, hold_single])
+@settings(max_examples=examples(15), phases=without_shrinking)
+@given(seed=seeds)
+def test_no_agent_no_early_hour_and_no_single_request_is_dearer_than_it_may(
+    holds: Callable[[int], None], seed: int
+) -> None:
+    holds(seed)
 
 
 def test_all_of_them_together_cost_no_more_than_the_best_markers() -> None:
@@ -153,27 +140,16 @@ def test_all_of_them_together_cost_no_more_than_the_best_markers() -> None:
     assert ours <= sum(cost_of_best(sent, ANTHROPIC) for sent in sessions)
 
 
-@pytest.mark.slow
-@settings(max_examples=500, phases=without_shrinking)
+@settings(max_examples=examples(40), phases=without_shrinking)
 @given(seeds)
 @example(176)  # tokens of tools and texts are not counted by one scale, and what is reported must tell all the same
 @example(1389)
-def test_no_session_of_many_is_dearer(seed: int) -> None:
+def test_no_session_is_dearer_than_the_best_markers_and_the_allowance(seed: int) -> None:
     hold(seed)
-
-
-@pytest.mark.slow
-@settings(max_examples=100, phases=without_shrinking)
-@given(seeds)
-def test_no_agent_of_many_and_no_early_hour_is_dearer(seed: int) -> None:
-    hold_by_itself(seed)
-    hold_with_pauses(seed)
-    hold_unkept(seed)
-    hold_single(seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(name for name, each in PROFILES.items() if each.family is not Family.NONE))
 def test_no_session_is_dearer_in_a_cache_of_any_kind(name: str) -> None:
-    for seed in range(12):
+    for seed in range(3):
         assert excess(append_only(seed), PROFILES[name]) <= ALLOWANCE, seed

@@ -23,9 +23,9 @@ from proxy.errors import ContextTooLong
 from proxy.planning.model_facts import ModelFacts
 from proxy.planning.windows import ContextWindows
 from proxy.ports import Deployment, Transport
-from proxy.replay.trace import Step, read_trace, trace_name
+from proxy.replay.trace import Step, read_trace
 from tests.economics.made import environment_agent
-from tests.examples import sampled
+from tests.examples import in_turn, sampled
 from tests.fidelity.checker import check
 from tests.fidelity.recorded import trace_files
 from tests.talk import Body, Talk
@@ -114,7 +114,6 @@ def test_sessions_hold_in_every_mode(mode: Mode) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", trace_files(), ids=trace_name)
-@pytest.mark.parametrize("profile", PROFILE_NAMES)
+@pytest.mark.parametrize(("path", "profile"), in_turn(trace_files(), PROFILE_NAMES))
 def test_recorded_sessions_hold_at_a_full_window(path: Path, profile: str) -> None:
     hold(read_trace(path).steps[:30], profile, Mode.TIER, share=0.5)

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -74,15 +73,8 @@ SLOW_DRAWS = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
 @given(settings_of(), conversations())
-@settings(max_examples=examples(150), deadline=None, suppress_health_check=SLOW_DRAWS)
+@settings(max_examples=examples(400), deadline=None, suppress_health_check=SLOW_DRAWS)
 def test_rules_hold(talk: Talk, steps: list[Step]) -> None:
-    hold(talk, steps)
-
-
-@pytest.mark.slow
-@given(settings_of(), conversations())
-@settings(max_examples=4000, deadline=None, suppress_health_check=list(HealthCheck))
-def test_rules_hold_at_length(talk: Talk, steps: list[Step]) -> None:
     hold(talk, steps)
 
 

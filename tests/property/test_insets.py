@@ -13,9 +13,9 @@ from proxy.core.prompts.composition import Inset
 from proxy.core.providers import PROFILES
 from proxy.core.reasons import Reason
 from proxy.demo.tool_agent import tool_agent
-from proxy.replay.trace import Step, read_trace, trace_name
+from proxy.replay.trace import Step, read_trace
 from tests.economics.made import chat_page, environment_agent
-from tests.examples import sampled
+from tests.examples import in_turn, sampled
 from tests.fidelity.checker import check
 from tests.fidelity.recorded import trace_files
 from tests.talk import Body, Talk
@@ -74,7 +74,9 @@ def test_controls_of_a_hold_out_hold() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", trace_files(), ids=trace_name)
-def test_recorded_sessions_hold(path: Path) -> None:
-    for mode, profile in ((Mode.TIER, "anthropic"), (Mode.MARK, "openai"), (Mode.OBSERVE, "deepseek")):
-        hold(read_trace(path).steps[:40], mode, profile)
+@pytest.mark.parametrize(
+    ("path", "under"),
+    in_turn(trace_files(), [(Mode.TIER, "anthropic"), (Mode.MARK, "openai"), (Mode.OBSERVE, "deepseek")]),
+)
+def test_recorded_sessions_hold(path: Path, under: tuple[Mode, str]) -> None:
+    hold(read_trace(path).steps[:40], *under)

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 
-import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
@@ -17,14 +16,14 @@ from tests.talk import Body, Talk, assistant, chat, sent, system, user
 
 BREAKS = st.sampled_from(["\n", "\n", "\n\n", "\n\n\n", "\r\n", "\r\n\r\n", "\n \n", " \n"])
 SAID = ["# Context", "Answer from these documents.", "If it is not in the context, say so.", "Be exact.  ", "- one"]
-CLOCKS = ["Current time: 10:0{}", "It is 09:1{} now.", "Tickets: {}", "Tickets: {}"]
+CLOCKS = ["Current time: 10:0{}", "It is 09:1{} now.", "Tickets: {}", "Uptime: {} s", "Date: 2026-11-2{}", "Build {}"]
 
 
 @st.composite
 def templates(draw: st.DrawFn) -> tuple[str, str, str]:
     """A system prompt with a place for documents and for numbers that change, what stands between two documents, and
     how one is written."""
-    lines = draw(st.lists(st.sampled_from([*SAID, *CLOCKS]), max_size=6, unique=True))
+    lines = draw(st.lists(st.sampled_from([*SAID, *CLOCKS]), max_size=8, unique=True))
     at = draw(st.integers(0, len(lines)))
     blocks = [*lines[:at], "@", *lines[at:]]
     text = blocks[0]
@@ -95,16 +94,9 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
 @given(templates(), SETS, st.sampled_from(["economic", "classic"]))
-@settings(max_examples=examples(120), deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=examples(400), deadline=None, suppress_health_check=SLOW)
 def test_lines_stay_apart(template: tuple[str, str, str], sets: list[list[str]], policy: str) -> None:
     event(f"moved: {hold(Talk(policy=policy), session(texts(*template, sets)))}")
-
-
-@pytest.mark.slow
-@given(templates(), SETS, st.sampled_from(["economic", "classic"]))
-@settings(max_examples=4000, deadline=None, suppress_health_check=SLOW)
-def test_lines_stay_apart_at_length(template: tuple[str, str, str], sets: list[list[str]], policy: str) -> None:
-    hold(Talk(policy=policy), session(texts(*template, sets)))
 
 
 @for_every(

@@ -5,7 +5,6 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -107,7 +106,7 @@ def _clock_at_the_start_of_a_part() -> list[Step]:
 @given(st.sampled_from(["anthropic", "openai-explicit"]), conversations(), st.randoms(use_true_random=False))
 @example("anthropic", _clock_in_a_part_of_its_own(), random.Random(0))
 @example("anthropic", _clock_at_the_start_of_a_part(), random.Random(0))
-@settings(max_examples=examples(120), deadline=None, suppress_health_check=QUIRKS)
+@settings(max_examples=examples(400), deadline=None, suppress_health_check=QUIRKS)
 def test_any_order_is_faithful(profile: str, steps: list[Step], chance: random.Random) -> None:
     hold(profile, steps, chance)
 
@@ -116,10 +115,3 @@ def test_any_order_is_faithful(profile: str, steps: list[Step], chance: random.R
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=QUIRKS)
 def test_any_order_of_files_is_faithful(chats: list[AiderChat], chance: random.Random) -> None:
     hold("anthropic", [Step(9.0, chat.body()) for chat in chats], chance)
-
-
-@pytest.mark.slow
-@given(st.sampled_from(["anthropic", "openai-explicit"]), conversations(), st.randoms(use_true_random=False))
-@settings(max_examples=4000, deadline=None, suppress_health_check=list(HealthCheck))
-def test_any_order_is_faithful_at_length(profile: str, steps: list[Step], chance: random.Random) -> None:
-    hold(profile, steps, chance)

@@ -90,18 +90,11 @@ def test_any_messages_and_tools(messages: object, tools: object, ascii_only: boo
 
 
 @given(near_misses(), st.booleans(), PROFILE, MODE)
-@settings(max_examples=examples(200), deadline=None, suppress_health_check=QUIRKS)
+@settings(max_examples=examples(600), deadline=None, suppress_health_check=QUIRKS)
 def test_almost_a_chat_request(body: Body, ascii_only: bool, profile: str, mode: Mode) -> None:
     talk = Talk(profile=replace(PROFILES[profile], min_tokens=1), mode=mode)
     raw = written(body, ascii_only)
     assert (planned(talk, raw) is None) == (planned(talk, raw) is None)
-
-
-@pytest.mark.slow
-@given(near_misses(), st.booleans(), PROFILE, MODE)
-@settings(max_examples=6000, deadline=None, suppress_health_check=list(HealthCheck))
-def test_almost_a_chat_request_at_length(body: Body, ascii_only: bool, profile: str, mode: Mode) -> None:
-    planned(Talk(profile=replace(PROFILES[profile], min_tokens=1), mode=mode), written(body, ascii_only))
 
 
 @given(st.binary(max_size=60), MODE)

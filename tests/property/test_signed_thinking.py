@@ -110,17 +110,8 @@ FLEETS = st.builds(
 
 
 @given(FLEETS, conversations(), st.sampled_from(SignedForm), st.sampled_from([1, 1, 2, 3]))
-@settings(max_examples=examples(150), deadline=None, suppress_health_check=SLOW_DRAWS)
+@settings(max_examples=examples(400), deadline=None, suppress_health_check=SLOW_DRAWS)
 def test_what_signed_thinking_binds_goes_out_as_before(
-    fleet: Fleet, steps: list[Step], form: SignedForm, one_of: int
-) -> None:
-    hold(fleet, steps, form, one_of)
-
-
-@pytest.mark.slow
-@given(FLEETS, conversations(), st.sampled_from(SignedForm), st.sampled_from([1, 1, 2, 3]))
-@settings(max_examples=4000, deadline=None, suppress_health_check=list(HealthCheck))
-def test_what_signed_thinking_binds_goes_out_as_before_at_length(
     fleet: Fleet, steps: list[Step], form: SignedForm, one_of: int
 ) -> None:
     hold(fleet, steps, form, one_of)

@@ -8,12 +8,13 @@ all of it fails.
 
 import math
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from re import _constants as ops  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
+
+from tests.growth import cpu_s
 
 # A shorter repetition is no matter of time.
 _LONG = 16
@@ -77,9 +78,7 @@ def _found(routine: Routine, pump: Pump, smallest: int, largest: int) -> str:
 
 def _spent_s(routine: Routine, pump: Pump, size: int) -> float:
     text = pump.text(size)
-    began = time.thread_time()
-    routine(text)
-    return time.thread_time() - began
+    return cpu_s(lambda: routine(text), 1)
 
 
 def pumps(pattern: re.Pattern[Any]) -> list[Pump]:

@@ -38,7 +38,7 @@ from proxy.engine.bodies.form import FormScan, boundary_of
 from proxy.errors import ProxyError
 from proxy.planning.tokenizers import local_encode
 from proxy.plugins import build_plugin_manager, recognisers
-from tests.examples import sampled
+from tests.examples import examples, sampled
 from tests.security.pumps import Pump, pumps, superlinear
 
 _ROOT = Path(proxy.__file__).parent.parent
@@ -48,9 +48,8 @@ _TINY = 6
 _SHORT, _LONG = 6_144, 24_576
 # A routine does some things once, and what it recognises is bounded: it is compared beyond both.
 _ROUTINE_SIZES = 8_000, 32_000
-# The short run pumps every pattern with every sixth of its texts, and the long one with all of them.
-_LARGEST = (_SHORT, pytest.param(_LONG, marks=pytest.mark.slow))
-_SAMPLE = 6
+# The short run pumps a pattern with fewer of its texts, and with shorter ones.
+_LARGEST, _MOST_PUMPS = (_LONG, 120) if examples(100) >= 100 else (_SHORT, 50)
 
 
 def _modules() -> Iterator[ModuleType]:
@@ -98,10 +97,9 @@ def _patterns() -> dict[str, re.Pattern[Any]]:
 _PATTERNS = _patterns()
 
 
-@pytest.mark.parametrize("largest", _LARGEST)
 @pytest.mark.parametrize("name", sampled(_PATTERNS, 2))
-def test_no_text_is_hard_for_a_pattern(name: str, largest: int) -> None:
-    assert _hard_for(_PATTERNS[name], largest) == ""
+def test_no_text_is_hard_for_a_pattern(name: str) -> None:
+    assert _hard_for(_PATTERNS[name], _LARGEST) == ""
 
 
 @pytest.mark.slow
@@ -125,7 +123,8 @@ def test_a_text_is_hard_for_patterns_that_try_again_and_again(source: str) -> No
 
 def _hard_for(pattern: re.Pattern[Any], largest: int) -> str:
     is_bytes = isinstance(pattern.pattern, bytes)
-    for pump in pumps(pattern)[:: _SAMPLE if largest == _SHORT else 1]:
+    hard = pumps(pattern)
+    for pump in hard[:: -(-len(hard) // _MOST_PUMPS) or 1]:
         for method in (pattern.search, pattern.fullmatch):
 
             def routine(text: str, method: Callable[[Any], object] = method) -> object:
@@ -351,11 +350,8 @@ _SLOW = ("evidence", "redaction of keys")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_sample", [True, pytest.param(False, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", sampled(_ROUTINES, 3))
-def test_no_text_is_hard_for_a_routine(name: str, *, is_sample: bool) -> None:
-    # The short run takes a sample of the texts; each routine sees all of them in the long one.
-    step = (7 if is_sample else 1) * (5 if name in _SLOW else 1)
-    for pump in islice(_texts(), None, None, step):
+@pytest.mark.parametrize("name", _ROUTINES)
+def test_no_text_is_hard_for_a_routine(name: str) -> None:
+    for pump in islice(_texts(), None, None, 5 if name in _SLOW else 1):
         found = superlinear(_ROUTINES[name], pump, *_ROUTINE_SIZES)
         assert not found, f"{pump}: {found}"

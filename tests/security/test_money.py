@@ -2,7 +2,7 @@
 more than the error of one call's estimate.
 
 The provider answers as long as it was asked to, reads every value as leniently as any server does, and bills what it
-generated, also where nobody waited for it (``tests.security.billing``).
+generated, also where nobody waited for it (``tests.fuzz.billing``).
 """
 
 import base64
@@ -18,12 +18,12 @@ import pytest
 
 from tests.doubles import serving
 from tests.examples import sampled
+from tests.fuzz.billing import CountingProvider
 from tests.fuzz.spending import wav
-from tests.security.billing import Billing
 from tests.security.world import World, world_of
 
 BUDGET_USD = 0.05
-CALLS = (16, pytest.param(40, marks=pytest.mark.slow))
+CALLS = 16
 """How many calls are made at once."""
 OVERLAP_S = 0.25
 ROUNDS = 6
@@ -203,12 +203,12 @@ ROWS = [
 
 
 @pytest.fixture(scope="module")
-def provider() -> Billing:
-    return Billing()
+def provider() -> CountingProvider:
+    return CountingProvider(tokens_per_s=1000.0)
 
 
 @pytest.fixture(scope="module")
-def priced_world(provider: Billing) -> Iterator[World]:
+def priced_world(provider: CountingProvider) -> Iterator[World]:
     with serving(provider) as url, world_of(CONFIG.replace("PROVIDER", url), providers=()) as world:
         yield world
 
@@ -244,24 +244,24 @@ def is_long(row: Row) -> bool:
     return row.leaves or row.silent
 
 
-@pytest.mark.parametrize("calls", CALLS)
 @pytest.mark.parametrize(
     "row",
     sampled([pytest.param(row, id=row.name, marks=[pytest.mark.slow] if is_long(row) else []) for row in ROWS], 3),
 )
-def test_a_hard_budget_holds(priced_world: World, provider: Billing, row: Row, calls: int) -> None:
+def test_a_hard_budget_holds(priced_world: World, provider: CountingProvider, row: Row) -> None:
     _, key = priced_world.new_key()
-    provider.usd, provider.calls, provider.silent = 0.0, 0, row.silent
+    provider.bills.clear()
+    provider.always = "mute" if row.silent else "plain"
     provider.wait_s = row.wait_s if row.wait_s is not None else 0.0 if row.leaves else OVERLAP_S
     statuses: list[int] = []
     for _ in range(ROUNDS if is_long(row) else 1):
-        statuses += priced_world.at_once([lambda: asked(priced_world, row, key)] * calls)
+        statuses += priced_world.at_once([lambda: asked(priced_world, row, key)] * CALLS)
         priced_world.forget()
         until = time.monotonic() + 60
-        while not provider.is_idle and time.monotonic() < until:
+        while provider.running and time.monotonic() < until:
             time.sleep(0.01)
     error_usd = ERROR_USD + (ON_ITS_WAY_USD if row.leaves else 0.0)
-    assert provider.usd <= BUDGET_USD + error_usd, (provider.usd, provider.calls)
+    assert provider.usd <= BUDGET_USD + error_usd, (provider.usd, len(provider.bills))
     assert not any(status >= 500 for status in statuses), statuses
     assert not row.passes or 200 in statuses, statuses
 

@@ -21,7 +21,7 @@ from proxy.spend.prompt_bounds import PromptBounds, size_of
 from tests.doubles import serving
 from tests.examples import sampled
 from tests.exchanges import make_exchange
-from tests.security.billing import Billing
+from tests.fuzz.billing import CountingProvider
 from tests.security.prompt_meter import billed_prompt, counts, most, pdf, picture
 from tests.security.test_money import BUDGET_USD, CHAT, CONFIG, MESSAGES, OVERLAP_S, RESPONSES, Row, asked, chat
 from tests.security.world import World, world_of
@@ -392,25 +392,26 @@ ROWS = [
 
 
 @pytest.fixture(scope="module")
-def provider() -> Billing:
-    return Billing(prompt=lambda body: billed_prompt(body, most))
+def provider() -> CountingProvider:
+    return CountingProvider(always="plain", tokens_per_s=1000.0, prompt=lambda body: billed_prompt(body, most))
 
 
 @pytest.fixture(scope="module")
-def priced_world(provider: Billing) -> Iterator[World]:
+def priced_world(provider: CountingProvider) -> Iterator[World]:
     with serving(provider) as url, world_of(CONFIG.replace("PROVIDER", url), providers=()) as world:
         yield world
 
 
 @pytest.mark.parametrize("row", sampled([pytest.param(row, id=row.name) for row in ROWS], 6))
-def test_a_hard_budget_holds_for_all_that_is_sent(priced_world: World, provider: Billing, row: Row) -> None:
+def test_a_hard_budget_holds_for_all_that_is_sent(priced_world: World, provider: CountingProvider, row: Row) -> None:
     _, key = priced_world.new_key()
-    provider.usd, provider.calls, provider.wait_s = 0.0, 0, OVERLAP_S
-    statuses = priced_world.at_once([lambda: asked(priced_world, row, key)] * 40)
-    statuses += priced_world.at_once([lambda: asked(priced_world, row, key)] * 40)
+    provider.bills.clear()
+    provider.wait_s = OVERLAP_S
+    statuses = priced_world.at_once([lambda: asked(priced_world, row, key)] * 16)
+    statuses += priced_world.at_once([lambda: asked(priced_world, row, key)] * 16)
     body = row.body if isinstance(row.body, bytes) else json.dumps(row.body).encode()
     one_usd = billed_prompt(body, most) * 0.000002
-    assert provider.usd <= BUDGET_USD + one_usd, (provider.usd, provider.calls)
+    assert provider.usd <= BUDGET_USD + one_usd, (provider.usd, len(provider.bills))
     assert not any(status >= 500 for status in statuses), statuses
     assert not row.passes or 200 in statuses, statuses
 

@@ -34,7 +34,8 @@ def chat(path: str = "/v1/chat/completions", leaves_s: float | None = None, **mo
 
 
 def billed(priced: Priced, request: Request, how: str, *, rounds: int, at_once: int = 4) -> tuple[float, list[int]]:
-    """What the provider bills for these calls of a new key, all of which go one way, and their statuses."""
+    """What the provider bills for these calls of a new key, all of which go one way, but for what it generates before
+    it hears that a client has left; and their statuses."""
     (world,), provider = priced
     _, key = world.new_key()
     provider.bills.clear()
@@ -48,7 +49,7 @@ def billed(priced: Priced, request: Request, how: str, *, rounds: int, at_once: 
         if set(statuses[-at_once:]) == {429}:
             break
     provider.always = ""
-    return provider.usd, statuses
+    return provider.usd - provider.late_usd, statuses
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,7 @@ def test_every_attempt_of_a_request_fits_what_was_set_aside(priced: Priced, fail
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=examples(20), deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @pytest.mark.slow
 def test_random_requests_never_pass_a_hard_budget_by_more_than_one_calls_error(priced: Priced, seed: int) -> None:
     worlds, provider = priced
@@ -116,6 +117,6 @@ def test_workers_that_share_a_redis_spend_one_budget(tmp_path: Path, transport: 
         redis_server(tmp_path, *BRISK) as store,
         spending_worlds(store.url, transport, workers=2) as (worlds, provider),
     ):
-        for seed in range(examples(10)):
+        for seed in range(examples(3)):
             found = spend(worlds, provider, seed, calls=40)
             assert found.billed_usd <= BUDGET_USD + found.allowed_usd, (found, provider.bills)

@@ -106,7 +106,7 @@ def test_a_terminal_that_stands_still_holds_nobody_up() -> None:
         done.set()
 
     threading.Thread(target=show, daemon=True).start()
-    assert done.wait(10)
+    assert done.wait(60)
     held.released.set()
     for _ in range(200):
         if held.getvalue().count("stratiform") >= 2:

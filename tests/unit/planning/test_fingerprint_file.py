@@ -86,7 +86,7 @@ def test_two_workers_that_make_room_at_once_keep_the_full_file(tmp_path: Path, m
         assert late.is_alive()
         path.replace(tmp_path / "prints.jsonl.1")
         path.write_bytes(b"new")
-    late.join(10)
+    late.join(60)
     assert (tmp_path / "prints.jsonl.1").read_bytes() == full
     assert path.read_bytes() == b"new"
 

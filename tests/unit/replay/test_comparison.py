@@ -16,7 +16,7 @@ from proxy.replay.runner import replay
 from proxy.replay.totals import OURS
 from proxy.replay.trace import Step, Trace, read_trace
 from proxy.upstream.embedded import PromptReader
-from tests.examples import sampled
+from tests.examples import in_turn, sampled
 from tests.fidelity.recorded import trace_files
 from tests.unit.replay.sessions import MARK, body, growing, say, setting, text
 
@@ -146,8 +146,11 @@ def encode() -> Encode:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", trace_files(), ids=lambda p: p.name.partition(".")[0])
-@pytest.mark.parametrize("profile", [ANTHROPIC, OPENAI, DEEPSEEK], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    ("path", "profile"),
+    in_turn(trace_files(), [ANTHROPIC, OPENAI, DEEPSEEK]),
+    ids=lambda it: it.name.partition(".")[0],
+)
 def test_recorded_sessions_lie_between_their_bounds(path: Path, profile: CacheProfile, encode: Encode) -> None:
     one = compare(read_trace(path), setting(profile=profile, encode=encode))
     check_order(one, profile)
