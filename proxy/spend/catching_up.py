@@ -137,9 +137,9 @@ class CatchingUp:
             self._metrics.settlement_lost()
         for line in lines_of_lost(lost):
             _log.error("%s", line)
-        if self.pending:
-            _log.warning("%d calls wait in the spool for the next start", self.pending)
         for spool in self._spools:
+            if spool.size:
+                _log.warning("what is put off (%d calls) waits in %s for the next start", spool.size, spool.path)
             await spool.aclose()
 
     async def _empty(self, spool: Spool, attempt: "_Attempt") -> None:

@@ -82,7 +82,7 @@ class Spool:
         self._folder = folder
         self._fsync = fsync
         self._is_shared = is_shared
-        self._path = _new_path(folder)
+        self.path = _new_path(folder)
         self._database: Database | MemoryDatabase | None = None
         # Many calls may be put off at once; a second connection would find the file locked by the first.
         self._opening = asyncio.Lock()
@@ -131,7 +131,7 @@ class Spool:
             await database.aclose()
         if self._folder is not None and not self.size:
             with suppress(OSError):  # the folder may be none, or not be there
-                _remove(self._path)
+                _remove(self.path)
 
     async def _add(self, rows: Sequence[_Row], room_bytes: int | None = None) -> None:
         database = await self._opened()
@@ -164,7 +164,7 @@ class Spool:
                     self._database = MemoryDatabase(SPOOL)
                 else:
                     await asyncio.to_thread(self._check_folder, self._folder)
-                    self._database = await Database.open(self._path, SPOOL, exclusive=True, fsync=self._fsync)
+                    self._database = await Database.open(self.path, SPOOL, exclusive=True, fsync=self._fsync)
             return self._database
 
     def _check_folder(self, folder: Path) -> None:
@@ -179,7 +179,7 @@ class Spool:
         folder = self._folder
         if folder is None or not folder.is_dir() or (self._is_shared and not _is_own(folder)):
             return ()
-        return [path for path in sorted(folder.glob(f"*{_SUFFIX}")) if path != self._path]
+        return [path for path in sorted(folder.glob(f"*{_SUFFIX}")) if path != self.path]
 
     async def _give_up(self, database: Database | MemoryDatabase, error: DamagedFile) -> None:
         """Give up this worker's damaged file, and go on in a new file with what can be read of the old one."""
@@ -187,7 +187,7 @@ class Spool:
             if self._database is not database:  # another call has done it
                 return
             await database.aclose()
-            damaged, self._path = self._path, _new_path(self._folder)
+            damaged, self.path = self.path, _new_path(self._folder)
             self._database, self.size, self._bytes = None, 0, 0
         await self._salvage(damaged, error, await asyncio.to_thread(_salvaged, damaged))
 
