@@ -191,7 +191,7 @@ class Conversation:
 
 
 def system_text(conversation: Conversation) -> str:
-    """What the system messages say, a blank line between two of them. Parts that are no text are left out."""
+    """The text of the system messages, a blank line between two of them. Parts that are no text are left out."""
     return "\n\n".join([text for turn in conversation.system if (text := _text(turn))])
 
 

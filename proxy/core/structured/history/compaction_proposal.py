@@ -32,7 +32,7 @@ MOST_CHARS = 1_000
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 _GAP = "\n[...]\n"
 _FRAME_TOKENS = 200
-"""What an answer has besides the summary."""
+"""Tokens of an answer besides the summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def _role(turn: Turn) -> str:
 
 
 def _shown(turns: Sequence[Turn]) -> str:
-    """What one or several messages say, cut in the middle to the length that is allowed. Of several, results of tools
+    """Text of one or several messages, cut in the middle to the length that is allowed. Of several, results of tools
     are left out: they would take the room of what was said."""
     shown = turns if len(turns) == 1 else [turn for turn in turns if not turn.is_result]
     text = "\n".join(filter(None, (_said(turn) for turn in shown)))
@@ -146,7 +146,7 @@ def _clipped(text: str) -> str:
 MOST_SUMMARY_CHARS = 8_000
 _MOST_ANSWER_CHARS = 64_000
 _MOST_STARTS = 16
-"""So many opening braces are tried. Each try reads the answer once at most."""
+"""Most opening braces that are tried. Each try reads the answer once at most."""
 
 
 class CompactionFinding(Struct, frozen=True):
@@ -249,7 +249,7 @@ class CompactionProposal:
     summary_tokens: int
 
     def outcome(self, finding: CompactionFinding) -> Compaction | None:
-        """What follows from a finding; None where nothing does.
+        """The compaction that follows from a finding; None where none does.
 
         Where the newest topic begins within the newest tokens, all in front of it is left out. Else the summary takes
         the place of all in front of the newest tokens.
@@ -275,7 +275,7 @@ class CompactionProposal:
 
 @dataclass(frozen=True, slots=True)
 class CompactionRules:
-    """What holds for every conversation: the operator's terms, and the words."""
+    """Rules for every conversation: the operator's terms, and the words."""
 
     terms: CompactionTerms
     texts: CompactionTexts
@@ -332,14 +332,14 @@ def proposal_of(
 
 
 def _window(sizes: Sequence[int], verbatim_tokens: int) -> int:
-    """Where the newest messages begin that have no more tokens than these together."""
+    """Index of the first of the newest messages that have at most so many tokens together."""
     behind = accumulate(reversed(sizes))
     return len(sizes) - sum(1 for _ in takewhile(lambda total: total <= verbatim_tokens, behind))
 
 
 def _places(sent: RuledHistory, end: int, keep_exchanges: int) -> tuple[int, ...]:
-    """Where the conversation may be cut: so that something is left out, that all of it was shown to the model, and that
-    the last user exchanges stay."""
+    """Indices at which the conversation may be cut, so that something is left out, that all of it was shown to the
+    model, and that the last user exchanges stay."""
     turns = sent.conversation.turns
     found = cuts(turns)
     keep = max(1, keep_exchanges)

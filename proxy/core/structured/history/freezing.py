@@ -131,7 +131,7 @@ def frozen(
 
 
 def _cuts(ruled: RuledHistory, terms: DetachTerms, tokens: Callable[[Turn], int]) -> Iterator[tuple[int, int, int]]:
-    """Where each chunk begins and ends in the history, and how many messages it has. The tokens of placeholders do not
+    """Begin and end of each chunk in the history, and its number of messages. The tokens of placeholders do not
     count: the results that may come in their place can be shorter, and a chunk that was cut would have to come back."""
     turns = ruled.conversation.turns
     left_messages = sum(not turn.is_system for turn in turns)

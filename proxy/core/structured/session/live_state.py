@@ -1,4 +1,4 @@
-"""What a conversation with live panels remembers, and how two processes that have served it come to the same."""
+"""Memory of a conversation with live panels, its bytes in a store, and its merge from two processes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ class LiveState:
 
 
 def merged(one: LiveState, two: LiveState) -> LiveState:
-    """What both know; the order of the two makes no difference.
+    """The knowledge of both; the order of the two makes no difference.
 
     The board is the later one: it has the panels and the prompts that the provider has seen last. A panel that has
     changed in a request that the later one did not know of, which happens where two of them run at the same time, keeps
@@ -61,7 +61,7 @@ _Order = tuple[bool, float]
 def _newer_first(
     one: LiveState, two: LiveState, order: Callable[[LiveState], _Order], text: Callable[[LiveState], str]
 ) -> tuple[LiveState, LiveState]:
-    """Of two of the same moment it does not matter which one counts, as long as every process takes the same."""
+    """The newer one first. Of two of the same moment either may count, if every process takes the same one."""
     first, second = order(one), order(two)
     if first == second:
         return (one, two) if text(one) >= text(two) else (two, one)
@@ -139,7 +139,7 @@ def packed(state: LiveState, part: Part) -> bytes:
 
 
 def unpacked(blobs: Mapping[Part, bytes]) -> LiveState:
-    """What these blobs know. What cannot be read, says nothing."""
+    """The state in these blobs. A blob that cannot be read says nothing."""
     state = LiveState()
     for part, blob in blobs.items():
         found = _decoded(part, blob) if len(blob) <= MOST_BYTES else None
