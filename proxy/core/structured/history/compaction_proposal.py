@@ -24,8 +24,8 @@ from proxy.core.structured.history.compaction import (
 )
 from proxy.core.structured.history.groups import MADE, cuts
 from proxy.core.structured.history.rules import RuledHistory
-from proxy.core.structured.messages import Turn
-from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of, text_value, value
+from proxy.core.structured.messages import Turn, parts_of
+from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of, value
 
 MOST_MESSAGES = 50
 MOST_CHARS = 1_000
@@ -104,27 +104,16 @@ def _said(turn: Turn) -> str:
     """A message's text and the names of the tools that it calls."""
     try:
         members = turn.members
-        texts = [*_texts(members.get("content", Raw(b"null"))), *_called(members)]
+        texts = [_shown_part(kind, text) for kind, text in parts_of(members)]
+        return "\n".join([*texts, *_called(members)])
     except Unreadable:
         return ""
-    return "\n".join(texts)
 
 
-def _texts(content: Raw) -> Iterator[str]:
-    first = bytes(memoryview(content)[:1])
-    if first == b'"':
-        text = text_value(content)
-        assert isinstance(text, str)
-        yield _clipped(text)
-    elif first == b"[":
-        for part in elements(content):
-            members = members_of(part)
-            kind = value(members["type"]) if "type" in members else None
-            if kind == "text" and "text" in members:
-                text = text_value(members["text"])
-                yield _clipped(text) if isinstance(text, str) else ""
-            else:
-                yield f"[{kind}]" if isinstance(kind, str) and len(kind) < MOST_CHARS else ""
+def _shown_part(kind: str, text: str | None) -> str:
+    if kind == "text":
+        return _clipped(text or "")
+    return f"[{kind}]" if 0 < len(kind) < MOST_CHARS else ""
 
 
 def _called(members: Members) -> Iterator[str]:
