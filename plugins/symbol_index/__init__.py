@@ -1,6 +1,6 @@
 """Symbol blocks of source files, by tree-sitter.
 
-What comes in are the files of one request: a path, a text and the text's digest. What goes out is a compact block of
+The input is the files of one request: a path, a text and the text's digest. The output is a compact block of
 symbols for each file in a language that is known, a legend that explains the notation, and the graph of which file
 refers to which. The package never reads a file, never runs what it reads, and downloads nothing: parsers come with the
 optional extra ``symbols``. Without that extra it registers no indexer.

@@ -1,4 +1,4 @@
-"""What is read from one text alone: its block without the path, its definitions, its imports and the names it uses."""
+"""Reads one text alone: its block without the path, its definitions, its imports and the names it uses."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -72,7 +72,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a node stands: ``container`` is the mark of the symbol around it, empty at the top; ``is_hidden`` inside of
+    """Place of a node: ``container`` is the mark of the symbol around it, empty at the top; ``is_hidden`` inside of
     a closed one. ``wrapper`` is what a node around it says of it, a decorator or an export."""
 
     container: str = ""

@@ -43,7 +43,7 @@ MOST_CALL_CHARS = 32 << 20
 """The most text of one request that is read. Files behind it have no symbols."""
 
 Found = Extract | None
-"""What a text says. None: it is no text, it is in no language that is known, it is too long, or the parser gave up."""
+"""Symbols of a text. None: it is no text, it is in no language that is known, it is too long, or the parser gave up."""
 
 
 @dataclass(frozen=True, slots=True)

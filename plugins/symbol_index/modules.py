@@ -1,4 +1,4 @@
-"""Where the modules that an import names may be: the ends of paths to look for, by the rules of each family of
+"""Places of the modules that an import names: the ends of paths to look for, by the rules of each family of
 languages.
 
 An end is a path without its suffix, or the last parts of one: ``b/c`` finds ``a/b/c.py``. Nothing here looks at files.

@@ -76,7 +76,7 @@ _MOST_NODES_PER_BYTE = 0.75
 _FREE_S = 0.1
 _S_PER_TEXT = 0.1e-3
 _S_PER_CHAR = 0.6e-6
-"""Of the processor, to parse and to read. Hand-written sources take half of it."""
+"""Processor time to parse and to read. Hand-written sources take half of it."""
 
 
 class Budget:

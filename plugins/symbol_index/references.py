@@ -154,7 +154,7 @@ def _looked_up(path: str, lookup: Lookup, files: _Files, used: Table) -> list[st
 
 
 def _used(extract: Extract, files: _Files) -> Table:
-    """By directory, the files that define names which a text uses."""
+    """The files that define names which a text uses, by directory."""
     used: dict[str, list[str]] = defaultdict(list)
     for name in extract.uses:
         definers = files.definers.get(name, ())
@@ -181,7 +181,7 @@ def _named(path: str, name: str, files: _Files) -> list[str]:
 
 
 def _nearest(path: str, alike: list[str]) -> str:
-    """Of several files the one with the longest beginning of the path in common, then the first by name."""
+    """The file with the longest beginning of the path in common, then the first by name."""
     return min(alike, key=lambda one: (-_common(path, one), one))
 
 

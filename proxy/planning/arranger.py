@@ -68,7 +68,7 @@ class Arrangement:
         return replace(plan, mode=mode, reason=_SETTLED[self.kind], predicted=plan.own)
 
     def inventory(self, placement: Placement | None, measure: Measure, freezing_cost: float) -> Inventory:
-        """What the request consists of; items that no tier orders are shown in the tiers of the ``placement``.
+        """The contents of the request; items that no tier orders are shown in the tiers of the ``placement``.
         ``freezing_cost`` is what freezing has cost the session so far."""
         assembly, counts = self.assembly, placement.counts if placement is not None else {}
         if placement is not None and self.kind is AssemblyKind.ECONOMIC:
@@ -91,7 +91,7 @@ class Arranger:
         self._sessions = sessions
 
     def place(self, chat: AssembledChat, profile: CacheProfile) -> Placement | None:
-        """Where each item stands by the conversation's tracker; None where the proxy meets an error of its own."""
+        """The place of each item by the conversation's tracker; None where the proxy meets an error of its own."""
         return tried(partial(self._placement, chat, profile))
 
     def _placement(self, chat: AssembledChat, profile: CacheProfile) -> Placement:
@@ -134,8 +134,8 @@ class Arranger:
     def _sent(
         self, chat: AssembledChat, placement: Placement | None, profile: CacheProfile, wants: Wants, mode: Mode
     ) -> tuple[AssemblyKind, AssembledChat, Mode]:
-        """What is sent in this mode, and the mode in which the planner takes it: it only observes a layout that is
-        settled here."""
+        """The chat as it is sent in this mode, and the mode in which the planner takes it: it only observes a layout
+        that is settled here."""
         if chat.kind is AssemblyKind.ECONOMIC:
             moves = mode > Mode.OBSERVE and chat.dialogue.board is not None
             return chat.kind, self._ordered(chat, profile, wants, is_chronological=True) if moves else chat, mode
@@ -188,7 +188,7 @@ class Arranger:
 
 
 def tried(work: Callable[[], T]) -> T | None:
-    """What the work gives; None where the proxy meets an error of its own, which is logged with its type and its
+    """The result of the work; None where the proxy meets an error of its own, which is logged with its type and its
     place."""
     try:
         return work()

@@ -50,7 +50,7 @@ _OUTPUT_PRICE = 5.0
 
 
 class CompactionOutcome(StrEnum):
-    """What became of a compaction. All but the first two change nothing."""
+    """Outcome of a compaction. All but the first two change nothing."""
 
     SUMMARIZED = "summarized"
     TRUNCATED = "truncated"
@@ -256,7 +256,7 @@ class Compactor:
 
 
 def answer_text(body: bytes) -> str:
-    """What a model says in a chat completion; empty where it says nothing, or the body is none."""
+    """The model's text in a chat completion; empty where it says nothing, or the body is none."""
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -91,7 +91,7 @@ class PanelBill:
         return board.charged(emitted, self.price.read * _MILLION, self.price.write_5m * _MILLION)
 
     def value(self) -> Sequence[dict[str, object]]:
-        """What the request would add, panel by panel, as a value for JSON. ``place`` is the index of the client's
+        """Cost that the request would add, panel by panel, as a value for JSON. ``place`` is the index of the client's
         message, without system messages, that a panel stands in front of; None: it stands in front of all."""
         costs = self.charged(self.shown).costs.last
         unknown = {"cost_usd": None, "total_usd": None} if self.price is None else {}
@@ -155,11 +155,11 @@ class ContextSessions:
         self.grown(scope, name)
 
     def freezing_cost(self, chat: AssembledChat) -> float:
-        """What freezing has cost the conversation so far, in tokens at the plain input price."""
+        """Cost of freezing in the conversation so far, in tokens at the plain input price."""
         return self.session(chat.scope, chat.session).freezing_cost + chat.dialogue.freezing_cost
 
     def circumstances(self, chat: AssembledChat) -> Circumstances:
-        """What a breakdown says of the conversation so far."""
+        """Facts of the conversation so far, for a breakdown."""
         session = self.session(chat.scope, chat.session)
         return Circumstances(
             changes=session.changes,

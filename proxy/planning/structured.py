@@ -183,7 +183,7 @@ class StructuredChats:
         return moved
 
     async def breakdown(self, chat: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
-        """What the request would consist of at this deployment, as a value for JSON."""
+        """Contents of the request at this deployment, as a value for JSON."""
         most_input, most_output = self._facts.limits(deployment)
         circumstances = self.assembler.sessions.circumstances(chat)
         arranged = await self._arranged(chat, deployment, mode)

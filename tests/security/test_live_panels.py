@@ -181,7 +181,7 @@ def test_no_long_text_of_a_conversation_is_looked_at_on_the_event_loop(
 ) -> None:
     messages, section = LIVE[name]
     seen: list[str] = []
-    for place in ("core.structured.messages.turn", "planning.panel_bill"):
+    for place in ("core.structured.messages", "planning.context_sessions"):
         module = importlib.import_module(f"proxy.{place}")
         work = module.digest
 

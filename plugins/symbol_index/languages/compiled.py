@@ -100,7 +100,7 @@ def _c_macro(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
 
 
 def _c_hides(node: Node, source: Source, place: Place) -> bool | None:
-    """What follows in a class is private, or not. The members of a class begin as private ones."""
+    """Whether the members that follow in a class are private. The members of a class begin as private ones."""
     if place.container not in ("c", "t"):
         return None
     is_start = node.type == "field_declaration_list"

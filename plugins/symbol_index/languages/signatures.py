@@ -1,4 +1,4 @@
-"""What the rules of several languages share: how a definition is shown, and how its parameters and its result are.
+"""Rules that several languages share: how a definition is shown, and how its parameters and its result are.
 
 Types and defaults of parameters are left out, because a block is a map and not the source.
 """
@@ -18,7 +18,7 @@ _LAST_NAME = re.compile(r"(?<![\w$])(\$?+[^\W\d]\w*+)(?=[\s\[\])(]*+(?:=|\Z))")
 _NO_BASE = re.compile(r"\A(?:extends |implements |[:<]\s*+)|\b(?:public|private|protected|virtual) ")
 
 Detail = Callable[[Node, Source], str]
-"""What is shown of a definition behind its name."""
+"""Makes the text of a definition behind its name."""
 
 
 def parameters(
@@ -91,7 +91,7 @@ def last_name(text: str) -> str:
 
 
 def returned(text: str) -> str:
-    """What a function returns, as it is shown behind its parameters; nothing where it is long or says little."""
+    """Result type of a function, as it is shown behind its parameters; nothing where it is long or says little."""
     text = text.removeprefix(":").removeprefix("->").strip()
     return f">{text}" if text and text not in ("None", "void", "()") and len(text) <= _MOST_TYPE_CHARS else ""
 

@@ -23,7 +23,7 @@ MOST_BYTES = 8 << 20
 _MOST_SAID_BYTES = 4 << 20
 """A stream that has said more than this in front of a call of ours is not continued."""
 _CALLS = re.compile(rb'"tool_calls"(?!\s*+:\s*+(?:null|\[\s*+\]))|\[DONE\]')
-"""What makes an event of a stream worth reading that has no call of ours yet."""
+"""Matches events that must be read in a stream without a call of ours so far."""
 _TEXTS = ("content", "reasoning_content", "reasoning")
 """The members of a message that are the model's words."""
 _CALLING = ("tool_calls", "stop", "function_call")
@@ -156,7 +156,7 @@ class PanelStream:
         return self._events(self._cutter.close())
 
     def read(self, *, may_follow: bool) -> PanelAnswer | None:
-        """What was kept back, as a completion. None where nothing was."""
+        """The events that were kept back, as a completion. None where there are none."""
         rest = read_answer(_completion(self._held), may_follow=False, calling=self._calling)
         events = [part for part, _ in EventCutter().feed(b"".join(self._said))]
         said = [payload for event in events if (payload := _payload_of(event)) is not None]
@@ -166,7 +166,7 @@ class PanelStream:
         return replace(rest, message=whole.message if whole is not None else None)
 
     def end(self, answer: PanelAnswer | None) -> bytes:
-        """What was kept back, as events: without calls of ours, and with what goes on with it."""
+        """The rest of the stream as events: without calls of ours, and with the answers that go on with it."""
         if answer is None:
             return b"".join(self._end)
         names = {name: value for name, value in self._held[-1].items() if name not in ("choices", "usage")}

@@ -26,7 +26,7 @@ PanelAnswers = Callable[[str], str]
 
 
 class PanelCallOutcome(StrEnum):
-    """What became of a call of our tool."""
+    """Outcome of a call of our tool."""
 
     ANSWERED = "answered"
     TAKEN_OUT = "taken_out"

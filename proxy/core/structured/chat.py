@@ -34,7 +34,7 @@ _SPACES = b" \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class DialogueRules:
-    """What the operator sets. ``detach`` are the minimums of freezing; None: only what a client asks for is frozen.
+    """Settings of the operator. ``detach`` are the minimums of freezing; None: only what a client asks for is frozen.
     ``keep_exchanges`` are the newest user exchanges that a compaction never leaves out. ``is_classic``: the rules of
     the original hold, whatever they cost."""
 
@@ -47,7 +47,7 @@ class DialogueRules:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What the session remembers of the requests before this one. ``terms`` are those of the cache that has served the
+    """Memory of the session from the requests before this one. ``terms`` are those of the cache that has served the
     last one; None: nobody knows."""
 
     board: Board = Board()
@@ -94,7 +94,7 @@ def has_thinking(members: Members) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When the request arrived, in unix seconds, and whether it has thinking switched on: providers then take no call
+    """Arrival of the request in unix seconds, and whether it has thinking switched on: providers then take no call
     of ours behind the newest results."""
 
     now_s: float
@@ -161,9 +161,9 @@ def _behind(whole: RuledHistory, held: Sequence[Panel], tokens: Callable[[Turn],
 
 @dataclass(frozen=True, slots=True)
 class ChatReading:
-    """What is read of all texts of a conversation once, beside the event loop where they are long. ``digest`` is that
-    of all its messages, and ``history`` is what the tracker knows them by, both without markers; ``head_tokens`` are
-    those in front of all items, and ``panel_tokens`` those of the shown panels, by id."""
+    """Facts that are read from all texts of a conversation once, beside the event loop where they are long. ``digest``
+    is that of all its messages, and ``history`` is what the tracker knows them by, both without markers;
+    ``head_tokens`` are those in front of all items, and ``panel_tokens`` those of the shown panels, by id."""
 
     digest: bytes = b""
     history: Sequence[HistoryItem] = ()

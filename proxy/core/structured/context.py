@@ -1,4 +1,4 @@
-"""What a client says of its context, read and resolved: every path is clean, and every text is at hand."""
+"""A client's context, read and resolved: every path is clean, and every text is at hand."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ class ContextFile(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What the client has fetched from a URL. ``symbols`` is an optional map of the page's own symbols."""
+    """A page that the client has fetched from a URL. ``symbols`` is an optional map of the page's own symbols."""
 
     url: str
     title: str

@@ -18,7 +18,7 @@ from proxy.core.layout.render import mark_json, write_message
 from proxy.core.providers import Dialect
 from proxy.core.request.message import MARK_KEYS, SYSTEM_ROLES, MessageReader
 from proxy.core.request.tokens import TokenCounter
-from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of, value
+from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of, text_value, value
 from proxy.core.wire.surrogates import text_json
 
 _NAMES = tuple(f'"{key}"'.encode() for key in MARK_KEYS)
@@ -190,20 +190,34 @@ class Conversation:
         return Conversation(system, history, prompt, self.added)
 
 
+def parts_of(members: Members) -> Iterator[tuple[str, str | None]]:
+    """The parts of a message's content as pairs of a type and a text, which is None where the part has none. A content
+    that is a string is one text; any other that is no list has no parts. Raises Unreadable."""
+    raw = members.get("content", b"")
+    first = bytes(memoryview(raw)[:1])
+    if first == b'"':
+        yield "text", _string(raw)
+    for each in elements(raw) if first == b"[" else ():
+        part = members_of(each)
+        kind = _string(part.get("type", b"")) or ""
+        yield kind, _string(part.get("refusal" if kind == "refusal" else "text", b""))
+
+
+def _string(raw: Raw | bytes) -> str | None:
+    found = text_value(raw) if bytes(memoryview(raw)[:1]) == b'"' else None
+    return found if isinstance(found, str) else None
+
+
 def system_text(conversation: Conversation) -> str:
-    """What the system messages say, a blank line between two of them. Parts that are no text are left out."""
+    """The text of the system messages, a blank line between two of them. Parts that are no text are left out."""
     return "\n\n".join([text for turn in conversation.system if (text := _text(turn))])
 
 
 def _text(turn: Turn) -> str:
     try:
-        content = value(turn.members["content"]) if "content" in turn.members else None
+        return "".join([text for _, text in parts_of(turn.members) if text is not None])
     except Unreadable:
         return ""
-    if isinstance(content, list):
-        texts = (part.get("text") for part in content if isinstance(part, dict))
-        return "".join([text for text in texts if isinstance(text, str)])
-    return content if isinstance(content, str) else ""
 
 
 def message(role: str, text: str) -> bytes:

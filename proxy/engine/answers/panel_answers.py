@@ -47,7 +47,7 @@ def reads_panel_calls(answer: Answer, call: Call) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PanelService:
-    """What answers calls of panels: the panels of the request, the prices, and a place for large work."""
+    """Means to answer calls of panels: the panels of the request, the prices, and a place for large work."""
 
     answers: PanelAnswers
     meter: Meter

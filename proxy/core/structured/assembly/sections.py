@@ -123,7 +123,7 @@ def page_text(page: Page) -> str:
 
 
 def review_section(context: StructuredContext, texts: AssemblyTexts) -> Section | None:
-    """What is under review, with the diffs of the selected files only."""
+    """The review, with the diffs of the selected files only."""
     if context.review is None:
         return None
     selected = [file.path for file in context.files if file.is_selected]
@@ -148,7 +148,7 @@ def review_text(review: Review, selected: Iterable[str], texts: AssemblyTexts) -
 def map_sections(
     legend: str, symbols: Sequence[Item], files: Sequence[Item], texts: AssemblyTexts
 ) -> tuple[Section, ...]:
-    """What stands in the system message behind the client's words: the legend, the symbols, and the stable files."""
+    """The sections behind the client's words in the system message: the legend, the symbols, and the stable files."""
     header = texts.repository_map
     legends = section(Kind.LEGEND, header, [Item(Kind.LEGEND, "legend", legend)] if legend else [])
     symbol_map = section(Kind.SYMBOLS, "" if legends else header, symbols, SYMBOL_JOINT)

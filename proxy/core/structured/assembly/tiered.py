@@ -74,7 +74,7 @@ def tiered_assembly(
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What blocks are made of."""
+    """The material of blocks."""
 
     context: StructuredContext
     own: Conversation

@@ -1,4 +1,4 @@
-"""What an assembly consists of: items, the sections and blocks that they stand in, and the messages that are sent.
+"""Parts of an assembly: items, the sections and blocks that they stand in, and the messages that are sent.
 
 The breakdown is made from the same values as the messages, so that both say the same.
 """
@@ -28,7 +28,7 @@ class AssemblyKind(StrEnum):
 
 
 class Kind(StrEnum):
-    """What an item or a section is."""
+    """Kind of an item or a section."""
 
     SYSTEM = "system"
     LEGEND = "legend"

@@ -51,7 +51,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What a breakdown says besides the inventory. ``changes`` are those of the last answer. ``empty_tiers_total`` is
+    """Facts of a breakdown besides the inventory. ``changes`` are those of the last answer. ``empty_tiers_total`` is
     the sum over the session. ``last`` and ``total`` are the usage that the provider reported for the last answer and
     for all of the session. Sizes are tokens, None where they are not known. ``edits`` counts the messages and panels
     that were edited besides the layout, by the reason."""

@@ -29,7 +29,7 @@ MOST_METAS = 20_000
 MOST_KIND_CHARS = 64
 
 NO_CONTENT = Raw(b"")
-"""What ``content`` is where a file has no such field."""
+"""The ``content`` of a file without such a field."""
 
 _Paths = Annotated[list[str], Meta(max_length=MOST_PATHS)]
 TierName = Literal["L0", "L1", "L2", "L3"]
@@ -143,7 +143,7 @@ def _members(value: Struct) -> int:
 
 
 DetachWish = Mapping[str, int] | bool | None
-"""What a client says of freezing old parts of its conversation: the minimums that it sets, yes, no, or nothing."""
+"""A client's wish for freezing old parts of its conversation: the minimums that it sets, yes, no, or nothing."""
 
 RESERVED_IDS = frozenset({"footer"})
 RESERVED_PREFIX = FROZEN_PREFIX
@@ -174,7 +174,7 @@ def read_panels(found: Sequence[PanelJson], param: str) -> tuple[Panel, ...]:
 
 
 def read_metas(found: Sequence[MessageMetaJson], param: str) -> dict[int, MessageMeta]:
-    """What is said of the messages, by their index. Whether there is such a message is not known here."""
+    """The metas of messages by index. Whether there is such a message is not known here."""
     metas: dict[int, MessageMeta] = {}
     for number, each in enumerate(found):
         at = f"{param}[{number}]"
@@ -190,7 +190,7 @@ def read_metas(found: Sequence[MessageMetaJson], param: str) -> dict[int, Messag
 
 
 def read_detach(found: DetachJson | bool | None | UnsetType, param: str) -> DetachWish:
-    """What the client wants. Raises InvalidRequest for a minimum below one."""
+    """Read the client's wish. Raises InvalidRequest for a minimum below one."""
     if not isinstance(found, DetachJson):
         return found if isinstance(found, bool) else None
     terms: dict[str, int] = {}
@@ -205,8 +205,8 @@ def read_detach(found: DetachJson | bool | None | UnsetType, param: str) -> Deta
 
 
 def detach_terms(wish: DetachWish, default: DetachTerms | None) -> DetachTerms | None:
-    """By which minimums the conversation is frozen; None: it is not. ``default`` is the operator's, and None where the
-    operator freezes only what a client asks for."""
+    """The minimums for freezing the conversation; None: it is not frozen. ``default`` is the operator's, and None where
+    the operator freezes only what a client asks for."""
     if wish is False or (wish is None and default is None):
         return None
     own = default or DetachTerms()

@@ -2,7 +2,7 @@
 
 A compaction belongs to the messages that it was made of. As long as a conversation begins with exactly these, the same
 messages are left out and the same words take their place, so that the prefix stays the same from request to request.
-Where the client has rewritten any of them, nothing is left out, and the words reach nobody.
+If the client has rewritten any of them, nothing is left out, and the words reach nobody.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class CompactionTexts:
     ok: str
 
     def pair(self, summary: str) -> tuple[Turn, ...]:
-        """What stands in the place of the messages that a compaction has left out: nothing, where there is no
+        """The messages in the place of those that a compaction has left out: none, where there is no
         summary."""
         if not summary:
             return ()
@@ -49,13 +49,13 @@ class CompactionTerms:
 
 
 MOST_FAILURES = 3
-"""So many failures in a row end it for the conversation."""
+"""Failures in a row after which the conversation is compacted no more."""
 _GROWTH_PERCENT = 10
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionAttempts:
-    """What came of earlier looks. After a decision against it, and after a call, the conversation has to grow by a
+    """Results of earlier looks. After a decision against it, and after a call, the conversation has to grow by a
     tenth first. ``declined_tokens`` and ``tried_tokens`` are how long the conversation was then; ``failures`` counts
     those since the last success."""
 
@@ -97,10 +97,11 @@ WINDOW_SHARE = 0.85
 
 @dataclass(frozen=True, slots=True)
 class CompactionPrices:
-    """What the decision goes by. ``read`` r and ``write`` w are what a token costs that is read from the cache, or
-    written to it, and ``output`` what a token of an answer costs, in input prices (r and w are 1 where nothing is
-    cached). ``requests`` is how many the conversation has had: it is expected to have as many again. ``prompt_tokens``
-    are those of the whole last request, ``max_input_tokens`` the most that the model reads, where that is known."""
+    """Prices by which the decision is made. ``read`` r and ``write`` w are what a token costs that is read from the
+    cache, or written to it, and ``output`` what a token of an answer costs, in input prices (r and w are 1 where
+    nothing is cached). ``requests`` is how many the conversation has had: it is expected to have as many again.
+    ``prompt_tokens`` are those of the whole last request, ``max_input_tokens`` the most that the model reads, where
+    that is known."""
 
     read: float
     write: float
@@ -168,7 +169,7 @@ def compacted(
 
 
 def place_of(origins: Sequence[int], count: int) -> int:
-    """Where the first message stands that is none of the client's first so many; behind the end where there is none."""
+    """Place of the first message that is none of the client's first ``count``; behind the end where there is none."""
     return next((place for place, origin in enumerate(origins) if origin >= count), len(origins))
 
 

@@ -24,15 +24,15 @@ from proxy.core.structured.history.compaction import (
 )
 from proxy.core.structured.history.groups import MADE, cuts
 from proxy.core.structured.history.rules import RuledHistory
-from proxy.core.structured.messages import Turn
-from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of, text_value, value
+from proxy.core.structured.messages import Turn, parts_of
+from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of, value
 
 MOST_MESSAGES = 50
 MOST_CHARS = 1_000
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 _GAP = "\n[...]\n"
 _FRAME_TOKENS = 200
-"""What an answer has besides the summary."""
+"""Tokens of an answer besides the summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def _role(turn: Turn) -> str:
 
 
 def _shown(turns: Sequence[Turn]) -> str:
-    """What one or several messages say, cut in the middle to the length that is allowed. Of several, results of tools
+    """Text of one or several messages, cut in the middle to the length that is allowed. Of several, results of tools
     are left out: they would take the room of what was said."""
     shown = turns if len(turns) == 1 else [turn for turn in turns if not turn.is_result]
     text = "\n".join(filter(None, (_said(turn) for turn in shown)))
@@ -104,27 +104,16 @@ def _said(turn: Turn) -> str:
     """A message's text and the names of the tools that it calls."""
     try:
         members = turn.members
-        texts = [*_texts(members.get("content", Raw(b"null"))), *_called(members)]
+        texts = [_shown_part(kind, text) for kind, text in parts_of(members)]
+        return "\n".join([*texts, *_called(members)])
     except Unreadable:
         return ""
-    return "\n".join(texts)
 
 
-def _texts(content: Raw) -> Iterator[str]:
-    first = bytes(memoryview(content)[:1])
-    if first == b'"':
-        text = text_value(content)
-        assert isinstance(text, str)
-        yield _clipped(text)
-    elif first == b"[":
-        for part in elements(content):
-            members = members_of(part)
-            kind = value(members["type"]) if "type" in members else None
-            if kind == "text" and "text" in members:
-                text = text_value(members["text"])
-                yield _clipped(text) if isinstance(text, str) else ""
-            else:
-                yield f"[{kind}]" if isinstance(kind, str) and len(kind) < MOST_CHARS else ""
+def _shown_part(kind: str, text: str | None) -> str:
+    if kind == "text":
+        return _clipped(text or "")
+    return f"[{kind}]" if 0 < len(kind) < MOST_CHARS else ""
 
 
 def _called(members: Members) -> Iterator[str]:
@@ -146,7 +135,7 @@ def _clipped(text: str) -> str:
 MOST_SUMMARY_CHARS = 8_000
 _MOST_ANSWER_CHARS = 64_000
 _MOST_STARTS = 16
-"""So many opening braces are tried. Each try reads the answer once at most."""
+"""Most opening braces that are tried. Each try reads the answer once at most."""
 
 
 class CompactionFinding(Struct, frozen=True):
@@ -249,7 +238,7 @@ class CompactionProposal:
     summary_tokens: int
 
     def outcome(self, finding: CompactionFinding) -> Compaction | None:
-        """What follows from a finding; None where nothing does.
+        """The compaction that follows from a finding; None where none does.
 
         Where the newest topic begins within the newest tokens, all in front of it is left out. Else the summary takes
         the place of all in front of the newest tokens.
@@ -275,7 +264,7 @@ class CompactionProposal:
 
 @dataclass(frozen=True, slots=True)
 class CompactionRules:
-    """What holds for every conversation: the operator's terms, and the words."""
+    """Rules for every conversation: the operator's terms, and the words."""
 
     terms: CompactionTerms
     texts: CompactionTexts
@@ -332,14 +321,14 @@ def proposal_of(
 
 
 def _window(sizes: Sequence[int], verbatim_tokens: int) -> int:
-    """Where the newest messages begin that have no more tokens than these together."""
+    """Index of the first of the newest messages that have at most so many tokens together."""
     behind = accumulate(reversed(sizes))
     return len(sizes) - sum(1 for _ in takewhile(lambda total: total <= verbatim_tokens, behind))
 
 
 def _places(sent: RuledHistory, end: int, keep_exchanges: int) -> tuple[int, ...]:
-    """Where the conversation may be cut: so that something is left out, that all of it was shown to the model, and that
-    the last user exchanges stay."""
+    """Indices at which the conversation may be cut, so that something is left out, that all of it was shown to the
+    model, and that the last user exchanges stay."""
     turns = sent.conversation.turns
     found = cuts(turns)
     keep = max(1, keep_exchanges)

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from msgspec import Raw
-
 from proxy.core.reasons import Edit
 from proxy.core.request.message import THINKING_TYPES
 from proxy.core.structured.history.groups import (
@@ -26,13 +24,12 @@ from proxy.core.structured.history.groups import (
     entry_of,
     grouped,
     is_given,
-    is_text,
     text_member,
 )
 from proxy.core.structured.history.rules import DetachTerms, RuledHistory
-from proxy.core.structured.messages import Turn
+from proxy.core.structured.messages import Turn, parts_of
 from proxy.core.structured.panels.panel import FROZEN_PREFIX, HISTORY_KIND, Panel
-from proxy.core.wire.json_body import Members, Unreadable, elements, members_of
+from proxy.core.wire.json_body import Members, Unreadable, members_of
 
 _NO_ARGUMENTS = "{}"
 _TEXT_JOINT = "\n"
@@ -71,11 +68,12 @@ def _message(entry: Entry) -> Iterator[str]:
 
 def _text(members: Members) -> str:
     """The content and a refusal, as one text."""
-    raw = members.get("content")
-    if raw is not None and is_text(raw):
-        texts = [text_member(members, "content")]
-    else:
-        texts = list(_parts(raw)) if raw is not None and is_given(members, "content") else []
+    texts: list[str] = []
+    for kind, text in parts_of(members):
+        if kind in ("text", "refusal") and text is not None:
+            texts.append(text)
+        elif kind not in THINKING_TYPES:
+            raise Unreadable(f"a part that is no text: {kind}")
     if is_given(members, "refusal"):
         texts.append(text_member(members, "refusal"))
     return _TEXT_JOINT.join(filter(None, texts))
@@ -85,17 +83,6 @@ def _speaker(entry: Entry) -> str:
     """The role, and the name where the message has one."""
     members = entry.shape.members
     return f"{entry.turn.role} {text_member(members, 'name')}" if is_given(members, "name") else entry.turn.role
-
-
-def _parts(raw: Raw) -> Iterator[str]:
-    """The texts of a list of parts."""
-    for each in elements(raw):
-        part = members_of(each)
-        kind = text_member(part, "type")
-        if kind in ("text", "refusal"):
-            yield text_member(part, kind)
-        elif kind not in THINKING_TYPES:
-            raise Unreadable(f"a part that is no text: {kind}")
 
 
 def _call(call: Members) -> str:
@@ -131,7 +118,7 @@ def frozen(
 
 
 def _cuts(ruled: RuledHistory, terms: DetachTerms, tokens: Callable[[Turn], int]) -> Iterator[tuple[int, int, int]]:
-    """Where each chunk begins and ends in the history, and how many messages it has. The tokens of placeholders do not
+    """Begin and end of each chunk in the history, and its number of messages. The tokens of placeholders do not
     count: the results that may come in their place can be shorter, and a chunk that was cut would have to come back."""
     turns = ruled.conversation.turns
     left_messages = sum(not turn.is_system for turn in turns)

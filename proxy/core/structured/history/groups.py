@@ -20,7 +20,7 @@ from proxy.core.wire.json_body import Members, Unreadable, elements, members_of,
 
 
 class Sort(StrEnum):
-    """What a message is."""
+    """The kind of a message."""
 
     SYSTEM = "system"
     PLAIN = "plain"
@@ -37,7 +37,8 @@ _NO_MEMBERS: Members = MappingProxyType({})
 
 
 class Shape(msgspec.Struct, frozen=True, gc=False):
-    """What the rules know of a message. (A struct, not a dataclass: there is one for every message of a request.)
+    """The facts that the rules need of a message. (A struct, not a dataclass: there is one for every message of a
+    request.)
 
     ``ids`` are those of a message's calls in their order, each once, or the one that a result names. ``has_content``:
     some text, media or refusal is in it. ``is_empty``: it has neither that, nor a call or result, nor any other member
@@ -65,7 +66,7 @@ _SPEAKERS = frozenset({"user", "assistant"})
 
 
 def shape_of(turn: Turn) -> Shape:
-    """What the message is. The time is that of finding its members, and the types of its parts."""
+    """Read a message. The time is that of finding its members, and the types of its parts."""
     if turn.is_system:
         return _SYSTEM
     try:
@@ -212,7 +213,7 @@ def cuts(turns: Sequence[Turn]) -> tuple[int, ...]:
 
 
 def _group_ends(turns: Sequence[Turn]) -> tuple[list[Sort], list[int]]:
-    """What each message is, and where the last result of its calls stands: -1 for a message without any."""
+    """The kind of each message, and the index of the last result of its calls: -1 for a message without any."""
     sorts: list[Sort] = []
     ends = [-1] * len(turns)
     callers: dict[str, int] = {}

@@ -21,7 +21,7 @@ from proxy.core.structured.messages import Turn
 from proxy.core.wire.json_body import Members, join_members
 
 PLACEHOLDER = "No result was recorded: the call was interrupted, or its result was lost."
-"""What stands in place of a result that is missing, where other calls of the same message have theirs."""
+"""Text in the place of a missing result, where other calls of the same message have theirs."""
 
 
 def repaired(group: Group) -> tuple[Group, int]:
@@ -56,7 +56,7 @@ def repaired(group: Group) -> tuple[Group, int]:
 
 
 def _without_calls(entry: Entry) -> Group:
-    """What is left of a message without its calls."""
+    """The rest of a message without its calls."""
     if not entry.shape.has_content:
         return []
     left = Turn.of(join_members(entry.shape.members, {"tool_calls": None}))

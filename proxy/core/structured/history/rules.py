@@ -19,7 +19,7 @@ from proxy.errors import InvalidRequest
 
 
 class Status(StrEnum):
-    """What shall become of a message."""
+    """The client's wish for a message."""
 
     ACTIVE = "active"
     """It is sent as it came."""
@@ -46,8 +46,8 @@ class MessageMeta:
 
 @dataclass(frozen=True, slots=True)
 class DetachTerms:
-    """When the oldest part of a conversation is frozen: it has at least so many messages and tokens, and so many of
-    either stay behind it. The defaults are those of the original of these rules.
+    """Minimums for freezing the oldest part of a conversation: it has at least so many messages and tokens, and so many
+    of either stay behind it. The defaults are those of the original of these rules.
 
     Clients and operators ask for it by the name ``detach``, as the original calls it. What the proxy does is called
     freezing, and what comes of it a chunk. A message of the status ``detached`` is another matter: the client itself

@@ -1,4 +1,4 @@
-"""What a session remembers of its panels: what they showed last, since when, and where they stand.
+"""Memory of a session's panels: what they showed last, since when, and where they stand.
 
 A board is a value. Each request makes a new one of the one before; the caller keeps it when the request counts.
 """
@@ -56,7 +56,7 @@ class Board:
         return names + _SLOT_BYTES * (len(self.panels) + len(self.prompts)) + self.costs.size_bytes
 
     def memory(self, panel: Panel) -> PanelMemory:
-        """What is remembered of the panel; of one that the board has never seen, that it stands in front, since an
+        """Memory of the panel; of one that the board has never seen, that it stands in front, since an
         unknown time."""
         return self.panels.get(panel.id) or PanelMemory(panel.id, b"", 0.0)
 
@@ -119,7 +119,7 @@ def refreshed(
 
 
 def _digests(shown: Iterable[Panel]) -> dict[str, bytes]:
-    """What each panel shows, by its id. A frozen part of the conversation changes with each part in front of it, so
+    """Digest of each panel by its id. A frozen part of the conversation changes with each part in front of it, so
     that all of them keep their order."""
     found: dict[str, bytes] = {}
     before = b""
@@ -202,7 +202,7 @@ class _Whereabouts:
         return memory if place is memory.place else replace(memory, place=place)
 
     def place(self, place: Place | None) -> Place | None:
-        """Where the place is now: behind the message that it stood behind; None where there is no such message."""
+        """The place as it is now: behind the message that it stood behind; None where there is no such message."""
         if place is None or place.index == 0:
             return place
         before = self._nearest(place.index - 1, place.before)

@@ -1,4 +1,4 @@
-"""What panels cost, by the rule of the original: a panel is read from the cache as far as the list of panels begins as
+"""Cost of panels, by the rule of the original: a panel is read from the cache as far as the list of panels begins as
 the list of the request before did.
 
 It is an estimate for people to compare panels by. It knows no lives of caches and counts no messages; what a request
@@ -15,7 +15,7 @@ from proxy.core.structured.panels.panel import CONVERSATION
 from proxy.core.structured.panels.placing import Count, PanelId, Usd
 
 MOST_GONE = 500
-"""So many totals are kept of panels that a session no longer shows."""
+"""Totals that are kept of panels that a session no longer shows."""
 _MILLION = 1_000_000
 _SLOT_BYTES = 150
 
@@ -30,8 +30,8 @@ class EmittedPanel:
 
     @property
     def entry(self) -> str:
-        """What must stand at the same position of both lists, so that the panel is read from the cache. The id belongs
-        to it: panels of equal content are not the same panel."""
+        """Name that must stand at the same position of both lists for the panel to be read from the cache. The id
+        belongs to it: panels of equal content are not the same panel."""
         return f"{self.id}:{self.digest.hex()}"
 
 
@@ -58,7 +58,7 @@ class PanelCost(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
 
 @dataclass(frozen=True, slots=True)
 class PanelCosts:
-    """What a session remembers. ``entries`` are those of the last counted request in sending order, ``last`` their
+    """Memory of a session. ``entries`` are those of the last counted request in sending order, ``last`` their
     costs, and ``totals`` the running totals in USD by panel id, those that were counted last behind the others."""
 
     entries: tuple[str, ...] = ()

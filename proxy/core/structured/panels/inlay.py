@@ -1,4 +1,4 @@
-"""What is put into a conversation: panels with the words around them, and the times of prompts.
+"""Additions to a conversation: panels with the words around them, and the times of prompts.
 
 There are two orders. The original one has all panels in front of the conversation, those that changed last behind the
 others. The chronological one has each panel where the conversation stood when the panel last changed, so that neither
@@ -101,7 +101,7 @@ def _runs(
 
 
 class _Places:
-    """From places in the client's conversation to places in the conversation as it is sent."""
+    """Translates places in the client's conversation to places in the conversation as it is sent."""
 
     def __init__(self, sent: SentTurns) -> None:
         # A message that the client did not send belongs to the one in front of it.
@@ -111,7 +111,7 @@ class _Places:
         self._outside = outside(sent.turns)
 
     def of(self, place: Place | None) -> int:
-        """In front of the first message that stood behind the place and is sent."""
+        """The index of the first message that stood behind the place and is sent."""
         return _FRONT if place is None else self._outside[bisect_left(self._reached, place.index)]
 
     def has_talk_behind(self, at: int) -> bool:
@@ -166,7 +166,7 @@ FILLER = "filler"
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """What an upstream wants of the messages: a conversation that ``begins_with_user``; a word of the assistant's
+    """Requirements of an upstream: a conversation that ``begins_with_user``; a word of the assistant's
     between the result of a tool and a message of the user's (``answers_results``); ids of calls that consist of nine
     letters and digits (``plain_ids``)."""
 

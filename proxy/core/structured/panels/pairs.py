@@ -16,7 +16,7 @@ from proxy.core.wire.surrogates import text_json, utf8
 
 ISO_TIME = "{iso_time}"
 SYSTEM = "{system}"
-"""What is replaced in a text: by a time, and by the client's system prompt."""
+"""Placeholders of the texts: for a time, and for the client's system prompt."""
 
 _FIRST_KNOWN_S = 1_577_836_800.0
 """The beginning of 2020, in UTC. A clock that shows less was never set."""
@@ -40,11 +40,12 @@ class PanelTexts:
     ok: str
 
     def generated(self, stamp_s: float) -> str:
-        """What says when a panel has changed, in seconds since 1970."""
+        """Words for the time at which a panel has changed, in seconds since 1970."""
         return self.timestamp.replace(ISO_TIME, iso_time(stamp_s)) if is_known(stamp_s) else self.unknown_timestamp
 
     def current(self, time_s: float) -> str:
-        """What says when a prompt was first sent, in seconds since 1970; empty for a time that is not known."""
+        """Words for the time at which a prompt was first sent, in seconds since 1970; empty for a time that is not
+        known."""
         return self.datetime.replace(ISO_TIME, iso_time(time_s)) if is_known(time_s) else ""
 
     def repeated(self, system: str) -> str:
@@ -73,7 +74,7 @@ _CALL_ID = re.compile(rb'("id"|"tool_call_id"):"([A-Za-z0-9_-]+)"')
 
 
 def panel_text(panel: Panel) -> str:
-    """What the model reads of a panel: a line with its id and its header, and its content."""
+    """The text of a panel for the model: a line with its id and its header, and its content."""
     return f"======= [{panel.id}] {panel.header} =======\n{panel.content}"
 
 
@@ -159,7 +160,7 @@ def names_tool(tools: Raw | bytes | None) -> bool:
 
 
 def _names(tool: Raw) -> list[object]:
-    """What a definition calls its tool: the name stands in it, or in the member that is named like its type."""
+    """The names in a definition of a tool: the name stands in it, or in the member that is named like its type."""
     try:
         members = members_of(tool)
         holders = [members, *(members_of(members[kind]) for kind in ("function", "custom") if kind in members)]

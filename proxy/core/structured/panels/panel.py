@@ -14,7 +14,7 @@ HISTORY_KIND = "conversation_history"
 FROZEN_PREFIX = "history_"
 """How the id of a frozen part of the conversation begins. No client's panel has such an id."""
 OWN_KIND = "own"
-"""What every kind that is not known counts as, in metrics and estimates."""
+"""The kind for which every unknown kind counts, in metrics and estimates."""
 
 HAZARDS: Mapping[str, float] = MappingProxyType(
     {

@@ -1,10 +1,9 @@
-"""Where panels go: what is written anew in any case moves to the end of the conversation, and all else stays.
+"""Places of panels: what is written anew in any case moves to the end of the conversation, and all else stays.
 
-A provider's cache reads a prompt up to the first byte that has changed. What stands behind that byte is written anew
-wherever it stands, so that it costs nothing to move it, and its next change breaks only what has come since. In one
-place what is large and steady stands in front of what is small and changes often: descending s q / (1 - q), as for all
-other context. The types of what is kept carry the bounds that are held against what comes back from a store.
-"""
+A provider's cache reads a prompt up to the first byte that has changed. All that stands behind that byte is written
+anew wherever it stands, so that it costs nothing to move it, and its next change breaks only what has come since. In
+one place what is large and steady stands in front of what is small and changes often: descending s q / (1 - q), as for
+all other context. The types of what is kept carry the bounds that are held against what comes back from a store."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -37,7 +36,7 @@ class CacheTerms:
 
     @property
     def anew(self) -> float:
-        """What it costs more to write a token than to read it."""
+        """Price of writing a token, less that of reading it."""
         return self.write - self.read
 
 
@@ -56,7 +55,7 @@ Usd = Annotated[float, Meta(ge=0, le=_MOST_USD)]
 
 
 _PRIOR_WEIGHT = 2.0
-"""What the kind of a panel says of its changes counts as much as so many requests of the session."""
+"""The hazard of a panel's kind counts as much as so many requests of the session."""
 LEAST_CHANGE = 0.001
 FRAME_BYTES = 300
 """About what a panel takes besides its content: the call, its words, and the line in front of the content."""
@@ -72,7 +71,7 @@ class Place(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
 
 class PanelMemory(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What a session remembers of one panel, and a store keeps: the digest of what it shows, and when that last changed
+    """Memory of one panel, in a session and in a store: the digest of what it shows, and when that last changed
     (``stamp_s``); its place, None in front of the conversation, its ``rank`` among the panels of that place, and since
     when it stands there; in how many of the ``seen`` requests it changed, in how many others it was ``taken`` along,
     and how many of the changes came ``in_loops`` of calls. Times are seconds since 1970. The order of the fields is
@@ -91,12 +90,12 @@ class PanelMemory(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
 
     @property
     def changed_s(self) -> float:
-        """When its content or its place last changed."""
+        """Time of the last change of its content or its place."""
         return max(self.stamp_s, self.placed_s)
 
     @property
     def position(self) -> tuple[float, float]:
-        """What orders the panels in the conversation."""
+        """Key by which panels are ordered in the conversation."""
         return (_FRONT if self.place is None else self.place.index, self.rank)
 
 
@@ -123,8 +122,8 @@ def _rate(count: int, panel: Panel, memory: PanelMemory) -> float:
 
 
 def weight(panel: Panel, memory: PanelMemory) -> float:
-    """What is larger stands in front: the panel's characters times the odds that it does not change before the next
-    request."""
+    """Weight by which panels are ordered, the largest in front: the panel's characters times the odds that it does not
+    change before the next request."""
     change = change_rate(panel, memory)
     return len(panel.content) * (1.0 - change) / change
 
@@ -195,7 +194,7 @@ def taken_along(
 
 
 def turn_size(sizes: Sequence[int]) -> float:
-    """What a request adds to a conversation whose messages have these sizes: two messages of the usual size."""
+    """Bytes that a request adds to a conversation whose messages have these sizes: two messages of the usual size."""
     return 2 * sum(sizes) / max(1, len(sizes))
 
 
@@ -205,5 +204,5 @@ def _message_at(position: tuple[float, float]) -> int:
 
 
 def size_of(panel: Panel) -> int:
-    """What a panel takes, in bytes."""
+    """Size of a panel with its frame, in bytes."""
     return FRAME_BYTES + len(panel.content)

@@ -15,7 +15,7 @@ from proxy.core.structured.panels.progress import Progress
 _AHEAD = 20
 """A conversation is expected to have so many requests more, and as many again as it has had."""
 _MOST_TRIES = 32
-"""So many sizes of the tail are compared at most, so that the time does not grow with the square of the panels."""
+"""Most sizes of the tail that are compared, so that the time does not grow with the square of the panels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class _Stake:
     change: float
 
     def kept(self, terms: CacheTerms) -> float:
-        """What a request costs with the panel at a place, without what stands behind it."""
+        """Cost of a request with the panel at a place, without what stands behind it."""
         return self.size * (terms.read + self.change * terms.anew)
 
 

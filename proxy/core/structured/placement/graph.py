@@ -1,4 +1,4 @@
-"""Where symbols stand before the first response: what refers to each other is cached together."""
+"""First places of symbols, before any response: what refers to each other is cached together."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Where each item of a structured context stands: its tier, and its place within the tier."""
+"""Tier of each item of a structured context, and its place within the tier."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

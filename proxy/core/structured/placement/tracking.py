@@ -3,9 +3,8 @@
 Before a request is sent, ``placement`` says where each item stands, and changes nothing. When the request was answered
 and counts, ``settle`` takes it into account once. The rules are those of policy ``classic``.
 
-What the client says of a request holds for that request already: an item with other bytes than before, or one that the
-client calls modified, stands in active at once, and the tier that it left is written once and not twice.
-"""
+The client's statements about a request hold for that request already: an item with other bytes than before, or one that
+the client calls modified, stands in active at once, and the tier that it left is written once and not twice."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ _NEW = 1 << 60
 """Larger than every number that the tracker gives out: what enters a tier with this request stands last in it."""
 
 Blocks = dict[str, tuple[str | int, bytes]]
-"""By the key of an item what tells that its text is the same as before, and the digest of its block."""
+"""For the key of an item a value that tells whether its text is the same as before, and the digest of its block."""
 
 _Shown = tuple[str, str, bytes, str]
 """An item that is sent: its key, its path, the digest of its block, and the text that its block is made of."""
@@ -61,7 +60,7 @@ class ContextTracker(Classic):
         return sum(_ITEM_BYTES + 2 * len(key) for keys in (self.tracked, self._ahead) for key in keys)
 
     def placement(self, context: StructuredContext, history: Sequence[HistoryItem], head_tokens: int = 0) -> Placement:
-        """Where each item of a request stands. Files and turns that are not tracked are active; symbols that are not
+        """The place of each item of a request. Files and turns that are not tracked are active; symbols that are not
         tracked stand in L3, and in active where their file was selected so far.
 
         ``history`` are the messages between the system messages and the prompt. ``head_tokens`` are the tokens that
@@ -294,6 +293,6 @@ def _in_order(rows: list[tuple[int, str]]) -> tuple[str, ...]:
 
 
 def _groups(history: Sequence[HistoryItem]) -> list[tuple[int, int]]:
-    """Where each group of turns begins, and where it ends (exclusive)."""
+    """Begin and end (exclusive) of each group of turns."""
     starts = [index for index, turn in enumerate(history) if index == 0 or turn.starts_group]
     return list(pairwise([*starts, len(history)]))

@@ -1,11 +1,10 @@
-"""What a conversation with live panels remembers, and how two processes that have served it come to the same."""
+"""Memory of a conversation with live panels, its bytes in a store, and its merge from two processes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import chain
-from math import isfinite
-from typing import Annotated, Final, TypeVar
+from types import MappingProxyType
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta, Struct, msgpack
@@ -29,7 +28,7 @@ class LiveState:
 
 
 def merged(one: LiveState, two: LiveState) -> LiveState:
-    """What both know; the order of the two makes no difference.
+    """The knowledge of both; the order of the two makes no difference.
 
     The board is the later one: it has the panels and the prompts that the provider has seen last. A panel that has
     changed in a request that the later one did not know of, which happens where two of them run at the same time, keeps
@@ -61,7 +60,7 @@ _Order = tuple[bool, float]
 def _newer_first(
     one: LiveState, two: LiveState, order: Callable[[LiveState], _Order], text: Callable[[LiveState], str]
 ) -> tuple[LiveState, LiveState]:
-    """Of two of the same moment it does not matter which one counts, as long as every process takes the same."""
+    """The newer one first. Of two of the same moment either may count, if every process takes the same one."""
     first, second = order(one), order(two)
     if first == second:
         return (one, two) if text(one) >= text(two) else (two, one)
@@ -121,86 +120,59 @@ class Part(StrEnum):
 
 def packed(state: LiveState, part: Part) -> bytes:
     """The blob of a part; empty where there is nothing to write, or too much."""
-    found = _PACKED[part](state)
-    blob = msgpack.encode(found) if found is not None else b""
+    board, costs, made = state.board, state.board.costs, state.compaction
+    found: _Packed
+    match part:
+        case Part.BOARD if board.is_begun:
+            prompts = [(at, *prompt) for at, prompt in board.prompts.items()]
+            found = _PackedBoard(VERSION, board.last_s, list(board.panels.values()), prompts)
+        case Part.COSTS if costs.entries:
+            entries, last, totals = list(costs.entries), list(costs.last), list(costs.totals.items())
+            found = _PackedCosts(VERSION, state.charged_s, entries, last, totals)
+        case Part.COMPACTION if made is not None:
+            found = _PackedCompaction(VERSION, state.compacted_s, made.covered, made.known, made.digest, made.summary)
+        case _:
+            return b""
+    blob = msgpack.encode(found)
     return blob if len(blob) <= MOST_BYTES else b""
 
 
 def unpacked(blobs: Mapping[Part, bytes]) -> LiveState:
-    """What these blobs know. What cannot be read, says nothing."""
+    """The state in these blobs. A blob that cannot be read says nothing."""
     state = LiveState()
     for part, blob in blobs.items():
-        if len(blob) <= MOST_BYTES:
-            state = merged(state, _READ[part](blob))
+        found = _decoded(part, blob) if len(blob) <= MOST_BYTES else None
+        state = merged(state, _state_of(found)) if found is not None else state
     return state
 
 
-def _packed_board(state: LiveState) -> _PackedBoard | None:
-    board = state.board
-    if not board.is_begun:
-        return None
-    prompts = [(at, *prompt) for at, prompt in board.prompts.items()]
-    return _PackedBoard(VERSION, board.last_s, list(board.panels.values()), prompts)
-
-
-def _packed_costs(state: LiveState) -> _PackedCosts | None:
-    costs = state.board.costs
-    if not costs.entries:
-        return None
-    return _PackedCosts(VERSION, state.charged_s, list(costs.entries), list(costs.last), list(costs.totals.items()))
-
-
-def _packed_compaction(state: LiveState) -> _PackedCompaction | None:
-    found = state.compaction
-    if found is None:
-        return None
-    return _PackedCompaction(VERSION, state.compacted_s, found.covered, found.known, found.digest, found.summary)
-
-
-def _board_of(blob: bytes) -> LiveState:
-    found = _decoded(_BOARDS, blob)
-    if found is None or found.version != VERSION:
-        return LiveState()
-    stamps = chain.from_iterable((panel.stamp_s, panel.placed_s) for panel in found.panels)
-    if not all(map(isfinite, chain((found.last_s,), stamps, (time_s for _, _, time_s in found.prompts)))):
-        return LiveState()
-    panels = {panel.id: panel for panel in found.panels}
-    prompts = {at: (digest, time_s) for at, digest, time_s in found.prompts}
-    return LiveState(Board(panels, prompts, is_begun=True, last_s=found.last_s))
-
-
-def _costs_of(blob: bytes) -> LiveState:
-    found = _decoded(_COSTS, blob)
-    if found is None or found.version != VERSION:
-        return LiveState()
-    costs_usd = chain.from_iterable((one.cost_usd, one.total_usd) for one in found.last)
-    sums = chain((found.charged_s,), costs_usd, (usd for _, usd in found.totals))
-    if not all(map(isfinite, sums)):
-        return LiveState()
-    costs = PanelCosts(tuple(found.entries), tuple(found.last), dict(found.totals))
-    return LiveState(Board(costs=costs), charged_s=found.charged_s)
-
-
-def _compaction_of(blob: bytes) -> LiveState:
-    found = _decoded(_COMPACTIONS, blob)
-    if found is None or found.version != VERSION or not isfinite(found.compacted_s):
-        return LiveState()
-    compaction = Compaction(found.covered, found.known, found.digest, found.summary)
-    return LiveState(compaction=compaction, compacted_s=found.compacted_s)
-
-
-P = TypeVar("P")
-
-
-def _decoded(decoder: msgpack.Decoder[P], blob: bytes) -> P | None:
+def _decoded(part: Part, blob: bytes) -> "_Packed | None":
     try:
-        return decoder.decode(blob)
+        found: _Packed = _DECODERS[part].decode(blob)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+    return found if found.version == VERSION else None
 
 
-_BOARDS = msgpack.Decoder(_PackedBoard)
-_COSTS = msgpack.Decoder(_PackedCosts)
-_COMPACTIONS = msgpack.Decoder(_PackedCompaction)
-_PACKED = {Part.BOARD: _packed_board, Part.COSTS: _packed_costs, Part.COMPACTION: _packed_compaction}
-_READ = {Part.BOARD: _board_of, Part.COSTS: _costs_of, Part.COMPACTION: _compaction_of}
+def _state_of(found: "_Packed") -> LiveState:
+    match found:
+        case _PackedBoard():
+            panels = {panel.id: panel for panel in found.panels}
+            prompts = {at: (digest, time_s) for at, digest, time_s in found.prompts}
+            return LiveState(Board(panels, prompts, is_begun=True, last_s=found.last_s))
+        case _PackedCosts():
+            costs = PanelCosts(tuple(found.entries), tuple(found.last), dict(found.totals))
+            return LiveState(Board(costs=costs), charged_s=found.charged_s)
+        case _PackedCompaction():
+            compaction = Compaction(found.covered, found.known, found.digest, found.summary)
+            return LiveState(compaction=compaction, compacted_s=found.compacted_s)
+
+
+_Packed = _PackedBoard | _PackedCosts | _PackedCompaction
+_DECODERS: Mapping[Part, msgpack.Decoder[Any]] = MappingProxyType(
+    {
+        Part.BOARD: msgpack.Decoder(_PackedBoard),
+        Part.COSTS: msgpack.Decoder(_PackedCosts),
+        Part.COMPACTION: msgpack.Decoder(_PackedCompaction),
+    }
+)

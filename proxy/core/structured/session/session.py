@@ -1,4 +1,4 @@
-"""What is kept of one conversation with structured context."""
+"""State of one conversation with structured context."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -64,8 +64,8 @@ class ContextSession:
         return _ENTRY_BYTES + review + self.tracker.size_bytes + paths + live + _SLOT_BYTES * len(self.changes)
 
     def live(self, now: float) -> LiveState:
-        """What other processes may go on with. What has changed since the last time changed ``now``, in unix
-        seconds."""
+        """State with which other processes may go on. Parts that have changed since the last time get the time ``now``,
+        in unix seconds."""
         board, dated = self.board, self.dated
         return LiveState(
             board=board,

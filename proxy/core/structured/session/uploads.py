@@ -1,4 +1,4 @@
-"""What clients have sent of their files and reviews, so that later requests may name it by digest.
+"""Files and reviews that clients have sent, so that later requests may name it by digest.
 
 The memory is this process's own and is bounded by bytes; what was not used for the longest time is dropped first. A
 digest is known only within the scope (a key's, a team's) whose request has sent its content: nobody can ask whether
@@ -53,7 +53,7 @@ class Uploads:
 
     @property
     def bytes(self) -> int:
-        """What the contents take in memory."""
+        """Bytes of the contents in memory."""
         return self._held.bytes
 
     def resolve(self, form: StructuredForm, scope: str) -> ResolvedForm:
@@ -105,7 +105,7 @@ class Uploads:
 
 
 def content_bytes(content: str | Review) -> int:
-    """What a content takes in memory with all that is kept beside it. A string counts as it is stored: with one, two or
+    """Bytes of a content in memory with all that is kept beside it. A string counts as it is stored: with one, two or
     four bytes a character."""
     return _ENTRY_BYTES + sum(map(sys.getsizeof, _parts(content)))
 
