@@ -2,7 +2,7 @@
 
 Each open page asks for its part every two seconds. The part of one address is made once, however many look at it, and
 one that has not changed is not sent. After a part was made, none is made for a hundred times as long as that took, so
-that requests of clients are not held up by pages.
+that requests of clients are not held up by pages; then the oldest part that a page asks for is made.
 """
 
 import asyncio
@@ -25,11 +25,12 @@ Make = Callable[[str], Awaitable[str]]
 
 @dataclass(slots=True)
 class _Shown:
-    """The part of one address as it is now, when it was made, and how many look at it."""
+    """The part of one address as it is now, when it was made and last asked for, and how many look at it."""
 
     part: str = ""
     mark: str = ""
     made_at: float = float("-inf")
+    asked_at: float = float("-inf")
     streams: int = 0
 
 
@@ -56,17 +57,25 @@ class Live:
         shown.streams += 1
         try:
             while not self.is_stopping():
-                now = perf_counter()
-                if now >= max(self._rests_until, shown.made_at + self._every_s):
+                shown.asked_at = now = perf_counter()
+                rest_s = self._rests_until - now
+                if rest_s <= 0 and self._is_next(shown):
                     await self._renew(address, shown, now)
                 if shown.mark not in ("", seen):
                     seen = shown.mark
                     yield shown.part
-                await asyncio.sleep(self._every_s)
+                await asyncio.sleep(rest_s if 0 < rest_s < self._every_s else self._every_s)
         finally:
             shown.streams -= 1
             if not shown.streams:
                 del self._open[address]
+
+    def _is_next(self, shown: _Shown) -> bool:
+        """Whether a part is made now: it is due, and no older one waits. A page that reads slowly does not ask, and no
+        other page waits for it."""
+        due = shown.asked_at - self._every_s
+        waiting = (one.made_at for one in self._open.values() if one.asked_at > due - self._every_s)
+        return shown.made_at <= min(due, *waiting)
 
     async def _renew(self, address: str, shown: _Shown, now: float) -> None:
         """Make a part anew. Others that look at it meanwhile go on with the old one."""
