@@ -3,9 +3,12 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
 
 from proxy.errors import NotFound
+from proxy.ui import live
 from proxy.ui.live import Live
 from proxy.ui.templates import mark_of
 
@@ -45,6 +48,12 @@ class Source:
         finally:
             task.cancel()
             await asyncio.wait([task])
+
+
+@pytest.fixture(autouse=True)
+def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rest is a hundred times as long as a machine takes, which may be busy."""
+    monkeypatch.setattr(live, "_REST", 0.0)
 
 
 def run(scene: Callable[[Source], Awaitable[None]]) -> None:
@@ -116,7 +125,9 @@ def test_streams_end_when_the_server_does() -> None:
     run(scene)
 
 
-def test_while_a_part_is_made_and_long_after_it_no_other_is() -> None:
+def test_while_a_part_is_made_and_long_after_it_no_other_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "_REST", 100.0)
+
     async def scene(source: Source) -> None:
         going_on = asyncio.Event()
 
@@ -133,4 +144,29 @@ def test_while_a_part_is_made_and_long_after_it_no_other_is() -> None:
             await asyncio.sleep(0.05)
             assert source.made == {"a": 1}  # it took 200 ms, so that the next one is made after 20 seconds
 
+    run(scene)
+
+
+def test_pages_that_wait_for_a_rest_to_end_are_made_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+
+    async def scene(source: Source) -> None:
+        async def make(address: str) -> str:
+            nonlocal now_s
+            now_s += 0.00001  # so that each rest is as long as a page waits between two looks
+            source.made[address] += 1
+            return address
+
+        nonlocal now_s
+        source.live = Live(make, every_s=0.001)
+        async with AsyncExitStack() as stack:
+            for address in "abcde":
+                await stack.enter_async_context(source.watched(address))
+            while source.made.total() < 50:
+                now_s += 0.0004
+                await asyncio.sleep(0.002)
+        assert max(source.made.values()) - min(source.made[address] for address in "abcde") <= 1
+
+    monkeypatch.setattr(live, "_REST", 100.0)
+    monkeypatch.setattr(live, "perf_counter", lambda: now_s)
     run(scene)
