@@ -175,6 +175,44 @@ def test_what_nothing_can_keep_is_counted_and_said(tmp_path: Path, caplog: pytes
     run(main)
 
 
+def ended_in(store: MemoryStore, metrics: Metrics, *spools: Spool) -> CatchingUp:
+    return CatchingUp(store, ManualClock(NOW), metrics, spools, 5.0, leases(store))
+
+
+def test_what_waits_in_memory_at_the_end_goes_where_it_is_taken_and_is_billed_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        store, metrics, fallback = MemoryStore(), Metrics(), tmp_path / "fallback"
+        spool = tmp_path / "spool"
+        dead = ended_in(store, metrics, Spool(spool))
+        assert await dead.intend(Reserve("x", "red", [Charge("a", 5)], NOW, LedgerEntry("x", NOW, "red", cost=5)))
+        await dead.aclose()
+        (tmp_path / "file").write_text("no folder")
+        one = ended_in(store, metrics, Spool(tmp_path / "file"), Spool(fallback, is_shared=True))
+        for name in ("x", "y"):
+            await one.put_off(end(name))
+        assert (one.pending, bool(one.trouble)) == (2, True)
+        await one.aclose()
+        assert f"(2 calls) waits in {fallback}" in caplog.text
+        again = ended_in(store, metrics, Spool(spool), Spool(fallback, is_shared=True))
+        await again.adopt()
+        assert again.pending == 3
+        assert await again.catch_up(answers) == 3
+        await again.aclose()
+        assert not [*spool.iterdir(), *fallback.iterdir()]
+        assert await store.expire(NOW + 1e6) == 0
+        assert (await store.balance("red", Charge("a", 0), NOW)).spent == 4
+        lost = ended_in(store, metrics, Spool(tmp_path / "file"), Spool(tmp_path / "file", is_shared=True))
+        await lost.put_off(end("z"))
+        await lost.aclose()
+        assert "lost: z of red" in caplog.text
+        assert metrics.registry.get_sample_value("stratiform_settlements_lost_total") == 1
+
+    caplog.set_level("WARNING")
+    run(main)
+
+
 def settled(name: str, cents: int) -> Settle:
     return Settle(LedgerEntry(name, NOW, "red", cost=cents * 10**7), [Charge("a", cents)])
 
