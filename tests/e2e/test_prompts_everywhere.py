@@ -1,5 +1,5 @@
-"""The operator's texts and the window hold on every way to a provider: controls, refused layouts, Azure, and a
-session that meets two processes one after another."""
+"""The operator's texts and the window hold for Azure's client, and for a session that meets two processes one after
+another."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +29,6 @@ model_list:
     model_info: {{transport: litellm}}
 stratiform:
   store: sqlite:{folder}/state.sqlite
-  holdout: {holdout}
   prompts: {{folders: [./texts], shipped: false, use: [rules, before, after]}}
   window:
     profile: {profile}
@@ -63,11 +62,11 @@ class World:
 
 
 @contextmanager
-def world(folder: Path, reply: Reply, *, holdout: float = 0.0, profile: str = '""') -> Iterator[World]:
+def world(folder: Path, reply: Reply, *, profile: str = '""') -> Iterator[World]:
     write_prompts(folder / "texts", TEXTS)
     provider = Scripted(reply)
     with serving(provider) as url:
-        config = CONFIG.format(url=url, folder=folder, holdout=holdout, profile=profile)
+        config = CONFIG.format(url=url, folder=folder, profile=profile)
         with whole(folder, config) as proxy:
             yield World(proxy, provider)
 

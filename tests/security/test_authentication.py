@@ -152,6 +152,8 @@ PATHS = [
     ("PATCH", "/v1/anything"),
     ("OPTIONS", "/v1/chat/whatever"), ("GET", "/v1/responses/resp_1"), ("GET", "/v1//models"), ("HEAD", "/v1/files"),
     ("GET", "/v1/"), ("POST", "/v1/engines/cheap/completions"), ("POST", "/v1/realtime/client_secrets"),
+    ("POST", "/openai/deployments/cheap/chat/completions"), ("POST", "/openai/deployments/cheap/else"),
+    ("GET", "/openai/models"), ("POST", "/openai/a//b"),
 ]  # fmt: skip
 
 
