@@ -1,7 +1,7 @@
 """A prompt as diagnosis compares it: pieces in the order in which a provider renders them, as digests and sizes.
 
 No text is kept. A record is made from pieces of any wire format (``proxy.core.diagnosis.wire``), from the planner's
-layout (``proxy.core.planner.diagnosed``), or read from a file of fingerprints.
+layout (``proxy.core.planner.diagnosing``), or read from a file of fingerprints.
 """
 
 import sys
