@@ -30,7 +30,8 @@ def test_each_rule_stands_once_with_its_origin_and_a_test_that_is_there(name: st
     rows = [
         [cell.strip() for cell in line.strip("|").split(" | ")] for line in TABLES[name].splitlines() if line[:1] == "|"
     ]
-    rules = [row for row in rows if row[0] != "rule" and not row[0].startswith("---") and len(row) == 3]
+    rules = [row for row in rows if row[0] != "rule" and not row[0].startswith("---")]
+    assert [row for row in rules if len(row) != 3] == []
     assert len({rule for rule, *_ in rules}) == len(rules) > 10
     for rule, origin, held in rules:
         assert origin in ORIGINS or origin.startswith(("A: ", "B: ")), rule
@@ -47,5 +48,5 @@ def test_each_rule_stands_once_with_its_origin_and_a_test_that_is_there(name: st
 def test_a_test_that_is_named_without_a_file_is_in_the_file_of_its_table(table: str, tests: str) -> None:
     there = set(re.findall(r"^def (test_\w+)", (GOLDEN / tests).read_text(), re.MULTILINE))
     named = set(re.findall(r"`(test_\w+)`", TABLES[table]))
-    assert named <= there
+    assert named == there if table == "TIERED.md" else named <= there
     assert len(named) >= 10
