@@ -27,7 +27,7 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """What ``holder`` (a key's id, or empty for a team or a deployment) may do in a minute; None: no limit."""
+    """What ``holder`` (a key's id, a deployment, or empty for a team) may do in a minute; None: no limit."""
 
     holder: str
     requests: int | None = None

@@ -286,7 +286,9 @@ def _group(entries: Sequence[ListedModel], deployments: Sequence[Deployment]) ->
     levels: dict[int, list[Deployment]] = {}
     for number, (entry, deployment) in enumerate(zip(entries, deployments, strict=True), start=1):
         id_ = _numbered(deployment.name, number, len(entries))
-        levels.setdefault(entry.order, []).append(replace(deployment, id=id_))
+        # All names behind a wildcard share its limits: names are the clients' choice.
+        rates = deployment.rates and replace(deployment.rates, holder=_numbered(entry.name, number, len(entries)))
+        levels.setdefault(entry.order, []).append(replace(deployment, id=id_, rates=rates))
     return tuple(tuple(levels[order]) for order in sorted(levels))
 
 

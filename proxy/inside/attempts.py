@@ -16,6 +16,8 @@ from proxy.ports import Plan
 LONGEST_S = 7200.0
 """An attempt of which nothing was heard for so long is over: LiteLLM's own time-out is 6,000 s by default."""
 _MOST_CALLS = 10_000
+# Retries and fallbacks are fewer. Clients may choose the id of a call, and give the same one to many.
+_MOST_OF_A_CALL = 100
 _MOST_BYTES = 256 << 20
 
 
@@ -60,7 +62,8 @@ class OpenAttempts:
 
     def begin(self, attempt: Attempt, now: float) -> None:
         """An attempt begins at ``now``, in unix seconds."""
-        self._calls.put(attempt.call_id, (*self._calls.get(attempt.call_id, ()), attempt))
+        others = self._calls.get(attempt.call_id, ())[-_MOST_OF_A_CALL:]
+        self._calls.put(attempt.call_id, (*others, attempt))
         while now - next(iter(self._calls.values()))[-1].exchange.arrival.now > LONGEST_S:
             self._calls.drop_oldest()
 

@@ -49,11 +49,13 @@ class Backlog:
 
     def _count(self, team: str, amounts: Mapping[str, int], sign: int = 1) -> None:
         """Add the amounts to the sums of a team, or take them away. No sum is kept that is not above zero."""
-        sums = self._sums.pop(team, Counter[str]())
-        (sums.update if sign > 0 else sums.subtract)(amounts)
-        left = +sums
-        if left:
-            self._sums[team] = left
+        sums = self._sums.setdefault(team, Counter())
+        for account, amount in amounts.items():
+            sums[account] += sign * amount
+            if sums[account] <= 0:
+                del sums[account]
+        if not sums:
+            del self._sums[team]
 
     def clear(self) -> None:
         self._sums.clear()

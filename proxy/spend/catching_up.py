@@ -126,10 +126,12 @@ class CatchingUp:
         """Write what waits in memory to any spool that takes it, and release the spools. Raises StoreError."""
         lost: list[PutOff] = []
         for spool in self._spools:
-            with suppress(StoreError):
+            try:
                 while page := await self._memory.page(0):
-                    await spool.add([call for _, call in page])
+                    await spool.add([call for _, call in page], is_last=True)
                     await self._memory.forget([number for number, _ in page])
+            except StoreError as error:
+                self._spool_failed(error)
         while page := await self._memory.page(0):
             lost += [call for _, call in page]
             await self._memory.forget([number for number, _ in page])

@@ -89,7 +89,8 @@ def deployment_rules(deployment: Deployment) -> Sequence[Rule]:
     if deployment.rates is None:
         return ()
     ids = (DEPLOYMENT_REQUESTS_ID, DEPLOYMENT_TOKENS_ID)
-    return list(_rules_of(deployment.rates, f"deployment '{deployment.id}'", deployment.id, ids))
+    holder = deployment.rates.holder or deployment.id
+    return list(_rules_of(deployment.rates, f"deployment '{holder}'", holder, ids))
 
 
 def _rate_rules(principal: Principal) -> Iterator[Rule]:

@@ -46,6 +46,7 @@ _KEY_OF_A_SCRIPT = 2
 _ANOTHER_SERVER = (LineError, ReadOnlyError, MovedError, ClusterDownError)
 
 Argument = str | bytes | int | float
+_Call = tuple[tuple[Argument, ...], "asyncio.Future[Any]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class _Line:
 class _Node:
     """One server: the calls that wait for it, each with its answer, and how many senders take them."""
 
-    waiting: "deque[tuple[tuple[Argument, ...], asyncio.Future[Any]]]" = field(default_factory=deque)
+    waiting: deque[_Call] = field(default_factory=deque)
     senders: int = 0
 
 
@@ -146,17 +147,23 @@ class RedisLink:
         most = 1 if self._line is not None and isinstance(self._line.client, RedisCluster) else _MOST_TOGETHER
         try:
             while node.waiting:
-                calls = [node.waiting.popleft() for _ in range(min(len(node.waiting), most))]
-                answers: Sequence[Any]
-                try:
-                    answers = await self._ask([words for words, _ in calls])
-                except StoreError as error:
-                    answers = [error] * len(calls)
-                for (_, answer), found in zip(calls, answers, strict=True):
-                    if not answer.done():  # else whoever asked has left
-                        answer.set_result(found)
+                taken = [node.waiting.popleft() for _ in range(min(len(node.waiting), most))]
+                calls = [call for call in taken if not call[1].done()]  # else whoever asked has left
+                if calls:
+                    await self._send_together(calls)
         finally:
             node.senders -= 1
+
+    async def _send_together(self, calls: Sequence[_Call]) -> None:
+        answers: Sequence[Any] = [StoreError("Redis: the call failed")] * len(calls)
+        try:
+            answers = await self._ask([words for words, _ in calls])
+        except StoreError as error:
+            answers = [error] * len(calls)
+        finally:  # whatever happens, nobody waits on
+            for (_, answer), found in zip(calls, answers, strict=True):
+                if not answer.done():
+                    answer.set_result(found)
 
     async def _ask(self, calls: Sequence[tuple[Argument, ...]]) -> Sequence[Any]:
         """The answers of the server, refusals among them. Raises StoreError."""

@@ -92,13 +92,13 @@ class Spool:
         self.size = 0
         self._bytes = 0
 
-    async def add(self, calls: Sequence[PutOff]) -> None:
+    async def add(self, calls: Sequence[PutOff], *, is_last: bool = False) -> None:
         """Keep all of the calls or none. They are durable on return. Raises StoreError, also where the bound is
-        reached; the end of an exchange replaces its intent even then."""
+        reached; the end of an exchange replaces its intent even then. No bound holds for the last calls of a worker."""
         rows = [
             _Row(next(self._numbers), _KINDS[type(call)], call.exchange_id, msgspec.json.encode(call)) for call in calls
         ]
-        await self._add(rows, self._max_bytes - self._bytes)
+        await self._add(rows, None if is_last else self._max_bytes - self._bytes)
 
     async def adopt(self) -> Sequence[PutOff]:
         """Take over what workers that died have left, and return it. Raises StoreError."""

@@ -8,6 +8,8 @@ its tools says where they stand: those pass as they came.
 """
 
 import json
+from collections.abc import Callable
+from functools import partial
 
 from proxy.core.digest import digest
 from proxy.core.lru import Bounded, LastUsed
@@ -51,7 +53,9 @@ def _set_of(raw: bytes) -> bytes:
     if len(raw) > _LONGEST_BYTES:
         return digest(b"raw", raw)
     try:
-        tools = json.loads(raw, object_pairs_hook=_once, parse_float=_plain_number)
+        tools = json.loads(
+            raw, object_pairs_hook=_once, parse_float=partial(_plain, float), parse_int=partial(_plain, int)
+        )
         return digest(b"tools", *sorted(json.dumps(tool, sort_keys=True).encode() for tool in tools))
     except (ValueError, RecursionError):
         return digest(b"raw", raw)
@@ -64,8 +68,8 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _plain_number(text: str) -> float:
-    found = float(text)
+def _plain(kind: Callable[[str], float], text: str) -> float:
+    found = kind(text)
     if repr(found) != text:
         raise ValueError("a number that is not written as it would be written again")
     return found

@@ -43,3 +43,11 @@ def test_an_attempt_ends_once_and_leaves_nothing() -> None:
     assert attempts.end(other)
     assert other not in attempts
     assert (attempts.of("call"), attempts.of(None)) == (None, None)
+
+
+def test_of_many_calls_under_one_id_the_last_ones_stay() -> None:
+    attempts, begun = OpenAttempts(), [attempt("chosen") for _ in range(300)]
+    for one in begun:
+        attempts.begin(one, 0.0)
+    assert sum(one in attempts for one in begun) < 150
+    assert all(one in attempts for one in begun[-50:])

@@ -13,10 +13,10 @@ from proxy.core.request.demand import Demand
 from proxy.core.request.wants import Tool, Wants
 from proxy.core.response.body_fold import MAX_BODY_BYTES
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
-from proxy.errors import UpstreamTimeout, UpstreamUnavailable
+from proxy.errors import RateLimited, UpstreamTimeout, UpstreamUnavailable
 from proxy.planning.keep_alive import RefreshTerms
 from proxy.planning.own_exchanges import Caps, DailyTerms, OwnEnding
-from proxy.ports import Call, Principal, Transport
+from proxy.ports import Call, Deployment, Principal, Transport
 from tests.unit.planning.test_compactions_calls import Said, Scene, run
 from tests.unit.telemetry.test_metrics import value
 
@@ -80,6 +80,23 @@ def test_of_a_very_long_answer_the_beginning_is_kept() -> None:
         scene.upstream.answer = answer
         ending, body = await scene.own.run(exchange_of(scene), call_of(scene), prompt_tokens=10, output_tokens=10)
         assert (ending, len(body)) == (OwnEnding.ANSWERED, MAX_BODY_BYTES)
+
+    run(main)
+
+
+def test_a_deployment_that_has_as_many_calls_as_it_may_is_not_called() -> None:
+    async def main() -> None:
+        scene = Scene()
+
+        async def take_turn(exchange: Exchange, deployment: Deployment) -> None:
+            assert deployment is scene.deployment
+            raise RateLimited("", kind="requests", retry_after_s=1)
+
+        scene.door.take_turn = take_turn  # type: ignore[method-assign]
+        exchange = exchange_of(scene)
+        ending, _ = await scene.own.run(exchange, call_of(scene), prompt_tokens=10, output_tokens=10)
+        assert (ending, exchange.attempts) == (OwnEnding.DENIED, 0)
+        assert scene.settled == [exchange]
 
     run(main)
 

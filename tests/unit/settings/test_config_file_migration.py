@@ -146,16 +146,16 @@ model_list:
             None,
             ["model_list[0].litellm_params.rpm", "model_list[0].model_info.rpm", "model_list[0].model_info.tpm"],
         ),
-        ("router_settings: {optional_pre_call_checks: [enforce_model_rate_limits]}", RateLimit("", 60, 1000), []),
+        ("router_settings: {optional_pre_call_checks: [enforce_model_rate_limits]}", RateLimit("a", 60, 1000), []),
         (
             "router_settings: {optional_pre_call_checks: [enforce_model_rate_limits, prompt_caching]}",
-            RateLimit("", 60, 1000),
+            RateLimit("a", 60, 1000),
             ["router_settings.optional_pre_call_checks"],
         ),
         (
             "router_settings: {optional_pre_call_checks: [enforce_model_rate_limits]}\n"
             "stratiform: {teams: [{name: red, keys: [sk-red]}]}",
-            RateLimit("", 60, 1000),
+            RateLimit("a", 60, 1000),
             ["router_settings.optional_pre_call_checks"],
         ),
     ],

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from proxy.spend.backlog import Backlog
 from proxy.storage.port import Balance, Charge, Granted, LedgerEntry, Refused, Release, Reserve, Settle
+from tests.growth import assert_linear
 
 ENTRY = LedgerEntry("x", 1.0, "red")
 
@@ -101,3 +102,12 @@ def test_a_grant_keeps_the_epoch_of_the_store_that_gave_it() -> None:
     assert counted == Granted([Balance("day", 3, 1)])
     assert isinstance(counted, Granted)
     assert counted.epoch == "epoch"
+
+
+def test_a_call_costs_the_same_however_many_counters_of_its_team_wait() -> None:
+    def put_off(calls: list[Settle]) -> None:
+        backlog = Backlog()
+        for call in calls:
+            backlog.add(call)
+
+    assert_linear(put_off, lambda count: [end(f"{n}", Charge(f"key-{n}", 1)) for n in range(count)], 1500)

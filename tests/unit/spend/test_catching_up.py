@@ -146,6 +146,41 @@ def test_an_attempt_ends_where_the_store_is_away(tmp_path: Path) -> None:
     run(main)
 
 
+def test_what_waits_in_memory_at_the_end_goes_into_a_spool_that_is_full(tmp_path: Path) -> None:
+    async def main() -> None:
+        store, metrics = Damaged(), Metrics()
+        spools = [Spool(tmp_path / "spool", max_bytes=1000), Spool(tmp_path / "fallback", is_shared=True)]
+        one = CatchingUp(store, ManualClock(NOW), metrics, spools, 5.0, leases(store))
+        for number in range(20):
+            await one.put_off(end(str(number)))
+        assert spools[0].size < 10
+        await one.aclose()
+        assert metrics.registry.get_sample_value("stratiform_settlements_lost_total") == 0
+        assert not (tmp_path / "fallback").exists()
+        next_one = made(store, tmp_path / "spool")
+        await next_one.adopt()
+        assert next_one.pending == 20
+        await next_one.aclose()
+
+    run(main)
+
+
+def test_the_log_says_why_a_place_takes_nothing_at_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        (tmp_path / "file").write_text("no folder")
+        (tmp_path / "open").mkdir()
+        (tmp_path / "open").chmod(0o777)
+        store, metrics = Damaged(), Metrics()
+        spools = [Spool(tmp_path / "file"), Spool(tmp_path / "open", is_shared=True)]
+        one = CatchingUp(store, ManualClock(NOW), metrics, spools, 5.0, leases(store))
+        await one.put_off(end("x"))
+        await one.aclose()
+        assert metrics.registry.get_sample_value("stratiform_settlements_lost_total") == 1
+        assert f"{tmp_path / 'open'} must be a folder to which this user alone may write" in caplog.text
+
+    run(main)
+
+
 def test_what_nothing_can_keep_is_counted_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         store, metrics = Damaged(), Metrics()

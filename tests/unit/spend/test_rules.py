@@ -5,9 +5,11 @@ import asyncio
 import pytest
 
 from proxy.access.directory import Declared, Directory
+from proxy.core.money.prices import Price
 from proxy.core.providers import NONE
+from proxy.deployments import ListedModel, ModelTable
 from proxy.ports import Deployment, Principal, RateLimit, Transport
-from proxy.spend.rules import REQUESTS_ID, TOKENS_ID, LimitResolver
+from proxy.spend.rules import REQUESTS_ID, TOKENS_ID, LimitResolver, deployment_rules
 from proxy.storage.memory import MemoryStore
 from proxy.storage.port import BudgetRecord
 from tests.examples import for_every
@@ -16,12 +18,29 @@ MODEL = Deployment("openai/gpt-5", "gpt-5", Transport.HTTP, NONE)
 ALICE = Principal("s", team="red", key_id="key-1", user="alice")
 
 
+def no_price(deployment: Deployment) -> Price | None:
+    return None
+
+
 def limit_resolver(*budgets: BudgetRecord) -> LimitResolver:
     return LimitResolver(Directory(Declared(budgets=budgets), MemoryStore()))
 
 
 def whom(budget: BudgetRecord, principal: Principal = ALICE) -> list[str]:
     return [rule.whom for rule in limit_resolver(budget).rules(principal, MODEL)]
+
+
+def test_all_names_behind_a_wildcard_share_the_limits_of_their_deployment() -> None:
+    rates = RateLimit("", requests=3)
+    entries = [ListedModel("openai/*", "openai/*", base_url="http://a/v1", rates=rates) for _ in range(2)]
+    models = ModelTable([*entries, ListedModel("exact", "openai/gpt-5", base_url="http://a/v1", rates=rates)], no_price)
+
+    def holders(name: str) -> list[str]:
+        return [rule.whom for one in models.candidates(name) for rule in deployment_rules(one)]
+
+    assert sorted(holders("gpt-5")) == sorted(holders("openai/gpt-5")) == ["openai/*#1", "openai/*#2"]
+    assert sorted(holders("openai/o9")) == ["openai/*#1", "openai/*#2"]
+    assert holders("exact") == ["exact"]
 
 
 def test_nobody_is_limited_without_a_rule() -> None:

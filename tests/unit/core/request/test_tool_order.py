@@ -63,6 +63,7 @@ def test_other_tools_are_never_taken_for_these(one: list[Body], other: list[Body
 @for_every(
     [
         (b'[{"a":1}]', b'[{"a":1.0}]'),
+        (b'[{"a":0}]', b'[{"a":-0}]'),
         (b'[{"a":0.1}]', b'[{"a":0.10000000000000000001}]'),
         (b'[{"a":[1,2]}]', b'[{"a":[2,1]}]'),
         (b'[{"a":1}]', b'[{"a":1},{"a":1}]'),
