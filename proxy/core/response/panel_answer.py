@@ -158,10 +158,10 @@ class PanelStream:
     def read(self, *, may_follow: bool) -> PanelAnswer | None:
         """The events that were kept back, as a completion. None where there are none."""
         rest = read_answer(_completion(self._held), may_follow=False, calling=self._calling)
-        events = [part for part, _ in EventCutter().feed(b"".join(self._said))]
-        said = [payload for event in events if (payload := _payload_of(event)) is not None]
         if rest is None or self._is_long or any(b'"error"' in one for one in self._end):
             return rest
+        events = [part for part, _ in EventCutter().feed(b"".join(self._said))]
+        said = [payload for event in events if (payload := _payload_of(event)) is not None]
         whole = read_answer(_completion([*said, *self._held]), may_follow=may_follow)
         return replace(rest, message=whole.message if whole is not None else None)
 
@@ -170,7 +170,9 @@ class PanelStream:
         if answer is None:
             return b"".join(self._end)
         names = {name: value for name, value in self._held[-1].items() if name not in ("choices", "usage")}
-        choices = [_as_delta(choice) for choice in answer.payload["choices"]]
+        deltas = (object_in(choice, "delta") for one in self._held for choice in one["choices"])
+        has_role = any("role" in delta for delta in deltas)  # else the client has it already
+        choices = [_as_delta(choice, has_role=has_role) for choice in answer.payload["choices"]]
         events = [{**names, "choices": choices}]
         if (usage := answer.payload.get("usage")) is not None:
             events.append({**names, "choices": [], "usage": usage})
@@ -290,9 +292,9 @@ def _thoughts_of(pieces: Iterable[dict[str, Any]]) -> list[Object]:
     return [block | ({"thinking": "".join(parts)} if parts else {}) for block, parts in blocks]
 
 
-def _as_delta(choice: Mapping[str, Any]) -> dict[str, Any]:
+def _as_delta(choice: Mapping[str, Any], *, has_role: bool) -> dict[str, Any]:
     """A choice of a completion as a piece of a stream."""
-    delta = {name: value for name, value in choice["message"].items() if name != "role"}
+    delta = {name: value for name, value in choice["message"].items() if has_role or name != "role"}
     if isinstance(calls := delta.get("tool_calls"), list):
         delta["tool_calls"] = [
             {"index": at, **call} if isinstance(call, dict) else call for at, call in enumerate(calls)

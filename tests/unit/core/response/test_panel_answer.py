@@ -347,6 +347,25 @@ def test_a_stream_ends_with_the_body_that_goes_on_with_it() -> None:
     assert answer.payload["usage"]["prompt_tokens"] == 20
 
 
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_client_is_told_the_role_once_also_where_the_first_event_has_our_call(goes_on: bool) -> None:
+    first_event = chunk({"role": "assistant", "content": None, "tool_calls": [ours()]})
+    for parts in ((first_event, *END), (chunk({"role": "assistant"}), calls(ours()), *END)):
+        stream = PanelStream()
+        passed = b"".join(map(stream.feed, parts))
+        found = stream.read(may_follow=True)
+        end = stream.end(read(body(said("It fails.")), found) if goes_on else found)
+        deltas = [one["delta"] for told in payloads(passed + end) for one in told["choices"]]
+        assert [one["role"] for one in deltas if "role" in one] == ["assistant"]
+
+
+def test_a_stream_without_our_call_is_not_read_again_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, reads = PanelStream(), list[bytes]()
+    stream.feed(chunk({"content": "x"}) + DONE)
+    monkeypatch.setattr("proxy.core.response.panel_answer.loads", reads.append)
+    assert (stream.read(may_follow=True), reads) == (None, [])
+
+
 @for_every(
     [
         b"", b"[]", b"null", b'{"choices":3}', b'{"choices":[3]}', b"\xff", b'{"choices":[{}]}',
