@@ -239,21 +239,22 @@ def _completion(payloads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _put_together(deltas: Iterable[Object]) -> dict[str, Any]:
-    """The message of which these are the pieces: texts go on, calls by their index, thoughts until they are signed; of
-    all else the last value counts."""
+    """The message of which these are the pieces: texts and lists go on, calls by their index, thoughts until they are
+    signed; of all else the last value counts."""
     texts: dict[str, list[str]] = defaultdict(list)
-    lists: dict[str, list[Any]] = {"tool_calls": [], "thinking_blocks": []}
+    lists: dict[str, list[Any]] = defaultdict(list)
     found: dict[str, Any] = {}
     for name, value in (item for delta in deltas for item in delta.items()):
         if isinstance(value, str) and name != "role":
             texts[name].append(value)
-        elif name in lists and isinstance(value, list):
-            lists[name] += [one for one in value if isinstance(one, dict)]
+        elif isinstance(value, list):
+            lists[name] += value
         elif value is not None:
             found[name] = value
     found |= {name: "".join(parts) for name, parts in texts.items()}
-    made = {"tool_calls": _calls_of(lists["tool_calls"]), "thinking_blocks": _thoughts_of(lists["thinking_blocks"])}
-    return found | {name: value for name, value in made.items() if value}
+    for name, joined in (("tool_calls", _calls_of), ("thinking_blocks", _thoughts_of)):
+        lists[name] = joined(one for one in lists[name] if isinstance(one, dict))
+    return found | {name: value for name, value in lists.items() if value}
 
 
 def _calls_of(pieces: Iterable[dict[str, Any]]) -> list[Object]:

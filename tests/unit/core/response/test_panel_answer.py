@@ -347,6 +347,17 @@ def test_a_stream_ends_with_the_body_that_goes_on_with_it() -> None:
     assert answer.payload["usage"]["prompt_tokens"] == 20
 
 
+def test_lists_of_thoughts_that_no_rule_knows_go_back_whole_and_pass_whole() -> None:
+    thoughts = [{"type": "reasoning.text", "text": "h"}, {"type": "reasoning.text", "text": "m", "signature": "s"}]
+    pieces = [chunk({"content": "", "reasoning_details": [one]}) for one in thoughts]
+    _, _, found = streamed(*pieces, calls(ours()), *END)
+    assert found is not None
+    assert found.message is not None
+    assert found.message["reasoning_details"] == thoughts
+    _, end, _ = streamed(calls(ours()), *pieces, *END)
+    assert payloads(end)[0]["choices"][0]["delta"]["reasoning_details"] == thoughts
+
+
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_a_client_is_told_the_role_once_also_where_the_first_event_has_our_call(goes_on: bool) -> None:
     first_event = chunk({"role": "assistant", "content": None, "tool_calls": [ours()]})
