@@ -47,7 +47,7 @@ class PanelAnswer:
 
 
 def read_answer(
-    payload: Any, before: PanelAnswer | None = None, *, may_follow: bool, calling: Container[object] = ()
+    payload: Any, before: PanelAnswer | None = None, *, may_follow: bool, calling: Container[str] = ()
 ) -> PanelAnswer | None:
     """Read a completion behind the one ``before`` it; it is edited where it stands. ``may_follow``: another may go on
     with it. The choices of the indices that are ``calling`` have made calls of the client's before. None for what is no
@@ -61,7 +61,7 @@ def read_answer(
     message, finish = choices[0]["message"], choices[0].get("finish_reason")
     said = dict(message)
     for choice in choices:
-        _take_out(choice, is_calling=choice.get("index", 0) in calling)
+        _take_out(choice, is_calling=repr(choice.get("index", 0)) in calling)
     is_alone = len(listed) == 1 and "tool_calls" not in message and finish in _CALLING
     follows = may_follow and is_alone and 0 < len(calls) <= MOST_CALLS
     earlier = before.payload if before is not None else {}
@@ -138,7 +138,7 @@ class PanelStream:
         self._said: list[bytes] = []
         self._held: list[dict[str, Any]] = []
         self._end: list[bytes] = []
-        self._calling: list[object] = []
+        self._calling: set[str] = set()
         self._is_long = False
         self.size = 0
         self.is_over = False
@@ -186,7 +186,7 @@ class PanelStream:
         payload = _payload_of(event) if self._held or _CALLS.search(event) else None
         calls = list(_calls_in(payload)) if payload is not None else []
         if not self._held and not any(is_ours(call) for _, call in calls):
-            self._calling += [index for index, _ in calls if index not in self._calling]
+            self._calling |= {repr(index) for index, _ in calls}
             return self._passed(event)
         self.size += len(event)
         if self.size > MOST_BYTES:

@@ -347,6 +347,28 @@ def test_a_stream_ends_with_the_body_that_goes_on_with_it() -> None:
     assert answer.payload["usage"]["prompt_tokens"] == 20
 
 
+def test_very_many_choices_with_calls_are_not_compared_with_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = list[int]()
+
+    class Index(int):
+        __hash__ = int.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            compared.append(self)
+            return int(self) == other
+
+    def loads(data: bytes) -> object:
+        found = orjson.loads(data)
+        found["choices"][0]["index"] = Index(found["choices"][0]["index"])
+        return found
+
+    monkeypatch.setattr("proxy.core.response.panel_answer.loads", loads)
+    stream = PanelStream()
+    for at in range(100):
+        stream.feed(calls(theirs(), index=at))
+    assert len(compared) <= 100
+
+
 def test_lists_of_thoughts_that_no_rule_knows_go_back_whole_and_pass_whole() -> None:
     thoughts = [{"type": "reasoning.text", "text": "h"}, {"type": "reasoning.text", "text": "m", "signature": "s"}]
     pieces = [chunk({"content": "", "reasoning_details": [one]}) for one in thoughts]
