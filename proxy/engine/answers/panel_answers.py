@@ -167,6 +167,7 @@ class ContinuedAnswer:
         return read
 
     async def _opened(self, call: Call, fold: BodyFold) -> Answer:
+        await self._service.admission.take_turn(self._exchange, call.deployment)
         made, reservation = self._begin(fold), self._exchange.reservation
         # A call that does not stream runs on when its client leaves: under a hard limit it is heard to its end.
         self._client.is_awaited |= reservation is not None and reservation.is_hard

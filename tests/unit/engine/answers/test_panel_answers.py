@@ -20,7 +20,7 @@ from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.messages import Conversation
 from proxy.engine import Breakers
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
-from proxy.errors import UpstreamTimeout, UpstreamUnavailable
+from proxy.errors import RateLimited, UpstreamTimeout, UpstreamUnavailable
 from proxy.ports import Answer, Call, Deployment, Plan, PlanResult, Principal
 from tests.doubles import PassthroughPlanner
 from tests.unit.engine.parts import DONE, JSON, SSE, Bench, MemoryClient, answers, chat_body, code, ended, event
@@ -411,6 +411,20 @@ def test_under_a_hard_limit_a_further_call_which_runs_on_is_heard_to_its_end(is_
     bench.upstream.open = opened  # type: ignore[method-assign]
     bench.chat(client)
     assert awaited == [False, is_hard]
+
+
+def test_a_further_call_counts_for_the_limits_of_its_deployment() -> None:
+    bench, turns = Bench(answers(*FIRST, *ends("tool_calls", 100, 5)), planner=PanelPlanner()), list[str]()
+
+    async def take_turn(exchange: Exchange, deployment: Deployment) -> None:
+        turns.append(deployment.id)
+        if len(turns) > 1:
+            raise RateLimited("enough", kind="requests", retry_after_s=9)
+
+    bench.door.take_turn = take_turn  # type: ignore[method-assign]
+    client = bench.chat(MemoryClient(chat_body(stream=True, stratiform={"panels": []})))
+    assert (len(turns), len(bench.upstream.calls), finishes(events_of(client))) == (2, 1, ["stop"])
+    assert (counted(ended(bench)), ended(bench).answer.further) == ({"failed": 1}, ())
 
 
 def test_a_body_that_is_there_without_its_usage_was_not_waited_for_in_silence() -> None:
