@@ -388,10 +388,10 @@ class AnswerRelay:
 
     def _outcome(self, fold: Fold) -> Outcome:
         """What is known of the answer up to now."""
-        outcome = fold.outcome()
+        outcome = fold.outcome() if self._further is None else self._further.noted(fold.outcome())
         if outcome.is_open and outcome.usage is None and isinstance(self._source, TellsUsage):
-            outcome = replace(outcome, usage=usage_of(self._source.usage_so_far()))
-        return outcome if self._further is None else self._further.noted(outcome)
+            return replace(outcome, usage=usage_of(self._source.usage_so_far()))
+        return outcome
 
     def _note(self, outcome: Outcome) -> None:
         answer = self._exchange.answer

@@ -23,7 +23,7 @@ from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.errors import RateLimited, UpstreamTimeout, UpstreamUnavailable
 from proxy.ports import Answer, Call, Deployment, Plan, PlanResult, Principal
 from tests.doubles import PassthroughPlanner
-from tests.unit.engine.parts import DONE, JSON, SSE, Bench, MemoryClient, answers, chat_body, code, ended, event
+from tests.unit.engine.parts import DONE, JSON, SSE, Bench, MemoryClient, Script, answers, chat_body, code, ended, event
 
 NAMED = {"id": "c-1", "object": "chat.completion.chunk", "created": 7, "model": "m-1"}
 LATER = {"id": "c-2", "object": "chat.completion.chunk", "created": 9, "model": "m-2"}
@@ -411,6 +411,20 @@ def test_under_a_hard_limit_a_further_call_which_runs_on_is_heard_to_its_end(is_
     bench.upstream.open = opened  # type: ignore[method-assign]
     bench.chat(client)
     assert awaited == [False, is_hard]
+
+
+class Telling(Script):
+    """A stream whose upstream knows more of the usage than its chunks say."""
+
+    def usage_so_far(self) -> dict[str, object]:
+        return {"prompt_tokens": 4321, "completion_tokens": 1}
+
+
+def test_what_the_upstream_has_told_of_the_usage_is_booked_of_a_stream_with_panels_that_breaks() -> None:
+    bench, _ = streamed(Telling(200, SSE, *FIRST, UpstreamUnavailable("gone")))
+    usage = ended(bench).answer.outcome.usage
+    assert usage is not None
+    assert usage.prompt == 4321
 
 
 def test_a_further_call_counts_for_the_limits_of_its_deployment() -> None:
