@@ -69,7 +69,7 @@ def read_answer(
         text, own = _message_of(earlier).get(name) or "", message.get(name) or ""
         if isinstance(own, str) and isinstance(text, str) and text:
             message[name] = text + own
-    report, used = payload.get("usage"), earlier.get("usage")
+    report, used = payload.get("usage"), object_in(earlier, "usage") or None
     if isinstance(report, dict) or used is not None:
         payload["usage"] = summed(used, report) if isinstance(report, dict) else used
     return PanelAnswer(payload, len(calls), called(said, calls) if follows else None)
@@ -172,7 +172,8 @@ class PanelStream:
         names = {name: value for name, value in self._held[-1].items() if name not in ("choices", "usage")}
         deltas = (object_in(choice, "delta") for one in self._held for choice in one["choices"])
         has_role = any("role" in delta for delta in deltas)  # else the client has it already
-        choices = [_as_delta(choice, has_role=has_role) for choice in answer.payload["choices"]]
+        told = (one for one in answer.payload["choices"] if isinstance(one, dict))
+        choices = [_as_delta(one, has_role=has_role) for one in told if isinstance(one.get("message"), dict)]
         events = [{**names, "choices": choices}]
         if (usage := answer.payload.get("usage")) is not None:
             events.append({**names, "choices": [], "usage": usage})

@@ -347,6 +347,17 @@ def test_a_stream_ends_with_the_body_that_goes_on_with_it() -> None:
     assert answer.payload["usage"]["prompt_tokens"] == 20
 
 
+def test_odd_members_of_the_answers_that_are_joined_do_no_harm() -> None:
+    one = read(body(said("a ", ours(None)), usage=5))
+    assert one.payload["usage"] == 5
+    assert read(body(said("b")), one).payload["usage"] == USAGE
+    stream = PanelStream()
+    passed = b"".join(map(stream.feed, (chunk({"role": "assistant"}), calls(ours()), *END)))
+    raw = body(said("b")).replace(b'"choices":[', b'"choices":[3,{},{"message":null},')
+    end = stream.end(read(raw, stream.read(may_follow=True)))
+    assert [c["delta"].get("content") for p in payloads(passed + end) for c in p["choices"]] == [None, "b"]
+
+
 def test_very_many_choices_with_calls_are_not_compared_with_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     compared = list[int]()
 
