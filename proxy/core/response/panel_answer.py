@@ -26,6 +26,8 @@ _CALLS = re.compile(rb'"tool_calls"(?!\s*+:\s*+(?:null|\[\s*+\]))|\[DONE\]')
 """Matches events that must be read in a stream without a call of ours so far."""
 _TEXTS = ("content", "reasoning_content", "reasoning")
 """The members of a message that are the model's words."""
+_SENT_BACK = ("role", *_TEXTS, "thinking_blocks", "reasoning_details", "tool_calls")
+"""The members of a message that goes back. Strict servers refuse others, such as labels of pieces."""
 _CALLING = ("tool_calls", "stop", "function_call")
 """How an answer ends whose calls are whole. Some providers say ``stop``."""
 
@@ -163,7 +165,8 @@ class PanelStream:
         events = [part for part, _ in EventCutter().feed(b"".join(self._said))]
         said = [payload for event in events if (payload := _payload_of(event)) is not None]
         whole = read_answer(_completion([*said, *self._held]), may_follow=may_follow)
-        return replace(rest, message=whole.message if whole is not None else None)
+        message = whole.message if whole is not None else None
+        return replace(rest, message=message and {name: message[name] for name in _SENT_BACK if name in message})
 
     def end(self, answer: PanelAnswer | None) -> bytes:
         """The rest of the stream as events: without calls of ours, and with the answers that go on with it."""

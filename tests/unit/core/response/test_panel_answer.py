@@ -380,6 +380,16 @@ def test_very_many_choices_with_calls_are_not_compared_with_each_other(monkeypat
     assert len(compared) <= 100
 
 
+def test_of_a_streams_members_only_words_thoughts_and_calls_go_back() -> None:
+    pieces = [chunk({"reasoning": text, "channel": "analysis", "annotations": [{"a": 1}]}) for text in ("h", "m")]
+    _, _, found = streamed(*pieces, calls(ours()), *END)
+    assert found is not None
+    assert found.message is not None
+    assert {name: found.message[name] for name in found.message if name != "tool_calls"} == {
+        "role": "assistant", "content": None, "reasoning": "hm",
+    }  # fmt: skip
+
+
 def test_lists_of_thoughts_that_no_rule_knows_go_back_whole_and_pass_whole() -> None:
     thoughts = [{"type": "reasoning.text", "text": "h"}, {"type": "reasoning.text", "text": "m", "signature": "s"}]
     pieces = [chunk({"content": "", "reasoning_details": [one]}) for one in thoughts]
