@@ -100,8 +100,7 @@ class Meter:
         """The answer to a further call with its usage, which is our own where it reports none."""
         if outcome.usage is not None and not outcome.is_open:
             return outcome
-        is_whole = not exchange.requested.stream and not outcome.is_open
-        return self._booked(exchange, outcome, prompt_tokens(exchange) + further_tokens, 0.0 if is_whole else silent_s)
+        return self._booked(exchange, outcome, prompt_tokens(exchange) + further_tokens, silent_s)
 
     def settle(self, exchange: Exchange) -> None:
         """The exchange has ended: count it."""

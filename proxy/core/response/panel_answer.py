@@ -26,6 +26,8 @@ _CALLS = re.compile(rb'"tool_calls"(?!\s*+:\s*+(?:null|\[\s*+\]))|\[DONE\]')
 """Matches events that must be read in a stream without a call of ours so far."""
 _TEXTS = ("content", "reasoning_content", "reasoning")
 """The members of a message that are the model's words."""
+_SENT_BACK = ("role", *_TEXTS, "thinking_blocks", "reasoning_details", "tool_calls")
+"""The members of a message that goes back. Strict servers refuse others, such as labels of pieces."""
 _CALLING = ("tool_calls", "stop", "function_call")
 """How an answer ends whose calls are whole. Some providers say ``stop``."""
 
@@ -47,7 +49,7 @@ class PanelAnswer:
 
 
 def read_answer(
-    payload: Any, before: PanelAnswer | None = None, *, may_follow: bool, calling: Container[object] = ()
+    payload: Any, before: PanelAnswer | None = None, *, may_follow: bool, calling: Container[str] = ()
 ) -> PanelAnswer | None:
     """Read a completion behind the one ``before`` it; it is edited where it stands. ``may_follow``: another may go on
     with it. The choices of the indices that are ``calling`` have made calls of the client's before. None for what is no
@@ -61,7 +63,7 @@ def read_answer(
     message, finish = choices[0]["message"], choices[0].get("finish_reason")
     said = dict(message)
     for choice in choices:
-        _take_out(choice, is_calling=choice.get("index", 0) in calling)
+        _take_out(choice, is_calling=repr(choice.get("index", 0)) in calling)
     is_alone = len(listed) == 1 and "tool_calls" not in message and finish in _CALLING
     follows = may_follow and is_alone and 0 < len(calls) <= MOST_CALLS
     earlier = before.payload if before is not None else {}
@@ -69,7 +71,7 @@ def read_answer(
         text, own = _message_of(earlier).get(name) or "", message.get(name) or ""
         if isinstance(own, str) and isinstance(text, str) and text:
             message[name] = text + own
-    report, used = payload.get("usage"), earlier.get("usage")
+    report, used = payload.get("usage"), object_in(earlier, "usage") or None
     if isinstance(report, dict) or used is not None:
         payload["usage"] = summed(used, report) if isinstance(report, dict) else used
     return PanelAnswer(payload, len(calls), called(said, calls) if follows else None)
@@ -138,7 +140,7 @@ class PanelStream:
         self._said: list[bytes] = []
         self._held: list[dict[str, Any]] = []
         self._end: list[bytes] = []
-        self._calling: list[object] = []
+        self._calling: set[str] = set()
         self._is_long = False
         self.size = 0
         self.is_over = False
@@ -158,19 +160,23 @@ class PanelStream:
     def read(self, *, may_follow: bool) -> PanelAnswer | None:
         """The events that were kept back, as a completion. None where there are none."""
         rest = read_answer(_completion(self._held), may_follow=False, calling=self._calling)
-        events = [part for part, _ in EventCutter().feed(b"".join(self._said))]
-        said = [payload for event in events if (payload := _payload_of(event)) is not None]
         if rest is None or self._is_long or any(b'"error"' in one for one in self._end):
             return rest
+        events = [part for part, _ in EventCutter().feed(b"".join(self._said))]
+        said = [payload for event in events if (payload := _payload_of(event)) is not None]
         whole = read_answer(_completion([*said, *self._held]), may_follow=may_follow)
-        return replace(rest, message=whole.message if whole is not None else None)
+        message = whole.message if whole is not None else None
+        return replace(rest, message=message and {name: message[name] for name in _SENT_BACK if name in message})
 
     def end(self, answer: PanelAnswer | None) -> bytes:
         """The rest of the stream as events: without calls of ours, and with the answers that go on with it."""
         if answer is None:
             return b"".join(self._end)
         names = {name: value for name, value in self._held[-1].items() if name not in ("choices", "usage")}
-        choices = [_as_delta(choice) for choice in answer.payload["choices"]]
+        deltas = (object_in(choice, "delta") for one in self._held for choice in one["choices"])
+        has_role = any("role" in delta for delta in deltas)  # else the client has it already
+        told = (one for one in answer.payload["choices"] if isinstance(one, dict))
+        choices = [_as_delta(one, has_role=has_role) for one in told if isinstance(one.get("message"), dict)]
         events = [{**names, "choices": choices}]
         if (usage := answer.payload.get("usage")) is not None:
             events.append({**names, "choices": [], "usage": usage})
@@ -184,7 +190,7 @@ class PanelStream:
         payload = _payload_of(event) if self._held or _CALLS.search(event) else None
         calls = list(_calls_in(payload)) if payload is not None else []
         if not self._held and not any(is_ours(call) for _, call in calls):
-            self._calling += [index for index, _ in calls if index not in self._calling]
+            self._calling |= {repr(index) for index, _ in calls}
             return self._passed(event)
         self.size += len(event)
         if self.size > MOST_BYTES:
@@ -237,21 +243,22 @@ def _completion(payloads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _put_together(deltas: Iterable[Object]) -> dict[str, Any]:
-    """The message of which these are the pieces: texts go on, calls by their index, thoughts until they are signed; of
-    all else the last value counts."""
+    """The message of which these are the pieces: texts and lists go on, calls by their index, thoughts until they are
+    signed; of all else the last value counts."""
     texts: dict[str, list[str]] = defaultdict(list)
-    lists: dict[str, list[Any]] = {"tool_calls": [], "thinking_blocks": []}
+    lists: dict[str, list[Any]] = defaultdict(list)
     found: dict[str, Any] = {}
     for name, value in (item for delta in deltas for item in delta.items()):
         if isinstance(value, str) and name != "role":
             texts[name].append(value)
-        elif name in lists and isinstance(value, list):
-            lists[name] += [one for one in value if isinstance(one, dict)]
+        elif isinstance(value, list):
+            lists[name] += value
         elif value is not None:
             found[name] = value
     found |= {name: "".join(parts) for name, parts in texts.items()}
-    made = {"tool_calls": _calls_of(lists["tool_calls"]), "thinking_blocks": _thoughts_of(lists["thinking_blocks"])}
-    return found | {name: value for name, value in made.items() if value}
+    for name, joined in (("tool_calls", _calls_of), ("thinking_blocks", _thoughts_of)):
+        lists[name] = joined(one for one in lists[name] if isinstance(one, dict))
+    return found | {name: value for name, value in lists.items() if value}
 
 
 def _calls_of(pieces: Iterable[dict[str, Any]]) -> list[Object]:
@@ -290,9 +297,9 @@ def _thoughts_of(pieces: Iterable[dict[str, Any]]) -> list[Object]:
     return [block | ({"thinking": "".join(parts)} if parts else {}) for block, parts in blocks]
 
 
-def _as_delta(choice: Mapping[str, Any]) -> dict[str, Any]:
+def _as_delta(choice: Mapping[str, Any], *, has_role: bool) -> dict[str, Any]:
     """A choice of a completion as a piece of a stream."""
-    delta = {name: value for name, value in choice["message"].items() if name != "role"}
+    delta = {name: value for name, value in choice["message"].items() if has_role or name != "role"}
     if isinstance(calls := delta.get("tool_calls"), list):
         delta["tool_calls"] = [
             {"index": at, **call} if isinstance(call, dict) else call for at, call in enumerate(calls)

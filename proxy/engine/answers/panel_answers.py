@@ -167,7 +167,10 @@ class ContinuedAnswer:
         return read
 
     async def _opened(self, call: Call, fold: BodyFold) -> Answer:
-        made = self._begin(fold)
+        await self._service.admission.take_turn(self._exchange, call.deployment)
+        made, reservation = self._begin(fold), self._exchange.reservation
+        # A call that does not stream runs on when its client leaves: under a hard limit it is heard to its end.
+        self._client.is_awaited |= reservation is not None and reservation.is_hard
         # A provider that has a request when its client leaves may go on with it: it is billed until it has failed.
         try:
             answer = await self._upstream.open(call)
@@ -220,8 +223,10 @@ class ContinuedAnswer:
 
     def _booked(self, made: _MadeCall) -> Outcome:
         """The answer to a call, with its usage or what is booked in its place."""
-        silent_s = self._exchange.elapsed_s() - made.began_s
-        return self._service.meter.booked(self._exchange, made.fold.outcome(), self._added_tokens(made.size), silent_s)
+        outcome, silent_s = made.fold.outcome(), self._exchange.elapsed_s() - made.began_s
+        if isinstance(made.fold, BodyFold) and not outcome.is_open:
+            silent_s = 0.0  # a body comes when all of it is written
+        return self._service.meter.booked(self._exchange, outcome, self._added_tokens(made.size), silent_s)
 
     def _added_tokens(self, size: int) -> int:
         """The most tokens that a prompt of so many bytes has beside those of the first call's: a token has a byte."""

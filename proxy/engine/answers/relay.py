@@ -36,6 +36,7 @@ from proxy.engine.suppress import suppress_and_log
 from proxy.errors import (
     BudgetExceeded,
     ProxyError,
+    RateLimited,
     UpstreamError,
     UpstreamRejected,
     UpstreamTimeout,
@@ -199,6 +200,8 @@ class AnswerRelay:
         failure = failure_of(error) if self._client.failure is None else None
         said, suspected = NO_WORDS, OurEdit.NONE
         self._given_up(error)
+        if isinstance(error, RateLimited):
+            attempts.abandoned()  # by a limit of the operator's: the deployment was not called
         # A refusal that breaks off stays a refusal.
         answer, may_bill = self._exchange.answer, isinstance(error, UpstreamError) and error.may_bill
         is_billed = answer.is_accepted or (may_bill and answer.status < 300)
@@ -385,10 +388,10 @@ class AnswerRelay:
 
     def _outcome(self, fold: Fold) -> Outcome:
         """What is known of the answer up to now."""
-        outcome = fold.outcome()
+        outcome = fold.outcome() if self._further is None else self._further.noted(fold.outcome())
         if outcome.is_open and outcome.usage is None and isinstance(self._source, TellsUsage):
-            outcome = replace(outcome, usage=usage_of(self._source.usage_so_far()))
-        return outcome if self._further is None else self._further.noted(outcome)
+            return replace(outcome, usage=usage_of(self._source.usage_so_far()))
+        return outcome
 
     def _note(self, outcome: Outcome) -> None:
         answer = self._exchange.answer

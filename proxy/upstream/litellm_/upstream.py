@@ -133,7 +133,8 @@ class StreamAnswer:
     def usage_so_far(self) -> Mapping[str, object]:
         """What the provider has told of the usage. litellm keeps it back until the last chunk, although Anthropic tells
         the prompt's usage first."""
-        told = [chunk.usage for chunk in self._stream.chunks if getattr(chunk, "usage", None) is not None]
+        usages: list[Any] = [getattr(chunk, "usage", None) for chunk in getattr(self._stream, "chunks", ())]
+        told = [usage for usage in usages if hasattr(usage, "model_dump")]
         found: dict[str, object] = told[-1].model_dump(exclude_none=True, warnings=False) if told else {}
         return found
 

@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
+from proxy.core.resilience.circuit_breaker import BreakerPolicy
+from proxy.engine import Breakers
 from proxy.engine.exchange import Exchange, ExchangeOutcome
-from proxy.errors import UpstreamUnavailable
+from proxy.errors import RateLimited, UpstreamUnavailable
+from proxy.ports import Deployment
 from tests.exchanges import settled
 from tests.unit.engine.parts import DONE, JSON, ROLE, SSE, USAGE, WORD, Bench, MemoryClient, Script, answers, chat_body
 
@@ -171,3 +174,22 @@ def test_a_client_that_leaves_while_it_is_booked_does_not_stop_that() -> None:
         assert [name for name, _ in bench.door.settled] == [exchange.arrival.id for exchange in bench.ledger.ended]
 
     asyncio.run(main())
+
+
+def test_a_call_that_an_operators_limit_keeps_back_says_nothing_of_a_deployment_that_was_shut() -> None:
+    states, now = list[str](), [0.0]
+    policy = BreakerPolicy(allowed_fails=0, cooldown_s=5.0)
+    breakers = Breakers(policy, on_change=lambda _, state: states.append(state), now=lambda: now[0])
+    bench = Bench(UpstreamUnavailable("gone"), answers(BODY, headers=JSON), breakers=breakers)
+    bench.chat(MemoryClient(chat_body()))
+    now[0] = 6.0
+
+    async def full(exchange: Exchange, deployment: Deployment) -> None:
+        raise RateLimited("enough", kind="requests", retry_after_s=9)
+
+    take_turn, bench.door.take_turn = bench.door.take_turn, full  # type: ignore[method-assign]
+    assert bench.chat(MemoryClient(chat_body())).status == 429
+    assert (states, len(bench.upstream.calls)) == (["open", "half-open"], 1)
+    bench.door.take_turn = take_turn  # type: ignore[method-assign]
+    assert bench.chat(MemoryClient(chat_body())).status == 200
+    assert states[-1] == "closed"

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -27,7 +28,7 @@ from proxy.upstream.litellm_ import library
 from proxy.upstream.litellm_.arguments import EMBEDDING_FIELDS, call_arguments
 from proxy.upstream.litellm_.errors import ErrorMap, StreamEndedEarly, strip_secrets, translate
 from proxy.upstream.litellm_.library import Library, Route
-from proxy.upstream.litellm_.upstream import render, render_chunk
+from proxy.upstream.litellm_.upstream import StreamAnswer, render, render_chunk
 from proxy.upstream.redacted import secrets_of
 from tests.examples import for_every
 
@@ -353,6 +354,11 @@ def test_a_message_without_text_keeps_its_null() -> None:
         "message": {"role": "assistant", "tool_calls": [], "content": None},
         "finish_reason": None,
     }
+
+
+@pytest.mark.parametrize("stream", [SimpleNamespace(), SimpleNamespace(chunks=[SimpleNamespace(usage={"a": 1}), None])])
+def test_a_stream_of_another_kind_tells_no_usage(stream: object) -> None:
+    assert StreamAnswer(stream, None, ErrorMap(())).usage_so_far() == {}
 
 
 def test_a_chunk_is_one_event() -> None:

@@ -347,6 +347,79 @@ def test_a_stream_ends_with_the_body_that_goes_on_with_it() -> None:
     assert answer.payload["usage"]["prompt_tokens"] == 20
 
 
+def test_odd_members_of_the_answers_that_are_joined_do_no_harm() -> None:
+    one = read(body(said("a ", ours(None)), usage=5))
+    assert one.payload["usage"] == 5
+    assert read(body(said("b")), one).payload["usage"] == USAGE
+    stream = PanelStream()
+    passed = b"".join(map(stream.feed, (chunk({"role": "assistant"}), calls(ours()), *END)))
+    raw = body(said("b")).replace(b'"choices":[', b'"choices":[3,{},{"message":null},')
+    end = stream.end(read(raw, stream.read(may_follow=True)))
+    assert [c["delta"].get("content") for p in payloads(passed + end) for c in p["choices"]] == [None, "b"]
+
+
+def test_very_many_choices_with_calls_are_not_compared_with_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = list[int]()
+
+    class Index(int):
+        __hash__ = int.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            compared.append(self)
+            return int(self) == other
+
+    def loads(data: bytes) -> object:
+        found = orjson.loads(data)
+        found["choices"][0]["index"] = Index(found["choices"][0]["index"])
+        return found
+
+    monkeypatch.setattr("proxy.core.response.panel_answer.loads", loads)
+    stream = PanelStream()
+    for at in range(100):
+        stream.feed(calls(theirs(), index=at))
+    assert len(compared) <= 100
+
+
+def test_of_a_streams_members_only_words_thoughts_and_calls_go_back() -> None:
+    pieces = [chunk({"reasoning": text, "channel": "analysis", "annotations": [{"a": 1}]}) for text in ("h", "m")]
+    _, _, found = streamed(*pieces, calls(ours()), *END)
+    assert found is not None
+    assert found.message is not None
+    assert {name: found.message[name] for name in found.message if name != "tool_calls"} == {
+        "role": "assistant", "content": None, "reasoning": "hm",
+    }  # fmt: skip
+
+
+def test_lists_of_thoughts_that_no_rule_knows_go_back_whole_and_pass_whole() -> None:
+    thoughts = [{"type": "reasoning.text", "text": "h"}, {"type": "reasoning.text", "text": "m", "signature": "s"}]
+    pieces = [chunk({"content": "", "reasoning_details": [one]}) for one in thoughts]
+    _, _, found = streamed(*pieces, calls(ours()), *END)
+    assert found is not None
+    assert found.message is not None
+    assert found.message["reasoning_details"] == thoughts
+    _, end, _ = streamed(calls(ours()), *pieces, *END)
+    assert payloads(end)[0]["choices"][0]["delta"]["reasoning_details"] == thoughts
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_client_is_told_the_role_once_also_where_the_first_event_has_our_call(goes_on: bool) -> None:
+    first_event = chunk({"role": "assistant", "content": None, "tool_calls": [ours()]})
+    for parts in ((first_event, *END), (chunk({"role": "assistant"}), calls(ours()), *END)):
+        stream = PanelStream()
+        passed = b"".join(map(stream.feed, parts))
+        found = stream.read(may_follow=True)
+        end = stream.end(read(body(said("It fails.")), found) if goes_on else found)
+        deltas = [one["delta"] for told in payloads(passed + end) for one in told["choices"]]
+        assert [one["role"] for one in deltas if "role" in one] == ["assistant"]
+
+
+def test_a_stream_without_our_call_is_not_read_again_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, reads = PanelStream(), list[bytes]()
+    stream.feed(chunk({"content": "x"}) + DONE)
+    monkeypatch.setattr("proxy.core.response.panel_answer.loads", reads.append)
+    assert (stream.read(may_follow=True), reads) == (None, [])
+
+
 @for_every(
     [
         b"", b"[]", b"null", b'{"choices":3}', b'{"choices":[3]}', b"\xff", b'{"choices":[{}]}',

@@ -11,6 +11,7 @@ import pytest
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.resilience.circuit_breaker import BreakerPolicy
 from proxy.core.resilience.retry import RetryPolicy
+from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
 from proxy.core.structured.assembly.untiered import Front
 from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind
@@ -19,10 +20,10 @@ from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.messages import Conversation
 from proxy.engine import Breakers
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
-from proxy.errors import UpstreamTimeout, UpstreamUnavailable
-from proxy.ports import Plan, PlanResult, Principal
+from proxy.errors import RateLimited, UpstreamTimeout, UpstreamUnavailable
+from proxy.ports import Answer, Call, Deployment, Plan, PlanResult, Principal
 from tests.doubles import PassthroughPlanner
-from tests.unit.engine.parts import DONE, JSON, SSE, Bench, MemoryClient, answers, chat_body, code, ended, event
+from tests.unit.engine.parts import DONE, JSON, SSE, Bench, MemoryClient, Script, answers, chat_body, code, ended, event
 
 NAMED = {"id": "c-1", "object": "chat.completion.chunk", "created": 7, "model": "m-1"}
 LATER = {"id": "c-2", "object": "chat.completion.chunk", "created": 9, "model": "m-2"}
@@ -389,6 +390,69 @@ def test_a_client_that_has_left_while_its_answer_is_awaited_causes_no_further_ca
     assert exchange.ending is ExchangeOutcome.HUNG_UP
     assert exchange.settlement is not None
     assert exchange.settlement.usage == Usage(10, 2)
+
+
+@pytest.mark.parametrize("is_hard", [True, False])
+def test_under_a_hard_limit_a_further_call_which_runs_on_is_heard_to_its_end(is_hard: bool) -> None:
+    bench = Bench(answers(*FIRST, *ends("tool_calls", 100, 5)), second(90, 7), planner=PanelPlanner())
+    client, awaited = MemoryClient(chat_body(stream=True, stratiform={"panels": []})), list[bool]()
+    reserve, sent = bench.door.reserve, bench.upstream.open
+
+    async def reserve_hard(exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
+        await reserve(exchange, others)
+        assert exchange.reservation is not None
+        exchange.reservation.is_hard = is_hard
+
+    async def opened(call: Call) -> Answer:
+        awaited.append(client.is_awaited)
+        return await sent(call)
+
+    bench.door.reserve = reserve_hard  # type: ignore[method-assign]
+    bench.upstream.open = opened  # type: ignore[method-assign]
+    bench.chat(client)
+    assert awaited == [False, is_hard]
+
+
+class Telling(Script):
+    """A stream whose upstream knows more of the usage than its chunks say."""
+
+    def usage_so_far(self) -> dict[str, object]:
+        return {"prompt_tokens": 4321, "completion_tokens": 1}
+
+
+def test_what_the_upstream_has_told_of_the_usage_is_booked_of_a_stream_with_panels_that_breaks() -> None:
+    bench, _ = streamed(Telling(200, SSE, *FIRST, UpstreamUnavailable("gone")))
+    usage = ended(bench).answer.outcome.usage
+    assert usage is not None
+    assert usage.prompt == 4321
+
+
+def test_a_further_call_counts_for_the_limits_of_its_deployment() -> None:
+    bench, turns = Bench(answers(*FIRST, *ends("tool_calls", 100, 5)), planner=PanelPlanner()), list[str]()
+
+    async def take_turn(exchange: Exchange, deployment: Deployment) -> None:
+        turns.append(deployment.id)
+        if len(turns) > 1:
+            raise RateLimited("enough", kind="requests", retry_after_s=9)
+
+    bench.door.take_turn = take_turn  # type: ignore[method-assign]
+    client = bench.chat(MemoryClient(chat_body(stream=True, stratiform={"panels": []})))
+    assert (len(turns), len(bench.upstream.calls), finishes(events_of(client))) == (2, 1, ["stop"])
+    assert (counted(ended(bench)), ended(bench).answer.further) == ({"failed": 1}, ())
+
+
+def test_a_body_that_is_there_without_its_usage_was_not_waited_for_in_silence() -> None:
+    silent, asked = answers(body("It says so.").replace(b'"usage"', b'"used"'), headers=JSON), list[float]()
+    bench = Bench(answers(*FIRST, *ends("tool_calls", 100, 5)), silent, planner=PanelPlanner())
+    booked = bench.ledger.booked
+
+    def noted(exchange: Exchange, outcome: Outcome, further_tokens: int, silent_s: float) -> Outcome:
+        asked.append(silent_s)
+        return booked(exchange, outcome, further_tokens, silent_s)
+
+    bench.ledger.booked = noted  # type: ignore[method-assign]
+    bench.chat(MemoryClient(chat_body(stream=True, stratiform={"panels": []})))
+    assert asked[-1] == 0.0
 
 
 @pytest.mark.parametrize(("has_room", "calls"), [(True, 2), (False, 1)])
