@@ -113,7 +113,7 @@ class SharedBlobs:
         for name, blob in blobs.items():
             self._waiting.put((scope, name), blob)
         self._saved_at = now
-        if not self._writing:
+        if all(task.done() for task in self._writing):  # the set still holds one that has just ended
             spawn(self._write_on(), self._writing)
 
     async def aclose(self) -> None:
