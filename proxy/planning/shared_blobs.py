@@ -154,20 +154,20 @@ class SharedBlobs:
             self._timer = asyncio.get_running_loop().call_later(SLICE_S, self._tick)
 
     async def _call(self, scope: str, names: Sequence[str], now: float) -> None:
-        found: Sequence[bytes | None] | None = None
+        found: Mapping[str, bytes | None] | None = None
         try:
-            found = await self._store.load(scope, names, now)
+            found = dict(zip(names, await self._store.load(scope, names, now), strict=True))
             self._is_failing, self._silence_s = False, 0.0
         except StoreError:
             self._is_failing, self._again_at = True, asyncio.get_running_loop().time() + _PAUSE_S
             self.failed("load")
         finally:
-            for number, name in enumerate(names):
+            for name in names:
                 answer = self._asked.pop((scope, name))
                 if answer.done():  # whoever waited for it was cancelled
                     continue
                 if found is not None:
-                    answer.set_result(found[number])
+                    answer.set_result(found[name])
                 else:
                     answer.set_exception(StoreError("the store gave no answer"))
                     answer.exception()  # perhaps nobody waits for it any more

@@ -105,3 +105,22 @@ def test_after_its_end_nothing_is_counted() -> None:
         assert [name for name in timers if name.startswith("SharedBlobs")] == []
 
     asyncio.run(main())
+
+
+def test_an_answer_that_lacks_a_name_is_none_and_holds_nobody_up() -> None:
+    class Short(MemoryStore):
+        async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
+            return [b"1"]
+
+    async def main() -> None:
+        blobs, found = blobs_of(Short()), list[object]()
+
+        async def learn() -> None:
+            found.append(await blobs.load("red", ["a", "b"], NOW))
+
+        assert await blobs.recall(learn, 60 * SLICE_S)
+        assert found == [None]
+        assert await blobs.load("red", ["a"], NOW) == {"a": b"1"}
+        await blobs.aclose()
+
+    asyncio.run(main())
