@@ -83,6 +83,23 @@ def test_a_large_client_is_asked_for_in_parts_and_behind_the_others() -> None:
     asyncio.run(main())
 
 
+def test_no_more_than_so_many_ask_a_silent_store_without_waiting() -> None:
+    async def main() -> None:
+        blobs, begun = blobs_of(MemoryStore()), list[int]()
+
+        async def learn(number: int) -> None:
+            begun.append(number)
+            await asyncio.get_running_loop().create_future()
+
+        for number in range(200):
+            assert not await blobs.recall(partial(learn, number), 0.0)
+        await asyncio.sleep(0)
+        assert len(begun) == 64
+        await blobs.aclose()
+
+    asyncio.run(main())
+
+
 def test_after_its_end_nothing_is_counted() -> None:
     class Silent(MemoryStore):
         async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
