@@ -59,7 +59,7 @@ class FingerprintFile:
                 cost_usd=cost(usage, plan.price).total_usd if usage is not None and plan.price is not None else None,
             )
         )
-        if not self._writing:
+        if all(task.done() for task in self._writing):  # the set still holds one that has just ended
             spawn(self._write_all(), self._writing)
 
     async def aclose(self) -> None:

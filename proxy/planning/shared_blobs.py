@@ -14,9 +14,9 @@ replaces a newer one. What could not be written goes on waiting, within a bound.
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
 from typing import Any, Final
 
 from proxy.core.lru import Bounded
@@ -64,7 +64,8 @@ class SharedBlobs:
         self.failed = failed
         self._store = store
         self._asked: dict[Key, asyncio.Future[bytes | None]] = {}
-        self._gathered: dict[Key, float] = {}
+        self._gathered: OrderedDict[str, list[str]] = OrderedDict()
+        self._asked_at = 0.0
         self._loads: Tasks = set()
         self._recalls: Tasks = set()
         self._is_failing = False
@@ -113,7 +114,7 @@ class SharedBlobs:
         for name, blob in blobs.items():
             self._waiting.put((scope, name), blob)
         self._saved_at = now
-        if not self._writing:
+        if all(task.done() for task in self._writing):  # the set still holds one that has just ended
             spawn(self._write_on(), self._writing)
 
     async def aclose(self) -> None:
@@ -137,39 +138,43 @@ class SharedBlobs:
             self._asked[key] = loop.create_future()
             if not self._gathered:
                 loop.call_soon(self._ask)
-            self._gathered[key] = now
+            self._gathered.setdefault(scope, []).append(name)
+            self._asked_at = now
         return self._asked[key]
 
     def _ask(self, ended: object = None) -> None:
         """Begin as many calls as may be under way; ``ended`` is one that has ended."""
-        for scope, names in list(islice(_parts(self._gathered), _MOST_LOADS - len(self._loads))):
-            now = [self._gathered.pop((scope, name)) for name in names][-1]
-            spawn(self._call(scope, names, now), self._loads).add_done_callback(self._ask)
-        if self._timer is None and self._asked:
+        while self._gathered and len(self._loads) < _MOST_LOADS:
+            scope, names = self._gathered.popitem(last=False)
+            if left := names[_MOST_NAMES:]:
+                self._gathered[scope] = left
+            call = self._call(scope, names[:_MOST_NAMES], self._asked_at)
+            spawn(call, self._loads).add_done_callback(self._ask)
+        if self._timer is None and self._loads:
             self._timer = asyncio.get_running_loop().call_later(SLICE_S, self._tick)
 
     async def _call(self, scope: str, names: Sequence[str], now: float) -> None:
-        found: Sequence[bytes | None] | None = None
+        found: Mapping[str, bytes | None] | None = None
         try:
-            found = await self._store.load(scope, names, now)
+            found = dict(zip(names, await self._store.load(scope, names, now), strict=True))
             self._is_failing, self._silence_s = False, 0.0
         except StoreError:
             self._is_failing, self._again_at = True, asyncio.get_running_loop().time() + _PAUSE_S
             self.failed("load")
         finally:
-            for number, name in enumerate(names):
+            for name in names:
                 answer = self._asked.pop((scope, name))
                 if answer.done():  # whoever waited for it was cancelled
                     continue
                 if found is not None:
-                    answer.set_result(found[number])
+                    answer.set_result(found[name])
                 else:
                     answer.set_exception(StoreError("the store gave no answer"))
                     answer.exception()  # perhaps nobody waits for it any more
 
     def _tick(self) -> None:
         self._timer = None
-        if self._asked:
+        if self._loads:
             self._silence_s += SLICE_S
             self._timer = asyncio.get_running_loop().call_later(SLICE_S, self._tick)
 

@@ -84,7 +84,7 @@ class Fleet:
         while names := [name for name in wanted.names() if name not in asked]:
             asked.update(names)
             wanted.adopt({name: self.blobs[name] for name in names if name in self.blobs})
-        plan = worker.decide(incoming).written()
+        plan = worker.decide(incoming, wanted).written()
         if plan.rewritten and self.random.random() < 0.1:
             worker.barred(plan)
             plan = replace(plan, body=plan.original)

@@ -53,6 +53,29 @@ def test_each_request_is_a_line_that_only_the_owner_reads(tmp_path: Path) -> Non
     assert sorted(file.name for file in path.parent.iterdir()) == ["prints.jsonl", "prints.jsonl.key"]
 
 
+def test_what_comes_in_the_turn_in_which_writing_ends_is_written_too(tmp_path: Path) -> None:
+    path = tmp_path / "prints.jsonl"
+
+    async def run() -> None:
+        file, loop, ended = FingerprintFile(path), asyncio.get_running_loop(), asyncio.Event()
+        file.add(planned(), None)
+        writing = asyncio.all_tasks() - {asyncio.current_task()}
+
+        def watch() -> None:
+            if all(task.done() for task in writing):
+                file.add(planned(), None)
+                ended.set()
+            else:
+                loop.call_soon(watch)
+
+        watch()
+        await ended.wait()
+        await file.aclose()
+
+    asyncio.run(run())
+    assert len(path.read_bytes().splitlines()) == 2
+
+
 def test_files_that_others_could_read_are_taken_from_them(tmp_path: Path) -> None:
     path = tmp_path / "prints.jsonl"
     key = path.with_name("prints.jsonl.key")

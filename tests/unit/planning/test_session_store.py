@@ -217,3 +217,18 @@ def test_what_a_store_answers_harms_no_request(blob: bytes) -> None:
         assert one.failures == []
 
     run(scene)
+
+
+def test_a_store_that_is_away_is_not_asked_for_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.planning.shared_blobs._PAUSE_S", 3600.0)
+
+    async def scene(store: Recorder) -> None:
+        worker = Worker(store)
+        store.fails = True
+        for turn in range(3):
+            worker.now = NOW + 70 + turn
+            await worker.ask(3, SCENE[3])
+        assert len(store.loads) == 1
+        await worker.aclose()
+
+    run(scene)

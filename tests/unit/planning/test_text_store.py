@@ -273,3 +273,16 @@ def test_a_request_that_is_given_up_costs_another_one_nothing() -> None:
         assert b"a = 1" in await other
 
     run(scene)
+
+
+def test_a_store_that_is_away_is_not_asked_for_each_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.planning.shared_blobs._PAUSE_S", 3600.0)
+
+    async def scene(store: Recorder) -> None:
+        store.fails = True
+        worker = Worker(store)
+        for _ in range(3):
+            assert await worker.missing((A,)) == (text_digest(A),)
+        assert len(store.loads) == 1
+
+    run(scene)

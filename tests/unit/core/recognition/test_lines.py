@@ -1,5 +1,3 @@
-""""""
-
 import pytest
 
 from proxy.core.recognition.lines import (

@@ -339,3 +339,10 @@ def test_head_records_tell_a_visit_from_a_text_that_stays() -> None:
     assert records.hazard(0, 0.02) < 0.1
     assert records.of(1) == (39, 7)
     assert records.of(2) == (0, 0)
+
+
+def test_a_place_that_is_known_counts_for_the_same_tools_only() -> None:
+    table, transcript = SessionTable(), Transcript(read([system("Be brief."), user("a")]))
+    one = table.place("team", "m", "", transcript, b"1")
+    assert table.place("team", "m", "", transcript, b"1", one) is one
+    assert table.place("team", "m", "", transcript, b"2", one) == table.place("team", "m", "", transcript, b"2")

@@ -18,6 +18,7 @@ from proxy.core.sessions import snapshot
 from proxy.core.sessions.cohort import SessionCohort
 from proxy.core.sessions.preamble_changes import PlaceChanges, PreambleChanges
 from proxy.core.sessions.session import Session, SessionMemory
+from proxy.core.sessions.sharing import StateLookup
 from proxy.core.sessions.volatile_lines import VolatileRegion
 from proxy.core.shadow.shadow_caches import Costs
 from proxy.core.wire.json_body import Unreadable
@@ -49,9 +50,8 @@ class Workers:
         route = replace(self.route, scope=scope)
         incoming = planner.read(planner.reader.parse(body), route, Mode.TIER, self.now)
         assert isinstance(incoming, IncomingChat)
-        if self.blobs is not None:
-            self._recall(planner, incoming)
-        plan = planner.decide(incoming).written()
+        lookup = self._recall(planner, incoming) if self.blobs is not None else None
+        plan = planner.decide(incoming, lookup).written()
         assert plan.surprise is None
         planner.on_accepted(plan, self.now)
         planner.on_completed(plan, None, self.now)
@@ -61,7 +61,7 @@ class Workers:
             self.blobs.update(blobs)
         return plan
 
-    def _recall(self, planner: TierPlanner, incoming: IncomingChat) -> None:
+    def _recall(self, planner: TierPlanner, incoming: IncomingChat) -> StateLookup:
         assert self.blobs is not None
         state_lookup, asked = planner.state_lookup(incoming), set[str]()
         self.rounds.append(0)
@@ -70,6 +70,7 @@ class Workers:
             self.rounds[-1] += 1
             state_lookup.adopt({name: self.blobs[name] for name in names if name in self.blobs})
         assert self.rounds[-1] <= 3
+        return state_lookup
 
 
 def conversation(turns: int, name: str = "Ann") -> list[list[Body]]:
@@ -141,6 +142,19 @@ def test_documents_stand_behind_the_instructions_whoever_is_asked() -> None:
         return found
 
     assert moved(Workers(1)) == moved(Workers(3, blobs={})) == [True] * 4
+
+
+def test_what_a_head_has_taught_leads_to_the_cohort_of_another_conversation() -> None:
+    workers = Workers(1, blobs={})
+    outcome(workers, [*conversation(6), *conversation(1, "Bob")])
+    planner, blobs = restarted(workers).planners[0], workers.blobs or {}
+    body = {"model": "m", "messages": [system(f"{RULES}\nTickets: 77\nBe brief."), user("Cid asks.")]}
+    incoming = planner.read(planner.reader.parse(json.dumps(body).encode()), workers.route, Mode.TIER, workers.now)
+    assert isinstance(incoming, IncomingChat)
+    lookup = planner.state_lookup(incoming)
+    first = lookup.names()
+    lookup.adopt({name: blobs[name] for name in first if name in blobs})
+    assert [name for name in lookup.names() if name not in first and name in blobs]
 
 
 def test_scopes_are_apart() -> None:
@@ -277,7 +291,7 @@ def test_a_session_whose_load_was_missed_once_goes_on_where_it_stopped(gap: str)
     assert isinstance(incoming, IncomingChat)
     state_lookup = planner.state_lookup(incoming)
     early = state_lookup.names()
-    plan = planner.decide(incoming).written()
+    plan = planner.decide(incoming, state_lookup).written()
     assert plan.session != session
     if gap == "late":
         known = workers.blobs or {}
