@@ -22,7 +22,7 @@ from proxy.ports import Answer, Deployment, Headers
 _SECRET_NAME = re.compile(r"(?i)key|secret|token|password|credential|authorization|cookie")
 _SECRET_CHARS = 8
 _MOST_BYTES = 1 << 20
-_READ_S = 10.0
+_READ_S = 2.0
 _LEFT_OUT = frozenset({"content-length", "content-encoding"})
 _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
