@@ -99,7 +99,7 @@ def markdown_files(folder: Path) -> list[FileState]:
     found: list[FileState] = []
     try:
         for place, folders, names in os.walk(folder, onerror=_unreadable):
-            folders[:] = [name for name in folders if not name.startswith(".")]
+            folders[:] = [name for name in folders if name[0] != "." and not Path(place, name).is_symlink()]
             if folders and len(Path(place).relative_to(folder).parts) >= _MOST_DEPTH:
                 raise PromptFileError(f"{place}: folders are nested deeper than {_MOST_DEPTH} levels")
             paths = [Path(place, name) for name in names if name.endswith(".md") and not name.startswith(".")]
@@ -107,8 +107,8 @@ def markdown_files(folder: Path) -> list[FileState]:
                 if path.stem.lower() != "readme" and (path.is_file() or path.is_symlink()):
                     state = path.stat()
                     found.append(FileState(path, state.st_mtime_ns, state.st_size, state.st_ino))
-            if len(found) > MOST_FILES:
-                raise PromptFileError(f"{folder}: the folder holds more than {MOST_FILES} prompts")
+                if len(found) > MOST_FILES:
+                    raise PromptFileError(f"{folder}: the folder holds more than {MOST_FILES} prompts")
     except OSError as error:
         raise PromptFileError(f"{folder}: the folder cannot be read ({type(error).__name__})") from error
     return sorted(found, key=lambda state: state.path.relative_to(folder).as_posix())

@@ -84,6 +84,8 @@ WORK = " work"
 GLOBALS = frozenset({"fragment", "range"})
 
 _EACH, _WEIGHED = " each", " weighed"
+_MOST_NODES = 4_000
+_MOST_LEVELS = 60
 _MOST_NUMBER = 1 << 63
 _MOST_EXPONENT = 64
 _LOOP = frozenset(
@@ -218,18 +220,38 @@ class PromptEnvironment(ImmutableSandboxedEnvironment):
         return work_of(context).weighed(super().call_binop(context, operator, left, right))
 
 
-def check(tree: nodes.Template) -> None:
-    """Refuse what is not of the language. Raises RenderError, and RecursionError where it is nested too deeply."""
-    for node in tree.find_all(nodes.Node):
-        where = f"line {node.lineno}: " if node.lineno else ""
-        if type(node) not in _ALLOWED:
-            raise RenderError(f"{where}'{type(node).__name__.lower()}' is not available in prompts")
-        if getattr(node, "dyn_args", None) or getattr(node, "dyn_kwargs", None):
-            raise RenderError(f"{where}* and ** are not available in calls")
-        if isinstance(node, nodes.For) and node.recursive:
-            raise RenderError(f"{where}recursive loops are not available in prompts")
-        if isinstance(node, nodes.Name) and node.ctx != "load" and node.name in GLOBALS:
-            raise RenderError(f"{where}'{node.name}' cannot be set")
+def check(tree: nodes.Template, environment: PromptEnvironment) -> None:
+    """Refuse constructs that are not of the language, and templates of too many parts: no step counts a part that is
+    passed once. Raises RenderError."""
+    level: list[nodes.Node] = [tree]
+    count = 0
+    for _ in range(_MOST_LEVELS):
+        count += len(level)
+        if count > _MOST_NODES:
+            raise RenderError(f"the template has more than {_MOST_NODES} parts")
+        for node in level:
+            _check_node(node, environment)
+        level = [inner for node in level for inner in node.iter_child_nodes()]
+        if not level:
+            return
+    raise RenderError(f"the template is nested deeper than {_MOST_LEVELS} levels")
+
+
+def _check_node(node: nodes.Node, environment: PromptEnvironment) -> None:
+    where = f"line {node.lineno}: " if node.lineno else ""
+    if type(node) not in _ALLOWED:
+        raise RenderError(f"{where}'{type(node).__name__.lower()}' is not available in prompts")
+    if getattr(node, "dyn_args", None) or getattr(node, "dyn_kwargs", None):
+        raise RenderError(f"{where}* and ** are not available in calls")
+    # Jinja misses them only when a branch is rendered.
+    if isinstance(node, nodes.Filter) and node.name not in environment.filters:
+        raise RenderError(f"{where}there is no filter '{node.name}'")
+    if isinstance(node, nodes.Test) and node.name not in environment.tests:
+        raise RenderError(f"{where}there is no test '{node.name}'")
+    if isinstance(node, nodes.For) and node.recursive:
+        raise RenderError(f"{where}recursive loops are not available in prompts")
+    if isinstance(node, nodes.Name) and node.ctx != "load" and node.name in GLOBALS:
+        raise RenderError(f"{where}'{node.name}' cannot be set")
 
 
 def counted(node: nodes.Node) -> int:

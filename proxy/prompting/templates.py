@@ -72,7 +72,7 @@ def compiled(text: str) -> Compiled:
     """The template of a text. Raises RenderError where it cannot be read."""
     try:
         tree = _ENVIRONMENT.parse(text)
-        check(tree)
+        check(tree, _ENVIRONMENT)
         names = frozenset(find_undeclared_variables(tree))
         paths = frozenset(".".join(path) for path in _paths(tree) if path[0] in names)
         uses = Uses(names, paths, frozenset(_fragments(tree)))

@@ -44,6 +44,12 @@ class Context:
         """All that stands with the last part, and may be the same for several messages."""
         return self.opening, self.header, self.message.rest, self.ack.text, self.ack.rest
 
+    def ends(self, said: Said) -> bool:
+        """Whether this is its opening with one of its pieces."""
+        text = said.text or ""
+        is_piece = text.startswith(self.opening) and text.removeprefix(self.opening) in self.pieces
+        return is_piece and self.message.rest == said.rest
+
 
 @dataclass(slots=True)
 class Contexts:
@@ -52,8 +58,8 @@ class Contexts:
     known: Sequence[Context]
     _openings: Counter[tuple[str | None, ...]] = field(default_factory=Counter)
     _pieces: Counter[tuple[str, str]] = field(default_factory=Counter)
-    _last_opening: dict[str, int] = field(default_factory=dict)
-    _last_part: dict[str, int] = field(default_factory=dict)
+    _last_opening: dict[tuple[str, str], int] = field(default_factory=dict)
+    _last_part: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def take(self, at: int, said: Said, following: Said | None) -> bool:
         """Whether this message and the next one are a context message, or a part of one."""
@@ -62,16 +68,14 @@ class Contexts:
         return self._take_opening(at, said, said.text, following) or self._take_part(at, said, said.text, following)
 
     def _take_opening(self, at: int, said: Said, text: str, following: Said) -> bool:
-        for context in self.known:
-            rest = text.removeprefix(context.opening)
-            is_whole = context.message.same(said)
-            is_last = context.message.rest == said.rest and text.startswith(context.opening) and rest in context.pieces
-            if context.ack.same(following) and (is_whole or is_last):
-                self._openings[context.kind] += 1
-                self._pieces.update((context.header, piece) for piece in (context.pieces if is_whole else (rest,)))
-                self._last_opening[context.header] = at
-                return True
-        return False
+        found = [one for one in self.known if one.ack.same(following) and (one.message.same(said) or one.ends(said))]
+        for context in found[:1]:
+            pieces = context.pieces if context.message.same(said) else (text.removeprefix(context.opening),)
+            self._openings[context.kind] += 1
+            self._pieces.update((context.header, piece) for piece in pieces)
+        # Where it may be the opening of several messages, it counts for each of them.
+        self._last_opening.update({(one.header, piece): at for one in found for piece in one.pieces})
+        return bool(found)
 
     def _take_part(self, at: int, said: Said, text: str, following: Said) -> bool:
         header = next((words for words in CLAIM_HEADERS.values() if text.startswith(words)), None)
@@ -82,7 +86,7 @@ class Contexts:
         if not any(context.header == header and piece in context.pieces for context in self.known):
             return False
         self._pieces[header, piece] += 1
-        self._last_part[header] = at
+        self._last_part[header, piece] = at
         return True
 
     def faults(self) -> Iterator[str]:
@@ -91,5 +95,5 @@ class Contexts:
             yield "a context message is missing, or its opening, or stands there twice"
         if self._pieces != Counter((context.header, piece) for context in self.known for piece in context.pieces):
             yield "the parts of a context message are not its text"
-        if any(at > self._last_opening.get(header, -1) for header, at in self._last_part.items()):
+        if any(at > self._last_opening.get(part, -1) for part, at in self._last_part.items()):
             yield "a part of a context message behind its opening"

@@ -213,6 +213,7 @@ BOMBS = {
     "negations": "{{ " + "not " * 5_000 + "1 }}",
     "nested conditions": "{% if 1 %}" * 300 + "{% endif %}" * 300,
     "nested loops that are never run": "{% for x in [] %}" * 25 + "{% endfor %}" * 25,
+    "many parts": "{{ 1 }}" * 4_000,
 }  # fmt: skip
 
 

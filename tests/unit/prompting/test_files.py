@@ -237,7 +237,10 @@ def test_the_state_of_a_file_changes_with_its_content(tmp_path: Path) -> None:
 def test_a_folder_that_is_missing_or_too_deep_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PromptFileError, match="none: the folder cannot be read"):
         prompts_in(tmp_path / "none")
-    (tmp_path / "a/b/c/d/e/f/g/h/i").mkdir(parents=True)
+    (tmp_path / "a/b/c/d/e/f/g/h").mkdir(parents=True)
+    (tmp_path / "a/b/c/d/e/f/g/h/link").symlink_to(tmp_path)
+    assert prompts_in(tmp_path) == []
+    (tmp_path / "a/b/c/d/e/f/g/h/i").mkdir()
     with pytest.raises(PromptFileError, match="nested deeper than 8 levels"):
         prompts_in(tmp_path)
 

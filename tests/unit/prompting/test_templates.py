@@ -97,6 +97,29 @@ def test_a_failure_is_told_with_its_line_and_without_a_value_of_the_context(temp
     assert "Fix" not in str(raised.value)
 
 
+@for_every(
+    [
+        ("{% if mission.count == 2 %}{{ 1 | missing }}{% endif %}", "there is no filter 'missing'"),
+        ("{{ 1 | missing if mission.count == 2 }}", "there is no filter 'missing'"),
+        ("{% if mission.count == 2 and 1 is missing %}{% endif %}", "there is no test 'missing'"),
+    ]
+)
+def test_an_unknown_filter_is_refused_before_its_branch_is_rendered(template: str, why: str) -> None:
+    with pytest.raises(RenderError, match=why):
+        Templates([Prompt("p", Position.SYSTEM, template)])
+
+
+@for_every(
+    [
+        (("{{ " + "+".join(["1"] * 50) + " }}") * 80, "the template has more than 4000 parts"),
+        ("{{ " + "not " * 70 + "1 }}", "the template is nested deeper than 60 levels"),
+    ]
+)
+def test_a_template_of_too_many_parts_is_refused_before_it_is_compiled(template: str, why: str) -> None:
+    with pytest.raises(RenderError, match=why):
+        Templates([Prompt("p", Position.SYSTEM, template)])
+
+
 def test_two_templates_do_not_see_what_the_other_one_sets() -> None:
     setter = Prompt("a", Position.SYSTEM, "{% set mission = {'count': 9} %}{{ mission.count }}")
     reader = Prompt("b", Position.SYSTEM, "{{ mission.count }}")

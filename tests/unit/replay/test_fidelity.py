@@ -352,6 +352,13 @@ def test_harm_to_messages_under_one_opening_is_found(sent: list[list[Request]], 
     assert any(said in found for found in check(SEVERAL, talk(*sent)))
 
 
+def test_a_part_stands_in_front_of_the_opening_of_its_own_message() -> None:
+    original = talk(added("a", "b"), added("a2", "c"))
+    assert check(original, talk(part("b"), added("a"), part("c"), added("a2"))) == []
+    for sent in ([added("a"), part("b"), part("c"), added("a2")], [part("a"), part("b"), added("a2"), added("c")]):
+        assert any("a part of a context message behind" in found for found in check(original, talk(*sent)))
+
+
 def test_many_equal_messages_are_told_apart_in_time() -> None:
     original = talk(*(added("a", "b", "c") for _ in range(60)))
     sent = talk(*(messages for _ in range(60) for messages in (part("a"), part("b"), added("c"))))
