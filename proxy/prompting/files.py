@@ -99,10 +99,11 @@ def markdown_files(folder: Path) -> list[FileState]:
     found: list[FileState] = []
     try:
         for place, folders, names in os.walk(folder, onerror=_unreadable):
-            folders[:] = [name for name in folders if name[0] != "." and not Path(place, name).is_symlink()]
+            links = [name for name in folders if Path(place, name).is_symlink()]
+            folders[:] = [name for name in folders if name[0] != "." and name not in links]
             if folders and len(Path(place).relative_to(folder).parts) >= _MOST_DEPTH:
                 raise PromptFileError(f"{place}: folders are nested deeper than {_MOST_DEPTH} levels")
-            paths = [Path(place, name) for name in names if name.endswith(".md") and not name.startswith(".")]
+            paths = [Path(place, name) for name in (*names, *links) if name.endswith(".md") and not name.startswith(".")]
             for path in paths:
                 if path.stem.lower() != "readme" and (path.is_file() or path.is_symlink()):
                     state = path.stat()

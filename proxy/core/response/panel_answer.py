@@ -298,10 +298,10 @@ def _thoughts_of(pieces: Iterable[dict[str, Any]]) -> list[Object]:
 
 
 def _as_delta(choice: Mapping[str, Any], *, has_role: bool) -> dict[str, Any]:
-    """A choice of a completion as a piece of a stream."""
+    """A choice of a completion as a piece of a stream. A call without an id goes on with one that the client has."""
     delta = {name: value for name, value in choice["message"].items() if has_role or name != "role"}
     if isinstance(calls := delta.get("tool_calls"), list):
         delta["tool_calls"] = [
-            {"index": at, **call} if isinstance(call, dict) else call for at, call in enumerate(calls)
+            {"index": at, **call} if isinstance(call, dict) and call.get("id") else call for at, call in enumerate(calls)
         ]
     return {**{name: value for name, value in choice.items() if name != "message"}, "delta": delta}
