@@ -103,7 +103,8 @@ def markdown_files(folder: Path) -> list[FileState]:
             folders[:] = [name for name in folders if name[0] != "." and name not in links]
             if folders and len(Path(place).relative_to(folder).parts) >= _MOST_DEPTH:
                 raise PromptFileError(f"{place}: folders are nested deeper than {_MOST_DEPTH} levels")
-            paths = [Path(place, name) for name in (*names, *links) if name.endswith(".md") and not name.startswith(".")]
+            named = (name for name in (*names, *links) if name.endswith(".md") and not name.startswith("."))
+            paths = [Path(place, name) for name in named]
             for path in paths:
                 if path.stem.lower() != "readme" and (path.is_file() or path.is_symlink()):
                     state = path.stat()

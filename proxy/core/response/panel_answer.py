@@ -301,7 +301,6 @@ def _as_delta(choice: Mapping[str, Any], *, has_role: bool) -> dict[str, Any]:
     """A choice of a completion as a piece of a stream. A call without an id goes on with one that the client has."""
     delta = {name: value for name, value in choice["message"].items() if has_role or name != "role"}
     if isinstance(calls := delta.get("tool_calls"), list):
-        delta["tool_calls"] = [
-            {"index": at, **call} if isinstance(call, dict) and call.get("id") else call for at, call in enumerate(calls)
-        ]
+        has_id = [isinstance(call, dict) and bool(call.get("id")) for call in calls]
+        delta["tool_calls"] = [{"index": at, **call} if has_id[at] else call for at, call in enumerate(calls)]
     return {**{name: value for name, value in choice.items() if name != "message"}, "delta": delta}
