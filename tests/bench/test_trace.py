@@ -6,7 +6,7 @@ import pytest
 
 from tests.bench.trace import traced
 
-MOST = {1_000: {"functions": 670, "files": 158, "calls": 1194}, 50_000: {"functions": 733, "files": 163, "calls": 1473}}
+MOST = {1_000: {"functions": 652, "files": 142, "calls": 1170}, 50_000: {"functions": 716, "files": 147, "calls": 1451}}
 """The figures of ``make trace ARGS=SIZE``. Lower them with the code; versions of the libraries may differ a little."""
 _ROOM = 1.05
 
