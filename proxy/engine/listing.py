@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 import orjson
 
 from proxy.engine.answers.relay import own_headers
+from proxy.engine.answers.upstream_answer import check_status
 from proxy.engine.attempts.retry import Attempts
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.custody import Custody
@@ -56,6 +57,7 @@ class Listing:
         for number in range(_MOST_PAGES):
             answer = await upstream.open(call)
             try:
+                check_status(answer)
                 body = await _read(answer)
             finally:
                 await answer.aclose()

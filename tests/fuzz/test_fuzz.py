@@ -35,6 +35,12 @@ def test_a_few_hundred_cases(count: int) -> None:
     assert report.statuses[200] > count // 20
 
 
+def test_a_list_is_answered_where_the_upstream_sends_a_status_that_is_none() -> None:
+    report = run(1, seed=772, only=78_330)
+    assert report.failures == []
+    assert report.statuses == {502: 1}
+
+
 @pytest.mark.slow
 def test_some_thousand_cases_and_the_memory_they_take() -> None:
     report = run(5_000, seed=2)

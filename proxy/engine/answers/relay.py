@@ -16,7 +16,7 @@ from proxy.core.response.usage import usage_of
 from proxy.engine.access_log import shown
 from proxy.engine.answers.panel_answers import ContinuedAnswer, PanelService, reads_panel_calls
 from proxy.engine.answers.returned_usage import ReturnedUsage, returned_usage
-from proxy.engine.answers.upstream_answer import ended, is_bare, shaped, with_refusal_read
+from proxy.engine.answers.upstream_answer import check_status, ended, is_bare, shaped, with_refusal_read
 from proxy.engine.attempts.retry import Attempts, failure_answered, failure_of, refusal_of
 from proxy.engine.attempts.retry_body import OurEdit
 from proxy.engine.conclusion import Conclusion
@@ -40,7 +40,6 @@ from proxy.errors import (
     UpstreamError,
     UpstreamRejected,
     UpstreamTimeout,
-    UpstreamUnavailable,
     error_form,
     sse_error,
 )
@@ -144,8 +143,7 @@ class AnswerRelay:
             exchange.answer.asked(exchange.elapsed_s(), runs_on=self._client.is_awaited)
             answer = self._source = await upstream.open(call)
             try:
-                if not 200 <= answer.status <= 599:
-                    raise UpstreamUnavailable(f"the upstream answered with status {answer.status}, which is none")
+                check_status(answer)
                 exchange.answer.status, said = answer.status, NO_WORDS
                 if answer.status >= 400:
                     answer, said, found = await self._judged(answer, attempts, suspects)

@@ -12,7 +12,7 @@ from http.client import responses
 from proxy.core.response.refusal import NO_WORDS, Refusal, refusal_in
 from proxy.core.wire.json_body import Unreadable, text_value
 from proxy.engine.headers import content_type, get
-from proxy.errors import ProxyError, UpstreamRejected, error_body
+from proxy.errors import ProxyError, UpstreamRejected, UpstreamUnavailable, error_body
 from proxy.ports import Answer, Headers
 
 _MOST_BYTES = 1 << 16
@@ -26,6 +26,12 @@ _SHOWN_CHARS = 200
 # How long the end of a body is waited for whose last event has come; then the connection is dropped.
 _LINGER_S = 0.5
 _REPLACED = frozenset({"content-type", "content-length", "content-encoding"})
+
+
+def check_status(answer: Answer) -> None:
+    """Raises UpstreamUnavailable where the answer has no status that a server may pass on (RFC 9110, section 15)."""
+    if not 200 <= answer.status <= 599:
+        raise UpstreamUnavailable(f"the upstream answered with status {answer.status}, which is none")
 
 
 @dataclass(slots=True, repr=False)
