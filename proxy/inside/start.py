@@ -7,6 +7,7 @@ used, is told once, and every request goes as it came: LiteLLM serves on.
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from proxy.app.foundation import lay
 from proxy.app.shadowed import shadowing
@@ -106,7 +107,7 @@ class Start:
         for warning in shadowing(settings.folder) if path is not None else ():
             self.tell(warning)
         self._tell_unused(settings)
-        base = await lay(settings)
+        base = await lay(_unwatched(settings))
         self.metrics, self.share = base.metrics, ShareOfTime(settings.stratiform.callback.share_of_time)
         store_client = base.store_client(settings)
         await store_client.start()
@@ -126,6 +127,13 @@ class Start:
         unused = [name for name in _WITHOUT_EFFECT if name in settings.stratiform.model_fields_set]
         if unused:
             self.tell(f"without effect here are stratiform.{', stratiform.'.join(unused)}")
+
+
+def _unwatched(settings: Settings) -> Settings:
+    """The settings of a proxy that serves no page: what only pages show is not found out."""
+    ours = settings.stratiform
+    without_pages = ours.ui.model_copy(update={"enabled": False})
+    return replace(settings, stratiform=ours.model_copy(update={"ui": without_pages}))
 
 
 class Recording:

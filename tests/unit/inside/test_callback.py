@@ -69,6 +69,18 @@ async def test_a_plan_takes_the_place_of_the_messages_and_of_nothing_else() -> N
     assert going["messages"][-1] is arguments["messages"][-1] or is_marked({"messages": going["messages"][-1:]})
 
 
+@on_loop
+async def test_what_only_pages_show_is_not_found_out() -> None:
+    callback = Callback(MadeHost())
+    going = await sent(callback, call(long_messages()))
+    work = await callback.start.work()
+    attempt = work.open.of(going["litellm_call_id"], going)
+    assert attempt is not None
+    await callback.after(Work.succeeded, going, answer())
+    assert attempt.exchange.answer.outcome.usage is not None
+    assert attempt.exchange.planned.result.marked is None
+
+
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(sessions(), st.booleans())
 def test_any_session_says_the_same_from_every_attempt_and_no_argument_is_changed(
