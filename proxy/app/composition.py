@@ -109,8 +109,10 @@ async def build(
 
 
 def _inquiries(settings: Settings, base: Foundation) -> Inquiries | None:
-    is_on = settings.stratiform.ask_provider_for_cause
-    return Inquiries(factories.price_source(base.prices), base.aside) if is_on else None
+    ours = settings.stratiform
+    if not ours.ask_provider_for_cause:
+        return None
+    return Inquiries(factories.price_source(base.prices), base.aside, ours.limits.state_bytes // 8)
 
 
 def _custody(settings: Settings, base: Foundation) -> Custody:
@@ -123,10 +125,17 @@ def _session_book(settings: Settings, base: Foundation) -> SessionBook | None:
     """What is kept of live sessions; None where nobody may look at it."""
     if not factories.is_watched(settings):
         return None
-    store, worker, now, ui = base.state.store, base.planner.pure.prefix, base.state.clock.now, settings.stratiform.ui
-    failed, is_shared = base.metrics.store_failed, store.is_shared
-    book = SessionBook(store, now, failed, base.aside, base.facts, worker=worker, is_shared=is_shared)
-    book.keeps_texts = ui.enabled and ui.show_text
+    state, ours = base.state, settings.stratiform
+    book = SessionBook(
+        state.store,
+        state.clock.now,
+        base.metrics.store_failed,
+        base.aside,
+        base.facts,
+        worker=base.planner.pure.prefix,
+        memory_bytes=ours.limits.state_bytes,
+    )
+    book.keeps_texts = ours.ui.enabled and ours.ui.show_text
     return book
 
 
@@ -148,7 +157,7 @@ async def _open_budgets(settings: Settings, base: Foundation, identity: Identity
     """Who may send requests, what they may spend, and the ledger. What is left of the teams' budgets is read ahead of
     the first request."""
     ours, state, metrics = settings.stratiform, base.state, base.metrics
-    clock, bounds = state.clock, PromptBounds(base.encode, base.aside, is_counted_by)
+    clock, bounds = state.clock, PromptBounds(base.encode, base.aside, is_counted_by, ours.limits.state_bytes)
     webhook, store_client = ours.budgets.webhook, base.store_client(settings)
     secret = webhook.secret.get_secret_value() if webhook is not None and webhook.secret is not None else ""
     reservations = BudgetReservations(

@@ -225,7 +225,7 @@ def assembly_options(settings: Settings) -> AssemblyOptions:
         classic=policy,
         has_target=given.cache_target_tokens is not None,
         text_bytes=int(ours.structured.text_mib * (1 << 20)),
-        session_bytes=int(ours.limits.state_mib * (1 << 20)) // 8,
+        session_bytes=ours.limits.state_bytes // 8,
         detach=_detach_terms(ours.structured.detach),
         keep_exchanges=ours.structured.compaction.keep_exchanges,
         repeats_for=frozenset(ours.structured.panels.repeat_system_for),

@@ -161,7 +161,7 @@ def _planner(
     manager: pluggy.PluginManager,
 ) -> Planning:
     ours, store = settings.stratiform, state.store
-    room = int(ours.limits.state_mib * (1 << 20))
+    room = ours.limits.state_bytes
     pure = TierPlanner(
         quick(encode),
         recognisers(manager, metrics),
@@ -201,7 +201,7 @@ def _text_store(settings: Settings, state: State, metrics: Metrics, aside: Aside
     ours, store = settings.stratiform, state.store
     if not ours.structured.keep_texts or not store.is_durable:
         return None
-    room = int(ours.limits.state_mib * (1 << 20))
+    room = ours.limits.state_bytes
     return TextStore(store, state.clock.now, metrics.store_failed, aside, is_shared=store.is_shared, memory_bytes=room)
 
 
@@ -219,5 +219,5 @@ def _session_store(
         metrics.store_failed,
         is_shared=store.is_shared,
         keeps_texts=ours.structured.keep_texts,
-        memory_bytes=int(ours.limits.state_mib * (1 << 20)),
+        memory_bytes=ours.limits.state_bytes,
     )

@@ -41,6 +41,11 @@ class Bounded(OrderedDict[K, V]):
         while len(self) > 1 and (self.bytes > self._most or len(self) > self._most_entries):
             self.drop_oldest()
 
+    @property
+    def is_half_empty(self) -> bool:
+        """Whether there is room for as much again."""
+        return self.bytes < self._most / 2 and len(self) < self._most_entries / 2
+
     def weight_of(self, key: K) -> int:
         """What the entry weighed when it was last used; 0 for one that there is not."""
         return self._weights.get(key, 0)
@@ -74,5 +79,9 @@ class LastUsed(OrderedDict[K, V]):
         """Set an entry, which is used thereby. The entry whose use is the longest ago makes room for it."""
         self[key] = entry
         self.move_to_end(key)
-        if len(self) > self._most:
+        self.trim()
+
+    def trim(self) -> None:
+        """Forget the oldest uses where entries were set without ``put``."""
+        while len(self) > self._most:
             self.popitem(last=False)

@@ -28,18 +28,20 @@ from proxy.engine.exchange import Exchange, Inquiry
 from proxy.engine.suppress import suppress_and_log
 from proxy.ports import Deployment, Transport
 
-_MEMORY_BYTES = 64 << 20
 MOST_ASKED_BYTES = 512
 """What the question adds to a request, at the most: an id of another form is not sent back."""
 _ID = re.compile(r"[\w.:-]{1,256}", re.ASCII)
 
 
 class Inquiries:
-    """The conversations of all clients. ``price_of`` is what a deployment's tokens cost, None where nobody knows it."""
+    """The conversations of all clients. ``price_of`` is what a deployment's tokens cost, None where nobody knows it.
+    ``memory_bytes``: the room for the conversations."""
 
-    def __init__(self, price_of: Callable[[Deployment], Price | None], aside: Aside) -> None:
+    def __init__(
+        self, price_of: Callable[[Deployment], Price | None], aside: Aside, memory_bytes: int = 64 << 20
+    ) -> None:
         self._price_of, self._aside = price_of, aside
-        self._conversations = Conversations(_MEMORY_BYTES)
+        self._conversations = Conversations(memory_bytes)
         self._refused = QuestionOptOut()
 
     async def open(self, exchange: Exchange, parsed: ParsedBody | None) -> Inquiry | None:

@@ -31,8 +31,6 @@ _ROUNDS = 3
 _MOST_ASKED = 100_000
 # One takes 300 bytes, about.
 _ASKED_SHARE = 5_000
-# Blobs as this process saw them last: what comes back unchanged need not be read again.
-_SEEN_BYTES = 16 << 20
 _WORTH_BYTES = 256
 
 
@@ -48,10 +46,11 @@ class SharedLayoutStore:
         is_shared: bool,
         memory_bytes: int = 512 * 2**20,
     ) -> None:
-        """``memory_bytes``: the room for all layout state, of which a sixteenth may wait to be written."""
+        """``memory_bytes``: the room for all layout state, of which a sixteenth may wait to be written. Half of that
+        holds blobs as this process saw them last: a blob that comes back unchanged need not be read again."""
         self._blobs = SharedBlobs(store, failed, is_shared=is_shared, memory_bytes=memory_bytes)
         self._asked: LastUsed[tuple[str, str], None] = LastUsed(min(_MOST_ASKED, memory_bytes // _ASKED_SHARE))
-        self._seen: Bounded[tuple[str, str], bytes] = Bounded(_SEEN_BYTES, len)
+        self._seen: Bounded[tuple[str, str], bytes] = Bounded(memory_bytes // 32, len)
 
     async def recall(self, scope: str, wanted: StateLookup | TokenFactor, now: float, size_bytes: int) -> None:
         """Load what the store knows about a request: one round trip, and another where the answer leads to further

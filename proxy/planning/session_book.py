@@ -46,7 +46,7 @@ from proxy.planning.model_facts import Limits, ModelFacts
 from proxy.planning.session_rows import request_of, sums_of
 from proxy.planning.shared_blobs import TTL_S
 from proxy.ports import StoreError
-from proxy.storage.port import StateStore
+from proxy.storage.port import Store
 from proxy.tasks import REST_S, Tasks, end_within, spawn
 
 SCOPE: Final = "sessions"
@@ -64,7 +64,6 @@ _LOOKED_AT = 50
 _MOST_MOVES = 50
 _MOST_CULPRITS = 3
 _CLOSE_S = 5.0
-_MEMORY_BYTES = 16 << 20
 _MOST_TEXT_BYTES = 32 << 20
 packed: Final = msgpack.Encoder().encode
 
@@ -86,26 +85,28 @@ class SessionBook:
 
     def __init__(
         self,
-        store: StateStore,
+        store: Store,
         now: Callable[[], float],
         failed: Callable[[str], None],
         aside: Aside,
         facts: ModelFacts,
         *,
         worker: str,
-        is_shared: bool,
+        memory_bytes: int = 512 << 20,
     ) -> None:
+        """``memory_bytes``: the room for layout state. As much as a sixteenth of it is for records, half of that for
+        details."""
         self._store = store
         self._now = now
         self._failed = failed
         self._aside = aside
         self._facts = facts
         self._worker = worker
-        self._is_shared = is_shared
-        self._known: Bounded[str, tuple[SessionRecord, str]] = Bounded(2 * _MEMORY_BYTES, _record_bytes, _MOST_KNOWN)
+        self._is_shared = store.is_shared
+        self._known: Bounded[str, tuple[SessionRecord, str]] = Bounded(memory_bytes // 16, _record_bytes, _MOST_KNOWN)
         self._parts = count()
         self._numbers = count()
-        self._details: Bounded[str, SessionDetails] = Bounded(_MEMORY_BYTES, _details_bytes, _MOST_KNOWN)
+        self._details: Bounded[str, SessionDetails] = Bounded(memory_bytes // 32, _details_bytes, _MOST_KNOWN)
         self.keeps_texts = False
         self._texts: Bounded[str, bytes] = Bounded(_MOST_TEXT_BYTES, len)
         self._seen: dict[str, _Seen] = {}
@@ -208,7 +209,7 @@ class SessionBook:
         record, part = self._known.get(found.id, (None, ""))
         if record is not None:
             found = record.merged(found, part)
-        if record is not None or len(self._known) < _MOST_KNOWN // 2:
+        if record is not None or self._known.is_half_empty:
             self._known.put(found.id, (found, part or self._new_part()))
         return found
 

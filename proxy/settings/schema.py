@@ -263,11 +263,15 @@ class Limits(Strict):
     state_mib: float = Field(
         default=512,
         ge=16,
-        description="the most memory for what is remembered of clients' requests; 50 MiB come on top",
+        description="the most memory for what planning remembers of requests; other parts take up to 60 % on top",
     )
     drain_s: float = Field(
         default=60, ge=0, description="how long running answers may take to end when the proxy is told to stop"
     )
+
+    @property
+    def state_bytes(self) -> int:
+        return int(self.state_mib * (1 << 20))
 
 
 class Ledger(Strict):

@@ -21,6 +21,7 @@ from proxy.engine.exchange import Exchange
 from proxy.errors import InvalidRequest
 
 _MOST_KNOWN = 20_000
+_KNOWN_SHARE = 25_000
 _MOST_KEPT_PICTURES = 16
 """Of one value: thousands of them would take more memory than their bytes, for as long as they are kept."""
 _LARGE_COUNT_BYTES = 32 << 10
@@ -35,11 +36,18 @@ _Place = tuple[MutableMapping[object, object], object, str, bytes | Raw]
 class PromptBounds:
     """``encode`` counts tokens whole, as the tokenizers of those models do of which ``is_exact`` says so."""
 
-    def __init__(self, encode: Encode, aside: Aside, is_exact: Callable[[str], bool] = lambda _: False) -> None:
+    def __init__(
+        self,
+        encode: Encode,
+        aside: Aside,
+        is_exact: Callable[[str], bool] = lambda _: False,
+        memory_bytes: int = 512 << 20,
+    ) -> None:
+        """``memory_bytes``: the room for layout state, for each 25,000 bytes of which one bound is kept."""
         self._encode = encode
         self.is_exact = is_exact
         self._aside = aside
-        self._known: LastUsed[object, object] = LastUsed(_MOST_KNOWN)
+        self._known: LastUsed[object, object] = LastUsed(min(_MOST_KNOWN, memory_bytes // _KNOWN_SHARE))
 
     async def bound(self, exchange: Exchange, *, counts: bool) -> InputBound:
         """The bound for whatever of the request may be sent. With ``counts`` its texts are counted."""
@@ -69,8 +77,7 @@ class PromptBounds:
             found[at] = one
             if len(one.pictures) <= _MOST_KEPT_PICTURES:
                 places[at][0][places[at][1]] = one
-        while len(self._known) > _MOST_KNOWN:
-            self._known.popitem(last=False)
+        self._known.trim()
         return whole(
             [(name, one) for (_, _, name, _), one in zip(places, found, strict=True) if one is not None], added
         )

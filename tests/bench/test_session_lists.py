@@ -47,7 +47,7 @@ async def _seconds(store: Store) -> float:
     for start in range(0, _SESSIONS, _AT_ONCE):
         records = [_record(number) for number in range(start, start + _AT_ONCE)]
         await store.save(SCOPE, {one.id: packed(one) for one in records}, 86_400.0, T + start)
-    book = SessionBook(store, lambda: T, print, Aside(), ModelFacts(), worker="w", is_shared=True)
+    book = SessionBook(store, lambda: T, print, Aside(), ModelFacts(), worker="w")
     times: list[float] = []
     for _ in range(3):
         began, found, query = time.process_time(), list[str](), {"limit": "1000"}

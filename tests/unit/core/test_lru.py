@@ -71,3 +71,18 @@ def test_an_entry_that_is_dropped_weighs_nothing() -> None:
     table = filled(10, 4, 5)
     table.drop("k0")
     assert (list(table), table.bytes, table.weight_of("k0")) == (["k1"], 5, 0)
+
+
+def test_a_table_is_half_empty_while_as_much_again_fits() -> None:
+    assert filled(10, 4).is_half_empty
+    assert not filled(10, 5).is_half_empty
+    few: Bounded[str, str] = Bounded(10, len, most_entries=2)
+    few.put("a", "b")
+    assert not few.is_half_empty
+
+
+def test_entries_that_were_set_directly_are_trimmed() -> None:
+    table: LastUsed[int, int] = LastUsed(2)
+    table.update({number: number for number in range(5)})
+    table.trim()
+    assert list(table) == [3, 4]

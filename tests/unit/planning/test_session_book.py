@@ -99,9 +99,8 @@ class Worker:
             TierPlanner(bytes_over_four, RECOGNISERS, options=PlannerOptions(prices_mark=True), prefix=name),
         )
         facts = ModelFacts(lambda of: (200_000, 8_000))
-        self.book = SessionBook(
-            store, self.clock.now, self.failures.append, Aside(), facts, worker=name, is_shared=is_shared
-        )
+        store.is_shared = is_shared
+        self.book = SessionBook(store, self.clock.now, self.failures.append, Aside(), facts, worker=name)
         upstreams = {Transport.EMBEDDED: EmbeddedUpstream(bytes_over_four)}
         ports = Ports(
             ModelList({"m": deployment}),

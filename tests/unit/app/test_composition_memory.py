@@ -1,0 +1,46 @@
+"""What is remembered of requests follows ``limits.state_mib``, whatever part remembers it."""
+
+import asyncio
+import gc
+from pathlib import Path
+
+from proxy.app import composition
+from proxy.core.lru import Bounded
+from proxy.core.request.tokens import bytes_over_four
+from proxy.settings import Environment, load
+
+CONFIG = """
+model_list:
+  - {model_name: claude, litellm_params: {model: embedded/claude-sonnet-4-5, api_key: k}}
+general_settings: {master_key: sk-master-of-the-house}
+stratiform:
+  store: sqlite:spend.sqlite
+  ask_provider_for_cause: true
+  limits: {state_mib: STATE}
+  structured: {text_mib: 16}
+"""
+LEAST_MIB, MOST_MIB, TEXT_MIB = 16, 1600, 16
+
+
+def room_of(path: Path, state_mib: int) -> int:
+    """The bytes that all tables of a new application may hold together."""
+    path.mkdir()
+    config = path / "config.yaml"
+    config.write_text(CONFIG.replace("STATE", str(state_mib)))
+    before = {id(table): table for table in gc.get_objects() if isinstance(table, Bounded)}
+
+    async def built() -> int:
+        assembly = await composition.build(load(config, environment=Environment({})), encode=bytes_over_four)
+        tables = [table for table in gc.get_objects() if isinstance(table, Bounded) and id(table) not in before]
+        await assembly.parts.engine.aclose()
+        return sum(table._most for table in tables)
+
+    return asyncio.run(built())
+
+
+def test_the_tables_of_an_application_follow_the_memory_that_is_allowed(tmp_path: Path) -> None:
+    least, most = room_of(tmp_path / "least", LEAST_MIB), room_of(tmp_path / "most", MOST_MIB)
+    share = (most - least) / ((MOST_MIB - LEAST_MIB) << 20)
+    assert 1.0 < share < 1.6
+    # The texts of clients, and 32 MiB for each of three parts (proxy/web/README.md).
+    assert least - share * (LEAST_MIB << 20) < (TEXT_MIB + 3 * 32 + 1) << 20
