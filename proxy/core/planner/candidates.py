@@ -1,9 +1,11 @@
 """The candidates for one request, priced on the shadow cache, and the cheapest of them."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
+from operator import mul, neg, sub
 
 from proxy.core.caches import Cache
 from proxy.core.caches.prompt import Bill, Life
@@ -25,6 +27,9 @@ from proxy.core.shadow.shadow_caches import ShadowCaches, cost_of
 _MAX_PREFIXES = 4
 # Of what an order loses in each request after the next one, so much counts: later ones are laid out anew.
 _HORIZON = 0.5
+# Sums of the same tokens in another order differ by less.
+_ROUNDING = 1e-3
+_NEVER = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,24 @@ class Pricing:
         held, outlook = self.cache.held(unmarked, self.now), self.outlook
         worth = outlook.worth(layout, self.cache, self.now, is_natural=is_natural) if outlook is not None else None
         return Candidate(layout, survival, held, worth, is_natural)
+
+    def least_score(self, candidate: Candidate) -> float:
+        """No breakpoints give the candidate a lower score: what it would be with a marker on each position that pays.
+        Where the long life is weighed, or nothing is searched for, this says nothing."""
+        p, layout, survival = self.profile, candidate.layout, candidate.survival
+        if p.family is not Family.MARKER or self.outlook is not None or self.long_until:
+            return _NEVER
+        later, ends, held = _HORIZON * self.forecast.body, layout.ends, candidate.held[-1] + 1 if candidate.held else 0
+        # A token costs so much where it stays uncached; where it is cached, an expected read takes something off.
+        uncached, lost, worth = min(1.0, p.write) + later * (1 - p.read), later * (p.write - p.read), read_gain(p)
+        pays = bisect_left(survival, (uncached - p.write - lost) / (worth + lost), lo=held, key=neg)
+        read, cached = (ends[stop - 1] if stop else 0 for stop in (held, pays))
+        expected: float = sum(map(mul, map(sub, islice(ends, pays), (0, *ends)), survival))
+        score = read * p.read + (cached - read) * p.write + (layout.total - cached) * uncached
+        score += cached * lost - expected * (worth + lost)
+        # Markers on fewer tokens than the provider caches promise something, and nothing is written.
+        unwritten = layout.total * uncached - p.min_tokens * (worth + uncached)
+        return min(score, unwritten) - _ROUNDING
 
     def best_marks(
         self, candidate: Candidate, reason: Reason, kept: dict[int, Life] | None = None, taken: int = 0
@@ -182,52 +205,55 @@ class CandidateInputs:
 
 
 def choose(inputs: CandidateInputs, pricing: Pricing, *, may_order: bool, policy: str) -> Choice:
-    """The cheapest candidate. The client's own layout and markers are always among them; ties go to the client."""
+    """The cheapest candidate. The client's own layout and markers are always among them; ties go to the client, then to
+    the challenger that is named first. Breakpoints are searched for the most promising challengers only: what cannot
+    become cheaper than the best one is left out."""
     natural, own_marks = pricing.read(inputs.own.natural, is_natural=True), inputs.own.marks
+    own = pricing.given_marks(natural, own_marks, Reason.CLIENT_OPTIMAL)
     if not may_order and (inputs.own.mark_count > len(own_marks) or not are_ordered(natural.layout, own_marks)):
         # Markers that the provider may not honour, or refuses: nothing can be added that is sure to go with them.
-        return pricing.given_marks(natural, inputs.own.marks, Reason.CLIENT_OPTIMAL)
-    best = own = pricing.given_marks(natural, inputs.own.marks, Reason.CLIENT_OPTIMAL)
-    held_back = False
-    for candidate in _challengers(inputs, natural, pricing, may_order=may_order, policy=policy):
-        if candidate.score >= best.score:
+        return own
+    best, place, is_held_back, kept = own, -1, False, {} if may_order else own_marks
+    challengers = list(_challengers(inputs, natural, pricing, may_order=may_order, policy=policy))
+    is_contest = len(challengers) > 1
+    least = [judged.least_score(candidate) if is_contest else _NEVER for judged, candidate, _ in challengers]
+    for rank in sorted(range(len(least)), key=least.__getitem__):
+        if least[rank] > best.score:
+            break
+        judged, candidate, reason = challengers[rank]
+        choice = judged.best_marks(candidate, reason, kept, len(kept))
+        if (choice.score, rank) >= (best.score, place):
             continue
-        if pricing.is_allowed(candidate, own):
-            best = candidate
+        if pricing.is_allowed(choice, own):
+            best, place = choice, rank
         else:
-            held_back = True
-    if held_back and best.reason is Reason.CLIENT_OPTIMAL:
-        return replace(best, reason=Reason.REGRET_BOUND)
-    return best
+            is_held_back = True
+    return replace(own, reason=Reason.REGRET_BOUND) if is_held_back and best is own else best
 
 
 def _challengers(
     inputs: CandidateInputs, natural: Candidate, pricing: Pricing, *, may_order: bool, policy: str
-) -> Iterable[Choice]:
-    if not may_order and inputs.own.mark_count:
-        yield pricing.best_marks(natural, Reason.MARKED, inputs.own.marks, inputs.own.mark_count)
+) -> Iterable[tuple[Pricing, Candidate, Reason]]:
+    """The layouts besides the client's own with its markers, each with what it is judged by."""
+    if pricing.profile.family is Family.MARKER or (inputs.own.mark_count and not may_order):
+        yield pricing, natural, Reason.MARKED
+    if inputs.own.mark_count and not may_order:
         return
-    if pricing.profile.family is Family.MARKER:
-        yield pricing.best_marks(natural, Reason.MARKED)
-        if inputs.split is not None:
-            yield pricing.best_marks(pricing.read(inputs.split, is_natural=True), Reason.SPLIT)
+    if pricing.profile.family is Family.MARKER and inputs.split is not None:
+        yield pricing, pricing.read(inputs.split, is_natural=True), Reason.SPLIT
     if inputs.may_tell_explicit and inputs.session.cohort.is_one_shot:
-        yield _without_boundaries(inputs, pricing)
+        # The provider sets no boundary of its own, which would be a write that nobody reads. ("Explicit with zero
+        # markers: caching off, no write fee.")
+        layout = Layout(replace(inputs.seed, is_implicit=False), inputs.own.natural.elements)
+        explicit = replace(pricing, slots=pricing.profile.max_marks)
+        yield explicit, explicit.read(layout, is_natural=True), Reason.ONE_SHOT
     if not may_order:
         return
     seen = {inputs.own.natural.hashes[-1] if inputs.own.natural.hashes else b""}
     for layout, reason in _orders(inputs, pricing, policy):
         if layout.hashes[-1] not in seen:
             seen.add(layout.hashes[-1])
-            yield pricing.best_marks(pricing.read(layout), reason)
-
-
-def _without_boundaries(inputs: CandidateInputs, pricing: Pricing) -> Choice:
-    """For a request that is not continued: the provider sets no boundary of its own, which would be a write that
-    nobody reads. ("Explicit with zero markers: caching off, no write fee.")"""
-    layout = Layout(replace(inputs.seed, is_implicit=False), inputs.own.natural.elements)
-    explicit = replace(pricing, slots=pricing.profile.max_marks)
-    return explicit.best_marks(explicit.read(layout, is_natural=True), Reason.ONE_SHOT)
+            yield pricing, pricing.read(layout), reason
 
 
 def _orders(inputs: CandidateInputs, pricing: Pricing, policy: str) -> Iterable[tuple[Layout, Reason]]:

@@ -52,7 +52,7 @@ class FileWords:
             return {}
         known = [self._words(item) for item in files.values()]
         found = [0.0] * len(known)
-        for word in list(dict.fromkeys(_words_of(prompt)))[:_MAX_PROMPT_WORDS]:
+        for word in _words_of(prompt)[:_MAX_PROMPT_WORDS]:
             checksum = crc32(word)
             holders = [place for place, words in enumerate(known) if _has(words, checksum)]
             if len(holders) < len(known):
@@ -64,15 +64,17 @@ class FileWords:
     def _words(self, item: ContextPiece) -> Checksums:
         words = self._known.get(item.digest)
         if words is None:
-            found = set(_words_of(item.text[:_MAX_FILE_CHARS]))
-            words = self._known[item.digest] = array("I", sorted(set(map(crc32, found))))
-        self._known.used(item.digest)
+            words = array("I", sorted(set(map(crc32, _words_of(item.text[:_MAX_FILE_CHARS])))))
+            self._known.put(item.digest, words)
+        else:
+            self._known.move_to_end(item.digest)
         return words
 
 
 def _words_of(text: str) -> list[bytes]:
+    """Each word once, in the order of the text."""
     parts = text.lower().encode("utf-8", "surrogatepass").translate(_LETTERS).split()
-    return [part for part in parts if len(part) >= _SHORTEST_CHARS]
+    return [part for part in dict.fromkeys(parts) if len(part) >= _SHORTEST_CHARS]
 
 
 def _has(words: Checksums, checksum: int) -> bool:
