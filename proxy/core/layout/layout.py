@@ -88,18 +88,21 @@ class Layout:
         previous = self.parts[-1].kind if self.parts else PartKind.OTHER
         in_messages = any(is_message(e) for e in self.elements[:first])
         in_tools = all(e.kind is ElementKind.TOOLS for e in self.elements[:first])
-        starts, parts, hashes, ends, runs = self.starts, self.parts, self.hashes, self.ends, self.runs
-        for element in self.elements[first:]:
-            starts.append(len(parts))
-            self.digests.append(element.digest)
-            self.turns.append(element.message if element.key in _TURNS else -1)
+        parts, marks_answers, new = self.parts, self.seed.marks_answers, self.elements[first:]
+        add_start, add_hash, add_markable = self.starts.append, self.hashes.append, self.markable.append
+        add_end, add_run = self.ends.append, self.runs.append
+        self.digests += [element.digest for element in new]
+        self.turns += [element.message if element.key in _TURNS else -1 for element in new]
+        for element in new:
+            add_start(len(parts))
+            parts += element.parts
             if in_tools and element.kind is not ElementKind.TOOLS:
                 in_tools = False
                 running = chain(running, self.seed.system) if self.seed.system else running
             if not in_messages and is_message(element):
                 in_messages = True
                 running = chain(running, self.seed.settings)
-            can_mark = element.role != "assistant" or self.seed.marks_answers
+            can_mark = marks_answers or element.role != "assistant"
             is_first = True
             for part in element.parts:
                 running = sha256(running + part.digest).digest()[:DIGEST_BYTES]
@@ -109,11 +112,10 @@ class Layout:
                 if kind is not previous or not (kind is _RESULT or (kind is _CALL and not is_first)):
                     run += 1
                 previous, is_first = kind, False
-                hashes.append(running)
-                self.markable.append(can_mark and part.markable)
-                ends.append(end)
-                runs.append(run)
-            parts += element.parts
+                add_hash(running)
+                add_markable(can_mark and part.markable)
+                add_end(end)
+                add_run(run)
 
     @property
     def total(self) -> int:

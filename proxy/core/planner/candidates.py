@@ -214,12 +214,13 @@ def choose(inputs: CandidateInputs, pricing: Pricing, *, may_order: bool, policy
         return own
     best, place, is_held_back, kept = own, -1, False, {} if may_order else own_marks
     challengers = list(_challengers(inputs, natural, pricing, may_order=may_order, policy=policy))
-    least = [_bound(judged, candidate) for judged, candidate, _ in challengers] if len(challengers) > 1 else [_NEVER]
+    is_contest = len(challengers) > 1
+    least = [_bound(judged, candidate) if is_contest else _NEVER for judged, candidate, _ in challengers]
     for rank in sorted(range(len(challengers)), key=least.__getitem__):
         judged, candidate, reason = challengers[rank]
         if least[rank] > best.score:
             break
-        if judged.least_score(candidate, candidate.survival) > best.score:
+        if is_contest and judged.least_score(candidate, candidate.survival) > best.score:
             continue
         choice = judged.best_marks(candidate, reason, kept, len(kept))
         if (choice.score, rank) >= (best.score, place):
