@@ -3,7 +3,6 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 from operator import mul, neg, sub
 
@@ -14,7 +13,7 @@ from proxy.core.forecast.pauses import PauseForecast, outlook
 from proxy.core.layout.breakpoints import Placement, place, place_given, read_gain
 from proxy.core.layout.layout import Layout, PrefixSettings, slots_of
 from proxy.core.layout.notices import are_ordered, off_notices
-from proxy.core.layout.orders import RequestElements, behind_prefix, by_tiers, valid_prefix, whole_groups
+from proxy.core.layout.orders import RequestElements, Weight, behind_prefix, by_tiers, valid_prefix, whole_groups
 from proxy.core.planner.incoming_chat import IncomingChat, OwnRequest
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.reasons import Reason
@@ -267,8 +266,7 @@ def _orders(inputs: CandidateInputs, pricing: Pricing, policy: str) -> Iterable[
     for elements in (inputs.elements, inputs.moved):
         if elements is None or not (elements.is_movable or elements is inputs.moved):
             continue
-        weigh = partial(pricing.forecast.weight, elements.sizes)
-        weight, *others = (partial(weigh, size_power) for size_power in pricing.forecast.size_powers)
+        weight, *others = (_weights(elements, pricing.forecast, power) for power in pricing.forecast.size_powers)
         if policy == "classic":
             tracker = inputs.session.tracker
             order = by_tiers(elements, tracker.tier, tracker.entered, weight, tracker.unmarked(tracker.tokens()))
@@ -279,6 +277,11 @@ def _orders(inputs: CandidateInputs, pricing: Pricing, policy: str) -> Iterable[
             yield Layout(inputs.seed, behind_prefix(elements, kept, weight), base), Reason.KEPT
         for each in (weight, *others):
             yield Layout(inputs.seed, behind_prefix(elements, (), each), inputs.own.natural), Reason.ORDERED
+
+
+def _weights(elements: RequestElements, expected: Forecast, size_power: float) -> Weight:
+    found = {key: expected.weight(elements.sizes, size_power, item) for key, item in elements.items.items()}
+    return lambda item: found[item.key]
 
 
 def _prefixes(

@@ -10,6 +10,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
+from msgspec import Struct
+from msgspec.structs import replace as with_members
+
 from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.wire.surrogates import printable
 
@@ -44,8 +47,7 @@ class MessageKind(StrEnum):
     """A user's turn with a reminder that the client appends to it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """Characters ``start`` to ``end`` of the text. ``key`` names the same thing over time ("file:src/app.py")."""
 
     key: str
@@ -69,8 +71,7 @@ class Recognition:
     acknowledgements: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ContextPiece:
+class ContextPiece(Struct, frozen=True):
     """One movable piece: a file, a map. ``key`` names it over time, ``digest`` covers its text."""
 
     key: str
@@ -139,7 +140,7 @@ def _printable(cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:
     keys = [printable(cut.key) for cut in cuts]
     if all(key == cut.key for key, cut in zip(keys, cuts, strict=True)):
         return cuts
-    return tuple(replace(cut, key=key) for key, cut in zip(keys, cuts, strict=True))
+    return tuple(with_members(cut, key=key) for key, cut in zip(keys, cuts, strict=True))
 
 
 def joined(cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:

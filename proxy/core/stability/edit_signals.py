@@ -10,11 +10,11 @@ import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from zlib import crc32
 
-from msgspec import Raw
+from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from proxy.core.lru import Bounded
 from proxy.core.recognition.pieces import ContextPiece, MessageKind, PieceKind
@@ -104,8 +104,7 @@ _MEMO = "text"
 _NULL = Raw(b"null")
 
 
-@dataclass(frozen=True, slots=True)
-class EditSignals:
+class EditSignals(Struct, frozen=True):
     """What is said of one file.
 
     ``is_hinted``: its name without the ending is a word of the prompt. ``is_answered``: the answer before the prompt
