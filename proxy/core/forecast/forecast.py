@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 
 from proxy.core.caches.prompt import Bill, Life
@@ -39,6 +38,19 @@ class PauseValue:
         read = ends[bill.hit] if bill.hit >= 0 else 0
         protected = sorted([*self.held, *(p for p, life in marks.items() if life == "1h" and ends[p] > read)])
         return self.expected[protected[-1]] if protected else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A layout, and by position ``survival``: P(the next request comes within the short life and repeats everything up
+    to there). ``held`` are the positions, ascending, whose entries the provider holds. ``worth`` is set where the
+    client is expected to pause. ``is_natural``: the layout has the client's own order."""
+
+    layout: Layout
+    survival: Sequence[float]
+    held: Sequence[int]
+    worth: PauseValue | None = None
+    is_natural: bool = False
 
 
 # A client that clears tool results keeps the latest few.
@@ -90,11 +102,6 @@ class Forecast:
     pieces: PieceForecast
     size_powers: Sequence[float] = _MARKED
 
-    @property
-    def most(self) -> float:
-        """What no position's probability exceeds."""
-        return max(self.opened, self.body)
-
     def weight(self, sizes: Mapping[str, int], size_power: float, item: ContextPiece) -> float:
         """The larger, the earlier a piece should stand; ``sizes`` are the tokens of all pieces."""
         hazard = self.pieces.hazards[item.key] + self.pieces.later[item.key]
@@ -108,7 +115,7 @@ class Forecast:
         """
         moves = self.rendered_last if is_natural else frozenset()
         result: list[float] = []
-        reached, hazard, edits, documents, reader = 1.0, 0.0, 0.0, 0.0, self.most
+        reached, hazard, edits, documents, reader = 1.0, 0.0, 0.0, 0.0, max(self.opened, self.body)
         kept, turns, shared, pieces = 1.0, self.turns, self.shared, self.pieces
         starts = layout.starts
         stops = (*starts[1:], len(layout.ends))
@@ -159,24 +166,6 @@ class Forecast:
                 return _TAG_HAZARD
             case _:
                 return self.pieces.hazards.get(element.item.key, 0.0) if element.item is not None else 0.0
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A layout, and what is expected of it. ``held`` are the positions, ascending, whose entries the provider holds.
-    ``worth`` is set where the client is expected to pause. ``is_natural``: the layout has the client's own order."""
-
-    layout: Layout
-    forecast: Forecast
-    held: Sequence[int]
-    worth: PauseValue | None = None
-    is_natural: bool = False
-
-    @cached_property
-    def survival(self) -> Sequence[float]:
-        """By position: P(the next request comes within the short life and repeats everything up to there). It is found
-        out once, and only for a candidate that may win."""
-        return self.forecast.positions(self.layout, is_natural=self.is_natural)
 
 
 def forecast(

@@ -210,10 +210,8 @@ def _fill_with_heads(
     spare = slots - len(chosen)
     if not chosen or spare <= 0:
         return chosen
-    taken = set(chosen)
-    first = _first_markable(layout, profile)
-    free = [s for s in stops if first <= s.position < chosen[-1] and s.position not in taken]
-    free = [s for s in free if layout.markable[s.position]]
+    first, markable = _first_markable(layout, profile), layout.markable
+    free = [s for s in stops if first <= s.position < chosen[-1] and s.position not in chosen and markable[s.position]]
     free.sort(key=lambda s: (-s.survival, s.position))
     return tuple(sorted([*chosen, *(s.position for s in free[:spare])]))
 

@@ -62,28 +62,29 @@ class Pricing:
     outlook: PauseForecast | None = None
 
     def read(self, layout: Layout, *, is_natural: bool = False) -> Candidate:
-        """What a layout is judged by."""
+        """What a layout is judged by, found out once."""
+        survival = self.forecast.positions(layout, is_natural=is_natural)
         held, outlook = self.cache.held(layout.prompt({}), self.now), self.outlook
         worth = outlook.worth(layout, self.cache, self.now, is_natural=is_natural) if outlook is not None else None
-        return Candidate(layout, self.forecast, held, worth, is_natural)
+        return Candidate(layout, survival, held, worth, is_natural)
 
-    def least_score(self, candidate: Candidate, survival: Sequence[float]) -> float:
+    def least_score(self, candidate: Candidate) -> float:
         """No breakpoints give the candidate a lower score: what it would be with a marker on each position that pays.
-        ``survival`` may be more than what is expected. Where the long life is weighed, or nothing is searched for, this
-        says nothing."""
-        p, ends, held = self.profile, candidate.layout.ends, candidate.held
+        Where the long life is weighed, or nothing is searched for, this says nothing."""
+        p, layout, survival, held = self.profile, candidate.layout, candidate.survival, candidate.held
         if p.family is not Family.MARKER or self.outlook is not None or self.long_until:
             return _NEVER
         # A token costs so much where it stays uncached; where it is cached, an expected read takes something off.
         later, behind = _HORIZON * self.forecast.body, held[-1] + 1 if held else 0
         uncached, lost, worth = min(1.0, p.write) + later * (1 - p.read), later * (p.write - p.read), read_gain(p)
+        ends, total = layout.ends, layout.total
         pays = bisect_left(survival, (uncached - p.write - lost) / (worth + lost), lo=behind, key=neg)
         read, cached = (ends[stop - 1] if stop else 0 for stop in (behind, pays))
         expected: float = sum(map(mul, map(sub, islice(ends, pays), (0, *ends)), survival))
-        score = read * p.read + (cached - read) * p.write + (ends[-1] - cached) * uncached
+        score = read * p.read + (cached - read) * p.write + (total - cached) * uncached
         score += cached * lost - expected * (worth + lost)
         # Markers on fewer tokens than the provider caches promise something, and nothing is written.
-        unwritten = ends[-1] * uncached - p.min_tokens * (worth + uncached)
+        unwritten = total * uncached - p.min_tokens * (worth + uncached)
         return min(score, unwritten) - _ROUNDING
 
     def best_marks(
@@ -214,13 +215,11 @@ def choose(inputs: CandidateInputs, pricing: Pricing, *, may_order: bool, policy
     best, place, is_held_back, kept = own, -1, False, {} if may_order else own_marks
     challengers = list(_challengers(inputs, natural, pricing, may_order=may_order, policy=policy))
     is_contest = len(challengers) > 1
-    least = [_bound(judged, candidate) if is_contest else _NEVER for judged, candidate, _ in challengers]
-    for rank in sorted(range(len(challengers)), key=least.__getitem__):
-        judged, candidate, reason = challengers[rank]
-        if least[rank] > best.score:
+    bounds = [judged.least_score(candidate) if is_contest else _NEVER for judged, candidate, _ in challengers]
+    for rank in sorted(range(len(challengers)), key=bounds.__getitem__):
+        if bounds[rank] > best.score:
             break
-        if is_contest and judged.least_score(candidate, candidate.survival) > best.score:
-            continue
+        judged, candidate, reason = challengers[rank]
         choice = judged.best_marks(candidate, reason, kept, len(kept))
         if (choice.score, rank) >= (best.score, place):
             continue
@@ -229,11 +228,6 @@ def choose(inputs: CandidateInputs, pricing: Pricing, *, may_order: bool, policy
         else:
             is_held_back = True
     return replace(own, reason=Reason.REGRET_BOUND) if is_held_back and best is own else best
-
-
-def _bound(pricing: Pricing, candidate: Candidate) -> float:
-    """What no breakpoints can make cheaper, from what is held alone: the survival of a position is not known yet."""
-    return pricing.least_score(candidate, [pricing.forecast.most] * len(candidate.layout.ends))
 
 
 def _challengers(
