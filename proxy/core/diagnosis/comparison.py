@@ -97,9 +97,8 @@ def _parts(pieces: Sequence[PromptPiece], cuts: Cuts) -> list[PromptPiece]:
 
 def likeness(old: PromptRecord, new: PromptRecord) -> int:
     """How many tokens of pieces of the later prompt stand in the earlier one, too, wherever."""
-    known, ends = set(old.each_digest()), new.ends
-    rows = zip(new.each_digest(), ends, (0, *ends), strict=False)
-    return sum([end - before for digest, end, before in rows if digest in known])
+    known, ends = {old.digest(index) for index in range(old.count)}, [0, *new.ends]
+    return sum(ends[i + 1] - ends[i] for i in range(new.count) if new.digest(i) in known)
 
 
 def difference(old: PromptRecord, new: PromptRecord, first: int) -> Difference | None:

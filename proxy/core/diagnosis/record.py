@@ -7,8 +7,6 @@ layout (``proxy.core.planner.diagnosing``), or read from a file of fingerprints.
 import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
-from struct import iter_unpack
 from typing import Final
 from zlib import crc32
 
@@ -125,10 +123,6 @@ class PromptRecord(Struct, frozen=True, array_like=True):
         """The digest of a piece."""
         return self.digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]
 
-    def each_digest(self) -> Iterator[bytes]:
-        """The digests of all pieces."""
-        return (digest for (digest,) in iter_unpack(f"{DIGEST_BYTES}s", self.digests))
-
     def named(self, first: int = 0) -> Iterator[tuple[str, str]]:
         """Kind and key of the pieces from an index on."""
         return (self.names[index] for index in self._column(2)[first:])
@@ -137,11 +131,10 @@ class PromptRecord(Struct, frozen=True, array_like=True):
         """The pieces from an index on."""
         found, before, stops = [], self.end(first), set(self.stops)
         life: Life = "1h" if self.is_long else "5m"
-        digests = islice(self.each_digest(), first, None)
-        rest = zip(self.named(first), digests, self.ends[first:], self.places[first:], strict=True)
-        for index, ((kind, key), digest, end, place) in enumerate(rest, first):
+        rest = zip(self.named(first), self.ends[first:], self.places[first:], strict=True)
+        for index, ((kind, key), end, place) in enumerate(rest, first):
             lines, mark = self.lines.get(index, ()), life if end in stops else None
-            found.append(PromptPiece(key, kind, digest, end - before, place, lines, mark))
+            found.append(PromptPiece(key, kind, self.digest(index), end - before, place, lines, mark))
             before = end
         return found
 
@@ -197,8 +190,8 @@ def shared_front(old: PromptRecord, new: PromptRecord) -> int:
     """How many pieces both prompts begin with."""
     if new.digests.startswith(old.digests):
         return old.count
-    pairs = zip(old.each_digest(), new.each_digest(), strict=False)
-    return next((i for i, (one, other) in enumerate(pairs) if one != other), min(old.count, new.count))
+    count = min(old.count, new.count)
+    return next((i for i in range(count) if old.digest(i) != new.digest(i)), count)
 
 
 def lines_of(text: str) -> LineSizes:

@@ -6,7 +6,7 @@ Break-even: a written prefix pays if it is expected to be read more than (w - 1)
 ``mark_gain`` is 0.82 * (0.8 * w + 0.2 - r). For a write at 1.25 this is about (w - 1) / (1 - r).
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -72,10 +72,8 @@ def place(
         if reaching is not None:
             chosen = (reaching, *_best(stops, layout, deepest, profile, slots - 1))
             if all(stop.position != reaching for stop in stops):
-                stops.append(_Stop(reaching, layout.ends[reaching], survival[reaching], False))
-                stops.sort(key=lambda stop: stop.position)
-    chosen = tuple(sorted(set(chosen)))
-    chosen = _fill_with_heads(layout, chosen, stops, profile, slots)
+                insort(stops, _Stop(reaching, layout.ends[reaching], survival[reaching], False))
+    chosen = _fill_with_heads(layout, tuple(sorted(set(chosen))), stops, profile, slots)
     return Placement(chosen, _expected(stops, chosen), max((*chosen, deepest)) if chosen or live else -1)
 
 
@@ -122,9 +120,7 @@ def _stops(layout: Layout, survival: Sequence[float], live: Sequence[int], profi
                 found.append(_Stop(waiting, ends[waiting], survival[waiting], False))
                 waiting = -1
             falls = behind * _DROP
-    if len(found) > _MAX_STOPS:
-        found = _thin(found)
-    return found
+    return _thin(found) if len(found) > _MAX_STOPS else found
 
 
 def _thin(stops: list[_Stop]) -> list[_Stop]:
@@ -212,8 +208,8 @@ def _fill_with_heads(
         return chosen
     first, markable = _first_markable(layout, profile), layout.markable
     free = [s for s in stops if first <= s.position < chosen[-1] and s.position not in chosen and markable[s.position]]
-    free.sort(key=lambda s: (-s.survival, s.position))
-    return tuple(sorted([*chosen, *(s.position for s in free[:spare])]))
+    steadiest = sorted(free, key=lambda s: (-s.survival, s.position))[:spare]
+    return tuple(sorted([*chosen, *(s.position for s in steadiest)]))
 
 
 def _expected(stops: Sequence[_Stop], chosen: Sequence[int]) -> float:

@@ -223,10 +223,9 @@ def _rest(elements: RequestElements, kept: Sequence[Element], weight: Weight) ->
             ordered.append((-weight(group.items[0]), len(ordered), element))
             continue
         left = [(-weight(i), place, i.key) for place, i in enumerate(group.items) if i.key not in consumed]
-        for light, _, key in (left := sorted(left))[:-1]:
-            ordered.append((light, len(ordered), elements.forms.parts[key]))
-        for light, _, key in left[-1:]:
-            ordered.append((light, len(ordered), elements.forms.lasts[key]))
+        for number, (light, _, key) in enumerate(sorted(left), 1):
+            forms = elements.forms.parts if number < len(left) else elements.forms.lasts
+            ordered.append((light, len(ordered), forms[key]))
     return [element for _, _, element in sorted(ordered)]
 
 

@@ -1,8 +1,9 @@
 """The candidates for one request, priced on the shadow cache, and the cheapest of them."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from operator import mul, neg, sub
 
@@ -13,7 +14,7 @@ from proxy.core.forecast.pauses import PauseForecast, outlook
 from proxy.core.layout.breakpoints import Placement, place, place_given, read_gain
 from proxy.core.layout.layout import Layout, PrefixSettings, slots_of
 from proxy.core.layout.notices import are_ordered, off_notices
-from proxy.core.layout.orders import RequestElements, Weight, behind_prefix, by_tiers, valid_prefix, whole_groups
+from proxy.core.layout.orders import RequestElements, behind_prefix, by_tiers, valid_prefix, whole_groups
 from proxy.core.planner.incoming_chat import IncomingChat, OwnRequest
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.reasons import Reason
@@ -214,19 +215,17 @@ def choose(inputs: CandidateInputs, pricing: Pricing, *, may_order: bool, policy
         return own
     best, place, is_held_back, kept = own, -1, False, {} if may_order else own_marks
     challengers = list(_challengers(inputs, natural, pricing, may_order=may_order, policy=policy))
-    is_contest = len(challengers) > 1
-    bounds = [judged.least_score(candidate) if is_contest else _NEVER for judged, candidate, _ in challengers]
+    # One challenger alone is searched in any case.
+    bounds = [one.least_score(candidate) for one, candidate, _ in challengers] if len(challengers) > 1 else [_NEVER]
     for rank in sorted(range(len(challengers)), key=bounds.__getitem__):
         if bounds[rank] > best.score:
             break
         judged, candidate, reason = challengers[rank]
         choice = judged.best_marks(candidate, reason, kept, len(kept))
-        if (choice.score, rank) >= (best.score, place):
-            continue
-        if pricing.is_allowed(choice, own):
+        is_cheaper = (choice.score, rank) < (best.score, place)
+        if is_cheaper and pricing.is_allowed(choice, own):
             best, place = choice, rank
-        else:
-            is_held_back = True
+        is_held_back |= is_cheaper and best is not choice
     return replace(own, reason=Reason.REGRET_BOUND) if is_held_back and best is own else best
 
 
@@ -260,7 +259,8 @@ def _orders(inputs: CandidateInputs, pricing: Pricing, policy: str) -> Iterable[
     for elements in (inputs.elements, inputs.moved):
         if elements is None or not (elements.is_movable or elements is inputs.moved):
             continue
-        weight, *others = (_weights(elements, pricing.forecast, power) for power in pricing.forecast.size_powers)
+        weigh = partial(pricing.forecast.weight, elements.sizes)
+        weight, *others = (partial(weigh, size_power) for size_power in pricing.forecast.size_powers)
         if policy == "classic":
             tracker = inputs.session.tracker
             order = by_tiers(elements, tracker.tier, tracker.entered, weight, tracker.unmarked(tracker.tokens()))
@@ -271,11 +271,6 @@ def _orders(inputs: CandidateInputs, pricing: Pricing, policy: str) -> Iterable[
             yield Layout(inputs.seed, behind_prefix(elements, kept, weight), base), Reason.KEPT
         for each in (weight, *others):
             yield Layout(inputs.seed, behind_prefix(elements, (), each), inputs.own.natural), Reason.ORDERED
-
-
-def _weights(elements: RequestElements, expected: Forecast, size_power: float) -> Weight:
-    found = {key: expected.weight(elements.sizes, size_power, item) for key, item in elements.items.items()}
-    return lambda item: found[item.key]
 
 
 def _prefixes(
@@ -295,7 +290,7 @@ def _prefixes(
                 hash(tuple(e.digest for e in opened)), (opened, Layout(inputs.seed, opened, inputs.own.natural))
             )
         # A shorter prefix of what is known already offers no cut that the longer one does not.
-        if len(valid) <= fixed or _begins(longest, valid):
+        if len(valid) <= fixed or longest[: len(valid)] == valid:
             continue
         longest = max(longest, valid, key=len)
         base = Layout(inputs.seed, valid, inputs.own.natural)
@@ -316,10 +311,6 @@ def _changed(inputs: CandidateInputs, elements: RequestElements) -> dict[bytes, 
             if item is not None and record is not None and record.digest != item.digest and len(element.parts) > 2:
                 found[form_digest(piece_digest(element.lead), record.digest, element.parts[-1])] = element
     return found
-
-
-def _begins(longer: Sequence[Element], shorter: Sequence[Element]) -> bool:
-    return len(shorter) <= len(longer) and all(a is b for a, b in zip(longer, shorter, strict=False))
 
 
 def _cuts(base: Layout, fixed: int, pricing: Pricing) -> list[int]:

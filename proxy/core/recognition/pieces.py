@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
-from msgspec import Struct
-from msgspec.structs import replace as with_members
+from msgspec import Struct, structs
 
 from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.wire.surrogates import printable
@@ -140,7 +139,7 @@ def _printable(cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:
     keys = [printable(cut.key) for cut in cuts]
     if all(key == cut.key for key, cut in zip(keys, cuts, strict=True)):
         return cuts
-    return tuple(with_members(cut, key=key) for key, cut in zip(keys, cuts, strict=True))
+    return tuple(structs.replace(cut, key=key) for key, cut in zip(keys, cuts, strict=True))
 
 
 def joined(cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:
