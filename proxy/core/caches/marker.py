@@ -18,7 +18,7 @@ an entry is read where a candidate stands on it again.
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
+from itertools import islice, repeat
 
 from proxy.core.caches.cache import Cache, Entry, Key
 from proxy.core.caches.prompt import Bill, Life, Prompt
@@ -32,14 +32,12 @@ class MarkedCache(Cache):
 
     def held(self, prompt: Prompt, now: float) -> list[int]:
         """The positions, ascending, whose own entries can be read now, in reach of a marker or not."""
-        get, hashes = self._table.get, prompt.hashes
         first = bisect_left(prompt.ends, self._profile.min_tokens)
         live: set[int] = set()
         for scope in {self._scope(prompt, "5m"), self._scope(prompt, "1h")}:
-            for position, digest in enumerate(hashes[first:], first):
-                entry = get((scope, digest))
-                if entry is not None and entry[0] <= now < entry[1]:
-                    live.add(position)
+            entries = map(self._table.get, zip(repeat(scope), islice(prompt.hashes, first, None)))
+            found = [(position, entry) for position, entry in enumerate(entries, first) if entry is not None]
+            live.update(position for position, entry in found if entry[0] <= now < entry[1])
         return sorted(live)
 
     def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:

@@ -156,9 +156,7 @@ class Forecast:
 
     def _hazard(self, element: Element) -> float:
         match element.kind:
-            case ElementKind.TOOLS:
-                return self.preamble.whole[0]
-            case ElementKind.MESSAGE | ElementKind.REST:
+            case ElementKind.TOOLS | ElementKind.MESSAGE | ElementKind.REST:
                 return self.preamble.whole[element.message + 1]
             case ElementKind.SYSTEM:
                 return self.preamble.fixed[element.message + 1]

@@ -6,6 +6,7 @@ Break-even: a written prefix pays if it is expected to be read more than (w - 1)
 ``mark_gain`` is 0.82 * (0.8 * w + 0.2 - r). For a write at 1.25 this is about (w - 1) / (1 - r).
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -25,7 +26,6 @@ _REWRITTEN_SHARE = 0.8
 # The best of many places promises more than it keeps (measured: fewer of the least likely entries were read).
 _CAUTION = 0.82
 _NEVER = float("-inf")
-_NO_MARKS: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,8 @@ def place(
         if reaching is not None:
             chosen = (reaching, *_best(stops, layout, deepest, profile, slots - 1))
             if all(stop.position != reaching for stop in stops):
-                stops.append(_Stop(reaching, layout.ends[reaching], survival[reaching], False))
-                stops.sort(key=lambda stop: stop.position)
-    chosen = tuple(sorted(set(chosen)))
-    chosen = _fill_with_heads(layout, chosen, stops, profile, slots)
+                insort(stops, _Stop(reaching, layout.ends[reaching], survival[reaching], False))
+    chosen = _fill_with_heads(layout, tuple(sorted(set(chosen))), stops, profile, slots)
     return Placement(chosen, _expected(stops, chosen), max((*chosen, deepest)) if chosen or live else -1)
 
 
@@ -107,28 +105,22 @@ def _automatic(layout: Layout, survival: Sequence[float], profile: CacheProfile)
 
 def _stops(layout: Layout, survival: Sequence[float], live: Sequence[int], profile: CacheProfile) -> list[_Stop]:
     """Candidate positions: live entries, and markable positions behind which survival drops."""
-    held = set(live)
-    found: list[_Stop] = []
-    waiting = -1
-    ends, minimum, last = layout.ends, profile.least_marked, len(layout.ends) - 1
-    first = _first_markable(layout, profile)
-    base = survival[0] if survival else 0.0
-    for position, is_markable in enumerate(layout.markable):
-        if is_markable and position >= first and ends[position] >= minimum:
+    held, found, ends, last = set(live), [], layout.ends, len(layout.ends) - 1
+    first = max(_first_markable(layout, profile), bisect_left(ends, profile.least_marked))
+    waiting, falls = -1, survival[0] * _DROP if survival else 0.0
+    for position, (is_markable, behind) in enumerate(zip(layout.markable, (*survival[1:], -1.0), strict=True)):
+        if is_markable and position >= first:
             waiting = position
         if position in held:
             found.append(_Stop(position, ends[position], survival[position], True))
             waiting = -1
         # Small steps add up: survival is compared with what it was behind the stop before.
-        if position == last or survival[position + 1] < base * _DROP:
+        if behind < falls or position == last:
             if waiting >= 0:
                 found.append(_Stop(waiting, ends[waiting], survival[waiting], False))
                 waiting = -1
-            if position < last:
-                base = survival[position + 1]
-    if len(found) > _MAX_STOPS:
-        found = _thin(found)
-    return found
+            falls = behind * _DROP
+    return _thin(found) if len(found) > _MAX_STOPS else found
 
 
 def _thin(stops: list[_Stop]) -> list[_Stop]:
@@ -151,24 +143,25 @@ def _best(stops: Sequence[_Stop], layout: Layout, deepest: int, profile: CachePr
     gain, premium = mark_gain(profile), profile.write - 1.0
     held = layout.ends[deepest] if deepest >= 0 else 0
     # rows[k] are the states with k markers used: value, tokens up to the last stop, the positions marked.
-    rows: list[list[tuple[float, int, tuple[int, ...]]]] = [[] for _ in range(slots + 1)]
+    rows: list[list[tuple[float, int, tuple[int, ...]]]] = [[(0.0, 0, ())], *([] for _ in range(slots))]
     answer: tuple[float, tuple[int, ...]] = (0.0, ())
-    for stop in stops:
-        tokens, survival, is_free = stop.tokens, stop.survival, stop.is_free
+    for position, tokens, survival, is_free in stops:
         written = max(0, tokens - held) * premium if not is_free else 0.0
         added: list[tuple[int, float, tuple[int, ...]]] = []
         for used in range(0 if is_free else 1, slots + 1):
-            before = used if is_free else used - 1
-            found, chain = (tokens * survival * gain if before == 0 else _NEVER), _NO_MARKS
-            for value, reached, marked in rows[before]:
+            row = rows[used if is_free else used - 1]
+            found, best = _NEVER, 0
+            for index, (value, reached, _) in enumerate(row):
                 worth = value + (tokens - reached) * survival * gain
                 if worth > found:
-                    found, chain = worth, marked
+                    found, best = worth, index
             if found > _NEVER:
-                added.append((used, found, chain if is_free else (*chain, stop.position)))
+                # Survival never rises: what is worth less than a later state now never becomes worth more.
+                del row[:best]
+                added.append((used, found, row[0][2] if is_free else (*row[0][2], position)))
         for used, value, chain in added:
             if is_free:
-                # Survival never rises: what comes behind is best reached from here.
+                # What comes behind is best reached from here.
                 rows[used].clear()
             rows[used].append((value, tokens, chain))
             if value - written > answer[0] + 1e-9:
@@ -213,12 +206,10 @@ def _fill_with_heads(
     spare = slots - len(chosen)
     if not chosen or spare <= 0:
         return chosen
-    taken = set(chosen)
-    first = _first_markable(layout, profile)
-    free = [s for s in stops if first <= s.position < chosen[-1] and s.position not in taken]
-    free = [s for s in free if layout.markable[s.position]]
-    free.sort(key=lambda s: (-s.survival, s.position))
-    return tuple(sorted([*chosen, *(s.position for s in free[:spare])]))
+    first, markable = _first_markable(layout, profile), layout.markable
+    free = [s for s in stops if first <= s.position < chosen[-1] and s.position not in chosen and markable[s.position]]
+    steadiest = sorted(free, key=lambda s: (-s.survival, s.position))[:spare]
+    return tuple(sorted([*chosen, *(s.position for s in steadiest)]))
 
 
 def _expected(stops: Sequence[_Stop], chosen: Sequence[int]) -> float:

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import accumulate, islice
 from types import MappingProxyType
 
 import orjson
@@ -82,38 +83,36 @@ class Layout:
         return shared
 
     def _number(self, first: int) -> None:
-        running = self.hashes[-1] if self.hashes else self.seed.start
-        end = self.ends[-1] if self.ends else 0
+        seed, new = self.seed, self.elements[first:]
+        at_system = next((i for i, e in enumerate(self.elements) if e.kind is not ElementKind.TOOLS), -1)
+        at_settings = next((i for i, e in enumerate(self.elements) if is_message(e)), -1)
+        running = self.hashes[-1] if self.hashes else seed.start
         run = self.runs[-1] if self.runs else -1
         previous = self.parts[-1].kind if self.parts else PartKind.OTHER
-        in_messages = any(is_message(e) for e in self.elements[:first])
-        in_tools = all(e.kind is ElementKind.TOOLS for e in self.elements[:first])
-        starts, parts, hashes, ends, runs = self.starts, self.parts, self.hashes, self.ends, self.runs
-        for element in self.elements[first:]:
-            starts.append(len(parts))
-            self.digests.append(element.digest)
-            self.turns.append(element.message if element.key in _TURNS else -1)
-            if in_tools and element.kind is not ElementKind.TOOLS:
-                in_tools = False
-                running = chain(running, self.seed.system) if self.seed.system else running
-            if not in_messages and is_message(element):
-                in_messages = True
-                running = chain(running, self.seed.settings)
-            can_mark = element.role != "assistant" or self.seed.marks_answers
+        add_hash, add_run, can_mark = self.hashes.append, self.runs.append, seed.marks_answers
+        self.digests += [e.digest for e in new]
+        self.turns += [e.message if e.key in _TURNS else -1 for e in new]
+        self.markable += [part.markable and (can_mark or e.role != "assistant") for e in new for part in e.parts]
+        for index, element in enumerate(new, first):
+            self.starts.append(len(self.parts))
+            self.parts += element.parts
+            if index == at_system and seed.system:
+                running = chain(running, seed.system)
+            if index == at_settings:
+                running = chain(running, seed.settings)
             is_first = True
             for part in element.parts:
                 running = sha256(running + part.digest).digest()[:DIGEST_BYTES]
-                end += part.tokens
                 # A run of calls, or of results, counts as one position for the look-back (providers' own rule).
                 kind = part.kind
                 if kind is not previous or not (kind is _RESULT or (kind is _CALL and not is_first)):
                     run += 1
                 previous, is_first = kind, False
-                hashes.append(running)
-                self.markable.append(can_mark and part.markable)
-                ends.append(end)
-                runs.append(run)
-            parts += element.parts
+                add_hash(running)
+                add_run(run)
+        self.ends += islice(
+            accumulate([part.tokens for part in self.parts[len(self.ends) :]], initial=self.total), 1, None
+        )
 
     @property
     def total(self) -> int:

@@ -220,14 +220,13 @@ def _rest(elements: RequestElements, kept: Sequence[Element], weight: Weight) ->
             continue
         if len(group.items) == 1:
             element = elements.forms.wholes[group.message]
-            ordered.append((weight(group.items[0]), len(ordered), element))
+            ordered.append((-weight(group.items[0]), len(ordered), element))
             continue
-        left = sorted((i for i in group.items if i.key not in consumed), key=lambda i: -weight(i))
-        for item in left[:-1]:
-            ordered.append((weight(item), len(ordered), elements.forms.parts[item.key]))
-        if left:
-            ordered.append((weight(left[-1]), len(ordered), elements.forms.lasts[left[-1].key]))
-    return [element for _, _, element in sorted(ordered, key=lambda o: (-o[0], o[1]))]
+        left = [(-weight(i), place, i.key) for place, i in enumerate(group.items) if i.key not in consumed]
+        for number, (light, _, key) in enumerate(sorted(left), 1):
+            forms = elements.forms.parts if number < len(left) else elements.forms.lasts
+            ordered.append((light, len(ordered), forms[key]))
+    return [element for _, _, element in sorted(ordered)]
 
 
 def valid_prefix(

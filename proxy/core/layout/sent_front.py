@@ -25,7 +25,7 @@ _MOVED = frozenset({ElementKind.WHOLE, ElementKind.PART, ElementKind.LAST_PART, 
 
 def digests_on_wire(layout: Layout) -> tuple[bytes, ...]:
     """The digests of a layout's elements in the order of its messages."""
-    return tuple(layout.digests[index] for index in wire_order(layout.elements))
+    return tuple(map(layout.digests.__getitem__, wire_order(layout.elements)))
 
 
 def laid_out_again(

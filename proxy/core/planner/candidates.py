@@ -1,9 +1,11 @@
 """The candidates for one request, priced on the shadow cache, and the cheapest of them."""
 
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
+from operator import mul, neg, sub
 
 from proxy.core.caches import Cache
 from proxy.core.caches.prompt import Bill, Life
@@ -25,6 +27,9 @@ from proxy.core.shadow.shadow_caches import ShadowCaches, cost_of
 _MAX_PREFIXES = 4
 # Of what an order loses in each request after the next one, so much counts: later ones are laid out anew.
 _HORIZON = 0.5
+# Sums of the same tokens in another order differ by less.
+_ROUNDING = 1e-3
+_NEVER = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +64,29 @@ class Pricing:
 
     def read(self, layout: Layout, *, is_natural: bool = False) -> Candidate:
         """What a layout is judged by, found out once."""
-        unmarked = layout.prompt({})
         survival = self.forecast.positions(layout, is_natural=is_natural)
-        held, outlook = self.cache.held(unmarked, self.now), self.outlook
+        held, outlook = self.cache.held(layout.prompt({}), self.now), self.outlook
         worth = outlook.worth(layout, self.cache, self.now, is_natural=is_natural) if outlook is not None else None
         return Candidate(layout, survival, held, worth, is_natural)
+
+    def least_score(self, candidate: Candidate) -> float:
+        """No breakpoints give the candidate a lower score: what it would be with a marker on each position that pays.
+        Where the long life is weighed, or nothing is searched for, this says nothing."""
+        p, layout, survival, held = self.profile, candidate.layout, candidate.survival, candidate.held
+        if p.family is not Family.MARKER or self.outlook is not None or self.long_until:
+            return _NEVER
+        # A token costs so much where it stays uncached; where it is cached, an expected read takes something off.
+        later, behind = _HORIZON * self.forecast.body, held[-1] + 1 if held else 0
+        uncached, lost, worth = min(1.0, p.write) + later * (1 - p.read), later * (p.write - p.read), read_gain(p)
+        ends, total = layout.ends, layout.total
+        pays = bisect_left(survival, (uncached - p.write - lost) / (worth + lost), lo=behind, key=neg)
+        read, cached = (ends[stop - 1] if stop else 0 for stop in (behind, pays))
+        expected: float = sum(map(mul, map(sub, islice(ends, pays), (0, *ends)), survival))
+        score = read * p.read + (cached - read) * p.write + (total - cached) * uncached
+        score += cached * lost - expected * (worth + lost)
+        # Markers on fewer tokens than the provider caches promise something, and nothing is written.
+        unwritten = total * uncached - p.min_tokens * (worth + uncached)
+        return min(score, unwritten) - _ROUNDING
 
     def best_marks(
         self, candidate: Candidate, reason: Reason, kept: dict[int, Life] | None = None, taken: int = 0
@@ -182,52 +205,53 @@ class CandidateInputs:
 
 
 def choose(inputs: CandidateInputs, pricing: Pricing, *, may_order: bool, policy: str) -> Choice:
-    """The cheapest candidate. The client's own layout and markers are always among them; ties go to the client."""
+    """The cheapest candidate. The client's own layout and markers are always among them; ties go to the client, then to
+    the challenger that is named first. Breakpoints are searched for the most promising challengers only: what cannot
+    become cheaper than the best one is left out."""
     natural, own_marks = pricing.read(inputs.own.natural, is_natural=True), inputs.own.marks
+    own = pricing.given_marks(natural, own_marks, Reason.CLIENT_OPTIMAL)
     if not may_order and (inputs.own.mark_count > len(own_marks) or not are_ordered(natural.layout, own_marks)):
         # Markers that the provider may not honour, or refuses: nothing can be added that is sure to go with them.
-        return pricing.given_marks(natural, inputs.own.marks, Reason.CLIENT_OPTIMAL)
-    best = own = pricing.given_marks(natural, inputs.own.marks, Reason.CLIENT_OPTIMAL)
-    held_back = False
-    for candidate in _challengers(inputs, natural, pricing, may_order=may_order, policy=policy):
-        if candidate.score >= best.score:
-            continue
-        if pricing.is_allowed(candidate, own):
-            best = candidate
-        else:
-            held_back = True
-    if held_back and best.reason is Reason.CLIENT_OPTIMAL:
-        return replace(best, reason=Reason.REGRET_BOUND)
-    return best
+        return own
+    best, place, is_held_back, kept = own, -1, False, {} if may_order else own_marks
+    challengers = list(_challengers(inputs, natural, pricing, may_order=may_order, policy=policy))
+    # One challenger alone is searched in any case.
+    bounds = [one.least_score(candidate) for one, candidate, _ in challengers] if len(challengers) > 1 else [_NEVER]
+    for rank in sorted(range(len(challengers)), key=bounds.__getitem__):
+        if bounds[rank] > best.score:
+            break
+        judged, candidate, reason = challengers[rank]
+        choice = judged.best_marks(candidate, reason, kept, len(kept))
+        is_cheaper = (choice.score, rank) < (best.score, place)
+        if is_cheaper and pricing.is_allowed(choice, own):
+            best, place = choice, rank
+        is_held_back |= is_cheaper and best is not choice
+    return replace(own, reason=Reason.REGRET_BOUND) if is_held_back and best is own else best
 
 
 def _challengers(
     inputs: CandidateInputs, natural: Candidate, pricing: Pricing, *, may_order: bool, policy: str
-) -> Iterable[Choice]:
-    if not may_order and inputs.own.mark_count:
-        yield pricing.best_marks(natural, Reason.MARKED, inputs.own.marks, inputs.own.mark_count)
+) -> Iterable[tuple[Pricing, Candidate, Reason]]:
+    """The layouts besides the client's own with its markers, each with what it is judged by."""
+    if pricing.profile.family is Family.MARKER or (inputs.own.mark_count and not may_order):
+        yield pricing, natural, Reason.MARKED
+    if inputs.own.mark_count and not may_order:
         return
-    if pricing.profile.family is Family.MARKER:
-        yield pricing.best_marks(natural, Reason.MARKED)
-        if inputs.split is not None:
-            yield pricing.best_marks(pricing.read(inputs.split, is_natural=True), Reason.SPLIT)
+    if pricing.profile.family is Family.MARKER and inputs.split is not None:
+        yield pricing, pricing.read(inputs.split, is_natural=True), Reason.SPLIT
     if inputs.may_tell_explicit and inputs.session.cohort.is_one_shot:
-        yield _without_boundaries(inputs, pricing)
+        # The provider sets no boundary of its own, which would be a write that nobody reads. ("Explicit with zero
+        # markers: caching off, no write fee.")
+        layout = Layout(replace(inputs.seed, is_implicit=False), inputs.own.natural.elements)
+        explicit = replace(pricing, slots=pricing.profile.max_marks)
+        yield explicit, explicit.read(layout, is_natural=True), Reason.ONE_SHOT
     if not may_order:
         return
     seen = {inputs.own.natural.hashes[-1] if inputs.own.natural.hashes else b""}
     for layout, reason in _orders(inputs, pricing, policy):
         if layout.hashes[-1] not in seen:
             seen.add(layout.hashes[-1])
-            yield pricing.best_marks(pricing.read(layout), reason)
-
-
-def _without_boundaries(inputs: CandidateInputs, pricing: Pricing) -> Choice:
-    """For a request that is not continued: the provider sets no boundary of its own, which would be a write that
-    nobody reads. ("Explicit with zero markers: caching off, no write fee.")"""
-    layout = Layout(replace(inputs.seed, is_implicit=False), inputs.own.natural.elements)
-    explicit = replace(pricing, slots=pricing.profile.max_marks)
-    return explicit.best_marks(explicit.read(layout, is_natural=True), Reason.ONE_SHOT)
+            yield pricing, pricing.read(layout), reason
 
 
 def _orders(inputs: CandidateInputs, pricing: Pricing, policy: str) -> Iterable[tuple[Layout, Reason]]:
@@ -266,7 +290,7 @@ def _prefixes(
                 hash(tuple(e.digest for e in opened)), (opened, Layout(inputs.seed, opened, inputs.own.natural))
             )
         # A shorter prefix of what is known already offers no cut that the longer one does not.
-        if len(valid) <= fixed or _begins(longest, valid):
+        if len(valid) <= fixed or longest[: len(valid)] == valid:
             continue
         longest = max(longest, valid, key=len)
         base = Layout(inputs.seed, valid, inputs.own.natural)
@@ -287,10 +311,6 @@ def _changed(inputs: CandidateInputs, elements: RequestElements) -> dict[bytes, 
             if item is not None and record is not None and record.digest != item.digest and len(element.parts) > 2:
                 found[form_digest(piece_digest(element.lead), record.digest, element.parts[-1])] = element
     return found
-
-
-def _begins(longer: Sequence[Element], shorter: Sequence[Element]) -> bool:
-    return len(shorter) <= len(longer) and all(a is b for a, b in zip(longer, shorter, strict=False))
 
 
 def _cuts(base: Layout, fixed: int, pricing: Pricing) -> list[int]:

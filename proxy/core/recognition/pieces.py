@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
+from msgspec import Struct, structs
+
 from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.wire.surrogates import printable
 
@@ -44,8 +46,7 @@ class MessageKind(StrEnum):
     """A user's turn with a reminder that the client appends to it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """Characters ``start`` to ``end`` of the text. ``key`` names the same thing over time ("file:src/app.py")."""
 
     key: str
@@ -69,8 +70,7 @@ class Recognition:
     acknowledgements: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ContextPiece:
+class ContextPiece(Struct, frozen=True):
     """One movable piece: a file, a map. ``key`` names it over time, ``digest`` covers its text."""
 
     key: str
@@ -139,7 +139,7 @@ def _printable(cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:
     keys = [printable(cut.key) for cut in cuts]
     if all(key == cut.key for key, cut in zip(keys, cuts, strict=True)):
         return cuts
-    return tuple(replace(cut, key=key) for key, cut in zip(keys, cuts, strict=True))
+    return tuple(structs.replace(cut, key=key) for key, cut in zip(keys, cuts, strict=True))
 
 
 def joined(cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:

@@ -10,11 +10,11 @@ import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from zlib import crc32
 
-from msgspec import Raw
+from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from proxy.core.lru import Bounded
 from proxy.core.recognition.pieces import ContextPiece, MessageKind, PieceKind
@@ -52,7 +52,7 @@ class FileWords:
             return {}
         known = [self._words(item) for item in files.values()]
         found = [0.0] * len(known)
-        for word in list(dict.fromkeys(_words_of(prompt)))[:_MAX_PROMPT_WORDS]:
+        for word in _words_of(prompt)[:_MAX_PROMPT_WORDS]:
             checksum = crc32(word)
             holders = [place for place, words in enumerate(known) if _has(words, checksum)]
             if len(holders) < len(known):
@@ -64,15 +64,17 @@ class FileWords:
     def _words(self, item: ContextPiece) -> Checksums:
         words = self._known.get(item.digest)
         if words is None:
-            found = set(_words_of(item.text[:_MAX_FILE_CHARS]))
-            words = self._known[item.digest] = array("I", sorted(set(map(crc32, found))))
-        self._known.used(item.digest)
+            words = array("I", sorted(set(map(crc32, _words_of(item.text[:_MAX_FILE_CHARS])))))
+            self._known.put(item.digest, words)
+        else:
+            self._known.move_to_end(item.digest)
         return words
 
 
 def _words_of(text: str) -> list[bytes]:
+    """Each word once, in the order of the text."""
     parts = text.lower().encode("utf-8", "surrogatepass").translate(_LETTERS).split()
-    return [part for part in parts if len(part) >= _SHORTEST_CHARS]
+    return [part for part in dict.fromkeys(parts) if len(part) >= _SHORTEST_CHARS]
 
 
 def _has(words: Checksums, checksum: int) -> bool:
@@ -102,8 +104,7 @@ _MEMO = "text"
 _NULL = Raw(b"null")
 
 
-@dataclass(frozen=True, slots=True)
-class EditSignals:
+class EditSignals(Struct, frozen=True):
     """What is said of one file.
 
     ``is_hinted``: its name without the ending is a word of the prompt. ``is_answered``: the answer before the prompt
