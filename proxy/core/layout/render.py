@@ -133,14 +133,10 @@ def _system(layout: Layout, index: int, message: Message, marks: Mapping[int, Li
         return _system_parts(layout, index, elements_here, message, marks, dialect)
     texts = [e.item.text if e.item is not None else e.lead for e in elements_here]
     lives = [marks.get(layout.starts[index + offset]) for offset in range(len(texts))]
-    members = members_of(message.raw)
-    changes: dict[str, bytes | None] = {key: None for key in MARK_KEYS if key in members}
     if len(texts) == 1 and lives[0] is None and not message.is_list:
-        changes["content"] = text_json(texts[0])
-    else:
-        parts = [_text_part(text, life, dialect) for text, life in zip(texts, lives, strict=True)]
-        changes["content"] = b"[" + b",".join(parts) + b"]"
-    return join_members(members, changes)
+        return _with_content(members_of(message.raw), text_json(texts[0]))
+    parts = [_text_part(text, life, dialect) for text, life in zip(texts, lives, strict=True)]
+    return _with_content(members_of(message.raw), b"[" + b",".join(parts) + b"]")
 
 
 def _system_parts(
@@ -157,9 +153,7 @@ def _system_parts(
             continue
         raw = _without_mark(raws[part.index])
         written.append(raw if life is None else _with_mark(raw, life, dialect))
-    changes: dict[str, bytes | None] = {key: None for key in MARK_KEYS if key in members}
-    changes["content"] = b"[" + b",".join(written) + b"]"
-    return join_members(members, changes)
+    return _with_content(members, b"[" + b",".join(written) + b"]")
 
 
 def _text_part(text: str, life: Life | None, dialect: Dialect) -> bytes:
@@ -219,10 +213,14 @@ def _part(element: Element, message: Message, life: Life | None, dialect: Dialec
     content = b"[" + _text_part(text, life, dialect) + b"]" if as_list else text_json(text)
     if element.kind is ElementKind.PART:
         return b'{"role":"user","content":' + content + b"}"
-    members = members_of(message.raw)
-    changes: dict[str, bytes | None] = {key: None for key in MARK_KEYS if key in members}
-    changes["content"] = content
-    return join_members(members, changes)
+    if message.is_plain:
+        return b'{"role":' + text_json(message.role) + b',"content":' + content + b"}"
+    return _with_content(members_of(message.raw), content)
+
+
+def _with_content(members: Members, content: bytes) -> bytes:
+    """A message with other content and without markers."""
+    return join_members(members, {**dict.fromkeys(MARK_KEYS), "content": content})
 
 
 def _has_mark(members: Members) -> bool:

@@ -53,7 +53,8 @@ class Message(Struct, frozen=True):
 
     ``text`` is kept only where ``recognition`` needs it again; ``lead`` is the text's beginning. ``cut_digests``
     are the digests of the recognised pieces. ``is_signed``: it holds signed or encrypted thinking, which a model may
-    bind to all that stands in front of it. ``memo`` keeps what others derive from the message.
+    bind to all that stands in front of it. ``is_plain``: it is a role and a text and nothing else. ``memo`` keeps what
+    others derive from the message.
     """
 
     raw: bytes
@@ -70,6 +71,7 @@ class Message(Struct, frozen=True):
     recognition: Recognition | None
     cut_digests: tuple[bytes, ...] = ()
     is_signed: bool = False
+    is_plain: bool = False
     memo: dict[object, object] = field(default_factory=dict)
 
 
@@ -337,6 +339,7 @@ def _message(
         recognition=content.recognition,
         cut_digests=content.cuts,
         is_signed=role == "assistant" and bool(members) and may_be_signed(raw) and _SEAL.search(raw) is not None,
+        is_plain=not members,
     )
 
 

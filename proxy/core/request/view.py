@@ -159,7 +159,7 @@ def _without(text: str, known: Recognition, *kinds: PieceKind) -> str:
 
 
 def _says_nothing_else(message: Message) -> bool:
-    return members_of(message.raw).keys() <= {"role", "content", *MARK_KEYS}
+    return message.is_plain or members_of(message.raw).keys() <= {"role", "content", *MARK_KEYS}
 
 
 def _documents(text: str, known: Recognition, message: Message) -> tuple[ContextPiece, ...]:
