@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from proxy.core.caches.prompt import Bill, Life
 from proxy.core.forecast.pieces import PieceForecast, piece_forecast
+from proxy.core.layout.breakpoints import Placement
 from proxy.core.layout.layout import Layout
 from proxy.core.layout.notices import stays
 from proxy.core.layout.orders import RequestElements
@@ -44,13 +45,19 @@ class PauseValue:
 class Candidate:
     """A layout, and by position ``survival``: P(the next request comes within the short life and repeats everything up
     to there). ``held`` are the positions, ascending, whose entries the provider holds. ``worth`` is set where the
-    client is expected to pause. ``is_natural``: the layout has the client's own order."""
+    client is expected to pause. ``is_natural``: the layout has the client's own order. ``placed`` keeps what was found
+    out of breakpoints, by their most."""
 
     layout: Layout
     survival: Sequence[float]
     held: Sequence[int]
     worth: PauseValue | None = None
     is_natural: bool = False
+    placed: dict[int, Placement] = field(default_factory=dict, compare=False)
+
+    def with_held(self, held: Sequence[int]) -> "Candidate":
+        """The same layout in another state of the cache; pauses are left out of account."""
+        return replace(self, held=held, worth=None, placed=self.placed if held == self.held else {})
 
 
 # A client that clears tool results keeps the latest few.

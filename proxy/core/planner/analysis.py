@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from proxy.core.forecast.forecast import Forecast
+from proxy.core.forecast.forecast import Candidate, Forecast
 from proxy.core.layout.orders import RequestElements
 from proxy.core.planner.candidates import Choice, Pricing
 from proxy.core.planner.incoming_chat import OwnRequest
@@ -30,7 +30,8 @@ class PlanAnalysis:
     ``route`` has the cache profile with what the provider's reports have taught. ``steady_tools`` are the tools as this
     client first sent them, where they are sent in that form. ``turns_before`` are the turns of the session's newest
     request when this one was planned. ``came`` are the messages as they came and the digest of the tools as they came.
-    ``key`` is the routing key that the request is given.
+    ``key`` is the routing key that the request is given. ``natural`` is the client's order as it was judged, where that
+    was needed.
     """
 
     session: Session
@@ -47,6 +48,7 @@ class PlanAnalysis:
     came: tuple[Transcript, bytes]
     steady_tools: bytes | None = None
     key: RoutingKey = field(default_factory=RoutingKey)
+    natural: Candidate | None = None
 
     @property
     def profile(self) -> CacheProfile:

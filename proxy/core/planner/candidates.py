@@ -93,11 +93,11 @@ class Pricing:
     ) -> Choice:
         """The layout with the markers that pay; ``kept`` markers stay, ``taken`` slots are gone."""
         layout, slots = candidate.layout, max(0, self.slots - taken)
-        placed = place(layout, candidate.survival, candidate.held, self.profile, slots)
+        placed = self._placed(candidate, slots)
         marks: dict[int, Life] = {p: self._life(layout, p) for p in placed.positions}
         if not kept and self._lacks_hour(marks):
             if len(marks) == slots:
-                placed = place(layout, candidate.survival, candidate.held, self.profile, slots - 1)
+                placed = self._placed(candidate, slots - 1)
             marks = {**dict.fromkeys(placed.positions, "5m"), self._anchor(layout): "1h"}
         marks |= kept or {}
         if not are_ordered(layout, marks):
@@ -123,6 +123,14 @@ class Pricing:
         layout = candidate.layout
         placed = place_given(layout, candidate.survival, candidate.held, self.profile, [*marks, *layout.implicit])
         return self._choice(candidate, marks, placed, reason)
+
+    def _placed(self, candidate: Candidate, slots: int) -> Placement:
+        """The breakpoints that pay, searched for once."""
+        found = candidate.placed.get(slots)
+        if found is None:
+            found = place(candidate.layout, candidate.survival, candidate.held, self.profile, slots)
+            candidate.placed[slots] = found
+        return found
 
     def _life(self, layout: Layout, position: int) -> Life:
         """The client's one-hour life is kept for as much of the prompt as it covered."""
@@ -204,11 +212,11 @@ class CandidateInputs:
         return self.own.natural.seed
 
 
-def choose(inputs: CandidateInputs, pricing: Pricing, *, may_order: bool, policy: str) -> Choice:
+def choose(inputs: CandidateInputs, natural: Candidate, pricing: Pricing, *, may_order: bool, policy: str) -> Choice:
     """The cheapest candidate. The client's own layout and markers are always among them; ties go to the client, then to
     the challenger that is named first. Breakpoints are searched for the most promising challengers only: what cannot
     become cheaper than the best one is left out."""
-    natural, own_marks = pricing.read(inputs.own.natural, is_natural=True), inputs.own.marks
+    own_marks = inputs.own.marks
     own = pricing.given_marks(natural, own_marks, Reason.CLIENT_OPTIMAL)
     if not may_order and (inputs.own.mark_count > len(own_marks) or not are_ordered(natural.layout, own_marks)):
         # Markers that the provider may not honour, or refuses: nothing can be added that is sure to go with them.

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from proxy.core.caches import Cache
 from proxy.core.digest import digest
-from proxy.core.forecast.forecast import Forecast, forecast
+from proxy.core.forecast.forecast import Candidate, Forecast, forecast
 from proxy.core.layout.layout import Layout, seed_of
 from proxy.core.layout.orders import RequestElements, request_elements
 from proxy.core.layout.relocation import moved_elements, split_layout
@@ -359,6 +359,7 @@ class TierPlanner:
             came = Layout(natural.seed, (*own_tools, *elements.natural[len(tools) :]))
         own = own_request(incoming, natural, came, caches.own)
         pricing = pricing_of(incoming, session, observation, expected, own, caches, self._policy)
+        choice, judged = self._choose(incoming, session, recognised, elements, own, pricing)
         return PlanAnalysis(
             session=session,
             observation=observation,
@@ -366,13 +367,14 @@ class TierPlanner:
             elements=elements,
             forecast=expected,
             own=own,
-            choice=self._choose(incoming, session, recognised, elements, own, pricing),
+            choice=choice,
             pricing=pricing,
             route=route,
             at=now,
             turns_before=session.turns,
             steady_tools=steady,
             came=(incoming.transcript, _key_of(own_tools)),
+            natural=judged,
         )
 
     def _own_tools(self, incoming: IncomingChat) -> tuple[Element, ...]:
@@ -417,12 +419,13 @@ class TierPlanner:
         elements: RequestElements,
         own: OwnRequest,
         pricing: Pricing,
-    ) -> Choice:
+    ) -> tuple[Choice, Candidate | None]:
+        """What is sent, and what the client's own order was judged by, where that could decide anything."""
         route, mode, natural = incoming.route, incoming.mode, own.natural
         if natural.total < route.profile.least_marked and not elements.is_movable:
             # Whatever is chosen, the provider stores nothing of it.
             bill = pricing.cache.bill(own.prompt, incoming.now)
-            return Choice(natural, own.marks, Reason.CLIENT_OPTIMAL, bill, 0.0)
+            return Choice(natural, own.marks, Reason.CLIENT_OPTIMAL, bill, 0.0), None
         may_order = mode is not Mode.MARK
         inputs = CandidateInputs(
             own,
@@ -432,7 +435,8 @@ class TierPlanner:
             self._split(recognised, natural, pricing.forecast, mode),
             may_tell_explicit(route.profile, incoming.request.members, route.server),
         )
-        return choose(inputs, pricing, may_order=may_order, policy=self._policy)
+        judged = pricing.read(natural, is_natural=True)
+        return choose(inputs, judged, pricing, may_order=may_order, policy=self._policy), judged
 
     def _mark(self, incoming: IncomingChat, analysis: PlanAnalysis, cache: Cache) -> Callable[[], Choice] | None:
         """What places the markers of mode mark, on a cache that has seen that mode alone; None where nobody asks for
@@ -444,8 +448,12 @@ class TierPlanner:
             return None
 
         def choose_marks() -> Choice:
-            natural = pricing.read(own.arrived, is_natural=True)
-            return pricing.best_marks(natural, Reason.MARKED, own.marks, own.mark_count)
+            judged = analysis.natural
+            if judged is None or judged.layout is not own.arrived:
+                judged = pricing.read(own.arrived, is_natural=True)
+            else:
+                judged = judged.with_held(cache.held(own.arrived.prompt({}), analysis.at))
+            return pricing.best_marks(judged, Reason.MARKED, own.marks, own.mark_count)
 
         return choose_marks
 

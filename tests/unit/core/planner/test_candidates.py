@@ -50,9 +50,14 @@ def given(
     return inputs, replace(pricing, own_now=cost_of(profile, bill))
 
 
+def best_of(inputs: CandidateInputs, pricing: Pricing, *, may_order: bool, policy: str) -> Choice:
+    natural = pricing.read(inputs.own.natural, is_natural=True)
+    return choose(inputs, natural, pricing, may_order=may_order, policy=policy)
+
+
 def chosen(messages: list[Body], profile: CacheProfile = TINY, *, may_order: bool = True) -> Choice:
     inputs, pricing = given(messages, profile)
-    return choose(inputs, pricing, may_order=may_order, policy="economic")
+    return best_of(inputs, pricing, may_order=may_order, policy="economic")
 
 
 def test_markers_are_placed_where_the_client_sets_none() -> None:
@@ -68,7 +73,7 @@ def test_a_tier_that_is_too_small_has_no_marker_of_its_own(target: int, is_marke
     items = inputs.elements.items.values()
     item = next(item for item in items if item.key.endswith("a.py"))
     tracker.seed(Tracked(item.key, item.digest, 500), Tier.L1)
-    choice = choose(inputs, pricing, may_order=True, policy="classic")
+    choice = best_of(inputs, pricing, may_order=True, policy="classic")
     elements = [e for e in choice.layout.elements if e.key.endswith("a.py")]
     assert [part.markable for part in elements[0].parts[:-1]] == [is_marked]
 
@@ -92,7 +97,7 @@ def test_the_clients_own_order_is_judged_by_where_its_context_will_stand() -> No
         pricing.given_marks(pricing.read(inputs.own.natural, is_natural=known), {}, Reason.CLIENT_OPTIMAL).score
         for known in (True, False)
     )
-    assert choose(inputs, pricing, may_order=False, policy="economic").score == own
+    assert best_of(inputs, pricing, may_order=False, policy="economic").score == own
     assert own > as_if_files_stayed + 100
 
 
@@ -105,16 +110,16 @@ def test_ties_go_to_the_client(profile: CacheProfile) -> None:
 def test_the_clients_markers_stay_and_take_their_slots_where_the_order_must_stay() -> None:
     messages = [system([text_part(lines(40), **MARK)]), user(lines(20)), assistant("1"), user("two")]
     inputs, pricing = given(messages)
-    choice = choose(inputs, pricing, may_order=False, policy="economic")
+    choice = best_of(inputs, pricing, may_order=False, policy="economic")
     assert inputs.own.marks.items() <= choice.marks.items()
-    full = choose(replace(inputs, own=replace(inputs.own, mark_count=4)), pricing, may_order=False, policy="economic")
+    full = best_of(replace(inputs, own=replace(inputs.own, mark_count=4)), pricing, may_order=False, policy="economic")
     assert full.marks == inputs.own.marks
 
 
 def test_what_would_cost_too_much_now_is_held_back() -> None:
     inputs, pricing = given(LAID_OUT)
     tight = replace(pricing, regret_budget=-1e9)
-    choice = choose(inputs, tight, may_order=True, policy="economic")
+    choice = best_of(inputs, tight, may_order=True, policy="economic")
     assert (choice.reason, choice.layout, choice.marks) == (Reason.REGRET_BOUND, inputs.own.natural, {})
 
 
@@ -122,15 +127,15 @@ def test_the_chosen_one_is_never_scored_worse_than_the_clients_own() -> None:
     for messages in (PLAIN, LAID_OUT, [system("Time now: 2026-01-01 10:00\n" + lines(40)), user("go")]):
         inputs, pricing = given(messages)
         own = pricing.given_marks(pricing.read(inputs.own.natural), inputs.own.marks, Reason.CLIENT_OPTIMAL)
-        assert choose(inputs, pricing, may_order=True, policy="economic").score <= own.score
+        assert best_of(inputs, pricing, may_order=True, policy="economic").score <= own.score
 
 
 def test_the_layout_that_was_sent_before_goes_on_where_it_is_held() -> None:
     inputs, pricing = given(LAID_OUT)
-    first = choose(inputs, pricing, may_order=True, policy="economic")
+    first = best_of(inputs, pricing, may_order=True, policy="economic")
     pricing.cache.store(first.layout.prompt(first.marks), 0.5, 0.5)
     inputs.session.layouts.append(tuple(e.digest for e in first.layout.elements))
-    again = choose(inputs, pricing, may_order=True, policy="economic")
+    again = best_of(inputs, pricing, may_order=True, policy="economic")
     assert again.reason is Reason.KEPT
     assert again.bill.read > 0.5 * again.bill.total
 
@@ -138,11 +143,11 @@ def test_the_layout_that_was_sent_before_goes_on_where_it_is_held() -> None:
 def test_the_layout_goes_on_where_going_back_to_the_clients_order_would_cost_more() -> None:
     # Nothing of the client's own order is held by now.
     inputs, pricing = given(LAID_OUT)
-    first = choose(inputs, pricing, may_order=True, policy="economic")
+    first = best_of(inputs, pricing, may_order=True, policy="economic")
     pricing.cache.store(first.layout.prompt(first.marks), 0.5, 0.5)
     inputs.session.layouts.append(tuple(e.digest for e in first.layout.elements))
     for used_up, reason in ((-100.0, Reason.KEPT), (-10.0 * inputs.own.natural.total, Reason.REGRET_BOUND)):
-        again = choose(inputs, replace(pricing, regret_budget=used_up), may_order=True, policy="economic")
+        again = best_of(inputs, replace(pricing, regret_budget=used_up), may_order=True, policy="economic")
         assert again.reason is reason
 
 
@@ -161,22 +166,22 @@ def test_all_slots_but_no_more() -> None:
     turns = [m for n in range(8) for m in (user(lines(20, f"q{n}")), assistant(lines(9, f"a{n}")))]
     for slots in range(5):
         inputs, pricing = given([SYSTEM, *turns, user("go")], slots=slots)
-        assert len(choose(inputs, pricing, may_order=True, policy="economic").marks) <= slots
+        assert len(best_of(inputs, pricing, may_order=True, policy="economic").marks) <= slots
 
 
 def test_one_hour_for_as_much_as_the_client_asked_it_for() -> None:
     inputs, pricing = given(PLAIN)
     long = replace(pricing, long_until=inputs.own.natural.ends[0])
-    choice = choose(inputs, long, may_order=True, policy="economic")
+    choice = best_of(inputs, long, may_order=True, policy="economic")
     assert choice.marks == {0: "1h", **dict.fromkeys([p for p in choice.marks if p], "5m")}
     assert len(choice.marks) > 1
 
 
 def test_one_hour_that_ends_in_front_of_every_marker_that_pays_still_has_one() -> None:
     inputs, pricing = given([system("short"), user(lines(60)), assistant("1"), user("two")])
-    assert 0 not in choose(inputs, replace(pricing, slots=1), may_order=True, policy="economic").marks
+    assert 0 not in best_of(inputs, replace(pricing, slots=1), may_order=True, policy="economic").marks
     for slots in (2, 4):
         long = replace(pricing, long_until=inputs.own.natural.ends[0], slots=slots)
-        marks = choose(inputs, long, may_order=True, policy="economic").marks
+        marks = best_of(inputs, long, may_order=True, policy="economic").marks
         assert marks == {0: "1h", **dict.fromkeys([p for p in marks if p], "5m")}
         assert 1 < len(marks) <= slots
