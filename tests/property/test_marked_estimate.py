@@ -1,0 +1,44 @@
+"""What mode mark would have cost is the same, whether the plan's own findings are taken over or found out again."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.planner.plan import PlannerOptions
+from proxy.core.providers import ANTHROPIC, CacheProfile
+from proxy.core.reasons import Reason
+from tests.edited_talks import SYSTEM, A, C, exchange
+from tests.fidelity.chats import File
+from tests.talk import MARK, TINY, Talk, analysis_of, chat, lines, shown, text_part, user
+
+_TURNS = st.lists(
+    st.tuples(st.booleans(), st.booleans(), st.sampled_from([5.0, 200.0, 400.0, 4000.0])), min_size=1, max_size=7
+)
+
+
+@pytest.mark.parametrize("profile", [TINY, replace(ANTHROPIC, min_tokens=400)])
+@given(turns=_TURNS)
+def test_the_estimate_of_mode_mark_does_not_depend_on_what_is_taken_over(
+    profile: CacheProfile, turns: list[tuple[bool, bool, float]]
+) -> None:
+    talk, talked, version = Talk(profile, options=PlannerOptions(prices_mark=True)), [], 0
+    for number, (is_edited, is_marked, pause_s) in enumerate(turns):
+        version += is_edited
+        files = shown(File("b.py", lines(60, "b") + f"edit {version}\n"), A, C)
+        asked = f"question {number}"
+        last = user([text_part(asked, **MARK)]) if is_marked else user(asked)
+        plan = talk.plan(chat(SYSTEM, *files, *talked, last))
+        analysis, in_flight = analysis_of(plan), plan.in_flight
+        assert in_flight is not None
+        if in_flight.mark is not None:
+            own, caches = analysis.own, talk.planner._caches_in(in_flight)
+            pricing = replace(analysis.pricing, cache=caches.marked, outlook=None)
+            natural = pricing.read(own.arrived, is_natural=True)
+            found, anew = in_flight.mark(), pricing.best_marks(natural, Reason.MARKED, own.marks, own.mark_count)
+            assert (found.marks, found.bill, found.score) == (anew.marks, anew.bill, anew.score)
+        talk.planner.on_accepted(plan, talk.now)
+        talk.planner.on_completed(plan, None, talk.now)
+        talk.now += pause_s
+        talked += exchange(number)
