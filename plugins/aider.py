@@ -10,7 +10,6 @@ beginning in any of the files, so one message uses one fence.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 
 from proxy.core.recognition import (
@@ -24,6 +23,7 @@ from proxy.core.recognition import (
     Recognition,
     TooMuch,
 )
+from proxy.core.value import dataclass
 from proxy.hookspecs import hookimpl
 
 # aider's fences, opening and closing.

@@ -3,10 +3,10 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from proxy.core.timing.steady_time import AGREES, Departure, SteadyTime
+from proxy.core.value import dataclass
 from proxy.errors import InvalidRequest
 from proxy.ports import Clock, Headers
 

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tree_sitter import Node, Tree
+
+from proxy.core.value import dataclass
 
 _MOST_LINES = 400
 _MOST_LINE_CHARS = 160

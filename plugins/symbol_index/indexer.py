@@ -7,7 +7,6 @@ whatever thread, the answer is that of an index from scratch; what is kept only 
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
@@ -19,6 +18,7 @@ from plugins.symbol_index.references import Entry, References
 from proxy.core.lru import Bounded
 from proxy.core.structured.context import ContextFile
 from proxy.core.structured.symbols import SymbolMap, shorten
+from proxy.core.value import dataclass
 
 
 @cache

@@ -6,9 +6,9 @@ An end is a path without its suffix, or the last parts of one: ``b/c`` finds ``a
 
 import posixpath
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from plugins.symbol_index.extract import Import
+from proxy.core.value import dataclass
 
 
 @dataclass(frozen=True, slots=True)

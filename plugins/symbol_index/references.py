@@ -7,11 +7,11 @@ alone, except where one of them stands in the same directory.
 import posixpath
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 from plugins.symbol_index.extract import Extract, Import
 from plugins.symbol_index.modules import Family, Lookup
+from proxy.core.value import dataclass
 
 MOST_DEFINERS = 3
 """A name that more files define is ignored."""

@@ -4,7 +4,6 @@ A field that is left out keeps its value (or has its default); null clears it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -12,6 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from proxy.access import validation
 from proxy.core.money.budget import Unit
+from proxy.core.value import dataclass
 from proxy.errors import InvalidRequest
 from proxy.storage.port import BudgetRecord
 

@@ -6,7 +6,6 @@ An operation has a method, a path below ``/admin/``, a query and a body that was
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from proxy.access.directory import Directory
@@ -17,6 +16,7 @@ from proxy.admin.resource import Query, Resource
 from proxy.admin.sessions import Sessions, sessions_answer
 from proxy.admin.spend import entries_report, spend_report
 from proxy.admin.teams import Teams
+from proxy.core.value import dataclass
 from proxy.errors import MethodNotAllowed, NotFound, NotReady
 from proxy.ports import Clock, StoreError
 from proxy.spend.epochs import Epochs

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,6 +14,7 @@ from proxy.app.prompting import LazyRegistry
 from proxy.app.reload import Reload
 from proxy.clock import Readings
 from proxy.core.request.tokens import Encode
+from proxy.core.value import dataclass
 from proxy.engine import Bounds, Breakers, Conclusion, Custody, Engine, Ports
 from proxy.engine.inquiries import Inquiries
 from proxy.engine.ports import Follower

@@ -5,7 +5,6 @@ loads the planner into its process, builds on it and on no part of ``proxy.web``
 """
 
 import secrets
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -22,6 +21,7 @@ from proxy.core.planner.plan import PlannerOptions
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.request.tokens import Encode, quick
 from proxy.core.structured.history.compaction_proposal import CompactionRules
+from proxy.core.value import dataclass
 from proxy.deployments import ModelTable
 from proxy.planning.compactions import Compactions
 from proxy.planning.context_assembler import ContextAssembler

@@ -9,12 +9,13 @@ starts; a change there is named in the log.
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from proxy.access.directory import Directory
 from proxy.app import declared, factories, prompting
 from proxy.app.prompting import LazyRegistry
 from proxy.core.money.prices import PriceMap
+from proxy.core.value import dataclass
 from proxy.deployments import ModelTable
 from proxy.prompting.composer import Composer
 from proxy.settings import ConfigError, Routing, Settings

@@ -9,7 +9,6 @@ import argparse
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from proxy.admin import AdminService
 from proxy.app import declared, factories
 from proxy.cli.output import Output, fail, plain_failures, plain_table, print_json
 from proxy.clock import SteadyClock
+from proxy.core.value import dataclass
 from proxy.errors import Conflict, InvalidRequest, NotFound, ProxyError
 from proxy.settings import ConfigError, Environment, Settings, Stratiform, load
 from proxy.spend.epochs import Epochs

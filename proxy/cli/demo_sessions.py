@@ -7,7 +7,6 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any, Generic, TypeVar
@@ -26,6 +25,7 @@ from proxy.cli.server import address, listen, run_on_loop, server
 from proxy.clock import Readings, boot_time
 from proxy.core.money.prices import Price
 from proxy.core.request.tokens import Encode
+from proxy.core.value import dataclass
 from proxy.demo.client import SampleClient
 from proxy.demo.panels import figures as panels
 from proxy.demo.recorder import RequestRecorder

@@ -10,7 +10,6 @@ import asyncio
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from proxy.cli.demo import demo_settings
 from proxy.cli.demo_sessions import running
 from proxy.cli.output import fail, plain_failures, print_json, visible
 from proxy.core.money.prices import Price
+from proxy.core.value import dataclass
 from proxy.demo.support_chat import prompt
 from proxy.deployments.price_map import price_for
 from proxy.errors import UnknownModel

@@ -15,7 +15,8 @@ several hosts may write them at once:
 """
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+
+from proxy.core.value import dataclass
 
 EPOCH = "epoch"
 _HEIR = "heir"

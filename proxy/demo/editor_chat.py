@@ -6,9 +6,9 @@ the prompt: each request renders map and files anew. The framing words are aider
 
 import difflib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 
+from proxy.core.value import dataclass
 from proxy.demo.sample import BEGIN, Message, Request, Sample, assistant, chat, system, user
 from proxy.demo.source import TEST_LOOKUP, TEST_NAME, SourceFile, file_of_tests, function, source_file
 

@@ -1,11 +1,11 @@
 """A sample session: what a client would send, and when."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from proxy.core.value import dataclass
 from proxy.replay.trace import Step, Trace
 
 MODEL = "claude-sonnet-4-5"

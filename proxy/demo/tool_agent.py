@@ -1,11 +1,11 @@
 """A coding agent that calls tools: every request is the one before it with something appended."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from proxy.core.value import dataclass
 from proxy.demo.sample import BEGIN, Message, Request, Sample, assistant, chat, system, user
 from proxy.demo.source import SourceFile, file_of_tests, source_file
 

@@ -22,7 +22,6 @@ The names of providers that the installed litellm knows are read from its files,
 import importlib.util
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
@@ -30,6 +29,7 @@ import orjson
 from proxy.core.providers import PROFILES, CacheProfile
 from proxy.core.providers.affinity_key import EMBEDDED
 from proxy.core.providers.hosts import provider_at
+from proxy.core.value import dataclass
 from proxy.ports import Transport
 
 _NAMES = "types/utils.py"

@@ -1,11 +1,11 @@
 """The report as values: what ``--json`` prints, and what the text and the page show. It holds no text of a prompt."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from proxy.core.diagnosis.breaks import BreakKind
 from proxy.core.diagnosis.diagnose import CONTENT
 from proxy.core.modes import Mode
+from proxy.core.value import dataclass
 from proxy.doctor.findings import Client, Culprit, Loss
 from proxy.doctor.modes import Runs
 from proxy.doctor.readers.call import Gap, Problem

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 
 from proxy.core.response.miss_diagnostics import UNTOLD
 from proxy.core.secrets.redaction import without_keys
+from proxy.core.value import dataclass
 from proxy.engine.exchange import Exchange
 from proxy.engine.target import decoded
 

@@ -8,13 +8,13 @@ provider key, or of a proxy without keys are not checked.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
 from proxy.aside import Aside
 from proxy.core.account.objects import BATCHES, COMPLETIONS, RESPONSES, Act, Operation, is_allowed, operation_of
 from proxy.core.account.references import MOST_ID_CHARS, Lines, Reference, family_of, references
 from proxy.core.digest import digest
+from proxy.core.value import dataclass
 from proxy.deployments import ModelTable
 from proxy.engine.bodies.raw import Raw
 from proxy.engine.bodies.upload import Upload

@@ -2,13 +2,13 @@
 meter, and what follows an exchange."""
 
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from proxy.core.prompts.composition import Inset
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
+from proxy.core.value import dataclass
 from proxy.core.window.fitting import Fitted
 from proxy.core.window.form import WindowParts
 from proxy.core.window.profile import CapabilityProfile

@@ -1,6 +1,5 @@
 """Requests on all other paths: read as far as is needed to know whose model they ask for, and passed through."""
 
-from dataclasses import dataclass
 from functools import partial
 
 from proxy.aside import Aside
@@ -9,6 +8,7 @@ from proxy.core.account.asking import is_body_path, takes_prompt
 from proxy.core.request.demand import asks_for_text
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.structured.form.section import SECTION, section_of
+from proxy.core.value import dataclass
 from proxy.engine.answers.relay import AnswerRelay, AttemptResult
 from proxy.engine.attempts.retry_body import OurEdit
 from proxy.engine.bodies.raw import (

@@ -1,13 +1,13 @@
 """A plan as LiteLLM's arguments: what it changes is exchanged in a new mapping, and everything else is the caller's."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
 from msgspec import Raw
 
 from proxy.core.request.parsed_body import ParsedBody
+from proxy.core.value import dataclass
 from proxy.core.wire.json_body import elements, parse_members
 from proxy.inside.incoming import StoodDown
 from proxy.ports import Plan

@@ -5,7 +5,6 @@ long with a large conversation is done beside it, on values that nobody changes.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
@@ -33,6 +32,7 @@ from proxy.core.structured.history.compaction_proposal import (
 )
 from proxy.core.structured.history.rules import RuledHistory
 from proxy.core.structured.messages import Turn
+from proxy.core.value import dataclass
 from proxy.engine.exchange import Exchange
 from proxy.engine.suppress import suppress_and_log
 from proxy.planning.context_sessions import ContextSessions

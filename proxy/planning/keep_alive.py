@@ -11,7 +11,6 @@ What is held is bounded by sessions and by bytes: the oldest series gives way. B
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
 
 from proxy.core.caches.prompt import Bill
@@ -19,6 +18,7 @@ from proxy.core.planner.keep_alive import RefreshPlan
 from proxy.core.planner.plan import Plan
 from proxy.core.planner.planner import TierPlanner
 from proxy.core.reasons import Reason
+from proxy.core.value import dataclass
 from proxy.engine.exchange import Exchange
 from proxy.engine.suppress import suppress_and_log
 from proxy.planning.own_exchanges import Behind, DailyTerms, OwnEnding, OwnExchanges

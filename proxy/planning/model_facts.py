@@ -1,9 +1,9 @@
 """What is known of the models behind deployments."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from proxy.core.money.prices import Price
+from proxy.core.value import dataclass
 from proxy.ports import Deployment
 
 Limits = tuple[int | None, int | None]

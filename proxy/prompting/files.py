@@ -8,7 +8,6 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, NoReturn
@@ -30,6 +29,7 @@ from proxy.core.prompts.prompt import (
     Prompt,
     Variable,
 )
+from proxy.core.value import dataclass
 from proxy.core.wire.refusals import refused
 from proxy.settings.messages import ConfigError
 from proxy.settings.yaml_file import value_of

@@ -1,7 +1,7 @@
 """The sources of a registry: the folder that comes along, the operator's folders, plugins; and the snapshot of them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import pluggy
 
 from proxy.core.digest import digest
 from proxy.core.prompts.prompt import ID_PATTERN, ID_RULE, Prompt, RenderError
+from proxy.core.value import dataclass
 from proxy.prompting.files import (
     MOST_BYTES,
     SHIPPED,

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from traceback import walk_tb
 from types import TracebackType
 
@@ -10,6 +9,7 @@ from jinja2 import Template, TemplateError, TemplateSyntaxError, UndefinedError,
 from jinja2.meta import find_undeclared_variables
 
 from proxy.core.prompts.prompt import ROOTS, Json, Prompt, PromptContext, RenderError
+from proxy.core.value import dataclass
 from proxy.prompting.filters import FILTERS, TESTS
 from proxy.prompting.language import WORK, PromptEnvironment, Work, bounded, check, counted
 

@@ -4,10 +4,10 @@ Means are geometric, so that a long session counts no more than a short one.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from proxy.core.value import dataclass
 from proxy.replay.baselines import SYSTEM_LAST
 from proxy.replay.comparison import BEST, ECONOMIC, POLICIES, Comparison, Kind
 from proxy.replay.templates import templates_in

@@ -19,12 +19,12 @@ beginning of one more segment, as far as an earlier one begins alike.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from proxy.core.caches import make_cache
 from proxy.core.caches.prompt import Prompt
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.shadow.shadow_caches import cost_of
+from proxy.core.value import dataclass
 from proxy.replay.segments import Bag, Segment
 
 Timed = tuple[float, Prompt]

@@ -6,7 +6,6 @@ what it finds is feasible, and not proven to be the best. The product never sear
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from proxy.core.caches import Cache, make_cache
@@ -20,6 +19,7 @@ from proxy.core.recognition.pieces import Recogniser
 from proxy.core.request.tokens import Encode
 from proxy.core.sessions.snapshot import held_along, hold
 from proxy.core.shadow.shadow_caches import cost_of
+from proxy.core.value import dataclass
 from proxy.core.wire.json_body import Unreadable, splice
 from proxy.errors import UpstreamRejected
 from proxy.replay.shots import LOOK_AHEAD, Shot, ShotReader

@@ -12,12 +12,12 @@ all that stands in front of it there; within the next step a little more may be 
 import re
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from proxy.core.digest import chain, digest
+from proxy.core.value import dataclass
 from proxy.upstream.embedded import PromptReader
 
 # As files are written: a paragraph begins at the margin behind a blank line.

@@ -4,7 +4,6 @@ What is learnt by the session's end is known from its beginning.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 from proxy.core.layout.layout import PrefixSettings, seed_of, slots_of
@@ -28,6 +27,7 @@ from proxy.core.request.transcript import Transcript
 from proxy.core.request.view import RecognisedRequest, recognise_request
 from proxy.core.sessions.observation import commit_reading, read_request
 from proxy.core.sessions.session import Session, SessionTable
+from proxy.core.value import dataclass
 from proxy.core.wire.json_body import ChatRequest
 from proxy.replay.trace import Step
 from proxy.upstream.embedded import PromptReader

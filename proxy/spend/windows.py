@@ -8,9 +8,10 @@ has left the window may count up to one part longer (a 24th of the window, at le
 """
 
 import math
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
+
+from proxy.core.value import dataclass
 
 _PARTS = 24
 _DAY_S = 86400.0

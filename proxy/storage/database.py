@@ -21,13 +21,13 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import msgspec
 
+from proxy.core.value import dataclass
 from proxy.ports import StoreError
 from proxy.storage.damage import DAMAGE, code_of, is_damage, store_error
 from proxy.storage.migrations import STORE, migrate

@@ -8,7 +8,6 @@ meanwhile; so the event loop has its turn, and a moment of rest, after each half
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from prometheus_client import Counter, Gauge, Histogram, generate_latest
@@ -16,6 +15,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.utils import floatToGoString
 
 from proxy.core.secrets.redaction import without_keys
+from proxy.core.value import dataclass
 from proxy.tasks import in_turns
 
 OTHER = "other"

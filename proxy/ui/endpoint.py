@@ -6,7 +6,6 @@ Each form becomes one operation of the admin API.
 import asyncio
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -14,6 +13,7 @@ from msgspec import to_builtins
 from starlette.types import Receive, Scope, Send
 
 from proxy.admin import AdminService, forms
+from proxy.core.value import dataclass
 from proxy.engine import ClientDisconnected
 from proxy.errors import InvalidRequest, MethodNotAllowed, NotFound, NotReady, ProxyError, Unauthorized
 from proxy.ui.gate import COOKIE, Gate, Visit

@@ -6,10 +6,10 @@ broke the cache, there is a notch; the dearest ones have a name. Nothing here sh
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
+from proxy.core.value import dataclass
 from proxy.ui.words import cut, piece, short, usd
 
 

@@ -4,7 +4,6 @@ Without a master key there is no such path. Whoever asks is known before anythin
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
 import orjson
@@ -13,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 from proxy.access.authentication import Identity
 from proxy.admin import AdminResponse, AdminService
 from proxy.admin.litellm_forms import LitellmForms
+from proxy.core.value import dataclass
 from proxy.engine import ClientDisconnected
 from proxy.errors import InvalidRequest, NotFound, ProxyError, Unauthorized
 from proxy.web.connection import Connection

@@ -5,11 +5,11 @@ everyone, as by LiteLLM, because they come from the machines that run the proxy.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from proxy.core.value import dataclass
 from proxy.errors import Forbidden
 from proxy.web.errors import error_response
 

@@ -6,12 +6,11 @@ the client's key like a bearer token, and the version of Azure's API says nothin
 https://learn.microsoft.com/en-us/azure/ai-services/openai/reference
 """
 
-from dataclasses import dataclass
-
 from starlette.types import Receive, Scope, Send
 
 from proxy.core.account.paths import read_path
 from proxy.core.secrets.credentials import bare
+from proxy.core.value import dataclass
 from proxy.engine import Engine
 from proxy.engine.engine import CHAT
 from proxy.engine.target import decoded

@@ -1,9 +1,8 @@
 """``POST /v1/chat/completions``, and ``POST /v1/stratiform/breakdown`` for the same body."""
 
-from dataclasses import dataclass
-
 from starlette.types import Receive, Scope, Send
 
+from proxy.core.value import dataclass
 from proxy.engine import Engine
 from proxy.engine.engine import CHAT
 from proxy.web.connection import Connection

@@ -12,12 +12,12 @@ put them among the headers, where the key and the time of a request are looked f
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from proxy.core.value import dataclass
 from proxy.errors import HeadersTooLarge, InvalidRequest, ProxyError, RequestTimeout, error_body
 from proxy.web.half_closed import COMMENT, CONTINUE, EXTENSION, Answer, HalfClosed
 

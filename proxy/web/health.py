@@ -7,13 +7,13 @@ answer's body, and makes it a 503 only where requests are refused for it.
 import hmac
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from proxy.access.virtual_keys import digest_of
 from proxy.core.secrets.credentials import sent_keys
+from proxy.core.value import dataclass
 from proxy.errors import NotReady, Unauthorized, error_body
 from proxy.ports import Fault
 from proxy.telemetry.metrics import CONTENT_TYPE, Metrics

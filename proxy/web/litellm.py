@@ -4,7 +4,6 @@ Whoever has the master key sees everything; a key sees the models that it may us
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import orjson
 from starlette.requests import Request
@@ -13,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from proxy import __version__
 from proxy.admin.operations import AdminResponse
+from proxy.core.value import dataclass
 from proxy.engine import Engine
 from proxy.errors import ProxyError
 from proxy.ports import Deployment

@@ -4,13 +4,13 @@ Where the list only has wildcards, the upstream knows its models better: it is a
 listed where the client wants them (LiteLLM's ``?return_wildcard_routes=true``): no model is called ``openai/*``.
 """
 
-from dataclasses import dataclass
 from urllib.parse import parse_qs
 
 import orjson
 from starlette.types import Receive, Scope, Send
 
 from proxy.core.model_patterns import allows
+from proxy.core.value import dataclass
 from proxy.deployments import ModelTable
 from proxy.engine import Engine
 from proxy.engine.rights import is_same_upstream

@@ -1,10 +1,9 @@
 """Every other path under ``/v1``: passed through raw, whatever its method and content."""
 
-from dataclasses import dataclass
-
 from starlette.types import Receive, Scope, Send
 
 from proxy.core.account.paths import INVALID_PATH, Path, read_path
+from proxy.core.value import dataclass
 from proxy.engine import Engine
 from proxy.errors import MethodNotAllowed, NotFound, ProxyError
 from proxy.web.connection import Connection

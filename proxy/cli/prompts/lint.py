@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Literal
 
 from rich.table import Table
@@ -21,6 +21,7 @@ from proxy.core.prompts.contradiction import contradiction
 from proxy.core.prompts.prompt import ROOTS, Condition, ConditionError, Prompt, PromptContext, RenderError
 from proxy.core.prompts.terms import PromptTerms
 from proxy.core.prompts.volatile_content import Volatile, volatile_in, volatile_name, volatile_values
+from proxy.core.value import dataclass
 from proxy.prompting.templates import Templates, Uses, compiled, in_file, unknown_names
 
 Severity = Literal["error", "warning"]

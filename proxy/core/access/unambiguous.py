@@ -6,11 +6,11 @@ for every body that any server may read, whether or not we can take it apart.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from msgspec import Raw
 
 from proxy.core.request.routing_fields import HEAD_NAMES, UTF8_MARK, RequestFields, head_of
+from proxy.core.value import dataclass
 from proxy.core.wire.json_body import join_members
 from proxy.core.wire.scan import folded, once, scan_members, values
 from proxy.errors import InvalidRequest

@@ -5,9 +5,9 @@ https://ai.google.dev/api/generate-content.
 """
 
 import re
-from dataclasses import dataclass
 
 from proxy.core.account.paths import Path
+from proxy.core.value import dataclass
 
 
 @dataclass(frozen=True, slots=True)

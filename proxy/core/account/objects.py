@@ -8,10 +8,10 @@ Sources: https://platform.openai.com/docs/api-reference, https://docs.anthropic.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 
 from proxy.core.account.asking import UNKEPT, VERBS
+from proxy.core.value import dataclass
 
 Segments = Sequence[str]
 """A path behind ``/v1``, decoded once and cut at its slashes, without empty parts."""

@@ -7,9 +7,9 @@ differently is refused for everybody, so that what remains has one reading. The 
 
 import re
 import unicodedata
-from dataclasses import dataclass
 from itertools import takewhile
 
+from proxy.core.value import dataclass
 from proxy.errors import NotFound
 
 INVALID_PATH = "invalid_path"

@@ -9,8 +9,8 @@ arguments, metadata) are passed over, because to the provider nothing in them is
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from proxy.core.value import dataclass
 from proxy.errors import InvalidRequest
 
 MOST_REFERENCES = 256

@@ -1,8 +1,10 @@
 """A prompt as a provider's cache sees it, and the bill for it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, Protocol
+
+from proxy.core.value import dataclass
 
 Life = Literal["5m", "1h"]
 

@@ -1,11 +1,11 @@
 """Breaks of the cache: the kinds of causes, and a break with its culprit and its price."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from proxy.core.diagnosis.record import SYSTEM, TOOL
 from proxy.core.shadow.deviations import LOST, Deviation
+from proxy.core.value import dataclass
 
 
 class BreakKind(StrEnum):

@@ -6,12 +6,12 @@ conversations say "yes"; the newest one that is known decides, because many begi
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from proxy.core.diagnosis.diagnose import Comparison, compared
 from proxy.core.diagnosis.record import TURN, PromptRecord
 from proxy.core.digest import digest
 from proxy.core.lru import Bounded, LastUsed
+from proxy.core.value import dataclass
 
 _MOST_RECORDS = 3
 _MOST_TURNS = 64

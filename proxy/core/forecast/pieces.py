@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from proxy.core.layout.orders import RequestElements
 from proxy.core.recognition.fixed_texts import FileClaim
@@ -13,6 +12,7 @@ from proxy.core.sessions.session import Session
 from proxy.core.stability.change_rates import change_hazard, file_hazard, later_hazard, said_of
 from proxy.core.stability.document_retention import DocumentSign, are_lasting, document_signs, read_words
 from proxy.core.stability.edit_signals import NO_SIGN, EditSignals, FileWords, read_signs
+from proxy.core.value import dataclass
 
 # P(an answer edits any file), however many files there are, and the same where the prompt names one: as seen on
 # recorded sessions. Where every prefix is stored for free the chance only orders, and weighs so much against what the

@@ -8,7 +8,6 @@ Break-even: a written prefix pays if it is expected to be read more than (w - 1)
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from proxy.core.caches.prompt import Life
@@ -16,6 +15,7 @@ from proxy.core.layout.layout import Layout
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.request.element import ElementKind
 from proxy.core.request.message import PartKind
+from proxy.core.value import dataclass
 
 _MAX_STOPS = 16
 # Survival must fall by this factor before a place is worth a look of its own. A panel that is changed in one of two

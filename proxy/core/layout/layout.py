@@ -4,7 +4,6 @@ In front of its positions stand who asks, and the members of the request that a 
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from itertools import accumulate, islice
 from types import MappingProxyType
@@ -16,6 +15,7 @@ from proxy.core.digest import DIGEST_BYTES, chain, digest
 from proxy.core.providers import DEFAULTS, CacheProfile
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import SYSTEM_ROLES, Part, PartKind
+from proxy.core.value import dataclass
 from proxy.core.wire.json_body import Members, members_of, value
 
 NOTICE = "notice"

@@ -5,7 +5,9 @@ https://platform.openai.com/docs/pricing#built-in-tools. They are the dearest of
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from proxy.core.value import dataclass
 
 _SEARCH = "search_context_cost_per_query"
 _MAPS = "google_maps_grounding_cost_per_query"

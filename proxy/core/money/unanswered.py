@@ -19,7 +19,6 @@ is.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from proxy.core.lru import LastUsed
 from proxy.core.money.budget import MOST_AMOUNT
@@ -29,6 +28,7 @@ from proxy.core.request.demand import Demand, Kind
 from proxy.core.request.wants import Tool
 from proxy.core.response.reported import Reported
 from proxy.core.response.usage import Usage
+from proxy.core.value import dataclass
 
 _RUN_ON = frozenset({"gemini", "groq", "mistral", "minimax", "dashscope", "openrouter"})
 

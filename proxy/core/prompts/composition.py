@@ -1,9 +1,10 @@
 """The results of composing: the system text, and the texts around a user message."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from proxy.core.prompts.prompt import Position
+from proxy.core.value import dataclass
 
 
 @dataclass(frozen=True, slots=True)

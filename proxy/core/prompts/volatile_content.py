@@ -7,9 +7,9 @@ looked at.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from proxy.core.prompts.prompt import Json
+from proxy.core.value import dataclass
 
 _MOST_CHARS = 60
 _MOST_FINDINGS = 20

@@ -7,10 +7,10 @@ same session of two scopes has two keys, so that they never meet.
 """
 
 from collections.abc import Container
-from dataclasses import dataclass
 
 from proxy.core.digest import digest
 from proxy.core.providers import CacheProfile, Routing
+from proxy.core.value import dataclass
 
 _PREFIX = "st-"
 

@@ -6,10 +6,11 @@ whose rows are old. Mythos Preview: 2048 by Anthropic's page, 512 by litellm's m
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from proxy.core.providers.profile import CacheProfile
+from proxy.core.value import dataclass
 
 _CLAUDE = ("anthropic", "vertex", "foundry", "openrouter-anthropic")
 _ALL_CLAUDE = (*_CLAUDE, "bedrock")

@@ -6,13 +6,14 @@ for the layout (does an acknowledgement follow, does it stand before the last us
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Protocol
 
 from msgspec import Struct, structs
 
 from proxy.core.recognition.fixed_texts import FileClaim
+from proxy.core.value import dataclass
 from proxy.core.wire.surrogates import printable
 
 

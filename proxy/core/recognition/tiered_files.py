@@ -8,9 +8,9 @@ cannot be told apart.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from proxy.core.recognition.pieces import MOST_PIECES, Bound, TooMuch
+from proxy.core.value import dataclass
 
 _FENCE = "```"
 _FENCE_LINE = re.compile("(?<!`)(`{3,}+)\n")

@@ -1,7 +1,6 @@
 """Elements: what stands in a request as one thing that a layout can place."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from msgspec import Struct
@@ -10,6 +9,7 @@ from msgspec.structs import replace
 from proxy.core.digest import digest
 from proxy.core.recognition.pieces import ContextPiece
 from proxy.core.request.message import Message, Part
+from proxy.core.value import dataclass
 
 
 class ElementKind(StrEnum):

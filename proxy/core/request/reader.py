@@ -5,7 +5,6 @@ nothing of it; ``merge`` hands what the fork has read to the reader, back in the
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from msgspec import Raw
 
@@ -19,6 +18,7 @@ from proxy.core.request.route import Route
 from proxy.core.request.tokens import Encode, TokenCounter
 from proxy.core.request.tools import ToolReader
 from proxy.core.request.transcript import Transcript
+from proxy.core.value import dataclass
 
 _MOST_COUNTS = 200_000
 

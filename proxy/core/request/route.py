@@ -1,10 +1,11 @@
 """Where a request goes, and what is written into it on the way, as far as its layout depends on it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from proxy.core.prompts.composition import Inset
 from proxy.core.providers import CacheProfile
+from proxy.core.value import dataclass
 
 
 @dataclass(frozen=True, slots=True)

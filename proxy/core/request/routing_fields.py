@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import msgspec
 import orjson
@@ -10,6 +9,7 @@ from msgspec import Raw
 
 from proxy.core.request.demand import MEMBERS
 from proxy.core.request.parsed_body import ParsedBody, parse_body
+from proxy.core.value import dataclass
 from proxy.core.wire.edits import original_body, usage_asked
 from proxy.core.wire.json_body import ChatRequest, Members, Unreadable, peek, splice, value
 from proxy.core.wire.scan import replaced

@@ -1,10 +1,10 @@
 """The text of a system message that is written as several parts, and what is left of each without what moves."""
 
-from dataclasses import dataclass
 from itertools import islice
 
 from proxy.core.recognition.pieces import PieceKind
 from proxy.core.request.message import PLAIN_TEXT_KEYS, Message
+from proxy.core.value import dataclass
 from proxy.core.wire.json_body import Unreadable, elements, members_of, text_value
 
 # A text of so many bytes would hold up everybody else each time that it is looked into.

@@ -17,12 +17,12 @@ https://developers.openai.com/api/docs/guides/compaction.
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
 from msgspec import Raw
 
+from proxy.core.value import dataclass
 from proxy.core.wire.json_body import small_value
 from proxy.core.wire.scan import scan_members
 

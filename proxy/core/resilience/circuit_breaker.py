@@ -14,8 +14,9 @@ it is well, and has said when to come back.
 A pure state machine: times are any clock's seconds, and come from outside.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from proxy.core.value import dataclass
 
 FAILED_SHARE = 0.5
 

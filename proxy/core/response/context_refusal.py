@@ -8,10 +8,10 @@ alone are other refusals: a smaller prompt would not help there.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from proxy.core.response.refusal import Refusal
+from proxy.core.value import dataclass
 
 
 class ContextRefusalOutcome(StrEnum):

@@ -5,9 +5,10 @@ has written it: its usage is nothing.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import orjson
+
+from proxy.core.value import dataclass
 
 _MOST_ANSWERS = 128
 """OpenAI's own bound of ``n``."""

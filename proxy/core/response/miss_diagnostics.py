@@ -16,12 +16,12 @@ available; the answer tells in ``diagnostics``, of a stream in ``message_start``
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import orjson
 
 from proxy.core.response.event_format import EventCutter, Part
+from proxy.core.value import dataclass
 from proxy.core.wire.json_body import Members, Unreadable, members_of, parse_members, splice
 from proxy.errors import InvalidRequest
 

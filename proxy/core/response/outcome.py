@@ -4,13 +4,13 @@ A JSON body and the events of a stream say it in the same members, so both are r
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from proxy.core.account.said import Said
 from proxy.core.response.miss_diagnostics import UNTOLD, cause_of
 from proxy.core.response.received import Received
 from proxy.core.response.reported import NOTHING_REPORTED, Reported, reported_in
 from proxy.core.response.usage import Counts, Usage, counts_of, mapping
+from proxy.core.value import dataclass
 
 _EMPTY_FINISHES = frozenset({"", "stop", "end_turn"})
 

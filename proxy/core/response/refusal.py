@@ -8,9 +8,10 @@ OpenAI, and most servers that follow it, name the member in ``param``
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import orjson
+
+from proxy.core.value import dataclass
 
 _OPTIONS = "stream_options"
 _OF_OPTIONS = (_OPTIONS, "include_usage")

@@ -9,10 +9,11 @@ what the call cost (https://openrouter.ai/docs/use-cases/usage-accounting). Pure
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from proxy.core.request.wants import tier_of
 from proxy.core.response.usage import mapping
+from proxy.core.value import dataclass
 
 _MOST_CALLS = 10_000
 _MOST_TOKENS = 10**12

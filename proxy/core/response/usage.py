@@ -12,7 +12,9 @@ https://docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html, and li
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from proxy.core.value import dataclass
 
 _NOTHING: Mapping[str, object] = {}
 _LARGEST = 10**12

@@ -1,7 +1,6 @@
 """What a request says about its session, and what the session learns once the exchange counts."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from proxy.core.recognition.fixed_texts import FileClaim
@@ -13,6 +12,7 @@ from proxy.core.sessions.session import REMEMBERED_GAPS, Session, fixed_digest
 from proxy.core.sessions.volatile_lines import learnt_lines, replaced_texts
 from proxy.core.stability.change_rates import FIRST_RATE, HistoryDivergence
 from proxy.core.stability.document_retention import DocumentSign, followed
+from proxy.core.value import dataclass
 
 NOTHING_SAID: Mapping[str, float] = MappingProxyType({})
 # So many files are hardly ever edited at once, all that there are.

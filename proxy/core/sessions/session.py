@@ -1,7 +1,6 @@
 """Sessions, recognised without the client's help, and what each has taught."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Annotated
 
@@ -18,6 +17,7 @@ from proxy.core.sessions.cohort import ItemRecords, SessionCohort
 from proxy.core.sessions.preamble_changes import PreambleChanges, Sketch, are_alike, sketch_of
 from proxy.core.sessions.volatile_lines import LineHashes, VolatileRegion, VolatileRegions, with_evidence
 from proxy.core.stability.document_retention import MAX_DOCUMENTS, DocumentSign
+from proxy.core.value import dataclass
 
 PreambleKey = tuple[bytes, bytes, int]
 """Scope and model, tools, and how many system messages there are."""

@@ -8,7 +8,6 @@ by taking all rows of both. So nothing is counted twice, and it does not matter 
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from struct import Struct as Packing
 from typing import Final
 
@@ -20,6 +19,7 @@ from proxy.core.digest import digest
 from proxy.core.layout.inventory import Inventory
 from proxy.core.response.usage import Usage
 from proxy.core.sessions.snapshot import VERSION
+from proxy.core.value import dataclass
 
 MOST_REQUESTS: Final = 500
 MOST_NAMES: Final = 100

@@ -8,7 +8,6 @@ their files can be relied on (``Reliance``). Survival of a prefix is the product
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from msgspec import Struct, field
@@ -16,6 +15,7 @@ from msgspec import Struct, field
 from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.pieces import PieceKind
 from proxy.core.stability.edit_signals import EditSignals
+from proxy.core.value import dataclass
 
 Counts = tuple[float, float]
 """How many observations there were, and in how many of them the event happened; both decay."""

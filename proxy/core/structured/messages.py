@@ -7,7 +7,6 @@ Every message stays as the client's own bytes, but for markers; where one may st
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import takewhile
 
 import orjson
@@ -18,6 +17,7 @@ from proxy.core.layout.render import mark_json, write_message
 from proxy.core.providers import Dialect
 from proxy.core.request.message import MARK_KEYS, SYSTEM_ROLES, MessageReader
 from proxy.core.request.tokens import TokenCounter
+from proxy.core.value import dataclass
 from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of, text_value, value
 from proxy.core.wire.surrogates import text_json
 

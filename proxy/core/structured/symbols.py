@@ -10,10 +10,11 @@ the blocks and never inside them.
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from proxy.core.structured.context import ContextFile
+from proxy.core.value import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ is taken at once.
 All values are in seconds. The module reads no clock: every reading comes from outside.
 """
 
-from dataclasses import dataclass
+from proxy.core.value import dataclass
 
 STEP_S = 60.0
 """How far a clock may depart from the monotonic one before that is called a step."""

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import orjson
 from msgspec import Raw
 
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS
+from proxy.core.value import dataclass
 from proxy.core.window.form import VirtualFile
 from proxy.core.window.shortening import Count, head
 from proxy.core.wire.json_body import elements, join_members, members_of, text_value, value

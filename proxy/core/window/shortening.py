@@ -9,9 +9,9 @@ system text. The selection is never shortened.
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
+from proxy.core.value import dataclass
 from proxy.core.window.profile import PartCaps
 
 Count = Callable[[str], int]

@@ -10,8 +10,9 @@ coarse step, so that a few tokens more or less in what stands around the convers
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
+
+from proxy.core.value import dataclass
 
 _NEVER = 1 << 60
 

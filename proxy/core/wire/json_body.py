@@ -7,13 +7,13 @@ its top-level members, every value stays the slice of bytes that the client sent
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
 import orjson
 from msgspec import Raw
 
+from proxy.core.value import dataclass
 from proxy.core.wire.scan import counted
 from proxy.core.wire.surrogates import PIECE_BYTES, loads, mended, same_shape, string_text
 from proxy.errors import InvalidRequest

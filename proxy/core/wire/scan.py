@@ -16,9 +16,10 @@ import json
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from msgspec import Raw
+
+from proxy.core.value import dataclass
 
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)

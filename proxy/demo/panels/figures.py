@@ -4,12 +4,13 @@ System prompt, conversation and prompt are the same in all forms.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 from proxy.core.money.prices import Price
+from proxy.core.value import dataclass
 from proxy.demo.fidelity import Wanted
 from proxy.demo.panels.session import RULES, Pace, Turn, turns
 from proxy.demo.sample import Message, Request, assistant, chat, system, user

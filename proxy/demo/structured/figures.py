@@ -1,8 +1,7 @@
 """The cost of each form of a session, as the provider reported it."""
 
-from dataclasses import dataclass
-
 from proxy.core.money.prices import Price
+from proxy.core.value import dataclass
 from proxy.demo.structured.forms import GOALS, Form, sendings
 from proxy.demo.structured.package import History
 from proxy.demo.structured.session import session_files, turns

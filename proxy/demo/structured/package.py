@@ -11,10 +11,11 @@ import ast
 import importlib.metadata
 import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
+
+from proxy.core.value import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ the one before it and the one behind it change. So the commits alone decide what
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 
+from proxy.core.value import dataclass
 from proxy.demo.sample import BEGIN, Message, assistant, user
 from proxy.demo.structured.package import Commit, History, neighbours
 

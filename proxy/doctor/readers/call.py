@@ -1,7 +1,6 @@
 """One recorded call of a model, whatever log it comes from, and what stands in a log and is none."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from msgspec import Struct
@@ -9,6 +8,7 @@ from msgspec import Struct
 from proxy.core.diagnosis.record import PromptRecord
 from proxy.core.response.miss_diagnostics import UNTOLD
 from proxy.core.response.usage import Usage
+from proxy.core.value import dataclass
 
 LineSigns = Mapping[int, str]
 """What a line of a text evidently is ("time", "date", "random", "counter"), by its number; 0: the text as a whole."""

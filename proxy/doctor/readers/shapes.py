@@ -8,9 +8,9 @@ counts. Sources: design of our own recordings (``proxy/replay/trace.py``); LiteL
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from proxy.core.value import dataclass
 from proxy.core.wire.json_body import Members
 
 CLAUDE_CODE = "Claude Code"

@@ -1,7 +1,6 @@
 """Requests on paths that are passed through: how much of them is read, and what is sent."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
 from typing import NoReturn
 
 import orjson
@@ -12,6 +11,7 @@ from proxy.core.account.objects import Act
 from proxy.core.digest import digest
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.routing_fields import NO_UTF8, TOO_DEEP, RequestFields, head_of, renamed
+from proxy.core.value import dataclass
 from proxy.core.wire.json_body import splice
 from proxy.core.wire.scan import replaced
 from proxy.engine.bodies.upload import Upload

@@ -12,7 +12,6 @@ a tool result. All of it is in the profile.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -22,6 +21,7 @@ from proxy.core.caches.prompt import Life
 from proxy.core.digest import digest
 from proxy.core.providers import CacheProfile
 from proxy.core.request.tokens import Encode, TokenCounter
+from proxy.core.value import dataclass
 from proxy.core.wire.json_body import Unreadable, text_value
 from proxy.errors import UpstreamRejected
 

@@ -2,13 +2,13 @@
 for."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 from proxy.core.caches.prompt import Bill
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.request.tokens import Encode
+from proxy.core.value import dataclass
 from proxy.upstream.embedded.blocks import dumps, refuse
 from proxy.upstream.embedded.request import ChatRequest
 

@@ -13,9 +13,9 @@ chunks that still come.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 
+from proxy.core.value import dataclass
 from proxy.errors import UpstreamRejected
 
 FAULT_HEADER = "x-embedded-fault"

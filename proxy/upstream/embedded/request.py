@@ -1,12 +1,12 @@
 """A chat request as the embedded provider reads it: checked, and laid out as its cache sees it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
+from proxy.core.value import dataclass
 from proxy.core.wire.json_body import Unreadable, decoded_array, decoded_object
 from proxy.core.wire.surrogates import printable
 from proxy.upstream.embedded.blocks import Block, forbid, parsed_value, refuse

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 
 from proxy.core.caches.prompt import Life
@@ -10,6 +9,7 @@ from proxy.core.digest import digest
 from proxy.core.lru import LastUsed
 from proxy.core.providers import CacheProfile, MarkPlace
 from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS
+from proxy.core.value import dataclass
 from proxy.upstream.embedded.blocks import (
     BREAKPOINT,
     CACHE_CONTROL,

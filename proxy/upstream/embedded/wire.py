@@ -8,13 +8,13 @@ cache's creation in the details (https://www.alibabacloud.com/help/en/model-stud
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, assert_never
 
 import orjson
 
 from proxy.core.caches.prompt import Bill
 from proxy.core.providers import CacheProfile, UsageForm
+from proxy.core.value import dataclass
 from proxy.upstream.embedded.completion import Completion
 
 

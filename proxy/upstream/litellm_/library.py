@@ -6,10 +6,10 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from proxy.core.lru import LastUsed
+from proxy.core.value import dataclass
 from proxy.errors import UpstreamLoading
 from proxy.ports import Deployment
 

@@ -7,7 +7,6 @@ other input from outside. An answer that is not exactly of the form that was ask
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from typing import Annotated
 
@@ -25,6 +24,7 @@ from proxy.core.structured.history.compaction import (
 from proxy.core.structured.history.groups import MADE, cuts
 from proxy.core.structured.history.rules import RuledHistory
 from proxy.core.structured.messages import Turn, parts_of
+from proxy.core.value import dataclass
 from proxy.core.wire.json_body import Members, Unreadable, elements, join_members, members_of, value
 
 MOST_MESSAGES = 50

@@ -6,13 +6,13 @@ client's own bytes.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from proxy.core.reasons import Edit
 from proxy.core.structured.history.groups import Entry, Group, Sort, entry_of, grouped
 from proxy.core.structured.history.repair import merged, repaired
 from proxy.core.structured.messages import Conversation, Turn
+from proxy.core.value import dataclass
 from proxy.core.wire.json_body import Unreadable, join_members
 from proxy.core.wire.surrogates import text_json
 from proxy.errors import InvalidRequest

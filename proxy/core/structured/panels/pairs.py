@@ -3,7 +3,6 @@ declaration, and the answer to a call that the model makes itself. The words are
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from msgspec import Raw
@@ -11,6 +10,7 @@ from msgspec import Raw
 from proxy.core.digest import digest
 from proxy.core.response.panel_calls import PANEL_TOOL
 from proxy.core.structured.panels.panel import CONVERSATION, Panel
+from proxy.core.value import dataclass
 from proxy.core.wire.json_body import Unreadable, elements, members_of, text_value
 from proxy.core.wire.surrogates import text_json, utf8
 

@@ -1,10 +1,10 @@
 """One panel, and the kinds of panels that are known."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from proxy.core.digest import digest
+from proxy.core.value import dataclass
 from proxy.core.wire.surrogates import utf8
 
 CONVERSATION = "chat"

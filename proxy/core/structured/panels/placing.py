@@ -6,7 +6,6 @@ one place what is large and steady stands in front of what is small and changes 
 all other context. The types of what is kept carry the bounds that are held against what comes back from a store."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from math import inf
 from typing import Annotated, Final
 
@@ -15,6 +14,7 @@ from msgspec.structs import replace
 
 from proxy.core.digest import DIGEST_BYTES
 from proxy.core.structured.panels.panel import Panel
+from proxy.core.value import dataclass
 
 UNKNOWN_LIFE_S = 3_600.0
 """After such a pause no provider is expected to hold a prompt still: the longest life that is sold for a single prompt

@@ -1,11 +1,11 @@
 """How far the client's conversation has come: what the places of panels are found and checked by."""
 
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass
 
 from proxy.core.digest import digest
 from proxy.core.request.message import MARK_KEYS
 from proxy.core.structured.messages import Conversation, Turn
+from proxy.core.value import dataclass
 from proxy.core.wire.json_body import Members, Unreadable, elements, members_of
 
 _MARKS = frozenset(MARK_KEYS)

@@ -6,11 +6,11 @@ cheaper follows from the sizes, the rates of change and the prices.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.placing import LEAST_CHANGE, CacheTerms, PanelMemory, change_rate, size_of, turn_size
 from proxy.core.structured.panels.progress import Progress
+from proxy.core.value import dataclass
 
 _AHEAD = 20
 """A conversation is expected to have so many requests more, and as many again as it has had."""

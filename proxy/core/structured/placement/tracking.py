@@ -7,7 +7,6 @@ The client's statements about a request hold for that request already: an item w
 the client calls modified, stands in active at once, and the tier that it left is written once and not twice."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from proxy.core.layout.tiers import ENTRY_N, Change, Classic, ClassicPolicy, Tier, Tracked
@@ -16,6 +15,7 @@ from proxy.core.structured.blocks.blocks import block_digest, file_block
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.placement.graph import first_tiers
 from proxy.core.structured.placement.placement import FILE, HISTORY, SYMBOL, Placement, TierItems
+from proxy.core.value import dataclass
 
 _ITEM_BYTES = 320
 """Memory of a tracked item without its key, as ``tracemalloc`` found it: the item and its numbers, its digest, and what

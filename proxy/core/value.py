@@ -1,0 +1,21 @@
+"""Dataclasses whose fields nobody sets again. mypy holds ``frozen``; at run time it makes a class hashable and no more.
+
+A frozen dataclass sets each of its fields by a call of ``object.__setattr__``. A request makes about 300 values, and
+that took a twelfth of its CPU time.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as dataclass
+else:
+    import dataclasses
+
+    def dataclass(cls=None, *, frozen=False, eq=True, **options):
+        """``dataclasses.dataclass`` without the check at run time."""
+
+        def made(one):
+            is_hashable = frozen and eq and "__hash__" not in one.__dict__
+            return dataclasses.dataclass(one, eq=eq, unsafe_hash=is_hashable, **options)
+
+        return made if cls is None else made(cls)
