@@ -105,7 +105,7 @@ def _automatic(layout: Layout, survival: Sequence[float], profile: CacheProfile)
 
 def _stops(layout: Layout, survival: Sequence[float], live: Sequence[int], profile: CacheProfile) -> list[_Stop]:
     """Candidate positions: live entries, and markable positions behind which survival drops."""
-    held, found, ends, last = set(live), [], layout.ends, len(layout.ends) - 1
+    held, found, ends = set(live), [], layout.ends
     first = max(_first_markable(layout, profile), bisect_left(ends, profile.least_marked))
     waiting, falls = -1, survival[0] * _DROP if survival else 0.0
     for position, (is_markable, behind) in enumerate(zip(layout.markable, (*survival[1:], -1.0), strict=True)):
@@ -115,7 +115,7 @@ def _stops(layout: Layout, survival: Sequence[float], live: Sequence[int], profi
             found.append(_Stop(position, ends[position], survival[position], True))
             waiting = -1
         # Small steps add up: survival is compared with what it was behind the stop before.
-        if behind < falls or position == last:
+        if behind < falls:
             if waiting >= 0:
                 found.append(_Stop(waiting, ends[waiting], survival[waiting], False))
                 waiting = -1
@@ -143,22 +143,24 @@ def _best(stops: Sequence[_Stop], layout: Layout, deepest: int, profile: CachePr
     gain, premium = mark_gain(profile), profile.write - 1.0
     held = layout.ends[deepest] if deepest >= 0 else 0
     # rows[k] are the states with k markers used: value, tokens up to the last stop, the positions marked.
-    rows: list[list[tuple[float, int, tuple[int, ...]]]] = [[(0.0, 0, ())], *([] for _ in range(slots))]
+    rows: list[list[tuple[float, int, tuple[int, ...]]]] = [[] for _ in range(slots + 1)]
     answer: tuple[float, tuple[int, ...]] = (0.0, ())
     for position, tokens, survival, is_free in stops:
         written = max(0, tokens - held) * premium if not is_free else 0.0
         added: list[tuple[int, float, tuple[int, ...]]] = []
         for used in range(0 if is_free else 1, slots + 1):
             row = rows[used if is_free else used - 1]
-            found, best = _NEVER, 0
+            found, best = (tokens * survival * gain if row is rows[0] else _NEVER), -1
             for index, (value, reached, _) in enumerate(row):
                 worth = value + (tokens - reached) * survival * gain
                 if worth > found:
                     found, best = worth, index
             if found > _NEVER:
-                # Survival never rises: what is worth less than a later state now never becomes worth more.
+                chain = row[best][2] if best >= 0 else ()
+                added.append((used, found, chain if is_free else (*chain, position)))
+            if best > 0 and gain > 0:
+                # Survival never rises: a state that is worth less than a later one stays so at every stop behind.
                 del row[:best]
-                added.append((used, found, row[0][2] if is_free else (*row[0][2], position)))
         for used, value, chain in added:
             if is_free:
                 # What comes behind is best reached from here.
@@ -207,7 +209,7 @@ def _fill_with_heads(
     if not chosen or spare <= 0:
         return chosen
     first, markable = _first_markable(layout, profile), layout.markable
-    free = [s for s in stops if first <= s.position < chosen[-1] and s.position not in chosen and markable[s.position]]
+    free = (s for s in stops if first <= s.position < chosen[-1] and s.position not in chosen and markable[s.position])
     steadiest = sorted(free, key=lambda s: (-s.survival, s.position))[:spare]
     return tuple(sorted([*chosen, *(s.position for s in steadiest)]))
 

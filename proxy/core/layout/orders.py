@@ -198,10 +198,10 @@ def behind_prefix(elements: RequestElements, kept: Sequence[Element], weight: We
 
     ``weight`` is larger for what should stand earlier.
     """
-    turns = elements.turns[sum(1 for e in kept[len(elements.fixed) :] if e.key == "turn") :]
+    turns = elements.turns[sum([e.key == "turn" for e in kept[len(elements.fixed) :]]) :]
     preamble = () if kept else elements.fixed
-    documents = documents_left(elements, kept, weight)
-    notices = elements.notices[sum(1 for e in kept if e.key == NOTICE) :]
+    documents = documents_left(elements, kept, weight) if elements.documents else ()
+    notices = elements.notices and elements.notices[sum([e.key == NOTICE for e in kept]) :]
     return (*preamble, *kept, *documents, *notices, *turns, *_rest(elements, kept, weight), *elements.tail)
 
 
@@ -213,8 +213,9 @@ def documents_left(elements: RequestElements, kept: Sequence[Element], weight: W
 
 
 def _rest(elements: RequestElements, kept: Sequence[Element], weight: Weight) -> list[Element]:
-    consumed = {e.key for e in kept if e.kind in (ElementKind.PART, ElementKind.LAST_PART)}
-    whole = {e.message for e in kept if e.kind is ElementKind.WHOLE}
+    placed = [e for e in kept if e.kind in _CONTEXT_FORMS]
+    consumed = {e.key for e in placed if e.kind is not ElementKind.WHOLE}
+    whole = {e.message for e in placed if e.kind is ElementKind.WHOLE}
     ordered: list[tuple[float, int, Element]] = []
     for group in elements.groups:
         if group.message in whole:

@@ -72,21 +72,20 @@ class Pricing:
 
     def least_score(self, candidate: Candidate) -> float:
         """No breakpoints give the candidate a lower score: what it would be with a marker on each position that pays.
-        Where the long life is weighed, or nothing is searched for, this says nothing."""
+        Where the long life is weighed, nothing is searched for, or reads save nothing, this says nothing."""
         p, layout, survival, held = self.profile, candidate.layout, candidate.survival, candidate.held
-        if p.family is not Family.MARKER or self.outlook is not None or self.long_until:
+        if p.family is not Family.MARKER or p.read >= min(1.0, p.write) or self.outlook is not None or self.long_until:
             return _NEVER
         # A token costs so much where it stays uncached; where it is cached, an expected read takes something off.
-        later, behind = _HORIZON * self.forecast.body, held[-1] + 1 if held else 0
+        later, behind, ends = _HORIZON * self.forecast.body, held[-1] + 1 if held else 0, layout.ends
         uncached, lost, worth = min(1.0, p.write) + later * (1 - p.read), later * (p.write - p.read), read_gain(p)
-        ends, total = layout.ends, layout.total
         pays = bisect_left(survival, (uncached - p.write - lost) / (worth + lost), lo=behind, key=neg)
         read, cached = (ends[stop - 1] if stop else 0 for stop in (behind, pays))
         expected: float = sum(map(mul, map(sub, islice(ends, pays), (0, *ends)), survival))
-        score = read * p.read + (cached - read) * p.write + (total - cached) * uncached
+        score = read * p.read + (cached - read) * p.write + (layout.total - cached) * uncached
         score += cached * lost - expected * (worth + lost)
         # Markers on fewer tokens than the provider caches promise something, and nothing is written.
-        unwritten = total * uncached - p.min_tokens * (worth + uncached)
+        unwritten = layout.total * uncached - p.min_tokens * (worth + uncached)
         return min(score, unwritten) - _ROUNDING
 
     def best_marks(
@@ -222,7 +221,7 @@ def choose(inputs: CandidateInputs, natural: Candidate, pricing: Pricing, *, may
     if not may_order and (inputs.own.mark_count > len(own_marks) or not are_ordered(natural.layout, own_marks)):
         # Markers that the provider may not honour, or refuses: nothing can be added that is sure to go with them.
         return own
-    best, place, is_held_back, kept = own, -1, False, {} if may_order else own_marks
+    best, best_rank, is_held_back, kept = own, -1, False, {} if may_order else own_marks
     challengers = list(_challengers(inputs, natural, pricing, may_order=may_order, policy=policy))
     # One challenger alone is searched in any case.
     bounds = [one.least_score(candidate) for one, candidate, _ in challengers] if len(challengers) > 1 else [_NEVER]
@@ -231,9 +230,9 @@ def choose(inputs: CandidateInputs, natural: Candidate, pricing: Pricing, *, may
             break
         judged, candidate, reason = challengers[rank]
         choice = judged.best_marks(candidate, reason, kept, len(kept))
-        is_cheaper = (choice.score, rank) < (best.score, place)
+        is_cheaper = (choice.score, rank) < (best.score, best_rank)
         if is_cheaper and pricing.is_allowed(choice, own):
-            best, place = choice, rank
+            best, best_rank = choice, rank
         is_held_back |= is_cheaper and best is not choice
     return replace(own, reason=Reason.REGRET_BOUND) if is_held_back and best is own else best
 
@@ -251,9 +250,8 @@ def _challengers(
     if inputs.may_tell_explicit and inputs.session.cohort.is_one_shot:
         # The provider sets no boundary of its own, which would be a write that nobody reads. ("Explicit with zero
         # markers: caching off, no write fee.")
-        layout = Layout(replace(inputs.seed, is_implicit=False), inputs.own.natural.elements)
-        explicit = replace(pricing, slots=pricing.profile.max_marks)
-        yield explicit, explicit.read(layout, is_natural=True), Reason.ONE_SHOT
+        explicit, seed = replace(pricing, slots=pricing.profile.max_marks), replace(inputs.seed, is_implicit=False)
+        yield explicit, explicit.read(Layout(seed, natural.layout.elements), is_natural=True), Reason.ONE_SHOT
     if not may_order:
         return
     seen = {inputs.own.natural.hashes[-1] if inputs.own.natural.hashes else b""}

@@ -339,7 +339,13 @@ def _message(
         recognition=content.recognition,
         cut_digests=content.cuts,
         is_signed=role == "assistant" and bool(members) and may_be_signed(raw) and _SEAL.search(raw) is not None,
-        is_plain=not members,
+        is_plain=not members
+        or (
+            list(members) == ["role", "content"]
+            and content.text is not None
+            and not content.is_list
+            and b"\\" not in bytes(members["role"])
+        ),
     )
 
 

@@ -1,18 +1,23 @@
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
+from hypothesis import given as given_by
+from hypothesis import strategies as st
 
 from proxy.core.caches import Cache, make_cache
 from proxy.core.caches.prompt import Life
-from proxy.core.forecast.forecast import forecast
+from proxy.core.forecast.forecast import Candidate, forecast
 from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.layout.orders import request_elements
 from proxy.core.layout.relocation import moved_elements
 from proxy.core.layout.tiers import Classic, ClassicPolicy, Tier, Tracked
 from proxy.core.planner.candidates import CandidateInputs, Choice, Pricing, choose
 from proxy.core.planner.incoming_chat import OwnRequest
-from proxy.core.providers import DEEPSEEK, NONE, OPENAI, CacheProfile, Family
+from proxy.core.providers import DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, CacheProfile, Family
 from proxy.core.reasons import Reason
+from proxy.core.request.element import Element, ElementKind
+from proxy.core.request.message import Part, PartKind
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.request.transcript import Transcript
 from proxy.core.sessions.observation import read_request
@@ -185,3 +190,44 @@ def test_one_hour_that_ends_in_front_of_every_marker_that_pays_still_has_one() -
         marks = best_of(inputs, long, may_order=True, policy="economic").marks
         assert marks == {0: "1h", **dict.fromkeys([p for p in marks if p], "5m")}
         assert 1 < len(marks) <= slots
+
+
+@given_by(
+    st.lists(st.tuples(st.integers(0, 400), st.floats(0.0, 1.0), st.booleans()), min_size=1, max_size=24),
+    st.sampled_from([TINY, replace(TINY, min_tokens=500), OPENAI_EXPLICIT]),
+    st.integers(0, 4),
+)
+def test_no_markers_score_less_than_the_bound(
+    rows: list[tuple[int, float, bool]], profile: CacheProfile, slots: int
+) -> None:
+    _, pricing = given(PLAIN, profile, slots=slots)
+    parts = [Part(PartKind.TEXT, b"%d" % i, tokens, -1, True) for i, (tokens, _, _) in enumerate(rows)]
+    layout = Layout(
+        SEED, [Element("turn", ElementKind.MESSAGE, p.digest, (p,), p.tokens, "user", i) for i, p in enumerate(parts)]
+    )
+    stored: dict[int, Life] = {p: "5m" for p, (_, _, is_held) in enumerate(rows) if is_held}
+    pricing.cache.store(layout.prompt(stored), 0.5, 0.5)
+    survival = [chance * pricing.forecast.body for chance in accumulate((chance for _, chance, _ in rows), min)]
+    candidate = replace(pricing.read(layout), survival=survival)
+    assert pricing.least_score(candidate) <= pricing.best_marks(candidate, Reason.ORDERED).score
+
+
+def test_what_is_left_out_would_not_have_won(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, pricing = given(LAID_OUT)
+    first = choose(inputs, pricing, may_order=True, policy="economic")
+    pricing.cache.store(first.layout.prompt(first.marks), 0.5, 0.5)
+    inputs.session.layouts.append(tuple(e.digest for e in first.layout.elements))
+    searched: list[Choice] = []
+    best_marks = Pricing.best_marks
+
+    def counted(self: Pricing, candidate: Candidate, reason: Reason, kept: dict[int, Life], taken: int) -> Choice:
+        searched.append(best_marks(self, candidate, reason, kept, taken))
+        return searched[-1]
+
+    monkeypatch.setattr(Pricing, "best_marks", counted)
+    choice = choose(inputs, pricing, may_order=True, policy="economic")
+    few = len(searched)
+    monkeypatch.setattr(Pricing, "least_score", lambda self, candidate: float("-inf"))
+    every = choose(inputs, pricing, may_order=True, policy="economic")
+    assert (choice.reason, choice.marks, choice.score) == (every.reason, every.marks, every.score)
+    assert few < len(searched) - few
