@@ -21,7 +21,8 @@ from tests.fuzz.world import World, world
 TOGETHER = 16
 WIRE_EVERY = 10
 WARM_SHARE = 0.2
-MOST_GROWTH = 0.05
+# What the allocator cannot give back differs by 8 MiB between two looks at one run. A leak of 150 bytes a case shows.
+MOST_GROWTH = 0.1
 GROWTH_EVERY = 64
 # What a batch may cost: so much for each case, and for each byte of its body. Either is ten times what is usual.
 CASE_S, BYTE_S = 0.1, 2e-6
