@@ -168,7 +168,7 @@ def weigh(name: str, raw: bytes | Raw, size_of: SizeOf, encode: Encode | None) -
     try:
         value = kept_value(content)
     except Unreadable:
-        return InputBound(counted=0, bare=of_bytes(content), beyond=name)
+        return InputBound(counted=0, bare=of_bytes(content), beyond=name[:64])
     if name in TALK:
         walk.take(value, _MOST_DEPTH)
     elif name in _JSON:

@@ -214,7 +214,7 @@ def test_no_markers_score_less_than_the_bound(
 
 def test_what_is_left_out_would_not_have_won(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs, pricing = given(LAID_OUT)
-    first = choose(inputs, pricing, may_order=True, policy="economic")
+    first = best_of(inputs, pricing, may_order=True, policy="economic")
     pricing.cache.store(first.layout.prompt(first.marks), 0.5, 0.5)
     inputs.session.layouts.append(tuple(e.digest for e in first.layout.elements))
     searched: list[Choice] = []
@@ -225,9 +225,9 @@ def test_what_is_left_out_would_not_have_won(monkeypatch: pytest.MonkeyPatch) ->
         return searched[-1]
 
     monkeypatch.setattr(Pricing, "best_marks", counted)
-    choice = choose(inputs, pricing, may_order=True, policy="economic")
+    choice = best_of(inputs, pricing, may_order=True, policy="economic")
     few = len(searched)
     monkeypatch.setattr(Pricing, "least_score", lambda self, candidate: float("-inf"))
-    every = choose(inputs, pricing, may_order=True, policy="economic")
+    every = best_of(inputs, pricing, may_order=True, policy="economic")
     assert (choice.reason, choice.marks, choice.score) == (every.reason, every.marks, every.score)
     assert few < len(searched) - few
