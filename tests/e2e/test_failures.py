@@ -233,6 +233,7 @@ def test_wrong_paths_and_methods(start: Start, method: str, path: str, status: i
         (b"{", "invalid_json"),
         (b"[]", "invalid_json"),
         (b'{"messages": []}', "missing_model"),
+        (b'{"model": "", "messages": []}', "missing_model"),
         (b'{"model": "m"}', "missing_messages"),
         (b'{"model": "m", "messages": []}', "missing_messages"),
         (b'{"model": "m", "messages": "hi"}', "invalid_type"),
@@ -242,7 +243,8 @@ def test_bodies_that_are_no_chat_request(start: Start, body: bytes, code: str) -
     proxy = start(Scripted(replies({})))
     status, error, headers = call(proxy, "POST", "/v1/chat/completions", body)
     assert (status, error["error"]["code"]) == (400, code)
-    assert headers["x-stratiform-id"] == proxy.ledger.wait()[0].arrival.id
+    (exchange,) = proxy.ledger.wait()
+    assert (headers["x-stratiform-id"], exchange.ending) == (exchange.arrival.id, ExchangeOutcome.REFUSED)
 
 
 def test_bodies_beyond_the_limit_by_length_and_in_chunks(start: Start) -> None:

@@ -52,13 +52,6 @@ def test_a_break_in_mid_stream_is_an_event_and_no_done() -> None:
     assert bench.planner.events == ["accepted", "completed"]
 
 
-def test_a_json_body_that_breaks_off_is_cut_off() -> None:
-    bench = Bench(answers(BODY[:9], UpstreamUnavailable("cut"), headers=JSON))
-    client = bench.chat(MemoryClient(chat_body()))
-    assert (client.answer, client.has_ended) == (BODY[:9], False)
-    assert ended(bench).ending is ExchangeOutcome.BROKEN
-
-
 CUT = UpstreamUnavailable("cut")
 
 

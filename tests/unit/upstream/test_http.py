@@ -1,7 +1,6 @@
 """The http transport, against real servers on loopback."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -233,18 +232,6 @@ def test_an_upstream_that_speaks_no_http(answer: bytes) -> None:
             assert "127.0.0.1" not in caught.value.message
 
     run(main)
-
-
-def test_nobody_listens() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-
-        async def main(upstream: HttpUpstream) -> None:
-            with pytest.raises(UpstreamUnavailable):
-                await upstream.open(call(f"http://127.0.0.1:{port}"))
-
-        run(main)
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart"])

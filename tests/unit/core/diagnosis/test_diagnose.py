@@ -197,3 +197,15 @@ def test_a_piece_that_has_grown_makes_no_request_cheaper_than_what_was_read_of_i
     found = diagnose([record(*BEFORE)], now, Usage(now.total, 1, read=now.total), GRID, Price.relative(0.1, 1.25, 2.0))
     assert found is not None
     assert (found.lost, found.usd) == (0, 0.0)
+
+
+@pytest.mark.parametrize(("distance", "lost"), [(ANTHROPIC.lookback - 1, 0), (ANTHROPIC.lookback, 100)])
+def test_an_entry_is_lost_where_no_marker_is_near_enough_to_find_it(distance: int, lost: int) -> None:
+    profile = replace(ANTHROPIC, min_tokens=1)
+    turns = [piece(f"q{number}") for number in range(distance)]
+    old = record(SYSTEM, *turns, stops=(SYSTEM.tokens,))
+    marked = SYSTEM.tokens + sum(turn.tokens for turn in turns)
+    now = record(SYSTEM, piece("q0", version=1), *turns[1:], at=5.0, stops=(marked,))
+    found = diagnose([old], now, None, profile)
+    assert found is not None
+    assert found.lost == lost

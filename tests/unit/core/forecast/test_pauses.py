@@ -6,8 +6,14 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.caches import validate
+from proxy.core.forecast.forecast import Candidate, Forecast, PreambleForecast
+from proxy.core.forecast.pauses import PauseForecast
+from proxy.core.forecast.pieces import PieceForecast
+from proxy.core.layout.layout import Layout, PrefixSettings
 from proxy.core.planner.plan import Plan
-from proxy.core.providers import OPENAI_EXPLICIT, CacheProfile, pessimistic
+from proxy.core.providers import ANTHROPIC, OPENAI_EXPLICIT, CacheProfile, pessimistic
+from proxy.core.request.element import Element, ElementKind
+from proxy.core.request.message import Part, PartKind
 from tests.talk import MARK, TINY, Talk, analysis_of, assistant, chat, lines, sent, system, text_part, user
 
 PAUSE_S = 600.0
@@ -136,3 +142,15 @@ def opened(talk: Talk, gap_s: float, sessions: int = 10) -> list[Plan]:
 @pytest.mark.parametrize("gap_s", [60.0, 9000.0])
 def test_no_head_is_held_for_those_that_open_soon_or_too_late(gap_s: float) -> None:
     assert all("1h" not in lives(plan) for plan in opened(Talk(), gap_s))
+
+
+@pytest.mark.parametrize(("distance", "is_near"), [(ANTHROPIC.lookback - 1, True), (ANTHROPIC.lookback, False)])
+def test_the_hour_may_stand_at_the_last_place_from_which_what_is_read_is_found(distance: int, is_near: bool) -> None:
+    parts = [Part(PartKind.TEXT, b"%d" % at, 100, -1, at == distance) for at in range(2 * ANTHROPIC.lookback)]
+    turns = [Element("turn", ElementKind.MESSAGE, p.digest, (p,), 100, "user", at) for at, p in enumerate(parts)]
+    layout = Layout(PrefixSettings(b"scope", b""), turns)
+    pieces = PieceForecast({}, {}, {}, frozenset(), 1.0, (), 0.0, {}, 0.0)
+    expected = Forecast(0.9, 0.9, {}, frozenset(), frozenset(), {}, PreambleForecast((), ()), pieces)
+    candidate = Candidate(layout, [0.0] * len(parts), [])
+    hours = list(PauseForecast(0.0, expected, TINY).hours(candidate, [], 0, 4))
+    assert ({distance: "1h"} in hours) is is_near

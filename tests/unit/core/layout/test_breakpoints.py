@@ -88,6 +88,13 @@ class TestPlace:
         assert len(placed.positions) <= 4
         assert placed.expected == pytest.approx(59 * 100 * 0.9)
 
+    @pytest.mark.parametrize(("distance", "reached"), [(TINY.lookback - 1, True), (TINY.lookback, False)])
+    def test_an_entry_is_reached_from_the_last_place_that_finds_it_and_not_from_the_next(
+        self, distance: int, reached: bool
+    ) -> None:
+        made = layout([100] * 60, unmarkable=[at for at in range(60) if at != 20 + distance])
+        assert place(made, [0.01] * 60, [20], TINY, 4).positions == ((20 + distance,) if reached else ())
+
     def test_what_the_marker_that_reaches_an_entry_adds_is_expected_too(self) -> None:
         made = layout([100] * 60, unmarkable=[20, 21])
         placed = place(made, [0.6] * 21 + [0.1] * 39, [20], TINY, 1)

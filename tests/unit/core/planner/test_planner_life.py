@@ -132,15 +132,16 @@ class TestLife:
         assert cold.predicted is not None
         assert (warm.predicted.read > 0, cold.predicted.read) == (True, 0)
 
-    def test_what_could_be_read_was_decided_when_the_request_came(self) -> None:
+    @pytest.mark.parametrize(("is_read", "expected"), [(True, Deviation.AS_EXPECTED), (False, Deviation.PARTITIONED)])
+    def test_what_could_be_read_was_decided_when_the_request_came(self, is_read: bool, expected: Deviation) -> None:
         talk = Talk()
         talk.send(chat(SYSTEM, user("a")))
         warm = talk.plan(chat(SYSTEM, user("a"), assistant("b"), user("c")))
         assert warm.predicted is not None
         talk.planner.on_accepted(warm, talk.now + 10_000)
-        usage = Usage(warm.predicted.total, 10, read=warm.predicted.read)
-        ended = talk.planner.on_completed(warm, usage, talk.now + 10_000)
-        assert ended.deviation is Deviation.AS_EXPECTED
+        total, read = warm.predicted.total, warm.predicted.read if is_read else 0
+        ended = talk.planner.on_completed(warm, Usage(total, 10, read, total - read), talk.now + 10_000)
+        assert ended.deviation is expected
 
     def test_an_entry_that_is_made_behind_the_answer_is_not_there_before(self) -> None:
         talk = Talk(profile=PROFILES["qwen"])

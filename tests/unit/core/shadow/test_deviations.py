@@ -241,9 +241,10 @@ def test_a_scale_is_bounded() -> None:
 
 def test_runs_that_do_not_count_once() -> None:
     observations = ProviderObservations()
-    far = Observation(
-        Bill(5000, 900, 0, 0, hit=3), Usage(5900, 5, 0, 5900), 5900, age_s=10.0, life_s=300.0, distance=60
-    )
+    bill, usage = Bill(5000, 900, 0, 0, hit=3), Usage(5900, 5, 0, 5900)
+    far = Observation(bill, usage, 5900, age_s=10.0, life_s=300.0, distance=PAGE.lookback)
+    near = replace(far, distance=PAGE.lookback - 1)
+    assert ProviderObservations().observe(near, PAGE, 1.0) == Deviation.PARTITIONED
     kinds = [observations.observe(far, PAGE, 1.0) for _ in range(2)]
     assert kinds == [Deviation.OUT_OF_REACH] * 2
     assert observations.profile(PAGE, 1.0).collapses_runs is False

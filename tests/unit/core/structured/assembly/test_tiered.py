@@ -50,40 +50,10 @@ def every_tier(history: bool = False) -> tuple[StructuredContext, Placement]:
     return StructuredContext(files=tuple(a_file(f"{tier.name}.py") for tier in CACHED)), placed(**tiers)
 
 
-def test_every_tier_ends_at_a_marker_behind_its_files() -> None:
-    context, placement = every_tier()
-    found = tiered_assembly(context, talk_of(), placement, TEXTS)
-
-    assert marked_in(found) == [0, 1, 3, 5]
-    assert [block.marks for block in found.blocks] == [(0,), (0,), (0,), (0,), ()]
-
-
-def test_every_tier_with_history_ends_at_a_marker_on_its_last_question() -> None:
-    context, placement = every_tier(history=True)
-    found = tiered_assembly(context, talk_of(4), placement, TEXTS)
-
-    assert [message["role"] for message in sent(found)] == [
-        "system", "user", "assistant",
-        *["user", "assistant", "user", "assistant"] * 3,
-        "user",
-    ]  # fmt: skip
-    assert [texts_in(found)[index] for index in marked_in(found)] == ["q0", "q1", "q2", "q3"]
-    assert sent(found)[0]["content"].endswith(fenced("L0.py"))
-
-
 @pytest.mark.parametrize(("slots", "tiers"), [(4, (0, 1, 3, 5)), (2, (3, 5)), (1, (5,)), (0, ()), (-1, ())])
 def test_where_slots_are_few_the_most_stable_tiers_go_without(slots: int, tiers: tuple[int, ...]) -> None:
     context, placement = every_tier()
     assert marked_in(tiered_assembly(context, talk_of(), placement, TEXTS, slots=slots)) == list(tiers)
-
-
-def test_a_tier_that_is_too_small_has_no_marker() -> None:
-    context, placement = every_tier()
-    small = Placement(placement.tiers, frozenset({Tier.L1, Tier.L3}))
-    found = tiered_assembly(context, talk_of(), small, TEXTS)
-
-    assert marked_in(found) == [0, 3]
-    assert len(found.messages) == len(tiered_assembly(context, talk_of(), placement, TEXTS).messages)
 
 
 def test_without_markers_the_texts_are_the_same() -> None:
@@ -145,15 +115,6 @@ def test_symbols_that_have_just_changed_stand_in_front_of_the_active_part() -> N
     assert [(block.tier, block.name) for block in found.blocks[1:3]] == [(Tier.L3, "L3"), (Tier.ACTIVE, "symbols")]
     assert texts_in(found)[1] == TEXTS.repository_map_continued + "a:"
     assert texts_in(found)[3] == TEXTS.repository_map_continued + "b:"
-
-
-def test_a_request_without_anything_is_the_clients_own() -> None:
-    question = conversation_of(user("q"))
-    found = tiered_assembly(StructuredContext(), question, Placement({}), TEXTS)
-
-    assert found.messages == (question.prompt[0].raw,)
-    assert found.empty_tiers == 4
-    assert marked_in(found) == []
 
 
 def test_without_any_turn_the_last_message_is_the_context_and_not_its_acknowledgement() -> None:
