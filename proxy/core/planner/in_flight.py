@@ -120,7 +120,7 @@ class InFlight:
         caches.sent_cost += cost_of(profile, bill)
         stores = [(caches.sent, prompt)]
         if is_first:
-            caches.own_cost += cost_of(profile, caches.own.bill(own.prompt, now))
+            caches.own_cost += cost_of(profile, caches.own.bill(own.prompt, at))
             stores.append((caches.own, own.prompt))
         other = self._elsewhere()
         if other is not None:

@@ -143,6 +143,16 @@ class TestLife:
         ended = talk.planner.on_completed(warm, Usage(total, 10, read, total - read), talk.now + 10_000)
         assert ended.deviation is expected
 
+    def test_requests_side_by_side_read_nothing_of_each_other_in_the_clients_own_order_either(self) -> None:
+        talk = Talk()
+        plans = [talk.plan(chat(SYSTEM, user("a"))) for _ in range(2)]
+        costs = []
+        for number, plan in enumerate(plans):
+            talk.planner.on_accepted(plan, talk.now + number)
+            assert plan.in_flight is not None
+            costs.append(talk.planner._caches_in(plan.in_flight).own_cost)
+        assert costs == [costs[0], 2 * costs[0]]
+
     def test_an_entry_that_is_made_behind_the_answer_is_not_there_before(self) -> None:
         talk = Talk(profile=PROFILES["qwen"])
         turns = [system(lines(120)), user(lines(60))]
