@@ -14,6 +14,7 @@ from proxy.core.shadow.deviations import Deviation
 from tests.edited_talks import SYSTEM, A, B, editing, exchange
 from tests.fidelity.chats import File
 from tests.talk import (
+    MARK,
     Body,
     Talk,
     analysis_of,
@@ -22,6 +23,7 @@ from tests.talk import (
     lines,
     shown,
     system,
+    text_part,
     user,
 )
 
@@ -145,10 +147,10 @@ class TestLife:
 
     def test_requests_side_by_side_read_nothing_of_each_other_in_the_clients_own_order_either(self) -> None:
         talk = Talk()
-        plans = [talk.plan(chat(SYSTEM, user("a"))) for _ in range(2)]
+        plans = [talk.plan(chat(SYSTEM, user([text_part("a", **MARK)]))) for _ in range(2)]
         costs = []
         for number, plan in enumerate(plans):
-            talk.planner.on_accepted(plan, talk.now + number)
+            talk.planner.on_accepted(plan, talk.now + 1 + number)
             assert plan.in_flight is not None
             costs.append(talk.planner._caches_in(plan.in_flight).own_cost)
         assert costs == [costs[0], 2 * costs[0]]
