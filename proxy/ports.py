@@ -1,7 +1,6 @@
 """What the engine asks of the world: protocols and the values that cross them."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import field
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
@@ -13,7 +12,7 @@ from proxy.core.providers import CacheProfile
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.usage import Usage
 from proxy.core.structured.chat import AssembledChat
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 
 Headers = Sequence[tuple[str, str]]
 

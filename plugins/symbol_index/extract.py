@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, replace
 
 from tree_sitter import Node, Tree
 
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 
 _MOST_LINES = 400
 _MOST_LINE_CHARS = 160

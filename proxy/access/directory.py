@@ -10,10 +10,9 @@ limit requests until an operator accepts the loss (``forget_lost``).
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import Any
 
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 from proxy.ports import StoreError
 from proxy.storage.port import BudgetRecord, DirectoryStore, KeyRecord, Record, RecordKind, TeamRecord
 from proxy.tasks import Tasks, cancel, repeat, spawn

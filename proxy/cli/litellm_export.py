@@ -12,7 +12,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from proxy.access.directory import CLIENT_KEYS_TEAM, DEFAULT_TEAM
 from proxy.access.validation import window_of
 from proxy.access.virtual_keys import declared_id, digest_of
 from proxy.admin.litellm_forms import restricting
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 from proxy.settings import ConfigError
 
 Row = Mapping[str, Any]

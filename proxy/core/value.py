@@ -4,12 +4,14 @@ A frozen dataclass sets each of its fields by a call of ``object.__setattr__``. 
 that took a twelfth of its CPU time.
 """
 
+import dataclasses
+from dataclasses import field as field
+from dataclasses import replace as replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
-    import dataclasses
 
     def dataclass(cls=None, *, frozen=False, eq=True, **options):
         """``dataclasses.dataclass`` without the check at run time."""

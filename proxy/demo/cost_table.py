@@ -1,11 +1,10 @@
 """The cost of a session: as the provider reported it, and beside it the same requests under other policies."""
 
 from collections.abc import Sequence
-from dataclasses import field
 
 from proxy.core.money.prices import Price, input_cost, uncached_cost
 from proxy.core.response.usage import Usage
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 from proxy.demo.sample import Request, Sample
 from proxy.replay.baselines import AS_SENT, SYSTEM_LAST, as_sent, system_and_last
 from proxy.replay.fidelity import violations

@@ -1,11 +1,10 @@
 """A check that what reached the provider holds all that a client has said, whatever form it was sent in."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
 
 import orjson
 
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 from proxy.demo.sample import Message
 
 _PANEL_CALL = "panel_"

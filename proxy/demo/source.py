@@ -1,9 +1,8 @@
 """Python files of a small shop application, written by rule: realistic in size and shape, the same on every run."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 
 NOUNS = (
     ("order", "total"), ("basket", "weight"), ("customer", "balance"), ("supplier", "rating"), ("parcel", "distance"),

@@ -1,7 +1,6 @@
 """The cost of one form of a session, as the provider reported it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
@@ -9,7 +8,7 @@ import orjson
 
 from proxy.core.money.prices import Price, input_cost, uncached_cost
 from proxy.core.response.usage import Usage
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 from proxy.demo.fidelity import Wanted
 from proxy.demo.sample import Request
 from proxy.replay.baselines import SYSTEM_LAST, system_and_last

@@ -7,14 +7,13 @@ by weight, and those of a lower ``order`` come first. After the group come the f
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from urllib.parse import urlsplit
 
 from proxy.core.lru import LastUsed
 from proxy.core.model_patterns import captured
 from proxy.core.money.prices import Price
 from proxy.core.providers import CacheProfile, Family, Routing, fitted
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.deployments.choice import choose_profile, provider_of, server_of
 from proxy.errors import UnknownModel
 from proxy.ports import Deployment, ModelTerms, Transport

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
 
 from proxy.core.caches.prompt import BillSum
 from proxy.core.diagnosis.breaks import Break, BreakKind
@@ -14,7 +13,7 @@ from proxy.core.money.prices import input_cost
 from proxy.core.response.miss_diagnostics import UNTOLD
 from proxy.core.response.usage import Usage
 from proxy.core.shadow.deviations import Deviation
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 from proxy.doctor.modes import ModelRules, Rules
 from proxy.doctor.readers.call import Call, CutSizes, Gap
 

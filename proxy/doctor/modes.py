@@ -1,14 +1,13 @@
 """The rules and prices that hold for the models of a log, and what each mode would cost by them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
 
 from proxy.core.modes import Mode
 from proxy.core.money.prices import Price, PriceMap
 from proxy.core.providers import PROFILES, CacheProfile, Family, fitted
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.deployments.choice import choose_profile, provider_of
 from proxy.doctor.readers.call import Call
 from proxy.ports import Transport

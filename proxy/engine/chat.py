@@ -1,7 +1,6 @@
 """Chat requests: planned, forwarded, and sent again as the client wrote them where the upstream refuses the plan."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 
 import orjson
@@ -16,7 +15,7 @@ from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.routing_fields import RequestFields, head_of, untouched
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.form.section import PROMPTS, SECTION, WINDOW, Section, section_of, split
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Unreadable, splice
 from proxy.engine.answers.panel_answers import PanelService
 from proxy.engine.answers.relay import AnswerRelay, AttemptResult, own_headers

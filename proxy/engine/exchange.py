@@ -9,7 +9,6 @@ is unix seconds and may be virtual.
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import field
 from enum import StrEnum
 from time import perf_counter
 
@@ -26,7 +25,7 @@ from proxy.core.response.miss_diagnostics import MissQuestion
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
 from proxy.core.structured.chat import AssembledChat
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 from proxy.core.window.fitting import Fitted
 from proxy.core.window.profile import CapabilityProfile
 from proxy.ports import Call, Deployment, Plan, PlanResult, Principal, Reservation

@@ -1,7 +1,6 @@
 """What happens to every request before it is forwarded: who sends it, who may serve it, and whether there is money."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from proxy.access.validation import one_line
@@ -11,7 +10,7 @@ from proxy.core.access.reach import Reach
 from proxy.core.request.demand import demand_of
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.resilience.retry import RetryPolicy
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.deployments import ModelTable
 from proxy.engine.attempts.affinity import session_key
 from proxy.engine.attempts.breaker import Breakers

@@ -5,14 +5,13 @@ cannot be priced. For everybody else a request passes as it is.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from urllib.parse import quote
 
 from proxy.core.access.reach import Asked, ModelPlace, Reach, reach_of, speaks_of_models
 from proxy.core.account.paths import Path
 from proxy.core.model_patterns import allows, allows_all, is_ordinary
 from proxy.core.request.wants import wants_of
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.deployments import ModelTable
 from proxy.engine.attempts.retry import Levels
 from proxy.engine.bodies.raw import Raw, has_body

@@ -3,7 +3,6 @@ its panels cost."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
@@ -28,7 +27,7 @@ from proxy.core.structured.chat import AssembledChat, body_of, has_thinking
 from proxy.core.structured.messages import marks_beside_messages, system_text
 from proxy.core.structured.panels.inlay import Inlay, Wants, fitted, moving
 from proxy.core.structured.placement.placement import Placement
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 from proxy.engine.suppress import place_of
 from proxy.planning.context_sessions import AssemblyOptions, ContextSessions, PanelBill
 

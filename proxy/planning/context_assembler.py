@@ -5,7 +5,6 @@ them one after another (``chat_of``). The texts that clients send are kept in me
 scope; ``StructuredChats`` may keep them in the store, too.
 """
 
-from dataclasses import replace
 from functools import partial
 
 from proxy.core.digest import digest
@@ -35,7 +34,7 @@ from proxy.core.structured.placement.tracking import Blocks, HistoryItem
 from proxy.core.structured.session.session import ContextSession
 from proxy.core.structured.session.uploads import ResolvedForm, Uploads
 from proxy.core.structured.symbols import MapChunks, SymbolIndexer, SymbolMap, legend_for
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import InvalidRequest, PayloadTooLarge
 from proxy.planning.arranger import Arranger, tried

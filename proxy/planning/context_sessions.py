@@ -1,7 +1,6 @@
 """The conversations with structured context that this process remembers: in memory, bounded, apart by scope."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from proxy.core.digest import digest
 from proxy.core.layout.tiers import Change, ClassicPolicy
@@ -23,7 +22,7 @@ from proxy.core.structured.placement.tracking import ContextTracker
 from proxy.core.structured.session.live_state import LiveState
 from proxy.core.structured.session.session import ContextSession
 from proxy.core.structured.session.uploads import UPLOAD_BYTES
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.core.wire.surrogates import printable, utf8
 
 MOST_UNFOLDED_CHARS = 16 << 20

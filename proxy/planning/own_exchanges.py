@@ -6,7 +6,6 @@ whose sake it is made, within the cap of the team for the day.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
 from enum import StrEnum
 
 from proxy.core.modes import Mode
@@ -19,7 +18,7 @@ from proxy.core.request.demand import Demand
 from proxy.core.request.wants import PLAIN, Wants
 from proxy.core.response.body_fold import MAX_BODY_BYTES, BodyFold
 from proxy.core.response.outcome import Outcome
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 from proxy.engine.conclusion import Conclusion
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
 from proxy.engine.headers import uses_operators_key

@@ -9,7 +9,6 @@ refuse is compared with the proxy's count (``proxy.planning.token_factors``).
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
@@ -25,7 +24,7 @@ from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Encode
 from proxy.core.request.transcript import Transcript
 from proxy.core.response.usage import Usage
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.core.window.completion import fitted_completion
 from proxy.core.window.exact_tokens import ExactTokens
 from proxy.core.window.fitting import Fitted, FittedMessages, Terms, fitted_messages

@@ -1,11 +1,10 @@
 """Finds the prompts and the context window of a request, and checks what its client chooses."""
 
-from dataclasses import replace
 from typing import NamedTuple
 
 from proxy.core.model_patterns import matches_any
 from proxy.core.prompts.terms import ClientWish, OnFailure, PromptRules, PromptTerms, client_terms
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.core.window.profile import CapabilityProfile, WindowRules
 
 

@@ -1,7 +1,6 @@
 """The sources of a registry: the folder that comes along, the operator's folders, plugins; and the snapshot of them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pluggy
 
 from proxy.core.digest import digest
 from proxy.core.prompts.prompt import ID_PATTERN, ID_RULE, Prompt, RenderError
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.prompting.files import (
     MOST_BYTES,
     SHIPPED,

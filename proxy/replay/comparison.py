@@ -1,11 +1,10 @@
 """One recorded session under every policy, beside what could be reached: the benchmark."""
 
 from collections.abc import Sequence
-from dataclasses import field, replace
 from enum import StrEnum
 
 from proxy.core.shadow.shadow_caches import most_regret
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 from proxy.errors import UpstreamRejected
 from proxy.replay.baselines import AS_SENT, CLIENT, COMPARED, SYSTEM_LAST, TOOLS_SYSTEM_LAST_TWO, as_sent
 from proxy.replay.fidelity import tools_of, violations

@@ -7,10 +7,9 @@ as many openings of each kind as came, and under each claim stand the same piece
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 
 from proxy.core.recognition.fixed_texts import CLAIM_HEADERS, PART_ACKNOWLEDGEMENT
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """Describes the layout of one request, and the reasons for it, from the planner's own analysis."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 
 import orjson
@@ -20,7 +19,7 @@ from proxy.core.recognition.pieces import ContextPiece, PieceKind
 from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import Message
 from proxy.core.shadow.shadow_caches import cost_of
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.replay.runner import Ours, Setting, counted_once
 from proxy.replay.trace import Trace
 

@@ -5,7 +5,6 @@ Time is virtual. Where prefixes are kept alive, the refreshes are sent between t
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
 
 from proxy.core.caches.prompt import Bill
 from proxy.core.digest import digest
@@ -23,7 +22,7 @@ from proxy.core.request.routing_fields import head_of
 from proxy.core.request.tokens import Encode, TokenCounter, quick
 from proxy.core.response.usage import Usage
 from proxy.core.structured.chat import AssembledChat
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 from proxy.core.wire.json_body import Unreadable
 from proxy.errors import InvalidRequest
 from proxy.planning.context_assembler import ContextAssembler

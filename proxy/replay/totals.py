@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field, replace
 
 from proxy.core.caches import make_cache
 from proxy.core.caches.prompt import Bill, BillSum, Parts, Prompt
 from proxy.core.providers import CacheProfile
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 from proxy.errors import UpstreamRejected
 from proxy.upstream.embedded import TAIL_TOKENS, PromptReader
 

@@ -4,14 +4,13 @@
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from msgspec import Raw
 
 from proxy.core.request.parsed_body import parse_body, parse_chat
 from proxy.core.structured.form.section import SECTION, section_of, split
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Unreadable, parse_members, splice, value
 from proxy.core.wire.surrogates import same_shape
 from proxy.errors import InvalidRequest

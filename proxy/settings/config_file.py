@@ -9,7 +9,6 @@ import ssl
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
 from hashlib import blake2b
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
@@ -21,7 +20,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from proxy.access.validation import window_of
 from proxy.access.virtual_keys import digest_of
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 from proxy.core.window.profile import BUILT_IN, CapabilityProfile
 from proxy.settings.environment import Environment, own_folder, state_folder
 from proxy.settings.messages import ConfigError, Mistakes, Places, explain, nearest, without

@@ -7,7 +7,6 @@ import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field
 from difflib import get_close_matches
 from functools import reduce
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 from proxy.settings.environment import join
 
 _MOST_EXPLAINED = 100

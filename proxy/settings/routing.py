@@ -4,11 +4,10 @@ LiteLLM reads most of them from ``router_settings`` and from ``litellm_settings`
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
 from typing import Any, TypeVar
 
 from proxy.core.resilience.retry import Kind
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 from proxy.settings.environment import join
 from proxy.settings.schema import (
     FallbackList,

@@ -5,10 +5,9 @@ or answers are reported at the start. Keys that change nothing are listed by ``s
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.settings.environment import join
 from proxy.settings.litellm_keys import (
     CHANGES,

@@ -3,14 +3,13 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import field, replace
 from hashlib import blake2b
 from re import ASCII, compile
 
 from proxy.core.money.bound import InputBound
 from proxy.core.money.budget import Estimate, Rule
 from proxy.core.money.charges import unit_tokens
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 from proxy.engine.exchange import Exchange
 from proxy.ports import Deployment, Headers, Reservation
 from proxy.spend.rules import DEPLOYMENT_REQUESTS_ID, DEPLOYMENT_TOKENS_ID

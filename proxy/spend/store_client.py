@@ -15,10 +15,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TypeVar
 
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.ports import Clock, StoreError
 from proxy.spend.catching_up import CatchingUp
 from proxy.spend.leases import Leases

@@ -14,13 +14,12 @@ import logging
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import field
 from datetime import UTC, datetime
 
 import aiohttp
 import orjson
 
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 from proxy.ports import Clock
 from proxy.tasks import Tasks, cancel, spawn
 from proxy.telemetry.metrics import Metrics

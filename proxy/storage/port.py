@@ -19,10 +19,9 @@ reservations for at least ``REMEMBERED_S``.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import Literal, Protocol, TypeVar
 
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 
 REMEMBERED_S = 86400.0
 """How long a release, and a reservation that was billed as it stood, are remembered at least."""

@@ -12,7 +12,6 @@ import hashlib
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from redis.exceptions import (
 )
 from redis.exceptions import ConnectionError as LineError
 
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 from proxy.ports import StoreError
 from proxy.storage.redis_connecting import CONNECT_S, PREFIX, SCHEMA, Client, check_writing, connected, said
 from proxy.tasks import Tasks, drain, spawn, within

@@ -17,13 +17,12 @@ import sqlite3
 import stat
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import msgspec
 
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.ports import StoreError
 from proxy.storage.damage import DamagedFile
 from proxy.storage.database import Database, MemoryDatabase, T, Work

@@ -9,13 +9,12 @@ cookie.
 import hmac
 import secrets
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import field
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
 from proxy.access.authentication import Identity
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 from proxy.errors import ProxyError
 
 COOKIE: Final = "stratiform_ui"

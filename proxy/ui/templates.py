@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 from proxy.ui import words
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ import subprocess
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field
 from functools import partial
 from io import BytesIO
 from pathlib import Path, PurePosixPath
@@ -21,7 +20,7 @@ from proxy.cli.admin_client import DEFAULT_CONFIG, config_or_default
 from proxy.cli.output import fail
 from proxy.core.prompts.prompt import ROOTS, Json, Prompt
 from proxy.core.prompts.terms import Allowed, PromptRules, PromptTerms
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 from proxy.plugins import build_plugin_manager
 from proxy.prompting.files import SHIPPED, FileState, PromptFileError, markdown_files, read_file
 from proxy.prompting.rules import Rules

@@ -2,7 +2,6 @@
 which prompts some of them can get."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from difflib import unified_diff
 from itertools import product
 from os.path import commonprefix
@@ -15,7 +14,7 @@ from proxy.core.prompts.context import merged
 from proxy.core.prompts.prompt import Position, Prompt, PromptFailure
 from proxy.core.prompts.terms import ClientWish, PromptRules, PromptTerms
 from proxy.core.request.tokens import Encode
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 from proxy.core.window.profile import WindowRules
 from proxy.errors import ProxyError
 from proxy.prompting.rules import Whose

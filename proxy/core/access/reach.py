@@ -11,14 +11,13 @@ understood. Pure.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 
 from msgspec import Raw
 
 from proxy.core.account.asking import VERBS, asking_path, is_body_path
 from proxy.core.account.paths import Path
 from proxy.core.request.wants import small_object
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 from proxy.core.wire.json_body import Unreadable, elements
 from proxy.core.wire.scan import folded
 

@@ -1,10 +1,9 @@
 """A prompt as a provider's cache sees it, and the bill for it."""
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Literal, Protocol
 
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 
 Life = Literal["5m", "1h"]
 

@@ -3,11 +3,10 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 
 from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, PromptPiece, PromptRecord
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 
 # What both have behind the first difference is at least this share of what either has there; else the two are different
 # conversations in which the same words occur.

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from itertools import islice
 
 from proxy.core.caches.prompt import Bill, Life
@@ -22,7 +21,7 @@ from proxy.core.sessions.preamble_changes import changed_places
 from proxy.core.sessions.session import Session
 from proxy.core.stability.change_rates import CLOCK_CHANGE, STATIC_CHANGE
 from proxy.core.stability.edit_signals import FileWords
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)

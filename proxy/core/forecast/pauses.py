@@ -12,7 +12,6 @@ Nothing is ever marked for an hour before the client has paused that long itself
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import accumulate
 
 from proxy.core.caches import Cache
@@ -23,7 +22,7 @@ from proxy.core.layout.layout import Layout
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.sessions.session import Session
 from proxy.core.stability.change_rates import DecayedRate
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 
 # Before anything is known: one gap in a hundred, weighing as much as so many that were seen. A part of a pause is held
 # for chance, in all sessions and in this one (measured: else a client that pauses once pays for a second time that does

@@ -6,7 +6,6 @@ stays last; context stands before it; a context message's opening and acknowledg
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 
 from msgspec.structs import replace
 
@@ -28,7 +27,7 @@ from proxy.core.request.message import SYSTEM_ROLES, Part, PartKind, piece_diges
 from proxy.core.request.spans import span_ends
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS, TokenCounter
 from proxy.core.request.view import ContextMessage, RecognisedRequest
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 
 Weight = Callable[[ContextPiece], float]
 

@@ -1,12 +1,11 @@
 """The values of policy ``classic``, and what it knows: the pieces with their tiers and counts, and which are broken."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Literal
 
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 
 HISTORY = "history:"
 """The beginning of the keys of turns. What is said of turns holds for these pieces, and for no others."""

@@ -8,12 +8,11 @@ the *expected* cost: the prompt as the shadow cache bills it, and an answer as l
 """
 
 import math
-from dataclasses import field
 from typing import Literal
 
 from proxy.core.caches.prompt import Bill
 from proxy.core.money.prices import Price, input_cost
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 
 Unit = Literal["usd", "tokens", "requests"]
 

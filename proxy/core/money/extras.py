@@ -5,9 +5,8 @@ https://platform.openai.com/docs/pricing#built-in-tools. They are the dearest of
 """
 
 from collections.abc import Mapping
-from dataclasses import field
 
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 
 _SEARCH = "search_context_cost_per_query"
 _MAPS = "google_maps_grounding_cost_per_query"

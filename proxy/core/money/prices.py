@@ -7,14 +7,13 @@ price, and so does a write. All functions are pure.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
 from functools import lru_cache
 from itertools import chain
 
 from proxy.core.caches.prompt import Bill, Parts
 from proxy.core.money.extras import NO_EXTRAS, Extras, extras_of, is_extra, usd
 from proxy.core.response.usage import Usage
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 
 Entry = Mapping[str, object]
 

@@ -1,7 +1,6 @@
 """What was decided about one request and why, and what follows from that alone."""
 
 from collections.abc import Mapping
-from dataclasses import field
 
 from proxy.core.forecast.forecast import Candidate, Forecast
 from proxy.core.layout.orders import RequestElements
@@ -15,7 +14,7 @@ from proxy.core.request.transcript import Transcript
 from proxy.core.request.view import RecognisedRequest
 from proxy.core.sessions.observation import RequestObservation
 from proxy.core.sessions.session import Session
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 
 UNMARKED = "unmarked"
 """The segment behind the last marker."""

@@ -2,7 +2,6 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from operator import mul, neg, sub
@@ -23,7 +22,7 @@ from proxy.core.request.message import piece_digest
 from proxy.core.sessions.observation import RequestObservation
 from proxy.core.sessions.session import Session
 from proxy.core.shadow.shadow_caches import ShadowCaches, cost_of
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 
 _MAX_PREFIXES = 4
 # Of what an order loses in each request after the next one, so much counts: later ones are laid out anew.

@@ -1,7 +1,6 @@
 """A request between its plan and the end of its answer: what the provider has accepted, and what that has shown."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
 
 from proxy.core.caches import Cache
 from proxy.core.caches.prompt import Bill, Prompt
@@ -23,7 +22,7 @@ from proxy.core.sessions.sent_fronts import SentForm
 from proxy.core.sessions.session import Session
 from proxy.core.shadow.deviations import Deviation
 from proxy.core.shadow.shadow_caches import ShadowCaches, cost_of, unpredicted_cost
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 
 _REMEMBERED_LAYOUTS = 3
 

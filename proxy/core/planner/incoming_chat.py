@@ -1,7 +1,5 @@
 """A request to be planned: as it was read, with the operator's texts, and the client's own layout of it."""
 
-from dataclasses import field
-
 from proxy.core.caches import Cache
 from proxy.core.caches.prompt import Bill, Life, Prompt
 from proxy.core.layout.breakpoints import honoured
@@ -16,7 +14,7 @@ from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.route import Route
 from proxy.core.request.transcript import Transcript
 from proxy.core.sessions.session import SessionKeys
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 from proxy.core.wire.json_body import ChatRequest
 
 

@@ -14,7 +14,6 @@ formats and forced tools. One token is accepted everywhere.)
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import replace
 
 from proxy.core.caches import Cache
 from proxy.core.caches.prompt import Bill, Prompt
@@ -24,7 +23,7 @@ from proxy.core.planner.analysis import PlanAnalysis
 from proxy.core.providers import CacheProfile, Dialect, Family
 from proxy.core.request.message import SYSTEM_ROLES
 from proxy.core.shadow.shadow_caches import cost_of
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Members, Unreadable, elements, members_of, parse_members, splice, value
 
 # A refresh starts this long before the entry runs out: lives count from the start of a request, and ours may queue.

@@ -1,7 +1,6 @@
 """A plan: what is sent for one request, and why; and what an operator may turn on and off about it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
 
 from proxy.core.caches.prompt import Bill
 from proxy.core.digest import digest
@@ -14,7 +13,7 @@ from proxy.core.planner.incoming_chat import TextsInFlight
 from proxy.core.prompts.turn_texts import Again
 from proxy.core.reasons import Edit, Reason
 from proxy.core.response.usage import Usage
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 from proxy.core.wire.json_body import Unreadable
 
 _BUCKETS = 1 << 32

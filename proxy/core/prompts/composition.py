@@ -1,10 +1,9 @@
 """The results of composing: the system text, and the texts around a user message."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import field, replace
 
 from proxy.core.prompts.prompt import Position
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)

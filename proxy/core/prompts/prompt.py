@@ -5,10 +5,9 @@ No message of an error holds a text of a prompt or a value of the context.
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
 from enum import StrEnum
 
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 
 
 class Position(StrEnum):

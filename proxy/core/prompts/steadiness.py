@@ -7,12 +7,11 @@ other positions stay where they belong, and their changes are told.
 """
 
 from collections.abc import Mapping
-from dataclasses import field
 
 from proxy.core.lru import Bounded, LastUsed
 from proxy.core.prompts.composition import Composition
 from proxy.core.prompts.prompt import Position
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 
 VOLATILE_SHARE = 0.2
 """A prompt is volatile for a client where more than this share of the requests of known conversations change it."""

@@ -2,14 +2,14 @@
 level wins, and a client adds what it may."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import fields
 from enum import StrEnum
 from typing import Generic, TypeVar
 
 from proxy.core.model_patterns import fitting, matches_any
 from proxy.core.prompts.context import added
 from proxy.core.prompts.prompt import Json, Prompt
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 from proxy.errors import Forbidden
 
 

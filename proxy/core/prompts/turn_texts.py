@@ -8,13 +8,12 @@ not sent, and these turns are written anew once.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
 from enum import StrEnum
 from types import MappingProxyType
 
 from proxy.core.lru import Bounded
 from proxy.core.prompts.composition import Inset
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 
 # P(the prefix is still stored) while it is expected to be, and when its life is over: some providers keep it longer.
 _STORED = 1.0

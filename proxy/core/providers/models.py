@@ -6,11 +6,10 @@ whose rows are old. Mythos Preview: 2048 by Anthropic's page, 512 by litellm's m
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from proxy.core.providers.profile import CacheProfile
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 
 _CLAUDE = ("anthropic", "vertex", "foundry", "openrouter-anthropic")
 _ALL_CLAUDE = (*_CLAUDE, "bedrock")

@@ -1,12 +1,11 @@
 """What is known of a prompt cache, as one value: how entries come to be, what finds them, what they cost."""
 
 from collections.abc import Mapping
-from dataclasses import field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Literal
 
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 
 
 class Family(StrEnum):

@@ -6,14 +6,13 @@ for the layout (does an acknowledgement follow, does it stand before the last us
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from enum import StrEnum
 from typing import Protocol
 
 from msgspec import Struct, structs
 
 from proxy.core.recognition.fixed_texts import FileClaim
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.core.wire.surrogates import printable
 
 

@@ -15,7 +15,6 @@ not ``n`` of them: https://platform.openai.com/docs/api-reference/completions/cr
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 
 import msgspec
@@ -23,7 +22,7 @@ from msgspec import Raw
 
 from proxy.core.request import wants
 from proxy.core.request.wants import PLAIN, Wants, positive, small_object, wants_of
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import small_value
 
 Asked = Mapping[str, Raw | bytes]

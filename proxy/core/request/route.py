@@ -1,11 +1,10 @@
 """Where a request goes, and what is written into it on the way, as far as its layout depends on it."""
 
 from collections.abc import Mapping
-from dataclasses import field
 
 from proxy.core.prompts.composition import Inset
 from proxy.core.providers import CacheProfile
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """A whole request, recognised: what is fixed, what is movable, where the last exchange begins."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
 from itertools import count
 from types import MappingProxyType
 
@@ -10,7 +9,7 @@ from proxy.core.recognition.lines import bare_lines, can_follow, stay_apart
 from proxy.core.recognition.pieces import MOVABLE_IN_SYSTEM, ContextPiece, MessageKind, PieceKind, Recognition
 from proxy.core.request.message import MARK_KEYS, Message, piece_digest
 from proxy.core.request.transcript import MAX_GENERIC_ACK_CHARS, Transcript
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 from proxy.core.wire.json_body import ChatRequest, members_of
 
 NOTHING_MOVES: Mapping[int, float] = MappingProxyType({})

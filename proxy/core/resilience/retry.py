@@ -6,10 +6,9 @@ only then the next one; where the upstream cannot be reached at all, the next on
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
 from typing import Literal
 
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 
 RETRY_COUNT = "x-stainless-retry-count"
 USER_AGENT = "user-agent"

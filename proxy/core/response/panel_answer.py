@@ -9,13 +9,12 @@ both and the sum of their usage.
 import re
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from proxy.core.response.event_format import MAX_EVENT_BYTES, EventCutter, Part, event_data
 from proxy.core.response.panel_calls import MOST_CALLS, PANEL_TOOL, Object, called, is_ours, object_in
 from proxy.core.response.usage_sums import summed
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.core.wire.surrogates import dumps, loads
 from proxy.errors import UpstreamUnavailable
 

@@ -12,9 +12,8 @@ https://docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html, and li
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 
 _NOTHING: Mapping[str, object] = {}
 _LARGEST = 10**12

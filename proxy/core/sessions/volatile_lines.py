@@ -7,7 +7,6 @@ that are found again whatever it says next time, in this session or in the clien
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field
 from itertools import accumulate, pairwise
 from zlib import crc32
 
@@ -21,7 +20,7 @@ from proxy.core.recognition.pieces import Cut, MessageKind, PieceKind, Recogniti
 from proxy.core.recognition.text_blocks import block_of, fits
 from proxy.core.request.message import Message, piece_digest
 from proxy.core.request.texts import texts_of
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 
 _EDGE = 0
 _MAX_CHANGED = 12

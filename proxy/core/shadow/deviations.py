@@ -12,14 +12,13 @@ compare requests and say nothing of entries that expired or were evicted.
 
 from bisect import bisect_right
 from collections import deque
-from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any
 
 from proxy.core.caches.prompt import Bill, Prompt
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.response.usage import Usage
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 
 
 class Deviation(StrEnum):

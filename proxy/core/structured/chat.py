@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 
 from proxy.core.reasons import Edit
 from proxy.core.request.parsed_body import ParsedBody
@@ -25,7 +24,7 @@ from proxy.core.structured.panels.placing import CacheTerms
 from proxy.core.structured.panels.progress import Progress
 from proxy.core.structured.placement.tracking import HistoryItem
 from proxy.core.structured.symbols import MapChunks
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 from proxy.core.wire.json_body import Members, splice
 
 _THINKING = ("thinking", "reasoning_effort", "reasoning")

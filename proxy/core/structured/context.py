@@ -1,12 +1,11 @@
 """A client's context, read and resolved: every path is clean, and every text is at hand."""
 
 from collections.abc import Mapping
-from dataclasses import field, replace
 
 from msgspec import Struct
 
 from proxy.core.layout.tiers import Tier
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 
 
 class ContextFile(Struct, frozen=True, gc=False):

@@ -10,11 +10,10 @@ the blocks and never inside them.
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from typing import Protocol
 
 from proxy.core.structured.context import ContextFile
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,11 @@ request names stand in front of the text of the newest user message, and a summa
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
 
 from proxy.core.reasons import Edit
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS
 from proxy.core.request.transcript import Transcript
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 from proxy.core.window.form import WindowParts
 from proxy.core.window.newest import (
     Payload,

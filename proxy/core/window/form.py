@@ -5,14 +5,13 @@ out. Text is never quoted.
 """
 
 from collections.abc import Mapping
-from dataclasses import field
 from types import MappingProxyType
 from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 from proxy.core.wire.refusals import check_fields, decoded, fields_in
 from proxy.core.wire.scan import has_more_commas
 from proxy.errors import InvalidRequest

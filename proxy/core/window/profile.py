@@ -1,12 +1,11 @@
 """Capability profiles: each has its own budget, and shares nothing with another one by accident."""
 
 from collections.abc import Mapping
-from dataclasses import field, replace
 from enum import StrEnum
 
 from proxy.core.model_patterns import allows
 from proxy.core.prompts.terms import Levels
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 from proxy.core.wire.refusals import unknown_name
 from proxy.errors import Forbidden
 

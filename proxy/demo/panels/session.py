@@ -1,11 +1,10 @@
 """The turns of a coding session with live panels, and the workspace that they show."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
 from random import Random
 
 from proxy.core.structured.panels.panel import Panel
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 from proxy.demo.sample import BEGIN, Message, assistant, user
 from proxy.demo.source import NOUNS, SOURCE, SourceFile, function, source_file
 from proxy.demo.tool_agent import exchange, read, tested

@@ -12,7 +12,6 @@ took, the same deployment, the same transport with its deadline and its redactio
 
 import logging
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 from proxy.aside import Aside
 from proxy.core.resilience.retry import Failure
@@ -21,7 +20,7 @@ from proxy.core.response.outcome import Outcome
 from proxy.core.response.panel_answer import MOST_BYTES, PanelAnswer, PanelBody, PanelStream
 from proxy.core.response.panel_calls import PanelAnswers, PanelCallOutcome, continued_request
 from proxy.core.response.stream import StreamFold
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.engine.answers.upstream_answer import ended
 from proxy.engine.attempts.retry import Attempts, failure_answered, failure_of
 from proxy.engine.exchange import Exchange

@@ -3,7 +3,6 @@
 import base64
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -14,7 +13,7 @@ from proxy.core.caches.prompt import Bill, Prompt
 from proxy.core.digest import digest
 from proxy.core.providers import CacheProfile
 from proxy.core.request.tokens import Encode
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.core.wire.surrogates import printable
 from proxy.upstream.embedded.blocks import parsed_value, refuse
 from proxy.upstream.embedded.completion import Completion, complete, told, write

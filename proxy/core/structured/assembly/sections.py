@@ -6,7 +6,6 @@ The words are read from ``prompts`` at the rim.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 from proxy.core.layout.tiers import Tier
@@ -17,7 +16,7 @@ from proxy.core.structured.messages import Conversation, Turn, message, pair
 from proxy.core.structured.panels.inlay import Inlay
 from proxy.core.structured.panels.pairs import PanelTexts
 from proxy.core.structured.placement.placement import FILE, SYMBOL
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Unreadable, elements, join_members, members_of
 from proxy.core.wire.surrogates import text_json
 

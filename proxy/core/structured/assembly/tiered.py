@@ -8,7 +8,6 @@ Markers of the client's own are taken out, so that there are never more than the
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from proxy.core.layout.tiers import Tier
 from proxy.core.providers import Dialect
@@ -34,7 +33,7 @@ from proxy.core.structured.context import ContextFile, StructuredContext
 from proxy.core.structured.messages import Conversation, marked, pair
 from proxy.core.structured.panels.inlay import NO_INLAY, Inlay
 from proxy.core.structured.placement.placement import Placement, TierItems, standing
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 
 _CACHED = (Tier.L0, Tier.L1, Tier.L2, Tier.L3)
 MOST_MARKS = len(_CACHED)

@@ -8,7 +8,6 @@ one can be assembled. The client's own markers stay where they are.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
 
 from proxy.core.layout.tiers import Tier
 from proxy.core.structured.assembly.sections import (
@@ -30,7 +29,7 @@ from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.messages import Conversation, Turn
 from proxy.core.structured.panels.inlay import Inlay
 from proxy.core.structured.placement.placement import Placement, not_shown
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 
 Chunks = Sequence[Sequence[str]]
 """The paths of each chunk of the symbol map, in sending order."""

@@ -6,14 +6,13 @@ The breakdown is made from the same values as the messages, so that both say the
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from enum import StrEnum
 from hashlib import sha256
 from typing import NamedTuple
 
 from proxy.core.digest import DIGEST_BYTES, digest
 from proxy.core.layout.tiers import Tier
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 from proxy.core.wire.surrogates import utf8
 
 

@@ -6,7 +6,6 @@ receives. Any other request, and one of which only the figures are kept, is show
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from operator import attrgetter
 
 from proxy.core.digest import digest
@@ -16,7 +15,7 @@ from proxy.core.reasons import Edit
 from proxy.core.request.tokens import IMAGE_TOKENS, TokenCounter
 from proxy.core.response.usage import Usage
 from proxy.core.structured.blocks.blocks import Assembly, Item, Kind, Section
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 from proxy.core.wire.surrogates import printable, utf8
 
 _TRACKED = frozenset({Kind.FILES, Kind.SYMBOLS, Kind.HISTORY})

@@ -6,7 +6,6 @@ out, but for ``review``, which null removes, and ``content``, for which null say
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from hashlib import sha256
 from types import MappingProxyType
 from typing import get_args
@@ -38,7 +37,7 @@ from proxy.core.structured.form.paths import FormReview, clean_paths, distinct_p
 from proxy.core.structured.form.section import SECTION
 from proxy.core.structured.history.rules import MessageMeta
 from proxy.core.structured.panels.panel import Panel
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 from proxy.core.wire.json_body import Unreadable, text_value
 from proxy.core.wire.refusals import check_fields, decoded
 from proxy.core.wire.scan import has_more_commas

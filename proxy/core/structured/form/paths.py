@@ -13,10 +13,9 @@ The rules are those that a client's own system would apply to the text of a path
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 
 from proxy.core.structured.context import Review
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 from proxy.errors import InvalidRequest
 
 MOST_PATH_CHARS = 4_096

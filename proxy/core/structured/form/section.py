@@ -2,11 +2,10 @@
 structured context."""
 
 from collections.abc import Mapping
-from dataclasses import field
 
 from msgspec import Raw
 
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 from proxy.core.wire.json_body import join_members, members_of
 from proxy.core.wire.refusals import check_fields
 from proxy.core.wire.scan import names_in

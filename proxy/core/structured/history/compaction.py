@@ -6,14 +6,13 @@ If the client has rewritten any of them, nothing is left out, and the words reac
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from proxy.core.digest import digest
 from proxy.core.reasons import Edit
 from proxy.core.structured.history.groups import MADE, cuts
 from proxy.core.structured.history.rules import RuledHistory
 from proxy.core.structured.messages import Conversation, Turn, pair
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ A board is a value. Each request makes a new one of the one before; the caller k
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import field
 from dataclasses import replace as changed
 from math import inf, nextafter
 from sys import getsizeof
@@ -27,7 +26,7 @@ from proxy.core.structured.panels.placing import (
 )
 from proxy.core.structured.panels.progress import Progress
 from proxy.core.structured.panels.tail import in_tail
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 
 MOST_PROMPTS = 4_096
 """The times of so many prompts are remembered; beyond, only the newer half stays, so that it seldom happens: prompts

@@ -6,14 +6,13 @@ has cost is what the provider reports.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from sys import getsizeof
 
 from msgspec import Struct
 
 from proxy.core.structured.panels.panel import CONVERSATION
 from proxy.core.structured.panels.placing import Count, PanelId, Usd
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 
 MOST_GONE = 500
 """Totals that are kept of panels that a session no longer shows."""

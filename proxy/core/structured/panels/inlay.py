@@ -7,7 +7,6 @@ the panel nor what stands in front of it is ever rewritten by what changes later
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from itertools import accumulate, groupby
 from math import log
 
@@ -19,7 +18,7 @@ from proxy.core.structured.panels.pairs import FOOTER, PanelTexts, footer_pair, 
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.placing import Place, leaving_rate
 from proxy.core.structured.panels.progress import outside
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 
 PANEL, DATETIME, REPEAT = "panel:", "datetime:", "repeat"
 """The beginnings of the items' keys: ``panel:todo``, ``datetime:12`` for the message of this index, and ``repeat``."""

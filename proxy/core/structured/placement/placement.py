@@ -1,13 +1,12 @@
 """Tier of each item of a structured context, and its place within the tier."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
 
 from proxy.core.layout.tiers import Tier
 from proxy.core.structured.blocks.blocks import Skip, Skipped
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.messages import Turn
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field
 
 FILE, SYMBOL, HISTORY = "file:", "symbol:", "history:"
 """The beginnings of the items' keys: ``file:src/a.py``, ``symbol:src/a.py``, ``history:3``."""

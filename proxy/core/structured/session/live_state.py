@@ -1,7 +1,6 @@
 """Memory of a conversation with live panels, its bytes in a store, and its merge from two processes."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Annotated, Any, Final
@@ -13,7 +12,7 @@ from proxy.core.structured.history.compaction import Compaction
 from proxy.core.structured.panels.board import MOST_PROMPTS, Board
 from proxy.core.structured.panels.costs import PanelCost, PanelCosts
 from proxy.core.structured.panels.placing import Count, Digest, Entry, PanelId, PanelMemory, Time, Usd
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

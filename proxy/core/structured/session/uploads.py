@@ -10,14 +10,13 @@ import struct
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field, replace
 from hashlib import sha256
 
 from proxy.core.lru import Bounded
 from proxy.core.structured.context import ContextFile, Review, StructuredContext
 from proxy.core.structured.form.form import StructuredForm, read_form
 from proxy.core.structured.form.paths import FormReview
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, field, replace
 from proxy.errors import InvalidRequest, MissingContent
 
 UPLOAD_BYTES = 256 << 20
