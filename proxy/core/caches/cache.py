@@ -1,8 +1,10 @@
 """A provider's prompt cache, as every model of one can be asked, and the table of prefixes behind it."""
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Collection, Iterable
 from itertools import islice
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from proxy.core.caches.prompt import Bill, Prompt
 from proxy.core.providers import CacheProfile
@@ -19,24 +21,27 @@ _FIRST_SWEEP = 4096
 _EVICTED_SHARE = 20
 
 
-class Entry(NamedTuple):
+class Entry(Struct, gc=False):
     """A stored prefix: readable while ``available <= now < expiry``; a use renews it for ``life_s``.
 
-    ``tokens`` is what it takes besides the prefix in front of it, where memory is counted.
+    ``tokens`` is what it takes besides the prefix in front of it, where memory is counted. ``placed`` is when it took
+    its place in the order of its table.
     """
 
     available: float
     expiry: float
     life_s: float
     tokens: int = 0
+    placed: float = -math.inf
 
 
 class EntryTable:
     """Entries by key, in the order of their last use. Expired entries are swept; after that the least recently used are
     dropped.
 
-    ``capacity_tokens`` bounds the sum of
-    the tokens of all entries; 0 means no bound.
+    ``capacity_tokens`` bounds the sum of the tokens of all entries; 0 means no bound. Where tokens are not counted, an
+    entry moves to the end only if it was placed half its life ago: a long conversation uses all of its entries with
+    each request.
     """
 
     __slots__ = ("_capacity", "_capacity_tokens", "_entries", "_sweep_at", "_tokens")
@@ -55,39 +60,37 @@ class EntryTable:
 
     def put(self, key: Key, now: float, available: float, life_s: float, tokens: int = 0) -> None:
         """Add a prefix, or renew the one that lives: it stays readable from its first date on."""
-        expiry = now + life_s
-        old = self.get(key)
-        if old is not None and now < old.expiry:
-            available = min(available, old.available)
-            expiry = max(expiry, old.expiry)
-            life_s = max(life_s, old.life_s)
-        own = self._entries.pop(key, None)
-        self._tokens += tokens - (own.tokens if own is not None else 0)
-        self._entries[key] = Entry(available, expiry, life_s, tokens)
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = Entry(available, now + life_s, life_s)
+        elif now < entry.expiry:
+            entry.available = min(available, entry.available)
+            entry.expiry = max(now + life_s, entry.expiry)
+            entry.life_s = max(life_s, entry.life_s)
+        else:
+            entry.available, entry.expiry, entry.life_s = available, now + life_s, life_s
+        self._tokens += tokens - entry.tokens
+        entry.tokens = tokens
+        if self._capacity_tokens or entry.placed < now - life_s / 2:
+            self._place(key, entry, now)
 
     def adopt(self, key: Key, entry: Entry) -> None:
         """Add an entry that another process stored. Of two entries of one key the one that lives longer counts."""
         old = self._entries.get(key)
-        if old is not None and old.expiry >= entry.expiry:
-            return
-        if old is not None:
-            del self._entries[key]
-            self._tokens -= old.tokens
-        self._entries[key] = entry
-        self._tokens += entry.tokens
+        if old is None or old.expiry < entry.expiry:
+            self.forget(key)
+            self._place(key, entry, entry.expiry - entry.life_s)
+            self._tokens += entry.tokens
 
-    def renew(self, keys: Iterable[Key], now: float) -> None:
+    def renew(self, keys: Collection[Key], now: float) -> None:
         """A read renews entries, each for its own life. Entries that cannot be read stay as they are. All entries of a
         prompt are renewed with each request, so this is the hot loop."""
-        get, own = self.get, self._entries
-        for key in keys:
-            entry = get(key)
-            if entry is None or not entry[0] <= now < entry[1]:
-                continue
-            available, expiry, life_s, tokens = entry
-            del own[key]
-            end = now + life_s
-            own[key] = tuple.__new__(Entry, (available, end if end > expiry else expiry, life_s, tokens))
+        for key, entry in zip(keys, map(self._entries.get, keys), strict=True):
+            if entry is not None and entry.available <= now < entry.expiry:
+                life_s = entry.life_s
+                entry.expiry = max(now + life_s, entry.expiry)
+                if entry.placed < now - life_s / 2:
+                    self._place(key, entry, now)
 
     def last_use(self, key: Key, now: float) -> tuple[float, float] | None:
         """Seconds since an entry that lives was last used, and its life; None where there is none."""
@@ -109,10 +112,10 @@ class EntryTable:
         sooner = {old + before.slack_s: old - new for old, new in lives if new < old}
         if not sooner:
             return
-        for key, entry in self._entries.items():
+        for entry in self._entries.values():
             less = sooner.get(entry.life_s)
             if less is not None:
-                self._entries[key] = entry._replace(expiry=entry.expiry - less, life_s=entry.life_s - less)
+                entry.expiry, entry.life_s = entry.expiry - less, entry.life_s - less
 
     def trim(self, now: float) -> None:
         """Keep the bounds. The cost for each stored entry is small: whole sweeps happen at doubling sizes, and
@@ -130,6 +133,12 @@ class EntryTable:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def _place(self, key: Key, entry: Entry, now: float) -> None:
+        """The entry is the last in the order."""
+        self._entries.pop(key, None)
+        self._entries[key] = entry
+        entry.placed = now
 
     def _oldest(self, tokens: int) -> list[Key]:
         """The least recently used entries that together hold so many tokens."""

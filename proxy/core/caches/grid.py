@@ -86,7 +86,7 @@ class GridCache(Cache):
         first = bisect_left(prompt.ends, least) if last >= least else len(prompt.ends)
         for position in range(len(prompt.ends) - 1, first - 1, -1):
             entry = get((scope, prompt.hashes[position]))
-            if entry is not None and entry[0] <= now < entry[1]:
+            if entry is not None and entry.available <= now < entry.expiry:
                 end = prompt.ends[position]
                 read = self._steps(end if end < last else last)
                 if self._is_forecast:
@@ -141,7 +141,7 @@ class UnitCache(Cache):
             if read < self._profile.min_tokens:
                 break
             entry = get((scope, prompt.hashes[position]))
-            if entry is not None and entry[0] <= now < entry[1]:
+            if entry is not None and entry.available <= now < entry.expiry:
                 return Bill(read=read, write_5m=0, write_1h=0, plain=total - read, hit=position)
         return super().bill(prompt, now)
 

@@ -37,7 +37,7 @@ class MarkedCache(Cache):
         for scope in {self._scope(prompt, "5m"), self._scope(prompt, "1h")}:
             entries = map(self._table.get, zip(repeat(scope), islice(prompt.hashes, first, None)))
             found = [(position, entry) for position, entry in enumerate(entries, first) if entry is not None]
-            live.update(position for position, entry in found if entry[0] <= now < entry[1])
+            live.update(position for position, entry in found if entry.available <= now < entry.expiry)
         return sorted(live)
 
     def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
@@ -66,7 +66,7 @@ class MarkedCache(Cache):
         first = 0 if self._profile.refresh == "prefix" else hit
         lives: tuple[Life, ...] = ("5m",) if self._profile.cross_life_read else ("5m", "1h")
         for life in lives:
-            self._table.renew(zip(repeat(self._scope(prompt, life)), prompt.hashes[first : hit + 1]), now)
+            self._table.renew([*zip(repeat(self._scope(prompt, life)), prompt.hashes[first : hit + 1])], now)
 
 
 def validate(prompt: Prompt, profile: CacheProfile) -> str | None:
@@ -164,7 +164,7 @@ class MarkerCache(MarkedCache):
             if position < 0 or ends[position] < minimum:
                 return -1
             entry = get((scope, hashes[position]))
-            if entry is not None and entry[0] <= now < entry[1]:
+            if entry is not None and entry.available <= now < entry.expiry:
                 return position
             run = runs[position]
             position -= 1

@@ -6,8 +6,9 @@ Break-even: a written prefix pays if it is expected to be read more than (w - 1)
 ``mark_gain`` is 0.82 * (0.8 * w + 0.2 - r). For a write at 1.25 this is about (w - 1) / (1 - r).
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
+from operator import neg
 from typing import NamedTuple
 
 from proxy.core.caches.prompt import Life
@@ -86,7 +87,7 @@ def place_given(
     usable = sorted({p for p in positions if layout.ends[p] >= profile.min_tokens})
     deepest = live[-1] if live else -1
     reached = deepest if usable and _in_reach(usable, deepest, profile.lookback) else -1
-    kept = [p for p in live if p <= reached]
+    kept = set(live[: bisect_right(live, reached)])
     stops = [_Stop(p, layout.ends[p], survival[p], p in kept) for p in sorted({*usable, *kept})]
     return Placement(tuple(usable), _expected(stops, usable), max((*usable, reached), default=-1))
 
@@ -104,22 +105,23 @@ def _automatic(layout: Layout, survival: Sequence[float], profile: CacheProfile)
 
 
 def _stops(layout: Layout, survival: Sequence[float], live: Sequence[int], profile: CacheProfile) -> list[_Stop]:
-    """Candidate positions: live entries, and markable positions behind which survival drops."""
-    held, found, ends = set(live), [], layout.ends
+    """Candidate positions, where survival drops: the last live entry in front of a drop, and the last markable position
+    behind that entry."""
+    found: list[_Stop] = []
+    ends, markable, last = layout.ends, layout.markable, len(layout.ends) - 1
     first = max(_first_markable(layout, profile), bisect_left(ends, profile.least_marked))
-    waiting, falls = -1, survival[0] * _DROP if survival else 0.0
-    for position, (is_markable, behind) in enumerate(zip(layout.markable, (*survival[1:], -1.0), strict=True)):
-        if is_markable and position >= first:
-            waiting = position
-        if position in held:
-            found.append(_Stop(position, ends[position], survival[position], True))
-            waiting = -1
-        # Small steps add up: survival is compared with what it was behind the stop before.
-        if behind < falls:
-            if waiting >= 0:
-                found.append(_Stop(waiting, ends[waiting], survival[waiting], False))
-                waiting = -1
-            falls = behind * _DROP
+    begin, drop = 0, -1
+    while drop < last:
+        # Small steps add up: survival is compared with what it was behind the drop before.
+        drop = bisect_right(survival, -survival[drop + 1] * _DROP, lo=drop + 2, key=neg) - 1
+        held = bisect_right(live, drop, lo=begin) - 1
+        stop = found[-1].position if found else -1
+        if held >= begin:
+            stop, begin = live[held], held + 1
+            found.append(_Stop(stop, ends[stop], survival[stop], True))
+        waiting = next((p for p in range(drop, max(stop + 1, first) - 1, -1) if markable[p]), None)
+        if waiting is not None:
+            found.append(_Stop(waiting, ends[waiting], survival[waiting], False))
     return _thin(found) if len(found) > _MAX_STOPS else found
 
 

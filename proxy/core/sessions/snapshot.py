@@ -154,7 +154,7 @@ def held_along(cache: Cache, prompt: Prompt, *, opening_only: bool = False) -> l
                 entry = get((scope, one))
                 if entry is None:
                     continue
-                dates = entry[:3]
+                dates = entry.available, entry.expiry, entry.life_s
                 if dates != last:
                     found.append(SavedEntries(number, prompt.scope, life, *dates, [], []))
                     last = dates
