@@ -166,3 +166,34 @@ def test_the_providers_own_usage_fields_say_what_was_billed(profile: CacheProfil
         # DeepSeek's and OpenAI's older fields have no writes, and there are none.
         assert (usage.read, usage.write) == (bill.read, bill.write)
         cache.store(request, now, now + latency)
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[tuple[Prompt, float]]:
+    """Requests that go on from where an earlier one was, or from somewhere within it, each with the pause before it."""
+    said: list[list[tuple[str, int]]] = [[("head", 400)]]
+    found = []
+    for number in range(draw(st.integers(2, 14))):
+        base = draw(st.sampled_from(said[-3:]))
+        kept = base[: draw(st.sampled_from([len(base), len(base), max(1, len(base) - 2), (len(base) + 1) // 2]))]
+        said.append([*kept, *[(f"{number}-{i}", 200) for i in range(draw(st.integers(1, 4)))]])
+        last = len(said[-1]) - 1
+        marks: dict[int, Life] = dict.fromkeys({last, *draw(st.sets(st.integers(0, last), max_size=2))}, "5m")
+        found.append((prompt(said[-1], marks, endings=[last]), draw(st.sampled_from([1.0, 20.0, 40.0, 100.0, 200.0]))))
+    return found
+
+
+@settings(max_examples=examples(3000), deadline=None)
+@given(st.sampled_from(SURE), conversations())
+def test_a_forecast_bills_as_the_provider_does_what_was_used_lately(profile: CacheProfile, history) -> None:
+    """It renews the entries in front of one that is used a few times in a life, and not each time."""
+    provider, forecast, now = make_cache(profile), make_cache(profile, is_forecast=True), 0.0
+    for request, pause in history:
+        now += pause
+        bill = provider.bill(request, now)
+        used = provider.last_use(request, bill.hit, now) if bill.hit >= 0 else None
+        if used is not None and used[0] > 0.84 * profile.life_s:
+            return
+        assert forecast.bill(request, now) == bill
+        for cache in (provider, forecast):
+            cache.store(request, now, now)

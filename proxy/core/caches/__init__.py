@@ -30,14 +30,14 @@ def make_cache(profile: CacheProfile, *, capacity: int = DEFAULT_CAPACITY, is_fo
     """
     match profile.family:
         case Family.MARKER if profile.dialect is Dialect.BREAKPOINT:
-            return BoundaryCache(profile, capacity)
+            return BoundaryCache(profile, capacity, is_forecast=is_forecast)
         case Family.MARKER:
-            return MarkerCache(profile, capacity)
+            return MarkerCache(profile, capacity, is_forecast=is_forecast)
         case Family.GRID:
             return GridCache(profile, capacity, is_forecast=is_forecast)
         case Family.UNIT:
-            return UnitCache(profile, capacity)
+            return UnitCache(profile, capacity, is_forecast=is_forecast)
         case Family.NONE:
-            return Cache(profile, capacity)
+            return Cache(profile, capacity, is_forecast=is_forecast)
         case _:
             assert_never(profile.family)

@@ -1,7 +1,7 @@
 """A provider's prompt cache, as every model of one can be asked, and the table of prefixes behind it."""
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 
 from msgspec import Struct
@@ -19,13 +19,14 @@ Key = tuple[bytes, bytes]
 _GRACE_S = 600.0
 _FIRST_SWEEP = 4096
 _EVICTED_SHARE = 20
+_SPREAD_SHARE = 0.15
 
 
 class Entry(Struct, gc=False):
     """A stored prefix: readable while ``available <= now < expiry``; a use renews it for ``life_s``.
 
     ``tokens`` is what it takes besides the prefix in front of it, where memory is counted. ``placed`` is when it took
-    its place in the order of its table.
+    its place in the order of its table, ``spread`` when the entries in front of it were last renewed with it.
     """
 
     available: float
@@ -33,6 +34,7 @@ class Entry(Struct, gc=False):
     life_s: float
     tokens: int = 0
     placed: float = -math.inf
+    spread: float = -math.inf
 
 
 class EntryTable:
@@ -58,7 +60,7 @@ class EntryTable:
         """The look-up function, for loops."""
         return self._entries.get
 
-    def put(self, key: Key, now: float, available: float, life_s: float, tokens: int = 0) -> None:
+    def put(self, key: Key, now: float, available: float, life_s: float, tokens: int = 0) -> Entry:
         """Add a prefix, or renew the one that lives: it stays readable from its first date on."""
         entry = self._entries.get(key)
         if entry is None:
@@ -73,6 +75,7 @@ class EntryTable:
         entry.tokens = tokens
         if self._capacity_tokens or entry.placed < now - life_s / 2:
             self._place(key, entry, now)
+        return entry
 
     def adopt(self, key: Key, entry: Entry) -> None:
         """Add an entry that another process stored. Of two entries of one key the one that lives longer counts."""
@@ -88,8 +91,9 @@ class EntryTable:
         for key, entry in zip(keys, map(self._entries.get, keys), strict=True):
             if entry is not None and entry.available <= now < entry.expiry:
                 life_s = entry.life_s
-                entry.expiry = max(now + life_s, entry.expiry)
-                if entry.placed < now - life_s / 2:
+                if now + life_s > entry.expiry:
+                    entry.expiry = now + life_s
+                if now - entry.placed > life_s / 2:
                     self._place(key, entry, now)
 
     def last_use(self, key: Key, now: float) -> tuple[float, float] | None:
@@ -159,12 +163,15 @@ class Cache:
     """What one account at a provider has stored, and until when. Time is unix seconds, and the caller gives it.
 
     This one keeps nothing, as a provider without a prompt cache. A subclass says how a prompt is billed and stored.
+
+    A forecast is a shadow of a provider. It takes the expected value of chance; a provider draws, by the digest of the
+    prompt and not at random: a forecast that drew would make the planner choose the layouts that it knows to be lucky.
     """
 
-    __slots__ = ("_profile", "_table")
+    __slots__ = ("_is_forecast", "_profile", "_table")
 
-    def __init__(self, profile: CacheProfile, capacity: int) -> None:
-        self._profile = profile
+    def __init__(self, profile: CacheProfile, capacity: int, *, is_forecast: bool = False) -> None:
+        self._profile, self._is_forecast = profile, is_forecast
         self._table = EntryTable(capacity, profile.capacity_tokens)
 
     def bill(self, prompt: Prompt, now: float) -> Bill:
@@ -175,8 +182,9 @@ class Cache:
         """The request that started at ``now`` and first answered at ``available`` was accepted: refresh what it read
         and add what it wrote. ``output`` chains the answer's digest where a provider caches output, too."""
 
-    def held(self, prompt: Prompt, now: float) -> list[int]:
-        """Positions, ascending, that a marker there would read. A cache without markers has none."""
+    def held(self, prompt: Prompt, now: float, before: Sequence[int] | None = None) -> list[int]:
+        """Positions, ascending, that a marker there would read; the nearest ``before`` each of these, where they are
+        given. A cache without markers has none."""
         return []
 
     def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
@@ -196,6 +204,14 @@ class Cache:
     def tables(self) -> tuple[EntryTable, ...]:
         """Where the entries are. They are handed to another process, which orders them alike."""
         return (self._table,)
+
+    def _spread(self, used: Entry | None, now: float) -> float:
+        """When the entries in front of one that is used are renewed with it: ``now``, or the last time. A long
+        conversation has hundreds of them, and a forecast renews them a few times in a life."""
+        profile = self._profile
+        if used is None or not self._is_forecast or profile.capacity_tokens:
+            return now
+        return now if now - used.spread >= _SPREAD_SHARE * profile.life_s else used.spread
 
     def __len__(self) -> int:
         """Entries held, expired ones that were not swept yet included."""

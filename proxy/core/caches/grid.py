@@ -29,17 +29,9 @@ _DRAWS = 256.0**_DRAWN_BYTES
 
 class GridCache(Cache):
     """Bills tokens as read or plain. Where writes are metered, whole steps behind the part that was read are billed as
-    written.
+    written."""
 
-    A forecast takes the expected value of chance. A provider draws, by the digest of the prompt and not at random: a
-    forecast that drew would make the planner choose the layouts that it knows to be lucky.
-    """
-
-    __slots__ = ("_is_forecast",)
-
-    def __init__(self, profile: CacheProfile, capacity: int, *, is_forecast: bool = False) -> None:
-        super().__init__(profile, capacity)
-        self._is_forecast = is_forecast
+    __slots__ = ()
 
     def bill(self, prompt: Prompt, now: float) -> Bill:
         """The deepest live position, rounded down to a step."""
@@ -67,11 +59,13 @@ class GridCache(Cache):
         if output is not None and profile.caches_output:
             table.put((prompt.scope, output), now, available, life_s)
         ends, least = prompt.ends, profile.min_tokens - profile.hidden_tokens
-        for position in range(len(ends) - 1, -1, -1):
+        hit = self._found(prompt, now)[0] if self._is_forecast else -1
+        spread = self._spread(table.get((prompt.scope, prompt.hashes[hit])) if hit >= 0 else None, now)
+        for position in range(len(ends) - 1, -1 if spread == now else hit - 1, -1):
             if ends[position] < least:
                 break
             tokens = ends[position] - (ends[position - 1] if position else 0)
-            table.put((prompt.scope, prompt.hashes[position]), now, available, life_s, tokens)
+            table.put((prompt.scope, prompt.hashes[position]), now, available, life_s, tokens).spread = spread
         table.trim(now)
 
     def _found(self, prompt: Prompt, now: float) -> tuple[int, int]:
@@ -129,8 +123,8 @@ class UnitCache(Cache):
 
     __slots__ = ("_seen",)
 
-    def __init__(self, profile: CacheProfile, capacity: int) -> None:
-        super().__init__(profile, capacity)
+    def __init__(self, profile: CacheProfile, capacity: int, *, is_forecast: bool = False) -> None:
+        super().__init__(profile, capacity, is_forecast=is_forecast)
         self._seen = EntryTable(capacity)
 
     def bill(self, prompt: Prompt, now: float) -> Bill:
@@ -155,13 +149,14 @@ class UnitCache(Cache):
         if output is not None and profile.caches_output:
             self._table.put((prompt.scope, output), now, available, life_s)
         last = len(prompt.ends) - 1
-        for position in range(last, -1, -1):
+        spread = self._spread(self._seen.get((prompt.scope, prompt.hashes[shared])) if shared >= 0 else None, now)
+        for position in range(last, -1 if spread == now else shared - 1, -1):
             key = (prompt.scope, prompt.hashes[position])
             start = prompt.ends[position - 1] if position else 0
             crosses = prompt.ends[position] // interval > start // interval
             if position in (last, shared) or crosses:
                 self._table.put(key, now, available, life_s)
-            self._seen.put(key, now, available, life_s)
+            self._seen.put(key, now, available, life_s).spread = spread
         self._table.trim(now)
         self._seen.trim(now)
 

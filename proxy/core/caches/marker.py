@@ -18,7 +18,9 @@ an entry is read where a candidate stands on it again.
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice, repeat
+from itertools import repeat
+from math import inf
+from operator import attrgetter
 
 from proxy.core.caches.cache import Cache, Entry, Key
 from proxy.core.caches.prompt import Bill, Life, Prompt
@@ -30,15 +32,19 @@ class MarkedCache(Cache):
 
     __slots__ = ()
 
-    def held(self, prompt: Prompt, now: float) -> list[int]:
-        """The positions, ascending, whose own entries can be read now, in reach of a marker or not."""
-        first = bisect_left(prompt.ends, self._profile.min_tokens)
-        live: set[int] = set()
-        for scope in {self._scope(prompt, "5m"), self._scope(prompt, "1h")}:
-            entries = map(self._table.get, zip(repeat(scope), islice(prompt.hashes, first, None)))
-            found = [(position, entry) for position, entry in enumerate(entries, first) if entry is not None]
-            live.update(position for position, entry in found if entry.available <= now < entry.expiry)
-        return sorted(live)
+    def held(self, prompt: Prompt, now: float, before: Sequence[int] | None = None) -> list[int]:
+        """The positions, ascending, whose own entries can be read now, in reach of a marker or not; the nearest to each
+        of these positions ``before`` which it stands, where they are given."""
+        begin, found = bisect_left(prompt.ends, self._profile.min_tokens), list[int]()
+        scopes, hashes, get = {self._scope(prompt, "5m"), self._scope(prompt, "1h")}, prompt.hashes, self._table.get
+        for last in range(len(hashes)) if before is None else before:
+            for position in range(last, begin - 1, -1):
+                entries = [get((scope, hashes[position])) for scope in scopes]
+                if any(one is not None and one.available <= now < one.expiry for one in entries):
+                    found.append(position)
+                    break
+            begin = max(begin, last + 1)
+        return found
 
     def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
         found = (self._table.last_use(key, now) for key in self._keys(prompt, position))
@@ -62,11 +68,18 @@ class MarkedCache(Cache):
             return prompt.scope
         return prompt.scope + (b"/1h" if self._is_long(life) else b"/5m")
 
-    def _renew(self, prompt: Prompt, hit: int, now: float) -> None:
-        first = 0 if self._profile.refresh == "prefix" else hit
-        lives: tuple[Life, ...] = ("5m",) if self._profile.cross_life_read else ("5m", "1h")
-        for life in lives:
-            self._table.renew([*zip(repeat(self._scope(prompt, life)), prompt.hashes[first : hit + 1])], now)
+    def _renew(self, prompt: Prompt, hit: int, last: int, now: float) -> float:
+        """Renew the entry that is read, and those in front of it where the provider does so. When all those in front of
+        the ``last`` marker were renewed; entries that no marker reaches are not."""
+        profile, get = self._profile, self._table.get
+        scopes = {self._scope(prompt, "5m"), self._scope(prompt, "1h")}
+        read = [get((scope, prompt.hashes[hit])) for scope in scopes if hit >= 0]
+        spread = self._spread(max(filter(None, read), key=attrgetter("spread"), default=None), now)
+        first = 0 if profile.refresh == "prefix" and spread == now else max(hit, 0)
+        for scope in scopes:
+            self._table.renew([*zip(repeat(scope), prompt.hashes[first : hit + 1])], now)
+        is_passed = any(get((scope, one)) for scope in scopes for one in prompt.hashes[hit + 1 : last])
+        return -inf if is_passed else spread
 
 
 def validate(prompt: Prompt, profile: CacheProfile) -> str | None:
@@ -118,8 +131,7 @@ class MarkerCache(MarkedCache):
         if not usable:
             return
         hit = self._hit(prompt, usable, now)
-        if hit >= 0:
-            self._renew(prompt, hit, now)
+        spread = self._renew(prompt, hit, usable[-1], now)
         read = prompt.ends[hit] if hit >= 0 else 0
         profile = self._profile
         available += profile.delay_s
@@ -128,7 +140,7 @@ class MarkerCache(MarkedCache):
             key = (self._scope(prompt, life), prompt.hashes[position])
             if prompt.ends[position] > read or (profile.below_hit_free_entry and self._is_free(key, now)):
                 life_s = profile.long_life_s if self._is_long(life) else profile.life_s
-                self._table.put(key, now, available, life_s + profile.slack_s)
+                self._table.put(key, now, available, life_s + profile.slack_s).spread = spread
         self._table.trim(now)
 
     def _is_free(self, key: Key, now: float) -> bool:
@@ -194,12 +206,12 @@ class BoundaryCache(MarkedCache):
         """Renew what was read and put an entry at each boundary behind it."""
         profile = self._profile
         hit = self._hit(prompt, now)
-        if hit >= 0:
-            self._renew(prompt, hit, now)
-        for position in self._written(prompt, prompt.ends[hit] if hit >= 0 else 0):
+        written = self._written(prompt, prompt.ends[hit] if hit >= 0 else 0)
+        spread = self._renew(prompt, hit, written[-1] if written else hit, now)
+        for position in written:
             life_s = profile.long_life_s if self._is_long(prompt.marks.get(position)) else profile.life_s
             key = (prompt.scope, prompt.hashes[position])
-            self._table.put(key, now, available + profile.delay_s, life_s + profile.slack_s)
+            self._table.put(key, now, available + profile.delay_s, life_s + profile.slack_s).spread = spread
         self._table.trim(now)
 
     def _is_live(self, prompt: Prompt, position: int, now: float) -> bool:

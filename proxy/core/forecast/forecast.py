@@ -21,7 +21,7 @@ from proxy.core.sessions.preamble_changes import changed_places
 from proxy.core.sessions.session import Session
 from proxy.core.stability.change_rates import CLOCK_CHANGE, STATIC_CHANGE
 from proxy.core.stability.edit_signals import FileWords
-from proxy.core.value import dataclass, field, replace
+from proxy.core.value import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,6 @@ class Candidate:
     worth: PauseValue | None = None
     is_natural: bool = False
     placed: dict[int, Placement] = field(default_factory=dict, compare=False)
-
-    def with_held(self, held: Sequence[int]) -> "Candidate":
-        """The same layout in another state of the cache; pauses are left out of account."""
-        return replace(self, held=held, worth=None, placed=self.placed if held == self.held else {})
 
 
 # A client that clears tool results keeps the latest few.
@@ -124,15 +120,12 @@ class Forecast:
         result: list[float] = []
         reached, hazard, edits, documents, reader = 1.0, 0.0, 0.0, 0.0, max(self.opened, self.body)
         kept, turns, shared, pieces = 1.0, self.turns, self.shared, self.pieces
-        starts = layout.starts
-        stops = (*starts[1:], len(layout.ends))
-        for index, (message, start, stop) in enumerate(zip(layout.turns, starts, stops, strict=False), 1):
+        for message, element in zip(layout.turns, layout.elements, strict=True):
             if message >= 0:
                 if message not in shared:
-                    reader = self.body
-                    reached = min(reached, turns.get(message, 0.0))
+                    reader, chance = self.body, turns.get(message, 0.0)
+                    reached = chance if chance < reached else reached  # min() would be called for each turn
             else:
-                element = layout.elements[index - 1]
                 if element.message in moves:
                     hazard += _TAG_HAZARD
                 elif element.kind is ElementKind.WHOLE:
@@ -154,11 +147,7 @@ class Forecast:
                 else:
                     hazard += self._hazard(element)
                 kept = pieces.unchanged(hazard, documents, edits)
-            chance = reader * reached * kept
-            if stop - start == 1:
-                result.append(chance)
-            else:
-                result += [chance] * (stop - start)
+            result += [reader * reached * kept] * len(element.parts)
         return result
 
     def _hazard(self, element: Element) -> float:
@@ -204,7 +193,10 @@ def _turns(
 ) -> Mapping[int, float]:
     """P(the next request repeats the conversation up to a message), by the message's index."""
     indices = recognised.own_turns()
-    chances = session.cohort.turn_survival(len(indices), observation.broke, _results(recognised, indices))
+    cohort, broke = session.cohort, observation.broke
+    # Where no result was ever cleared it does not matter where they stand.
+    results = _results(recognised, indices) if cohort.has_cleared(broke) else ()
+    chances = cohort.turn_survival(len(indices), broke, results)
     turns = dict(zip(indices, chances, strict=True))
     if recognised.moving:
         turns = _with_moving(recognised, turns)
@@ -260,11 +252,13 @@ def _spread(hazard: float, parts: Sequence[Part]) -> Iterator[float]:
 
 def _results(recognised: RecognisedRequest, turns: Sequence[int]) -> list[int]:
     """How far from the end the latest tool results stand."""
-    places = enumerate(reversed(turns), 1)
-    found = (distance for distance, index in places if recognised.messages[index].role == "tool")
+    messages = recognised.messages
+    found = (distance for distance, index in enumerate(reversed(turns), 1) if messages[index].role == "tool")
     return list(islice(found, _MAX_RESULTS))
 
 
 def _rendered_last(recognised: RecognisedRequest) -> frozenset[int]:
+    if not recognised.groups:
+        return frozenset()
     last_turn = max((i for i in recognised.turns() if i < recognised.last_user), default=-1)
     return frozenset(g.message for g in recognised.groups if g.message > last_turn and last_turn >= 0)

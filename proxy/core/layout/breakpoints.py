@@ -7,7 +7,7 @@ Break-even: a written prefix pays if it is expected to be read more than (w - 1)
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import neg
 from typing import NamedTuple
 
@@ -46,6 +46,15 @@ class _Stop(NamedTuple):
     tokens: int
     survival: float
     is_free: bool
+
+
+def drops(survival: Sequence[float]) -> Iterator[int]:
+    """The positions, ascending, behind which survival drops, and the last one. Small steps add up: survival is compared
+    with what it was behind the drop before."""
+    drop = -1
+    while drop < len(survival) - 1:
+        drop = bisect_right(survival, -survival[drop + 1] * _DROP, lo=drop + 2, key=neg) - 1
+        yield drop
 
 
 def read_gain(profile: CacheProfile) -> float:
@@ -108,12 +117,10 @@ def _stops(layout: Layout, survival: Sequence[float], live: Sequence[int], profi
     """Candidate positions, where survival drops: the last live entry in front of a drop, and the last markable position
     behind that entry."""
     found: list[_Stop] = []
-    ends, markable, last = layout.ends, layout.markable, len(layout.ends) - 1
+    ends, markable = layout.ends, layout.markable
     first = max(_first_markable(layout, profile), bisect_left(ends, profile.least_marked))
-    begin, drop = 0, -1
-    while drop < last:
-        # Small steps add up: survival is compared with what it was behind the drop before.
-        drop = bisect_right(survival, -survival[drop + 1] * _DROP, lo=drop + 2, key=neg) - 1
+    begin = 0
+    for drop in drops(survival):
         held = bisect_right(live, drop, lo=begin) - 1
         stop = found[-1].position if found else -1
         if held >= begin:

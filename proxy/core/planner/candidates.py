@@ -10,7 +10,7 @@ from proxy.core.caches import Cache
 from proxy.core.caches.prompt import Bill, Life
 from proxy.core.forecast.forecast import Candidate, Forecast
 from proxy.core.forecast.pauses import PauseForecast, outlook
-from proxy.core.layout.breakpoints import Placement, place, place_given, read_gain
+from proxy.core.layout.breakpoints import Placement, drops, place, place_given, read_gain
 from proxy.core.layout.layout import Layout, PrefixSettings, slots_of
 from proxy.core.layout.notices import are_ordered, off_notices
 from proxy.core.layout.orders import RequestElements, behind_prefix, by_tiers, valid_prefix, whole_groups
@@ -62,12 +62,14 @@ class Pricing:
     regret_budget: float = float("inf")
     outlook: PauseForecast | None = None
 
-    def read(self, layout: Layout, *, is_natural: bool = False) -> Candidate:
-        """What a layout is judged by, found out once."""
-        survival = self.forecast.positions(layout, is_natural=is_natural)
-        held, outlook = self.cache.held(layout.prompt({}), self.now), self.outlook
+    def read(self, layout: Layout, *, is_natural: bool = False, known: Candidate | None = None) -> Candidate:
+        """What a layout is judged by, found out once. ``known`` is what was found out on another cache."""
+        known, outlook = known if known is not None and known.layout is layout else None, self.outlook
+        survival = known.survival if known is not None else self.forecast.positions(layout, is_natural=is_natural)
+        held = self.cache.held(layout.prompt({}), self.now, tuple(drops(survival)))
         worth = outlook.worth(layout, self.cache, self.now, is_natural=is_natural) if outlook is not None else None
-        return Candidate(layout, survival, held, worth, is_natural)
+        placed = known.placed if known is not None and held == known.held else {}
+        return Candidate(layout, survival, held, worth, is_natural, placed)
 
     def least_score(self, candidate: Candidate) -> float:
         """No breakpoints give the candidate a lower score: what it would be with a marker on each position that pays.

@@ -448,11 +448,7 @@ class TierPlanner:
             return None
 
         def choose_marks() -> Choice:
-            judged = analysis.natural
-            if judged is None or judged.layout is not own.arrived:
-                judged = pricing.read(own.arrived, is_natural=True)
-            else:
-                judged = judged.with_held(cache.held(own.arrived.prompt({}), analysis.at))
+            judged = pricing.read(own.arrived, is_natural=True, known=analysis.natural)
             return pricing.best_marks(judged, Reason.MARKED, own.marks, own.mark_count)
 
         return choose_marks

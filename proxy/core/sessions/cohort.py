@@ -158,6 +158,10 @@ class SessionCohort(Struct, array_like=True):
         """Whether the client's own past says that such conversations have one request and no more."""
         return self.continues() < _ONE_SHOT
 
+    def has_cleared(self, newest: HistoryDivergence | None) -> bool:
+        """Whether a break shows that tool results were cleared; ``newest`` is one that is not added yet."""
+        return any(one.results > 0 for one in (*self.breaks, newest) if one is not None)
+
     def turn_survival(self, turns: int, newest: HistoryDivergence | None, results: Sequence[int]) -> list[float]:
         """P(the next request repeats everything up to a message), for each of ``turns`` messages; ``newest`` is a break
         that was just seen and is not added yet, ``results`` as in ``proxy.core.stability.change_rates``."""

@@ -97,10 +97,11 @@ class FrontTable:
             own = key_of(transcript, tools, len(transcript.messages))
             kept = [one for one in self._known.get(name, _NOTHING).forms if one.key != own]
             self._put(name, [*kept, *([form] if form is not None else ())])
-        before = transcript.signed[-1] if transcript.signed else len(transcript.messages)
-        heads = self._known.get(_heads_name(scope, transcript, before), _NOTHING).heads
+        known = self._known.get(heads_name, _NOTHING).heads
+        heads = known
+        if transcript.signed:
+            heads = self._known.get(_heads_name(scope, transcript, transcript.signed[-1]), _NOTHING).heads
         if heads or not transcript.signed:
-            known = self._known.get(heads_name, _NOTHING).heads
             self._put(heads_name, heads=heads | known | {_head(transcript, tools)})
         return name, heads_name
 

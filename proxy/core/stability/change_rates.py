@@ -8,6 +8,8 @@ their files can be relied on (``Reliance``). Survival of a prefix is the product
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 
 from msgspec import Struct, field
@@ -185,18 +187,24 @@ def turn_survival(
         counts[min(one.distance(results), turns)] += share
         total += share
         weight *= _BREAK_DECAY
-    result = [0.0] * turns
-    kept = 0.0
     newest_clearing = next((one for one in reversed(seen) if one.results > 0), None) if clears else None
     cleared = min(newest_clearing.distance(results), turns) if newest_clearing is not None else 0
-    for distance in range(1, turns + 1):
-        # The message at this distance from the end (1: the last) survives when the break is nearer to the end.
-        kept += counts[distance - 1]
-        prior = prior_append if distance == 1 else prior_append + (1 - prior_append) * (1 - _BREAKS_DEEPER / distance)
-        if distance <= cleared:
-            prior = min(prior, _PRIOR_CLEARING)
-        result[turns - distance] = (kept + prior) / total
-    return result
+    deeper = 1 - prior_append
+    priors = [prior_append, *(prior_append + deeper * (1 - _BREAKS_DEEPER / far) for far in range(2, turns + 1))][
+        :turns
+    ]
+    priors = [*(min(prior, _PRIOR_CLEARING) for prior in priors[:cleared]), *priors[cleared:]]
+    # The message at a distance from the end (1: the last) survives when the break is nearer to the end.
+    result = [(nearer + prior) / total for nearer, prior in zip(accumulate(counts[:turns]), priors, strict=True)]
+    return result[::-1]
+
+
+@lru_cache(maxsize=64)
+def _priors(prior_append: float, bits: int) -> tuple[float, ...]:
+    """P(the message at a distance from the end survives), from 1 on, before any break was seen. A conversation of many
+    turns asks for hundreds, and the next request for the same ones."""
+    rest = 1 - prior_append
+    return prior_append, *(prior_append + rest * (1 - _BREAKS_DEEPER / distance) for distance in range(2, 1 << bits))
 
 
 def _is_clearing(seen: Sequence[HistoryDivergence], place: int) -> bool:
