@@ -8,7 +8,7 @@ Break-even: a written prefix pays if it is expected to be read more than (w - 1)
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
-from operator import neg
+from operator import mul, neg, sub
 from typing import NamedTuple
 
 from proxy.core.caches.prompt import Life
@@ -105,11 +105,9 @@ def _automatic(layout: Layout, survival: Sequence[float], profile: CacheProfile)
     """A cache that stores every position: nothing to choose."""
     if profile.family is Family.NONE or layout.total < profile.min_tokens:
         return Placement((), 0.0, -1)
-    expected, previous = 0.0, 0
-    for end, chance in zip(layout.ends, survival, strict=True):
-        if end >= profile.min_tokens:
-            expected += (end - previous) * chance
-            previous = end
+    first = bisect_left(layout.ends, profile.min_tokens)
+    ends = layout.ends[first:]
+    expected = sum(map(mul, map(sub, ends, (0, *ends)), survival[first:]))
     return Placement((), expected, len(layout.ends) - 1)
 
 
