@@ -14,6 +14,7 @@ from proxy.ports import Plan
 from proxy.upstream.litellm_.library import Route, mapping
 
 _MESSAGES = "messages"
+_MOST_MARKED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +62,17 @@ def rewriting(arguments: Mapping[str, Any], parsed: ParsedBody, plan: Plan, rout
 
 def _messages(given: Sequence[Any], came: Sequence[bytes], sent: Sequence[Raw]) -> list[Any]:
     """The messages that are sent. Those that are as they ``came`` are the caller's own."""
-    own = dict(zip(came, given, strict=True))
     raws = [bytes(raw) for raw in sent]
-    exchanged = own.keys() - set(raws)
-    for raw in exchanged:
+    if len(raws) == len(came):
+        changed = [index for index, raw in enumerate(raws) if raw != came[index]]
+        if len(changed) <= _MOST_MARKED:
+            # Nothing has moved: the others need not be looked for by what they say, which takes longer.
+            for index in changed:
+                _check_same(came[index], given[index])
+            exchanged = {index: _value(raws[index]) for index in changed}
+            return [exchanged.get(index, message) for index, message in enumerate(given)]
+    own = dict(zip(came, given, strict=True))
+    for raw in own.keys() - set(raws):
         _check_same(raw, own[raw])
     return [own[raw] if raw in own else _value(raw) for raw in raws]
 

@@ -122,6 +122,8 @@ class Composer:
 
     async def compose(self, request: ComposeRequest) -> ComposedRequest:
         """The additions to the request. Raises InvalidRequest, Forbidden, PromptInvalid."""
+        if not request.asks_anything and self.rules.is_empty:
+            return ComposedRequest()
         size = len(request.prompts or b"") + len(request.window or b"")
         terms, plain = await self._aside.run_large(size, partial(self._asked, request))
         if terms.is_empty:

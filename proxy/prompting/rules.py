@@ -24,6 +24,11 @@ class Rules:
     windows: WindowRules = WindowRules()
 
     @property
+    def is_empty(self) -> bool:
+        """Whether they hold for no request."""
+        return self.prompts.is_empty and self.windows.is_empty
+
+    @property
     def may_compose(self) -> bool:
         """Whether any request may get a prompt of the registry."""
         has_template = any(profile.template for profile in self.windows.profiles.values())
