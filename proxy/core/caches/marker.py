@@ -35,16 +35,18 @@ class MarkedCache(Cache):
     def held(self, prompt: Prompt, now: float, before: Sequence[int] | None = None) -> list[int]:
         """The positions, ascending, whose own entries can be read now, in reach of a marker or not; the nearest to each
         of these positions ``before`` which it stands, where they are given."""
-        begin, found = bisect_left(prompt.ends, self._profile.min_tokens), list[int]()
-        scopes, hashes, get = {self._scope(prompt, "5m"), self._scope(prompt, "1h")}, prompt.hashes, self._table.get
-        for last in range(len(hashes)) if before is None else before:
-            for position in range(last, begin - 1, -1):
-                entries = [get((scope, hashes[position])) for scope in scopes]
-                if any(one is not None and one.available <= now < one.expiry for one in entries):
-                    found.append(position)
-                    break
-            begin = max(begin, last + 1)
-        return found
+        first, hashes, get = bisect_left(prompt.ends, self._profile.min_tokens), prompt.hashes, self._table.get
+        found = set[int]()
+        for scope in {self._scope(prompt, "5m"), self._scope(prompt, "1h")}:
+            begin = first
+            for last in range(len(hashes)) if before is None else before:
+                for position in range(last, begin - 1, -1):
+                    entry = get((scope, hashes[position]))
+                    if entry is not None and entry.available <= now < entry.expiry:
+                        found.add(position)
+                        break
+                begin = max(begin, last + 1)
+        return sorted(found)
 
     def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
         found = (self._table.last_use(key, now) for key in self._keys(prompt, position))
