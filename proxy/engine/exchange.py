@@ -174,7 +174,9 @@ class AnswerRecord:
 
     def heard(self, now_s: float) -> None:
         """The model has written something."""
-        self.silent_s, self.heard_s = self.silence_s(now_s), now_s
+        if self.heard_s is None or now_s - self.heard_s > _PAUSE_S:
+            self.silent_s = self.silence_s(now_s)
+        self.heard_s = now_s
 
     def silence_s(self, now_s: float) -> float:
         """How long nothing has come, up to now: in all that time the model may have thought."""

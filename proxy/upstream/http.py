@@ -6,7 +6,6 @@ is no limit on the whole duration of an answer, only on reaching the server and 
 
 import asyncio
 from collections.abc import AsyncIterator
-from types import TracebackType
 from typing import Self
 from urllib.parse import quote, unquote
 
@@ -42,7 +41,8 @@ class HttpUpstream:
         if not call.path.startswith("/"):
             # What follows a bare host would become a part of it.
             raise UpstreamError("a path begins with a slash")
-        with _translated:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s, sock_read=deployment.timeout_s)
+        try:
             response = await session.request(
                 call.method,
                 # The path came in percent-encoded and is not to be touched.
@@ -50,8 +50,10 @@ class HttpUpstream:
                 headers=call.headers,
                 data=call.body or None,
                 allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s, sock_read=deployment.timeout_s),
+                timeout=timeout,
             )
+        except (aiohttp.ClientError, OSError) as error:
+            raise _translated(error) from error
         return await redacted(HttpAnswer(response), deployment)
 
     async def aclose(self) -> None:
@@ -104,8 +106,10 @@ class HttpAnswer:
         if self._has_more:
             await asyncio.sleep(0)
         content = self._response.content
-        with _translated:
+        try:
             chunk = await (content.read(EVENT_PIECE_BYTES) if self._is_events else content.readany())
+        except (aiohttp.ClientError, OSError) as error:
+            raise _translated(error) from error
         self._has_more = self._is_events and len(chunk) == EVENT_PIECE_BYTES
         if not chunk:
             raise StopAsyncIteration
@@ -116,29 +120,17 @@ class HttpAnswer:
         self._response.close()
 
 
-class _Translated:
-    """The one translator of aiohttp's errors: the most specific class wins. Messages name no host and no path."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        match error:
-            case None:
-                return
-            case aiohttp.ConnectionTimeoutError():
-                raise UpstreamTimeout("the upstream could not be reached in time").unreached() from error
-            case TimeoutError():
-                raise UpstreamTimeout("the upstream did not answer in time") from error
-            case aiohttp.ClientConnectorError():
-                raise UpstreamUnavailable("the upstream could not be reached").unreached() from error
-            case aiohttp.ClientError() | OSError():
-                raise UpstreamUnavailable("the connection to the upstream broke") from error
-
-
-_translated = _Translated()
+def _translated(error: aiohttp.ClientError | OSError) -> UpstreamError:
+    """aiohttp's errors as ours: the most specific class wins. Messages name no host and no path."""
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            return UpstreamTimeout("the upstream could not be reached in time").unreached()
+        case TimeoutError():
+            return UpstreamTimeout("the upstream did not answer in time")
+        case aiohttp.ClientConnectorError():
+            return UpstreamUnavailable("the upstream could not be reached").unreached()
+        case _:
+            return UpstreamUnavailable("the connection to the upstream broke")
 
 
 _FRONT = "/openai"

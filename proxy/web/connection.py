@@ -141,7 +141,8 @@ class Connection:
     async def send(self, chunk: bytes) -> None:
         """Send a part of the answer's body; waits while the client does not read."""
         self._is_between = chunk.endswith((b"\n\n", b"\r\n\r\n", b"\r\r"))
-        await self._tell({"type": "http.response.body", "body": chunk, "more_body": True})
+        if not self.has_left:
+            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def end(self) -> None:
         """The answer's body is complete."""

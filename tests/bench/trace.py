@@ -1,4 +1,4 @@
-"""The way of one request through the proxy, as numbers: ``python -m tests.bench.trace [SIZE] [--functions]``.
+"""The way of one request through the proxy, as numbers: ``python -m tests.bench.trace [SIZE] [--stream]``.
 
 A growing conversation is sent to the running app over a socket, and a profile hook notes each call of a function of
 ``proxy`` and ``plugins`` for one of its later requests. The counts do not depend on how busy the machine is.
@@ -62,7 +62,7 @@ class Trace:
         return found | {"stays": stays, "returns": stays - files}
 
 
-async def traced(size: int) -> Trace:
+async def traced(size: int, *, stream: bool = False) -> Trace:
     """The request of an appending conversation of about that many bytes that makes the fewest calls."""
     with tempfile.TemporaryDirectory(prefix="stratiform-trace-") as folder:
         loop = asyncio.get_running_loop()
@@ -76,23 +76,26 @@ async def traced(size: int) -> Trace:
         server = uvicorn.Server(uvicorn.Config(create_app(built.parts), http=http, log_config=None, access_log=False))
         serving = asyncio.create_task(server.serve([listener]))
         try:
-            return await _measured(listener.getsockname()[1], size)
+            return await _measured(listener.getsockname()[1], size, stream=stream)
         finally:
             server.should_exit = True
             await serving
             provider.close()
 
 
-async def _measured(port: int, size: int) -> Trace:
+async def _measured(port: int, size: int, *, stream: bool) -> Trace:
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
     found: list[Trace] = []
-    for body in bodies.agent(1, size, _MEASURED, stream=False, warm=_WARM).bodies:
+    for body in bodies.agent(1, size, _MEASURED, stream=stream, warm=_WARM).bodies:
         head = f"{_HEAD}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         with _hooked() as calls:
             writer.write(head.encode() + body)
             answer = await reader.readuntil(b"\r\n\r\n")
-            length = next(line for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-            await reader.readexactly(int(length.partition(b":")[2]))
+            lengths = [line for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+            if lengths:
+                await reader.readexactly(int(lengths[0].partition(b":")[2]))
+            else:
+                await reader.readuntil(b"\r\n0\r\n\r\n")  # the last chunk
             await asyncio.sleep(0.05)  # What follows behind the answer belongs to the request.
         if not answer.startswith(b"HTTP/1.1 200"):
             raise RuntimeError(answer.decode("latin-1"))
@@ -128,9 +131,10 @@ def main() -> None:
     """Print the figures, and by folder how many calls there are."""
     parser = argparse.ArgumentParser(prog="make trace", description="The way of one appending request in numbers.")
     parser.add_argument("size", nargs="?", type=int, default=50_000, help="bytes of the request (50000)")
+    parser.add_argument("--stream", action="store_true", help="ask for an answer in events")
     parser.add_argument("--functions", action="store_true", help="print each function in the order of the way")
     args = parser.parse_args()
-    trace = asyncio.run(traced(args.size))
+    trace = asyncio.run(traced(args.size, stream=args.stream))
     print("  ".join(f"{name} {count}" for name, count in trace.figures().items()))
     if args.functions:
         for function, count in trace.functions().items():

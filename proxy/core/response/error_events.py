@@ -36,7 +36,8 @@ class ErrorEvents:
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk; returns what may be passed on: whole events, and pieces of long ones."""
-        if self._cutter.is_between and chunk.endswith(b"\n\n") and _error_in(chunk) is None:
+        # Nearly every chunk is whole events without the word.
+        if self._cutter.is_between and chunk.endswith(b"\n\n") and (b"error" not in chunk or _error_in(chunk) is None):
             return chunk
         return b"".join([self._shown(part, kind) for part, kind in self._cutter.feed(chunk)])
 

@@ -36,17 +36,14 @@ class Received:
     def __init__(self) -> None:
         self._bytes = self._next = self._sampled = self._text = self._kept = 0
         self._texts: list[bytes] = []
+        self.has_text = False
+        """Whether any text was seen."""
 
     def add(self, events: bytes) -> None:
         """Take whole events into account."""
         self._bytes += len(events)
         if self._bytes >= self._next:
             self._sample(events[:_MOST_SAMPLE_BYTES])
-
-    @property
-    def has_text(self) -> bool:
-        """Whether any text was seen."""
-        return self._text > 0
 
     def tokens(self) -> int:
         """About how many tokens of text came."""
@@ -61,6 +58,7 @@ class Received:
         for found in pattern.finditer(events):
             text = found[1]
             self._text += len(text)
+            self.has_text = self._text > 0
             if self._kept < _MOST_TEXT_BYTES:
                 self._texts.append(text[:_MOST_TEXT_BYTES])
                 self._kept += min(len(text), _MOST_TEXT_BYTES)

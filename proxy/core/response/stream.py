@@ -50,16 +50,10 @@ class StreamFold:
         self._is_open = True
         self._received = Received()
         self.saw_content = False
-
-    @property
-    def written(self) -> int:
+        self.written = 0
         """How many events have come since the first text of the model: it grows while the model writes."""
-        return self.events if self._received.has_text else 0
-
-    @property
-    def keeps_end(self) -> bool:
+        self.keeps_end = False
         """The last event has come, and is kept back until ``end`` or ``close``."""
-        return bool(self._end)
 
     @property
     def is_between(self) -> bool:
@@ -68,7 +62,7 @@ class StreamFold:
 
     def end(self) -> bytes:
         """The last event, and whatever came with it."""
-        end, self._end = b"".join(self._end or ()), []
+        end, self._end, self.keeps_end = b"".join(self._end or ()), [], False
         return end
 
     def feed(self, chunk: bytes) -> bytes:
@@ -83,10 +77,12 @@ class StreamFold:
         ):
             self.events += chunk.count(b"data:")
             self._received.add(chunk)
+            self.written = self.events if self._received.has_text else 0
             return chunk
         passed = b"".join([self._unless_end(self._pass(part, kind)) for part, kind in self._cutter.feed(chunk)])
         if passed:
             self._received.add(passed)
+            self.written = self.events if self._received.has_text else 0
         return passed
 
     def close(self) -> bytes:
@@ -108,7 +104,7 @@ class StreamFold:
     def _unless_end(self, passed: bytes) -> bytes:
         """The part that may be forwarded now: nothing from the last event on."""
         if self._is_done and self._end is None:
-            self._end = [passed]
+            self._end, self.keeps_end = [passed], True
         elif self._end:
             self._end.append(passed)
         else:

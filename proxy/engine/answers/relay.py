@@ -274,7 +274,7 @@ class AnswerRelay:
         fold, chunks, self._written = _fold_of(answer, exchange), answer.chunks(), 0
         hold = self._hold(answer, fold, attempts, may_refuse=may_refuse)
         told = returned_usage(exchange, fold, self._reports) or untold_cause(exchange.inquiry, fold)
-        headers = self._headers(answer, fold, is_spent=attempts.is_spent, keep_length=told is None)
+        headers, passes = self._headers(answer, fold, is_spent=attempts.is_spent, keep_length=told is None), False
         try:
             # Where another attempt could follow, the client hears nothing before the first bytes that it can use.
             if hold is None and not attempts.may_follow:
@@ -283,9 +283,10 @@ class AnswerRelay:
                 out = fold.feed(chunk)
                 self._note_times(fold)
                 out = out if told is None else told.feed(out)
-                if hold is None or not hold.keeps(out, fold, exchange.elapsed_s()):
+                if not passes and (hold is None or not hold.keeps(out, fold, exchange.elapsed_s())):
                     attempts.answered()
-                    out, hold = out if hold is None else hold.taken(), None
+                    out, hold, passes = out if hold is None else hold.taken(), None, True
+                if passes:
                     await self._go_out(out, answer.status, headers)
                 if fold.keeps_end:
                     break
@@ -366,8 +367,9 @@ class AnswerRelay:
             if exchange.planned.plan is not None and answer.is_accepted:
                 with suppress_and_log("planner.on_accepted"):
                     self._planner.on_accepted(exchange.planned.plan, exchange.time())
-        if fold.written > self._written:
-            self._written = fold.written
+        written = fold.written
+        if written > self._written:
+            self._written = written
             answer.heard(exchange.elapsed_s())
 
     async def _broken(self, error: ProxyError, fold: Fold) -> None:
