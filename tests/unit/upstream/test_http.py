@@ -11,6 +11,7 @@ from proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.ports import Call
 from proxy.upstream.http import EVENT_PIECE_BYTES, HttpUpstream
 from tests.doubles import make_deployment
+from tests.services import free_port
 
 Handler = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -267,5 +268,19 @@ def test_a_streamed_body_is_sent_as_it_comes() -> None:
         async with serving_raw(handler) as url:
             _, _, answer = await read_all(upstream, call(url, body=body(), headers=[("content-length", "4")]))
             assert answer == b"ok"
+
+    run(main)
+
+
+def test_an_upstream_that_nobody_serves_has_billed_nothing() -> None:
+    """One that breaks off may bill the call: that is what decides whether its prompt is booked."""
+
+    async def main(upstream: HttpUpstream) -> None:
+        with pytest.raises(UpstreamUnavailable) as unreached:
+            await upstream.open(call(f"http://127.0.0.1:{free_port()}/v1"))
+        async with serving_raw(breaking_off(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart")) as url:
+            with pytest.raises(UpstreamUnavailable) as broken:
+                await read_all(upstream, call(url))
+        assert (unreached.value.may_bill, broken.value.may_bill) == (False, True)
 
     run(main)
