@@ -26,9 +26,9 @@ from proxy.spend.prompt_bounds import PromptBounds
 from proxy.spend.reservations import BudgetReservations
 from proxy.spend.store_client import StoreClient, StoreTimes
 from proxy.spend.webhooks import WebhookSender
-from proxy.storage.memory import MemoryStore
 from proxy.storage.port import Charge, KeyRecord, Store, TeamRecord
 from proxy.storage.spool import Spool
+from proxy.storage.sqlite import MemoryStore
 from proxy.telemetry.metrics import Metrics
 from tests.doubles import ManualClock
 from tests.exchanges import make_exchange

@@ -11,11 +11,10 @@ from typing import Any
 from proxy.access.directory import Directory
 from proxy.admin import forms
 from proxy.admin.budgets import Budgets
-from proxy.admin.keys import Keys
 from proxy.admin.resource import Query, Resource
 from proxy.admin.sessions import Sessions, sessions_answer
 from proxy.admin.spend import entries_report, spend_report
-from proxy.admin.teams import Teams
+from proxy.admin.teams import Keys, Teams
 from proxy.core.value import dataclass
 from proxy.errors import MethodNotAllowed, NotFound, NotReady
 from proxy.ports import Clock, StoreError

@@ -1,15 +1,18 @@
-"""Teams, as the admin API makes and changes them."""
+"""Teams and their keys, as the admin API makes, changes and revokes them."""
 
 from dataclasses import replace
+from typing import Any
 
 from msgspec import UNSET
 
 from proxy.access import validation
+from proxy.access.directory import DEFAULT_TEAM
+from proxy.access.virtual_keys import declared_id, digest_of, new_id, new_key
 from proxy.admin import forms
-from proxy.admin.forms import TeamForm
+from proxy.admin.forms import KeyForm, TeamForm
 from proxy.admin.resource import Query, Resource, View
 from proxy.errors import Conflict, InvalidRequest
-from proxy.storage.port import TeamRecord
+from proxy.storage.port import KeyRecord, TeamRecord
 
 
 class Teams(Resource[TeamRecord, TeamForm]):
@@ -66,3 +69,74 @@ class Teams(Resource[TeamRecord, TeamForm]):
             "created_at": record.created_at or None,
             "declared": record.name in self._snapshot.declared,
         }
+
+
+class Keys(Resource[KeyRecord, KeyForm]):
+    """The answer that makes a key holds the key itself. Nothing else does."""
+
+    kind = "key"
+    form = KeyForm
+    naming = ": keys are named by their id (key-...)"
+
+    async def create(self, form: KeyForm) -> View:
+        """Make a key, or take one over by its digest."""
+        team = self._team(DEFAULT_TEAM if form.team is UNSET else form.team)
+        secret = new_key()
+        digest = digest_of(secret)
+        if form.sha256 is not UNSET:
+            digest = forms.checked("sha256", _digest, form.sha256)
+            known = {key.digest for key in self._snapshot.keys.values()}
+            if digest in known or digest == self._directory.declared.master_digest:
+                raise Conflict("There is such a key already.")
+        now = self._clock.now()
+        changes = forms.key_changes(form, now)
+        # A key that exists already is known by its digest: its budgets can be made before it works.
+        id_ = new_id("key") if form.sha256 is UNSET else declared_id(digest)
+        if id_ in self._snapshot.keys:
+            raise Conflict("There is a key of this id already.")
+        view = await self._put(KeyRecord(id_, digest, team.name, created_at=now, **changes))
+        return {**view, "key": secret} if form.sha256 is UNSET else view
+
+    async def change(self, name: str, form: KeyForm) -> View:
+        key = self._changeable(name)
+        if form.sha256 is not UNSET or form.team not in (UNSET, key.team):
+            raise InvalidRequest("A key keeps its secret and its team: make another key, and revoke this one.")
+        return await self._put(replace(key, **forms.key_changes(form, self._clock.now())))
+
+    async def revoke(self, name: str, body: Any) -> View:
+        """Refuse a key from now on. It stays in the list, because the ledger refers to it."""
+        key = self._changeable(name)
+        if key.revoked_at is None:
+            await self._directory.put(replace(key, revoked_at=self._clock.now()))
+        return await self.one(name)
+
+    verbs = {"revoke": revoke}
+
+    async def _view(self, record: KeyRecord) -> View:
+        is_expired = record.expires_at is not None and self._clock.now() >= record.expires_at
+        status = "expired" if is_expired else "active"
+        return {
+            "object": "key",
+            "id": record.id,
+            "team": record.team,
+            "user": record.user or None,
+            "models": list(record.models),
+            "mode": record.mode or None,
+            "requests_per_minute": record.requests_per_minute,
+            "tokens_per_minute": record.tokens_per_minute,
+            "status": status if record.revoked_at is None else "revoked",
+            "created_at": record.created_at or None,
+            "expires_at": record.expires_at,
+            "revoked_at": record.revoked_at,
+            "note": record.note or None,
+            "declared": record.id in self._snapshot.declared,
+        }
+
+    def _order(self, record: KeyRecord) -> tuple[str, float, str]:
+        return record.team, record.created_at, record.id
+
+
+def _digest(text: str) -> str:
+    if len(text) != 64 or not set(text.lower()) <= set("0123456789abcdef"):
+        raise ValueError("must be a SHA-256 in hex: 64 characters")
+    return text.lower()

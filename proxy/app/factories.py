@@ -37,10 +37,9 @@ from proxy.prompting.files import SHIPPED
 from proxy.settings import ConfigError, Environment, Freezing, ModelEntry, Settings, nearest, weights_of
 from proxy.spend.estimates import PriceOf
 from proxy.storage.database import SERVING_WAIT_S
-from proxy.storage.memory import MemoryStore
 from proxy.storage.port import Store
 from proxy.storage.spool import Spool
-from proxy.storage.sqlite import SqliteStore
+from proxy.storage.sqlite import MemoryStore, SqliteStore
 from proxy.ui.gate import is_loopback
 
 if TYPE_CHECKING:

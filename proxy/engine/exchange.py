@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from time import perf_counter
 
-from proxy.core.account.asking import asks_model
 from proxy.core.account.objects import Act, Operation
-from proxy.core.account.paths import Path, read_path
+from proxy.core.account.paths import Path, asks_model, read_path
 from proxy.core.diagnosis.conversations import Continued
 from proxy.core.modes import Mode
 from proxy.core.reasons import Reason

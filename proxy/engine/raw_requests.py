@@ -4,7 +4,7 @@ from functools import partial
 
 from proxy.aside import Aside
 from proxy.core.access.unambiguous import unambiguous
-from proxy.core.account.asking import is_body_path, takes_prompt
+from proxy.core.account.paths import is_body_path, takes_prompt
 from proxy.core.request.demand import asks_for_text
 from proxy.core.request.parsed_body import parse_body
 from proxy.core.structured.form.section import SECTION, section_of

@@ -7,7 +7,7 @@ Between the worker and the store stands one of three states::
 
 While the store is *away*, no call goes to it, and settlements are put off. While the worker is *catching up*,
 reservations and new settlements go to the store at once, so that the number of calls that were put off only falls.
-Until the store has them, they count against the limits of their team (``proxy.spend.backlog``). A call that fails
+Until the store has them, they count against the limits of their team (``proxy.spend.catching_up``). A call that fails
 while the store answers a ping fails alone: it is repeated once, and a settlement that fails again is put off.
 """
 

@@ -1,11 +1,11 @@
-"""Teams, keys, budgets and facts as SQL. Functions over a connection that is in a transaction."""
+"""Teams, keys, budgets, facts and owners of objects as SQL. Functions over a connection that is in a transaction."""
 
 import sqlite3
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from proxy.storage.port import RECORD_KINDS, R, Record, RecordKind, record_name
+from proxy.storage.port import RECORD_KINDS, ObjectRecord, R, Record, RecordKind, record_name
 
 
 def directory_version(connection: sqlite3.Connection) -> int:
@@ -47,3 +47,60 @@ def put_facts(connection: sqlite3.Connection, facts: Mapping[str, str], *, overw
 
 def _raise_version(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE directory_version SET version = version + 1")
+
+
+_COLUMNS = "name, team, family, server, deployment, forget_at, bill"
+# A name that the team has already keeps its bill. A name that another team has at the server stays that team's.
+_REMEMBER = f"""
+    INSERT INTO object ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (team, name) DO UPDATE SET forget_at = max(forget_at, excluded.forget_at)
+    ON CONFLICT (server, name) DO NOTHING
+"""
+# SQLite takes 32,766 parameters at most (https://www.sqlite.org/limits.html).
+_NAMES_AT_ONCE = 10_000
+
+
+def remember(connection: sqlite3.Connection, records: Sequence[ObjectRecord], now: float) -> None:
+    """Keep records. Records that have ended are deleted first, so that they block nobody."""
+    connection.execute("DELETE FROM object WHERE forget_at <= ?", (now,))
+    connection.executemany(
+        _REMEMBER, [(r.name, r.team, r.family, r.server, r.deployment, r.forget_at, r.bill) for r in records]
+    )
+
+
+def trim_objects(connection: sqlite3.Connection, team: str, most: int) -> None:
+    """Forget the records of a team that end first, until there are no more than ``most``."""
+    (count,) = connection.execute("SELECT count(*) FROM object WHERE team = ?", (team,)).fetchone()
+    connection.execute(
+        "DELETE FROM object WHERE team = ? AND name IN "
+        "(SELECT name FROM object WHERE team = ? ORDER BY forget_at, name LIMIT ?)",
+        (team, team, max(0, count - most)),
+    )
+
+
+def owned(connection: sqlite3.Connection, team: str, names: Sequence[str], now: float) -> Sequence[ObjectRecord | None]:
+    """The team's objects of these names."""
+    found: dict[str, ObjectRecord] = {}
+    for start in range(0, len(names), _NAMES_AT_ONCE):
+        some = names[start : start + _NAMES_AT_ONCE]
+        rows = connection.execute(
+            f"SELECT {_COLUMNS} FROM object WHERE team = ? AND forget_at > ? "
+            f"AND name IN ({', '.join('?' * len(some))})",
+            (team, now, *some),
+        )
+        found.update((row[0], ObjectRecord(*row)) for row in rows)
+    return [found.get(name) for name in names]
+
+
+def disown(connection: sqlite3.Connection, team: str, name: str) -> None:
+    """The object was deleted."""
+    connection.execute("DELETE FROM object WHERE team = ? AND name = ?", (team, name))
+
+
+def take_bill(connection: sqlite3.Connection, team: str, name: str) -> str:
+    """The object's bill, once."""
+    row = connection.execute("SELECT bill FROM object WHERE team = ? AND name = ?", (team, name)).fetchone()
+    if row is None or not row[0]:
+        return ""
+    connection.execute("UPDATE object SET bill = '' WHERE team = ? AND name = ?", (team, name))
+    return str(row[0])

@@ -1,5 +1,5 @@
 """The store in a SQLite file, for one process. It survives a restart, and a kill at any moment. What each method
-promises stands in ``proxy.storage.port``.
+promises stands in ``proxy.storage.port``. ``MemoryStore`` is the same without a file.
 
 The command line may open the file beside the proxy; a second proxy should not (``is_shared``).
 
@@ -16,14 +16,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from proxy.storage import directory_sql, layout_blobs, money, objects
+from proxy.storage import directory_sql, layout_blobs, money
 from proxy.storage.damage import DamagedFile, damage_of
 from proxy.storage.database import SERVING_WAIT_S, Database, MemoryDatabase, Work
 from proxy.storage.migrations import STORE
 from proxy.storage.port import (
+    Balance,
     ObjectRecord,
     Place,
     R,
+    Settle,
 )
 
 T = TypeVar("T")
@@ -101,9 +103,9 @@ class SqliteStore:
     directory_version = _method(directory_sql.directory_version, reads=True)
     put = _method(directory_sql.put)
     remove = _method(directory_sql.remove)
-    owned = _method(objects.owned, reads=True)
-    disown = _method(objects.disown)
-    take_bill = _method(objects.take_bill)
+    owned = _method(directory_sql.owned, reads=True)
+    disown = _method(directory_sql.disown)
+    take_bill = _method(directory_sql.take_bill)
     facts = _method(directory_sql.facts, reads=True)
     put_facts = _method(directory_sql.put_facts)
 
@@ -111,7 +113,7 @@ class SqliteStore:
 
         def work(connection: sqlite3.Connection) -> int:
             money.forget(connection, now)
-            objects.remember(connection, (), now)
+            directory_sql.remember(connection, (), now)
             return money.expire(connection, now)
 
         expired = await self._write(work)
@@ -131,10 +133,10 @@ class SqliteStore:
     async def remember(self, team: str, records: Sequence[ObjectRecord], most: int, now: float) -> None:
 
         def work(connection: sqlite3.Connection) -> None:
-            objects.remember(connection, records, now)
+            directory_sql.remember(connection, records, now)
             added = self._untrimmed.get(team, most) + len(records)
             if added > most // 16:  # to count is not free
-                objects.trim(connection, team, most)
+                directory_sql.trim_objects(connection, team, most)
                 added = 0
             self._untrimmed[team] = added
 
@@ -209,3 +211,26 @@ class SqliteStore:
 
 def _probe(connection: sqlite3.Connection) -> None:
     connection.execute("INSERT OR REPLACE INTO claim VALUES ('', ?, 0)", (_PROBE,))
+
+
+_MOST_ENTRIES = 100_000
+# The bound is checked after each so many entries.
+_ENTRIES_AT_ONCE = 1000
+
+
+class MemoryStore(SqliteStore):
+    """A store in memory, which ends with the process. It never fails, its ledger is bounded, and its calls never wait,
+    not even for a moment."""
+
+    is_durable = False
+
+    def __init__(self) -> None:
+        super().__init__(MemoryDatabase())
+        self._unbounded = 0
+
+    async def settle(self, end: Settle, now: float) -> Sequence[Balance]:
+        self._unbounded += 1
+        if self._unbounded >= _ENTRIES_AT_ONCE:
+            self._unbounded = 0
+            await self._write(lambda connection: money.keep_entries(connection, _MOST_ENTRIES))
+        return await super().settle(end, now)

@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from proxy.storage.memory import MemoryStore
 from proxy.storage.port import Store
 from proxy.storage.redis import RedisStore
-from proxy.storage.sqlite import SqliteStore
+from proxy.storage.sqlite import MemoryStore, SqliteStore
 from tests.redis_server import RedisServer, redis_server
 
 Check = Callable[[Store], Awaitable[None]]

@@ -15,8 +15,8 @@ from proxy.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, U
 from proxy.ports import Deployment, Principal, Transport
 from proxy.spend.rules import LimitResolver
 from proxy.spend.windows import window_at
-from proxy.storage.memory import MemoryStore
 from proxy.storage.port import TeamRecord
+from proxy.storage.sqlite import MemoryStore
 from tests.doubles import ManualClock
 from tests.examples import examples
 

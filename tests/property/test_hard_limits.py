@@ -25,9 +25,8 @@ from proxy.core.request.demand import demand_of
 from proxy.core.request.routing_fields import head_of
 from proxy.core.response.reported import NOTHING_REPORTED
 from proxy.core.response.usage import Usage
-from proxy.storage.memory import MemoryStore
 from proxy.storage.port import Charge, Granted, LedgerEntry, Release, Reserve, Settle, Store
-from proxy.storage.sqlite import SqliteStore
+from proxy.storage.sqlite import MemoryStore, SqliteStore
 from tests.examples import examples
 
 T = TypeVar("T")

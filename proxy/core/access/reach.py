@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Raw
 
-from proxy.core.account.asking import VERBS, asking_path, is_body_path
-from proxy.core.account.paths import Path
+from proxy.core.account.paths import VERBS, Path, asking_path, is_body_path
 from proxy.core.request.wants import small_object
 from proxy.core.value import dataclass, field
 from proxy.core.wire.json_body import Unreadable, elements

@@ -10,7 +10,7 @@ Sources: https://platform.openai.com/docs/api-reference, https://docs.anthropic.
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 
-from proxy.core.account.asking import UNKEPT, VERBS
+from proxy.core.account.paths import UNKEPT, VERBS
 from proxy.core.value import dataclass
 
 Segments = Sequence[str]

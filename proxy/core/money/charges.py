@@ -11,8 +11,7 @@ import math
 from collections.abc import Sequence
 
 from proxy.core.money.budget import UNKNOWN_OUTPUT_TOKENS, nanos_at_most, worst_case
-from proxy.core.money.extras import CODE_USD, FILE_SEARCH_USD, SERVICE_FACTORS, Extras
-from proxy.core.money.prices import Cost, Price, cost
+from proxy.core.money.prices import CODE_USD, FILE_SEARCH_USD, SERVICE_FACTORS, Cost, Extras, Price, cost
 from proxy.core.request.demand import Demand, Kind
 from proxy.core.request.wants import Tool, Wants
 from proxy.core.response.reported import Reported

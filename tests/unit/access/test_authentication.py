@@ -11,8 +11,8 @@ from proxy.access.virtual_keys import declared_id, digest_of, new_key
 from proxy.core.modes import Mode
 from proxy.errors import NotReady, Unauthorized
 from proxy.ports import Headers, Principal, RateLimit, StoreError
-from proxy.storage.memory import MemoryStore
 from proxy.storage.port import KeyRecord, TeamRecord
+from proxy.storage.sqlite import MemoryStore
 from tests.examples import for_every
 
 SALT = b"s" * 32

@@ -7,8 +7,8 @@ import pytest
 
 from proxy.access.directory import CLIENT_KEYS_TEAM, DEFAULT_TEAM, Declared, Directory, snapshot_of
 from proxy.ports import StoreError
-from proxy.storage.memory import MemoryStore
 from proxy.storage.port import BudgetRecord, KeyRecord, TeamRecord
+from proxy.storage.sqlite import MemoryStore
 
 DECLARED = Declared(
     teams=[TeamRecord("red", mode="mark")],

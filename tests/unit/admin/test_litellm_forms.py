@@ -12,8 +12,8 @@ from proxy.admin.litellm_forms import LitellmForms
 from proxy.core.modes import Mode
 from proxy.errors import NotReady
 from proxy.ports import Principal, StoreError
-from proxy.storage.memory import MemoryStore
 from proxy.storage.port import KeyRecord, LedgerEntry, Settle, SpendQuery, TeamRecord
+from proxy.storage.sqlite import MemoryStore
 from tests.doubles import ManualClock
 
 NOW = 1_795_000_000.0

@@ -11,7 +11,7 @@ import pytest
 from proxy.access.authentication import Identity
 from proxy.access.directory import Declared, Directory
 from proxy.access.virtual_keys import digest_of
-from proxy.admin import AdminService, keys
+from proxy.admin import AdminService, teams
 from proxy.app.declared import declared
 from proxy.core.modes import Mode
 from proxy.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, NotReady, ProxyError, Unauthorized
@@ -20,8 +20,8 @@ from proxy.settings import load
 from proxy.spend.bookings import account_of
 from proxy.spend.rules import rule_of
 from proxy.spend.windows import window_at
-from proxy.storage.memory import MemoryStore
 from proxy.storage.port import BudgetRecord, Charge, KeyRecord, LedgerEntry, Refused, Reserve, Settle, TeamRecord
+from proxy.storage.sqlite import MemoryStore
 from tests.doubles import ManualClock
 from tests.examples import for_every
 
@@ -151,7 +151,7 @@ def test_a_key_is_revoked_and_stays_in_the_list() -> None:
 def test_a_key_never_takes_the_place_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(at: Office) -> None:
         # Ids have 48 bits: whoever chooses keys can find two of one id.
-        monkeypatch.setattr(keys, "declared_id", lambda digest: "key-same")
+        monkeypatch.setattr(teams, "declared_id", lambda digest: "key-same")
         await at.ask("POST", "keys", {"sha256": digest_of("sk-old")})
         await at.refused(Conflict, "POST", "keys", {"sha256": digest_of("sk-evil")})
         admit = Identity(at.directory, b"s").admit

@@ -10,8 +10,8 @@ import pytest
 from proxy.access.directory import Declared, Directory
 from proxy.admin import AdminService
 from proxy.errors import InvalidRequest
-from proxy.storage.memory import MemoryStore
 from proxy.storage.port import LedgerEntry, Settle
+from proxy.storage.sqlite import MemoryStore
 from tests.doubles import ManualClock
 from tests.examples import for_every
 

@@ -13,7 +13,7 @@ from proxy.core.modes import Mode
 from proxy.deployments import ModelTable
 from proxy.ports import Transport
 from proxy.settings import ConfigError, Environment, Settings, load
-from proxy.storage.memory import MemoryStore
+from proxy.storage.sqlite import MemoryStore
 
 MODEL = "{model_name: m, litellm_params: {model: openai/m, api_base: 'http://localhost:9/v1'}, model_info: %s}"
 

@@ -19,7 +19,7 @@ from proxy.plugins import build_plugin_manager
 from proxy.prompting.composer import Composer
 from proxy.prompting.rules import Rules
 from proxy.settings import ConfigError, Environment, Settings, load
-from proxy.storage.memory import MemoryStore
+from proxy.storage.sqlite import MemoryStore
 from proxy.telemetry.metrics import Metrics
 
 MODELS = """

@@ -11,7 +11,7 @@ import pytest
 from proxy.planning.layout_state import MOST_WAIT_S, WAIT_S_PER_BYTE, SharedLayoutStore
 from proxy.planning.shared_blobs import LEAST_WAIT_S
 from proxy.ports import StoreError
-from proxy.storage.memory import MemoryStore
+from proxy.storage.sqlite import MemoryStore
 
 NOW = 1_700_000_000.0
 SMALL, LARGE = 1_000, 1_000_000

@@ -28,8 +28,8 @@ from proxy.planning.own_exchanges import OwnExchanges
 from proxy.planning.planner_port import Planning
 from proxy.planning.session_book import SCOPE, SessionBook, packed
 from proxy.ports import Principal, StoreError, Transport
-from proxy.storage.memory import MemoryStore
 from proxy.storage.port import Place
+from proxy.storage.sqlite import MemoryStore
 from proxy.telemetry.meter import Meter
 from proxy.telemetry.metrics import Metrics
 from proxy.upstream.embedded import EmbeddedUpstream

@@ -10,7 +10,7 @@ from proxy.core.response.usage import Usage
 from proxy.core.structured.history.compaction import Compaction
 from proxy.planning.session_store import RENEWED_S
 from proxy.ports import StoreError
-from proxy.storage.memory import MemoryStore
+from proxy.storage.sqlite import MemoryStore
 from tests.live_workers import NOW, SCENE, Worker, alone, settled, told
 
 COMPACTION = Compaction(2, 3, b"d" * 16, "They met in the garden.")

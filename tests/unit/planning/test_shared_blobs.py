@@ -6,7 +6,7 @@ from functools import partial
 from typing import ClassVar
 
 from proxy.planning.shared_blobs import SLICE_S, SharedBlobs
-from proxy.storage.memory import MemoryStore
+from proxy.storage.sqlite import MemoryStore
 
 NOW = 1_700_000_000.0
 

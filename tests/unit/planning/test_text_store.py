@@ -22,7 +22,7 @@ from proxy.planning.context_sessions import AssemblyOptions
 from proxy.planning.structured import StructuredChats
 from proxy.planning.text_store import RENEWED_S, TextStore
 from proxy.ports import Principal, StoreError
-from proxy.storage.memory import MemoryStore
+from proxy.storage.sqlite import MemoryStore
 
 NOW = 1_700_000_000.0
 A, B = "a = 1\n" * 50, "b = 'é'\n" * 50

@@ -21,7 +21,7 @@ from proxy.planning.model_facts import ModelFacts
 from proxy.planning.token_factors import TokenFactors
 from proxy.planning.windows import ContextWindows
 from proxy.ports import Deployment, Transport
-from proxy.storage.memory import MemoryStore
+from proxy.storage.sqlite import MemoryStore
 from tests.examples import examples
 from tests.talk import assistant, user
 from tests.windows import TEXTS, Body, text_of, tokens_of

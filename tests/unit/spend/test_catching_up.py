@@ -11,9 +11,9 @@ import pytest
 from proxy.ports import StoreError
 from proxy.spend.catching_up import CatchingUp, lines_of_lost
 from proxy.spend.leases import Leases
-from proxy.storage.memory import MemoryStore
 from proxy.storage.port import Charge, LedgerEntry, PutOff, Release, Reserve, Settle
 from proxy.storage.spool import PAGE, Spool
+from proxy.storage.sqlite import MemoryStore
 from proxy.telemetry.metrics import Metrics
 from tests.doubles import ManualClock
 from tests.money import NOW

@@ -11,8 +11,8 @@ from proxy.ports import StoreError
 from proxy.spend.condition import faults
 from proxy.spend.epochs import Epochs
 from proxy.spend.store_client import StoreClient
-from proxy.storage.memory import MemoryStore
 from proxy.storage.port import BudgetRecord, TeamRecord
+from proxy.storage.sqlite import MemoryStore
 
 HARD, SOFT = BudgetRecord("red/b", "red", hard=1), BudgetRecord("red/b", "red", soft=1)
 

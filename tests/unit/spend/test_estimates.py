@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.core.money.budget import Rule
-from proxy.core.money.extras import Extras
-from proxy.core.money.prices import Price
+from proxy.core.money.prices import Extras, Price
 from proxy.core.request.demand import Demand, Kind
 from proxy.core.request.wants import Wants
 from proxy.core.response.outcome import Outcome

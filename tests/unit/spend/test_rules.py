@@ -10,8 +10,8 @@ from proxy.core.providers import NONE
 from proxy.deployments import ListedModel, ModelTable
 from proxy.ports import Deployment, Principal, RateLimit, Transport
 from proxy.spend.rules import REQUESTS_ID, TOKENS_ID, LimitResolver, deployment_rules
-from proxy.storage.memory import MemoryStore
 from proxy.storage.port import BudgetRecord
+from proxy.storage.sqlite import MemoryStore
 from tests.examples import for_every
 
 MODEL = Deployment("openai/gpt-5", "gpt-5", Transport.HTTP, NONE)

@@ -9,7 +9,7 @@ from proxy.clock import Readings, SteadyClock
 from proxy.core.timing.steady_time import SETTLED_S
 from proxy.ports import StoreError
 from proxy.spend.timekeeping import ClockNews, Timekeeper
-from proxy.storage.memory import MemoryStore
+from proxy.storage.sqlite import MemoryStore
 from proxy.telemetry.metrics import Metrics
 
 WALL, HOUR, DAY = 1_700_000_000.0, 3600.0, 86400.0

@@ -2,8 +2,7 @@
 
 import pytest
 
-from proxy.core.account.asking import asks_model
-from proxy.core.account.paths import read_path
+from proxy.core.account.paths import asks_model, read_path
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from proxy.spend.backlog import Backlog
+from proxy.spend.catching_up import Backlog
 from proxy.storage.port import Balance, Charge, Granted, LedgerEntry, Refused, Release, Reserve, Settle
 from tests.growth import assert_linear
 
