@@ -1,6 +1,7 @@
 """Attacks on structured context: texts and reviews of others, texts that cost more than their digests, bombs of
 digests, sections that pass unseen, and state that grows."""
 
+import gc
 import hashlib
 import importlib
 import json
@@ -346,13 +347,14 @@ def test_what_is_remembered_of_conversations_is_bounded(kind: str) -> None:
             subject.sessions.grown("key", f"{number}")
 
     tracemalloc.start()
-    for number in range(rounds):
-        go_on(number)
-    before = tracemalloc.get_traced_memory()[0]
-    for number in range(rounds, 2 * rounds):
-        go_on(number)
-    grown = tracemalloc.get_traced_memory()[0] - before
-    held = tracemalloc.get_traced_memory()[0]
+    sizes: list[int] = []
+    for part in range(3):
+        for number in range(part * rounds, (part + 1) * rounds):
+            go_on(number)
+        gc.collect()
+        sizes.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()
+    # Threads of other tests may take memory meanwhile, too; what is remembered would grow each time.
+    grown, held = min(sizes[1] - sizes[0], sizes[2] - sizes[1]), min(sizes)
     assert grown < most
     assert held < 4 * most
