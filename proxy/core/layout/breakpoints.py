@@ -51,9 +51,9 @@ class _Stop(NamedTuple):
 def drops(survival: Sequence[float]) -> Iterator[int]:
     """The positions, ascending, behind which survival drops, and the last one. Small steps add up: survival is compared
     with what it was behind the drop before."""
-    drop = -1
-    while drop < len(survival) - 1:
-        drop = bisect_right(survival, -survival[drop + 1] * _DROP, lo=drop + 2, key=neg) - 1
+    falling, drop = [*map(neg, survival)], -1
+    while drop < len(falling) - 1:
+        drop = bisect_right(falling, falling[drop + 1] * _DROP, lo=drop + 2) - 1
         yield drop
 
 

@@ -189,11 +189,8 @@ def turn_survival(
         weight *= _BREAK_DECAY
     newest_clearing = next((one for one in reversed(seen) if one.results > 0), None) if clears else None
     cleared = min(newest_clearing.distance(results), turns) if newest_clearing is not None else 0
-    deeper = 1 - prior_append
-    priors = [prior_append, *(prior_append + deeper * (1 - _BREAKS_DEEPER / far) for far in range(2, turns + 1))][
-        :turns
-    ]
-    priors = [*(min(prior, _PRIOR_CLEARING) for prior in priors[:cleared]), *priors[cleared:]]
+    priors = _priors(prior_append, turns.bit_length())[:turns]
+    priors = (*(min(prior, _PRIOR_CLEARING) for prior in priors[:cleared]), *priors[cleared:])
     # The message at a distance from the end (1: the last) survives when the break is nearer to the end.
     result = [(nearer + prior) / total for nearer, prior in zip(accumulate(counts[:turns]), priors, strict=True)]
     return result[::-1]
@@ -201,8 +198,8 @@ def turn_survival(
 
 @lru_cache(maxsize=64)
 def _priors(prior_append: float, bits: int) -> tuple[float, ...]:
-    """P(the message at a distance from the end survives), from 1 on, before any break was seen. A conversation of many
-    turns asks for hundreds, and the next request for the same ones."""
+    """P(the message at a distance from the end survives), before any break was seen, from distance 1 up to the largest
+    number of so many bits. A long conversation asks for hundreds, and its next request for the same ones."""
     rest = 1 - prior_append
     return prior_append, *(prior_append + rest * (1 - _BREAKS_DEEPER / distance) for distance in range(2, 1 << bits))
 
