@@ -2,8 +2,9 @@
 
 A real LiteLLM proxy in an environment of its own (``tests.gateway``), in front of the bench's provider. The same
 sessions go, round by round, to a deployment that the callback lays out and to one for which it is switched off
-(``model_info.stratiform: false``). Printed are the medians of the rounds: processor time a request from outside the
-process, what is added, and requests a second with four clients side by side.
+(``model_info.stratiform: false``). Printed are medians of the rounds, of which each is about a second long: processor
+time a request from outside the process, and requests a second with four clients side by side. What is added and the
+share of requests a second are told of the two halves of one round, because a shared machine changes its speed.
 """
 
 import argparse
@@ -57,7 +58,7 @@ def _measured(server: Gateway, model: str, kind: str, seed: int) -> tuple[float,
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.inside", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=21)
     rounds = parser.parse_args().rounds
     port, command = free_port(), [sys.executable, "-m", "tests.bench.provider", "--port"]
     with (
@@ -83,11 +84,13 @@ def main() -> int:
                         found[name] += [sample] if turn else []  # the first round warms up
                 cpu = {name: statistics.median(one for one, _ in samples) for name, samples in found.items()}
                 rate = {name: statistics.median(one for _, one in samples) for name, samples in found.items()}
-                added = statistics.median(w - o for (w, _), (o, _) in zip(found["with"], found["without"], strict=True))
+                pairs = list(zip(found["with"], found["without"], strict=True))
+                added = statistics.median(ours[0] - bare[0] for ours, bare in pairs)
+                share = statistics.median(ours[1] / bare[1] for ours, bare in pairs)
                 print(
                     f"{kind}: {cpu['without']:.1f} ms of CPU a request without, {cpu['with']:.1f} with; added "
                     f"{added:.2f} ms; {rate['without']:.1f} requests/s without, {rate['with']:.1f} with: "
-                    f"{rate['with'] / rate['without']:.0%}",
+                    f"{share:.0%}",
                     flush=True,
                 )
     return 0
