@@ -213,7 +213,7 @@ def _sign(broken: Break, call: Call) -> str:
     record = call.record
     if record is None or broken.culprit_kind != SYSTEM:
         return ""
-    named: Sequence[tuple[int, tuple[str, str]]] = list(zip(record.places, record.named(), strict=True))
-    there = (i for i, (place, (kind, _)) in enumerate(named) if place == broken.place and kind == SYSTEM)
-    signs = (call.signs.get(record.digest(index), {}).get(broken.line, "") for index in there)
+    pieces = zip(record.each(), record.places, record.named(), strict=True)
+    there = (digest for digest, place, (kind, _) in pieces if place == broken.place and kind == SYSTEM)
+    signs = (call.signs.get(digest, {}).get(broken.line, "") for digest in there)
     return next(filter(None, signs), "")

@@ -1,7 +1,6 @@
 """Two prompts side by side: where they first differ, how, and what both of them have behind that place."""
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
@@ -97,8 +96,8 @@ def _parts(pieces: Sequence[PromptPiece], cuts: Cuts) -> list[PromptPiece]:
 
 def likeness(old: PromptRecord, new: PromptRecord) -> int:
     """How many tokens of pieces of the later prompt stand in the earlier one, too, wherever."""
-    known, ends = {old.digest(index) for index in range(old.count)}, [0, *new.ends]
-    return sum(ends[i + 1] - ends[i] for i in range(new.count) if new.digest(i) in known)
+    known, ends = set(old.each()), [0, *new.ends]
+    return sum([ends[i + 1] - ends[i] for i, digest in enumerate(new.each()) if digest in known])
 
 
 def difference(old: PromptRecord, new: PromptRecord, first: int) -> Difference | None:
@@ -148,17 +147,17 @@ def _pairs(before: Sequence[PromptPiece], after: Sequence[PromptPiece]) -> list[
     """The longest run of pieces that both have in the same order, as their indexes in either. Of equal pieces the
     first stands for the first, and so on. The time is n log n."""
     places: dict[tuple[bytes, int], int] = {}
-    seen: Counter[bytes] = Counter()
+    seen: dict[bytes, int] = {}
     for index, piece in enumerate(before):
-        places[piece.digest, seen[piece.digest]] = index
-        seen[piece.digest] += 1
+        count = seen.get(piece.digest, 0)
+        places[piece.digest, count], seen[piece.digest] = index, count + 1
     seen.clear()
     tails: list[int] = []
     ends: list[tuple[int, int]] = []
     links: dict[tuple[int, int], tuple[int, int] | None] = {}
     for index, piece in enumerate(after):
-        place = places.get((piece.digest, seen[piece.digest]))
-        seen[piece.digest] += 1
+        count = seen.get(piece.digest, 0)
+        place, seen[piece.digest] = places.get((piece.digest, count)), count + 1
         if place is None:
             continue
         at = bisect_left(tails, place)

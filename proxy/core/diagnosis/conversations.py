@@ -73,7 +73,7 @@ class Conversations:
 
 def _turns(scope: str, record: PromptRecord) -> Iterator[bytes]:
     """The names of a conversation, the newest first: its last turns, each with the one in front of it."""
-    turns = [record.digest(index) for index, (kind, _) in enumerate(record.named()) if kind == TURN]
+    turns = [one for one, (kind, _) in zip(record.each(), record.named(), strict=True) if kind == TURN]
     for number in range(len(turns) - 1, max(-1, len(turns) - 1 - _MOST_TURNS), -1):
         yield digest(scope.encode(), turns[number - 1] if number else b"", turns[number])
 

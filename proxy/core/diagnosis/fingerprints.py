@@ -60,7 +60,7 @@ def read_line(line: bytes) -> Fingerprint:
 
 
 def _keyed(record: PromptRecord, key: bytes) -> PromptRecord:
-    digests = [_hash(record.digest(index), key) for index in range(record.count)]
+    digests = [_hash(digest, key) for digest in record.each()]
     lines = {
         index: tuple((_hashed(number, key), size) for number, size in text) for index, text in record.lines.items()
     }

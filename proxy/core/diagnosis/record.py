@@ -119,9 +119,10 @@ class PromptRecord(Struct, frozen=True, array_like=True):
         start = 4 * _ROW * (count - 1)
         return int.from_bytes(self.rows[start : start + 4], sys.byteorder, signed=True) if count else 0
 
-    def digest(self, index: int) -> bytes:
-        """The digest of a piece."""
-        return self.digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]
+    def each(self, first: int = 0) -> list[bytes]:
+        """The digests of the pieces from an index on."""
+        digests = self.digests
+        return [digests[at : at + DIGEST_BYTES] for at in range(first * DIGEST_BYTES, len(digests), DIGEST_BYTES)]
 
     def named(self, first: int = 0) -> Iterator[tuple[str, str]]:
         """Kind and key of the pieces from an index on."""
@@ -131,10 +132,10 @@ class PromptRecord(Struct, frozen=True, array_like=True):
         """The pieces from an index on."""
         found, before, stops = [], self.end(first), set(self.stops)
         life: Life = "1h" if self.is_long else "5m"
-        rest = zip(self.named(first), self.ends[first:], self.places[first:], strict=True)
-        for index, ((kind, key), end, place) in enumerate(rest, first):
+        rest = zip(self.named(first), self.each(first), self.ends[first:], self.places[first:], strict=True)
+        for index, ((kind, key), digest, end, place) in enumerate(rest, first):
             lines, mark = self.lines.get(index, ()), life if end in stops else None
-            found.append(PromptPiece(key, kind, self.digest(index), end - before, place, lines, mark))
+            found.append(PromptPiece(key, kind, digest, end - before, place, lines, mark))
             before = end
         return found
 
@@ -190,8 +191,8 @@ def shared_front(old: PromptRecord, new: PromptRecord) -> int:
     """How many pieces both prompts begin with."""
     if new.digests.startswith(old.digests):
         return old.count
-    count = min(old.count, new.count)
-    return next((i for i in range(count) if old.digest(i) != new.digest(i)), count)
+    each = zip(old.each(), new.each(), strict=False)
+    return next((i for i, (one, other) in enumerate(each) if one != other), min(old.count, new.count))
 
 
 def lines_of(text: str) -> LineSizes:

@@ -8,6 +8,7 @@ known.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import is_
 from typing import NamedTuple
 
 from msgspec import Raw
@@ -140,10 +141,13 @@ class BodyCache:
             return None
         best, base = _Common(0, at, ()), None
         for trunk in tuple(self._branches.get((first, _window(body, at + len(first))), ())):
+            messages = trunk.transcript.messages
+            if len(messages) <= best.size or not body.startswith(messages[best.size].raw, best.end):
+                continue  # no more of it is repeated
             found = _in_common(body, at, trunk)
             if found.size > best.size:
                 best, base = found, trunk.transcript
-            if found.size == len(trunk.transcript.messages):
+            if found.size == len(messages):
                 break
         if base is None:
             return None
@@ -217,6 +221,8 @@ def _in_common(body: bytes, at: int, trunk: _Trunk) -> _Common:
 
 def _next_element(body: bytes, end: int) -> int:
     """Behind an element that ends here: where the next one begins, or the array ends; -1 where neither does."""
+    if body.startswith(b",{", end):
+        return end + 1  # as most clients write it
     end = behind_space(body, end)
     follows = body[end] if end < len(body) else 0
     if follows == _CLOSE:
@@ -231,7 +237,7 @@ def _next_element(body: bytes, end: int) -> int:
 def _is_continued(before: Sequence[Message], after: Sequence[Message]) -> bool:
     """Whether a conversation goes on where another one was, but perhaps for its newest exchange."""
     kept = max(1, len(before) - 2)
-    return len(after) >= kept and all(a is b for a, b in zip(before[:kept], after, strict=False))
+    return len(after) >= kept and all(map(is_, before[:kept], after))
 
 
 def _key(body: bytes, start: int) -> _Key:

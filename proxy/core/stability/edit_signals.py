@@ -226,7 +226,7 @@ def _defines(text: str, symbol: str) -> bool:
 
 def stands(name: str, text: str) -> bool:
     """Whether the name stands in the text as a word of its own."""
-    if len(name) > _MAX_NAME_CHARS:
+    if len(name) > _MAX_NAME_CHARS or name not in text:
         return False
     return any(
         not _is_inner(text[at - 1 : at]) and not _is_inner(text[end : end + 1])
