@@ -255,15 +255,20 @@ def _challengers(
         yield explicit, explicit.read(Layout(seed, natural.layout.elements), is_natural=True), Reason.ONE_SHOT
     if not may_order:
         return
-    seen = {inputs.own.natural.hashes[-1] if inputs.own.natural.hashes else b""}
-    for layout, reason in _orders(inputs, pricing, policy):
-        if layout.hashes[-1] not in seen:
-            seen.add(layout.hashes[-1])
-            yield pricing, pricing.read(layout), reason
+    natural_order = inputs.own.natural
+    seen = {tuple(natural_order.digests)}
+    for order, base, reason in _orders(inputs, pricing, policy):
+        name = tuple([element.digest for element in order])
+        if name not in seen:
+            seen.add(name)
+            yield pricing, pricing.read(Layout(inputs.seed, order, base or natural_order)), reason
 
 
-def _orders(inputs: CandidateInputs, pricing: Pricing, policy: str) -> Iterable[tuple[Layout, Reason]]:
-    """Every order that is worth pricing, for the prompt as it came and for the one with its system text made still."""
+def _orders(
+    inputs: CandidateInputs, pricing: Pricing, policy: str
+) -> Iterable[tuple[tuple[Element, ...], Layout | None, Reason]]:
+    """Every order that is worth pricing, for the prompt as it came and for the one with its system text made still; and
+    a layout that begins with it, where another one than the client's is known to."""
     for elements in (inputs.elements, inputs.moved):
         if elements is None or not (elements.is_movable or elements is inputs.moved):
             continue
@@ -272,13 +277,12 @@ def _orders(inputs: CandidateInputs, pricing: Pricing, policy: str) -> Iterable[
         if policy == "classic":
             tracker = inputs.session.tracker
             order = by_tiers(elements, tracker.tier, tracker.entered, weight, tracker.unmarked(tracker.tokens()))
-            yield Layout(inputs.seed, order), Reason.ORDERED
+            yield order, None, Reason.ORDERED
             continue
-        prefixes = _prefixes(inputs, elements, pricing)
-        for kept, base in prefixes:
-            yield Layout(inputs.seed, behind_prefix(elements, kept, weight), base), Reason.KEPT
+        for kept, base in _prefixes(inputs, elements, pricing):
+            yield behind_prefix(elements, kept, weight), base, Reason.KEPT
         for each in (weight, *others):
-            yield Layout(inputs.seed, behind_prefix(elements, (), each), inputs.own.natural), Reason.ORDERED
+            yield behind_prefix(elements, (), each), None, Reason.ORDERED
 
 
 def _prefixes(
