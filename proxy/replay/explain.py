@@ -258,8 +258,6 @@ class _Description:
             return "system prompt, shared by all sessions"
         if element.message >= analysis.recognised.last_user:
             return "the last exchange stays last"
-        if element.message in analysis.forecast.shared:
-            return "turn, the same in all sessions (examples)"
         if analysis.forecast.turns.get(element.message, 1.0) < _UNLIKELY:
             return "turn, so far seldom repeated by the next request"
         return "turn"

@@ -65,6 +65,34 @@ def triage() -> Sample:
     return Sample("triage", "one-shot calls", tuple(requests))
 
 
+def labelled() -> Sample:
+    """Letters that get a label, taught by example: the same long exchange in front of each, one question, no second
+    one."""
+    chance, at, requests = Random(8), BEGIN, []
+    taught = [system("Answer with one word: the kind of thing that the letter is about.")]
+    for noun, field in NOUNS:
+        for asked in (_QUESTIONS[::2], _QUESTIONS[1::2]):
+            letter = " ".join(asked).format(noun=noun, field=field)
+            taught += [user(f"We write to you again about our {noun} of last week. {letter}"), assistant(noun)]
+    for _ in range(40):
+        noun, field = chance.choice(NOUNS)
+        letter = f"{chance.choice(_QUESTIONS).format(noun=noun, field=field)} It is number {chance.randrange(10_000)}."
+        requests.append(Request(at, chat([*taught, user(letter)], stream=False, temperature=0)))
+        at += chance.uniform(10, 200)
+    return Sample("labelled", "one-shot calls", tuple(requests))
+
+
+def summaries() -> Sample:
+    """Modules that are described one by one, each in a request of its own: nothing of any size is ever sent twice."""
+    chance, at, requests = Random(9), BEGIN, []
+    for number in range(40):
+        file = source_file(f"shop/part_{number}.py", f"Part {number}.", chance.sample(range(len(NOUNS)), 4))
+        asked = f"Say in three sentences what {file.path} does.\n{file.text}"
+        requests.append(Request(at, chat([user(asked)], stream=False)))
+        at += chance.uniform(5, 60)
+    return Sample("summaries", "one-shot calls", tuple(requests))
+
+
 def environment_agent() -> Sample:
     """A tool-calling agent whose instructions end with its environment: folder, state of the repository, time. Sent
     where the operator allows markers and no new order (mode ``mark``)."""
@@ -186,7 +214,7 @@ def stamped_files() -> Sample:
     return Sample("stamped", "files that all change", tuple(requests))
 
 
-def pair() -> Sample:
+def pair(name: str = "pair", questions: float = 0.2) -> Sample:
     """Two people who speak of modules by their bare names, and now and then ask a question in another mode, whose
     instructions end differently. A guide that holds fences is in the chat for a while: all files then get longer ones,
     which the instructions say."""
@@ -200,7 +228,7 @@ def pair() -> Sample:
         fence = "`" * (4 if 12 <= turn < 20 else 3)
         place = chance.randrange(len(files))
         noun, field = NOUNS[place]
-        is_question = chance.random() < 0.2
+        is_question = chance.random() < questions
         wish = _QUESTIONS[chance.randrange(4)] if is_question else "In {noun}s: " + chance.choice(_WISHES)
         words = user(wish.format(noun=noun, field=field))
         guide = f"\nGUIDE.md\n{fence}\nRun it:\n```\nmake all\n```\n{fence}\n" if len(fence) == 4 else ""
@@ -214,7 +242,12 @@ def pair() -> Sample:
         if not is_question:
             files[place] = _edited(files[place], chance)
         at += chance.choice((30, 45, 80, 120))
-    return Sample("pair", "two people, one editor", tuple(requests))
+    return Sample(name, "two people, one editor", tuple(requests))
+
+
+def readers() -> Sample:
+    """The same two, who only ask questions. Sent in mode ``mark``: the files stand at another place in each request."""
+    return pair("readers", questions=1.0)
 
 
 def forgetful_agent() -> Sample:
@@ -278,4 +311,6 @@ def made() -> Iterator[Sample]:
         stamped_files(),
         pair(),
         forgetful_agent(),
+        labelled(),
+        summaries(),
     )

@@ -24,6 +24,7 @@ from tests.economics.made import (
     panels,
     panels_agent,
     panels_frozen,
+    readers,
     triage,
 )  # fmt: skip
 from tests.fidelity.recorded import trace_files
@@ -70,7 +71,7 @@ def _made() -> Iterator[Session]:
         yield Session(f"made-{sample.name}", "made", sample.trace)
     for sample in (panels(), panels_agent(), panels_frozen()):
         yield Session(f"made-{sample.name}", "live panels", sample.trace)
-    for sample in (triage(), environment_agent()):
+    for sample in (triage(), environment_agent(), readers()):
         yield Session(f"made-{sample.name}-mark", "mark only", sample.trace, mode=Mode.MARK)
     for sample in (notebook(), chat_page()):
         yield Session(f"made-{sample.name}-forgotten", "forgotten early", sample.trace, life_s=20.0)

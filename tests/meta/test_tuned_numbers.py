@@ -40,7 +40,6 @@ _NOT_FITTED = {
     "prompts.turn_texts._STORED",  # certainty
     "structured.panels.placing._MOST_USD",  # a bound
     "stability.document_retention._MOST",  # a bound
-    "stability.change_rates._MOST_MENTIONED",  # a bound
 }
 # From which difference on a provider's report is news: tolerances, and no estimates.
 _TOLERANCES = {"shadow.deviations"}

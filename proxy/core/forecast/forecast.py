@@ -89,16 +89,14 @@ class Forecast:
     """What is expected of the next request, made once per request and used for every candidate layout.
 
     ``body`` is P(the session's next request comes within the life), ``opened`` is P(any request with the same preamble
-    does). ``turns`` maps a message's index to P(the next request repeats the conversation up to it), and ``shared`` are
-    the first turns, with which other sessions of the cohort begin, too. ``rendered_last`` are the context messages with
-    no turn between them and the last exchange. ``groups`` are the context messages by their index. ``size_powers`` are
-    the ways to weigh pieces against each other.
+    does). ``turns`` maps a message's index to P(the next request repeats the conversation up to it). ``rendered_last``
+    are the context messages with no turn between them and the last exchange. ``groups`` are the context messages by
+    their index. ``size_powers`` are the ways to weigh pieces against each other.
     """
 
     body: float
     opened: float
     turns: Mapping[int, float]
-    shared: frozenset[int]
     rendered_last: frozenset[int]
     groups: Mapping[int, tuple[float, float]]
     preamble: PreambleForecast
@@ -119,12 +117,11 @@ class Forecast:
         moves = self.rendered_last if is_natural else frozenset()
         result: list[float] = []
         reached, hazard, edits, documents, reader = 1.0, 0.0, 0.0, 0.0, max(self.opened, self.body)
-        kept, turns, shared, pieces = 1.0, self.turns, self.shared, self.pieces
+        kept, turns, pieces = 1.0, self.turns, self.pieces
         for message, element in zip(layout.turns, layout.elements, strict=True):
             if message >= 0:
-                if message not in shared:
-                    reader, chance = self.body, turns.get(message, 0.0)
-                    reached = chance if chance < reached else reached  # min() would be called for each turn
+                reader, chance = self.body, turns.get(message, 0.0)
+                reached = chance if chance < reached else reached  # min() would be called for each turn
             else:
                 if element.message in moves:
                     hazard += _TAG_HAZARD
@@ -171,7 +168,7 @@ def forecast(
     file_words: FileWords,
 ) -> Forecast:
     """The forecast for one request."""
-    cohort, turns = session.cohort, recognised.own_turns()
+    cohort = session.cohort
     is_stored = profile.stores_prefixes
     pieces = piece_forecast(session, observation, recognised, material, file_words, is_stored=is_stored)
     continues = GOES_ON if session.requests else cohort.continues()
@@ -179,7 +176,6 @@ def forecast(
         body=continues * cohort.returns_within(profile.life_s, observation.gap),
         opened=cohort.shares_within(profile.life_s),
         turns=_turns(session, observation, recognised, hoists_system=profile.hoists_system),
-        shared=frozenset(turns[: cohort.shared_turns(observation.turns)]),
         rendered_last=_rendered_last(recognised),
         groups={group.message: pieces.whole(group) for group in recognised.groups},
         preamble=_preamble(session, observation, recognised, pieces.whole_set),

@@ -9,7 +9,7 @@ from proxy.core.recognition.pieces import ContextPiece, PieceKind
 from proxy.core.request.view import ContextMessage, RecognisedRequest
 from proxy.core.sessions.observation import RequestObservation
 from proxy.core.sessions.session import Session
-from proxy.core.stability.change_rates import change_hazard, file_hazard, later_hazard, said_of
+from proxy.core.stability.change_rates import change_hazard, file_hazard, later_hazard
 from proxy.core.stability.document_retention import DocumentSign, are_lasting, document_signs, read_words
 from proxy.core.stability.edit_signals import NO_SIGN, EditSignals, FileWords, read_signs
 from proxy.core.value import dataclass
@@ -31,8 +31,8 @@ class PieceForecast:
     ``hazards`` maps a piece to -ln P(unchanged), ``later`` is the same of the requests after the next one. ``signs`` is
     what the request says of its files, and ``edits`` are the files that an answer may edit. ``edit_scale`` scales
     P(an answer edits some of them). ``documents`` is what the request shows of its retrieved documents, and
-    ``whole_set`` is P(all of them stay): their hazards hold for where they do not. ``said`` is what the request says of
-    its files in general (``said_of``), and ``usual_edit`` is P(the answer edits any), as such prompts go in general.
+    ``whole_set`` is P(all of them stay): their hazards hold for where they do not. ``usual_edit`` is P(the answer edits
+    any file), as such prompts go in general.
     """
 
     hazards: Mapping[str, float]
@@ -42,7 +42,6 @@ class PieceForecast:
     edit_scale: float
     documents: Sequence[DocumentSign]
     whole_set: float
-    said: Mapping[str, float]
     usual_edit: float
 
     def whole(self, group: ContextMessage) -> tuple[float, float]:
@@ -59,7 +58,7 @@ class PieceForecast:
         return math.exp(-hazard) * held * unedited
 
 
-_NO_PIECES = PieceForecast({}, {}, {}, frozenset(), 1.0, (), 0.0, {}, 0.0)
+_NO_PIECES = PieceForecast({}, {}, {}, frozenset(), 1.0, (), 0.0, 0.0)
 
 
 def piece_forecast(
@@ -78,8 +77,7 @@ def piece_forecast(
     signs = read_signs(recognised, material.items, ages, file_words)
     hazards: dict[str, float] = {}
     later: dict[str, float] = {}
-    said: dict[str, float] = {}
-    reliance = session.cohort.reliance
+    edits: list[str] = []
     busy = _busy(
         [rates.get(item.key, 0.0) for group in recognised.groups for item in group.items if _is_editable(item)]
     )
@@ -88,10 +86,8 @@ def piece_forecast(
         key = item.key
         if _is_editable(item):
             tokens = material.sizes[key]
-            sign = signs.get(key, NO_SIGN)
-            general = file_hazard(ages[key], tokens, sign)
-            said[key] = said_of(general, sign)
-            hazards[key] = max(least, reliance.hazard(general, sign) if is_stored else general)
+            edits.append(key)
+            hazards[key] = max(least, file_hazard(ages[key], tokens, signs.get(key, NO_SIGN)))
             later[key] = max(least, later_hazard(ages[key], tokens, rates.get(key) if is_stored else None))
         else:
             hazards[key] = later[key] = change_hazard(item.kind, item.claim, ages[key], rates.get(key))
@@ -105,10 +101,10 @@ def piece_forecast(
         hazards[document.key], later[document.key] = odds.hazard(one), odds.hazard(one.later())
     share = _STORED_SHARE if is_stored else 1.0
     usual = _usual_edit(signs)
-    any_edit = busy + (1.0 - busy) * reliance.edits(usual)
-    scale = _edit_scale(sum(hazards[key] for key in said), any_edit, share)
+    any_edit = busy + (1.0 - busy) * session.cohort.edits.shifted(usual)
+    scale = _edit_scale(sum([hazards[key] for key in edits]), any_edit, share)
     whole_set = odds.stays(shown) if documents else 0.0
-    return PieceForecast(hazards, later, signs, frozenset(said), scale, shown, whole_set, said, usual if said else 0.0)
+    return PieceForecast(hazards, later, signs, frozenset(edits), scale, shown, whole_set, usual if edits else 0.0)
 
 
 def _busy(rates: Sequence[float]) -> float:

@@ -151,7 +151,7 @@ class InFlight:
         newest = session.turns
         is_sibling = newest != analysis.turns_before and observation.turns[: len(newest)] != newest
         pieces = analysis.forecast.pieces
-        commit_reading(session, observation, now, pieces.said, pieces.usual_edit)
+        commit_reading(session, observation, now, pieces.edits, pieces.usual_edit)
         if observation.is_retry:
             return PlanResult(deviation=deviation)
         commit_preamble(session, analysis.recognised, pieces.documents)

@@ -8,9 +8,9 @@ from msgspec import Meta, Struct, field
 from proxy.core.stability.change_rates import (
     FIRST_RATE,
     RATE_STEP,
+    CalibrationCounter,
     DecayedRate,
     HistoryDivergence,
-    Reliance,
     turn_survival,
 )
 from proxy.core.stability.document_retention import DocumentOdds
@@ -47,13 +47,11 @@ T = TypeVar("T")
 
 class ItemRecord(NamedTuple):
     """A context piece over time. ``age`` is requests since it was last seen to change (or first seen); ``rate`` the
-    share of recent requests that changed it. ``said`` is what the latest request said of it
-    (``proxy.core.stability.change_rates``)."""
+    share of recent requests that changed it."""
 
     digest: bytes
     age: int = 0
     rate: float = FIRST_RATE
-    said: float = 0.0
 
     def next_rate(self, *, is_changed: bool) -> float:
         """The rate with one request more."""
@@ -87,11 +85,10 @@ class SessionCohort(Struct, array_like=True):
 
     ``started`` and ``continued`` count sessions; a session that has had one request only is not counted as ended until
     the next one of the cohort starts. ``layouts`` and ``items`` are what its sessions last sent: a new session of the
-    cohort may begin with the same context. ``reliance`` is what their words about files were worth, ``documents`` what
-    is known of how long retrieved ones stay. ``breaks`` say where its conversations broke; ``gaps`` are seconds between
-    requests of a session, ``arrivals`` between requests of the cohort, the oldest first. ``key`` names what the prompt
-    begins with: the tools, which stand in front of all else, or the whole head. ``opening`` are the turns that all its
-    sessions begin with (examples).
+    cohort may begin with the same context. ``edits`` is how often answers edited any file, ``documents`` what is known
+    of how long retrieved ones stay. ``breaks`` say where its conversations broke; ``gaps`` are seconds between requests
+    of a session, ``arrivals`` between requests of the cohort, the oldest first. ``key`` names what the prompt begins
+    with: the tools, which stand in front of all else, or the whole head.
     """
 
     has_tools: bool
@@ -102,9 +99,8 @@ class SessionCohort(Struct, array_like=True):
     breaks: Annotated[list[HistoryDivergence], Meta(max_length=_REMEMBERED_BREAKS)] = []
     layouts: Annotated[list[tuple[bytes, ...]], Meta(max_length=_REMEMBERED_LAYOUTS)] = []
     items: ItemRecords = {}
-    reliance: Reliance = field(default_factory=Reliance)
+    edits: CalibrationCounter = field(default_factory=CalibrationCounter)
     documents: DocumentOdds = field(default_factory=DocumentOdds)
-    opening: tuple[bytes, ...] | None = None
     gaps: Annotated[list[float], Meta(max_length=_REMEMBERED_GAPS)] = []
     arrivals: Annotated[list[float], Meta(max_length=_REMEMBERED_GAPS)] = []
 
@@ -124,24 +120,6 @@ class SessionCohort(Struct, array_like=True):
     def laid_out(self, layout: tuple[bytes, ...]) -> None:
         if layout not in self.layouts:
             remember(self.layouts, layout, _REMEMBERED_LAYOUTS)
-
-    def begins(self, turns: tuple[bytes, ...]) -> None:
-        """A session began with these turns; what it shares with those before it is the cohort's opening."""
-        if self.opening is None:
-            self.opening = turns
-            return
-        shared = 0
-        for one, other in zip(self.opening, turns, strict=False):
-            if one != other:
-                break
-            shared += 1
-        self.opening = self.opening[:shared]
-
-    def shared_turns(self, turns: tuple[bytes, ...]) -> int:
-        """How many of a session's first turns other sessions of the cohort have in common, as far as is known."""
-        if self.opening is None or self.started < 2:
-            return 0
-        return len(self.opening) if turns[: len(self.opening)] == self.opening else 0
 
     def continues(self) -> float:
         """P(a session of this cohort has another request), given that it has just had one.

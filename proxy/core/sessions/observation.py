@@ -1,7 +1,6 @@
 """What a request says about its session, and what the session learns once the exchange counts."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Sequence
 
 from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.pieces import ContextPiece, PieceKind
@@ -14,7 +13,6 @@ from proxy.core.stability.change_rates import FIRST_RATE, HistoryDivergence
 from proxy.core.stability.document_retention import DocumentSign, followed
 from proxy.core.value import dataclass
 
-NOTHING_SAID: Mapping[str, float] = MappingProxyType({})
 # So many files are hardly ever edited at once, all that there are.
 _FEWEST_REWRAPPED = 3
 
@@ -112,23 +110,22 @@ def commit_reading(
     session: Session,
     observation: RequestObservation,
     now: float,
-    said: Mapping[str, float] = NOTHING_SAID,
+    edits: Iterable[str] = (),
     usual_edit: float = 0.0,
 ) -> None:
     """The exchange counts: learn gaps, breaks and changed pieces. A retry teaches nothing.
-    ``said`` is what the request says of its files, ``usual_edit`` P(the answer edits any), as it goes in general."""
+    ``edits`` are the files that the answer may edit, ``usual_edit`` is P(it edits any), as it goes in general."""
     if observation.is_retry:
         return
     if session.requests:
         _commit_change(session, observation, now - session.last_at)
         session.cohort.request(now, now - session.last_at)
     else:
-        session.cohort.begins(observation.turns)
         session.cohort.request(now, None)
     session.requests += 1
     session.last_at = now
     session.preamble, session.fixed, session.turns = observation.preamble, observation.fixed, observation.turns
-    _commit_items(session, observation, said)
+    _commit_items(session, observation, edits)
     session.usual_edit = usual_edit
 
 
@@ -148,25 +145,23 @@ def _commit_change(session: Session, observation: RequestObservation, gap: float
         session.notices_new += observation.has_new_notice
 
 
-def _commit_items(session: Session, observation: RequestObservation, said: Mapping[str, float]) -> None:
+def _commit_items(session: Session, observation: RequestObservation, edits: Iterable[str]) -> None:
     cohort = session.cohort
-    if not observation.is_rewrapped:
-        _learn_edits(session, observation, said)
+    if session.usual_edit and not observation.is_rewrapped:
+        _learn_edits(session, observation, edits)
     for key, age in observation.ages.items():
         rate = observation.rates.get(key, FIRST_RATE)
-        seen = ItemRecord(observation.digests[key], age, rate, said.get(key, 0.0))
+        seen = ItemRecord(observation.digests[key], age, rate)
         for records in (session.items, cohort.items):
             record_item(records, key, seen, is_rewrapped=observation.is_rewrapped)
 
 
-def _learn_edits(session: Session, observation: RequestObservation, said: Iterable[str]) -> None:
-    """What the request before said of these files, and what became of them."""
-    records = [(key, _record(session, key)) for key in said]
-    changed = [(record, record.digest != observation.digests[key]) for key, record in records if record is not None]
-    for record, is_changed in changed:
-        session.cohort.reliance.add(record.said, is_changed=is_changed)
-    if session.usual_edit and changed:
-        session.cohort.reliance.any.add(session.usual_edit, is_changed=any(is_changed for _, is_changed in changed))
+def _learn_edits(session: Session, observation: RequestObservation, edits: Iterable[str]) -> None:
+    """Whether the answer before edited any of these files."""
+    records = [(key, _record(session, key)) for key in edits]
+    changed = [record.digest != observation.digests[key] for key, record in records if record is not None]
+    if changed:
+        session.cohort.edits.add(session.usual_edit, is_changed=any(changed))
 
 
 def _record(session: Session, key: str) -> ItemRecord | None:

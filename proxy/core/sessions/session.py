@@ -349,7 +349,7 @@ def _session_bytes(session: Session) -> int:
 
 
 def _cohort_bytes(cohort: SessionCohort) -> int:
-    return 4_000 + 400 * len(cohort.items) + 80 * (sum(map(len, cohort.layouts)) + len(cohort.opening or ()))
+    return 4_000 + 400 * len(cohort.items) + 80 * sum(map(len, cohort.layouts))
 
 
 def _head_bytes(records: PreambleChanges) -> int:

@@ -20,7 +20,7 @@ from proxy.core.sessions.preamble_changes import PreambleChanges
 from proxy.core.sessions.session import PreambleKey, Session, SessionMemory
 from proxy.core.wire.json_body import Unreadable
 
-VERSION: Final = 13
+VERSION: Final = 14
 
 # How a cache model may tell lives apart within a scope (``MarkerCache``).
 _LIVES: Final = (b"", b"/5m", b"/1h")

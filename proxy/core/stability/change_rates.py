@@ -1,8 +1,8 @@
 """How likely a piece of a prompt is to be found unchanged in the next request: learnt, with priors.
 
 Three sources: where a client's conversation breaks (``turn_survival``: most only append, some rewrite the last message,
-some clear old tool results), how often a context piece changes (``change_hazard``), and how far what requests say of
-their files can be relied on (``Reliance``). Survival of a prefix is the product over what stands in it.
+some clear old tool results), how often a context piece changes (``change_hazard``), and how often answers edit any file
+(``CalibrationCounter``). Survival of a prefix is the product over what stands in it.
 
 """
 
@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from proxy.core.recognition.fixed_texts import FileClaim
 from proxy.core.recognition.pieces import PieceKind
@@ -63,7 +63,6 @@ _FILE_BY_AGE = (1.4, 0.5, 0.6, 0.6, 0.0, 0.0, -0.4)
 _FILE_PER_SIZE = 0.4
 _USUAL_TOKENS = 2000
 # and by what the request says of it (``proxy.core.stability.edit_signals``).
-_NAMED = 1.5
 _HINTED = 1.0
 _ANSWERED = 2.7
 _SYMBOLS = 1.5
@@ -71,9 +70,8 @@ _BESIDE = -1.3
 # Fitted on prompts and commit messages that real edits followed: 1.1 to 2.6, log loss 1 to 10 % less.
 _WORDS = 1.3
 # The same of a later request, whose prompt is not known yet.
-_LATER_BASE = -2.3
-_LATER_BY_AGE = (1.0, 0.6, 0.6, 0.4, 0.0, 0.0, -0.6)
-# The same where the share of recent requests that changed it is known, too: it says most of what age says.
+_LATER_BASE = -2.0
+# The same where the share of recent requests that changed it is known.
 _RATED_BASE = -2.45
 _RATED_BY_AGE = (0.4, 0.45, 0.25, 0.0, 0.0, 0.0, -0.7)
 _PER_RATE = 4.0
@@ -103,8 +101,7 @@ def file_hazard(age: int, tokens: int, sign: EditSignals) -> float:
     """-ln P(unchanged by the answer) of a file of so many tokens, last changed ``age`` requests ago. ``sign`` is what
     the request says of it."""
     odds = _size_odds(tokens) + _FILE_BASE + _FILE_BY_AGE[min(age, len(_FILE_BY_AGE) - 1)]
-    odds += _NAMED * sign.is_named + _HINTED * (sign.is_hinted and not sign.is_named) + _ANSWERED * sign.is_answered
-    odds += _BESIDE * sign.is_beside
+    odds += _HINTED * sign.is_hinted + _ANSWERED * sign.is_answered + _BESIDE * sign.is_beside
     odds += _WORDS * sign.words
     if sign.symbols >= _LEAST_SHARE:
         odds += _SYMBOLS * sign.symbols
@@ -114,9 +111,10 @@ def file_hazard(age: int, tokens: int, sign: EditSignals) -> float:
 def later_hazard(age: int, tokens: int, rate: float | None = None) -> float:
     """The same of a later request, which may say anything; ``rate`` is the share of recent requests that changed the
     file."""
-    base, by_age = (_LATER_BASE, _LATER_BY_AGE) if rate is None else (_RATED_BASE, _RATED_BY_AGE)
-    odds = _size_odds(tokens) + base + by_age[min(age, len(by_age) - 1)]
-    return _hazard(odds if rate is None else odds + _PER_RATE * rate)
+    odds = _size_odds(tokens)
+    if rate is None:
+        return _hazard(odds + _LATER_BASE)
+    return _hazard(odds + _RATED_BASE + _RATED_BY_AGE[min(age, len(_RATED_BY_AGE) - 1)] + _PER_RATE * rate)
 
 
 def _size_odds(tokens: int) -> float:
@@ -211,21 +209,20 @@ def _is_clearing(seen: Sequence[HistoryDivergence], place: int) -> bool:
 
 
 _MENTION_DECAY = 0.95
-# How much the general estimate weighs, in files seen.
+# How much the general estimate weighs, in answers seen.
 _MENTION_WEIGHT = 6.0
-_MOST_MENTIONED = 0.95
 
 
 class CalibrationCounter(Struct, array_like=True):
-    """Of files of which the like was said: how many there were, how many were expected to change, how many did. Older
-    ones count less."""
+    """Of answers that may edit files: how many there were, how many were expected to edit any, how many did. Older ones
+    count less."""
 
     seen: float = 0.0
     expected: float = 0.0
     changed: float = 0.0
 
     def add(self, chance: float, *, is_changed: bool) -> None:
-        """One file more."""
+        """One answer more."""
         self.seen = self.seen * _MENTION_DECAY + 1.0
         self.expected = self.expected * _MENTION_DECAY + chance
         self.changed = self.changed * _MENTION_DECAY + is_changed
@@ -240,39 +237,6 @@ class CalibrationCounter(Struct, array_like=True):
     def shifted(self, chance: float) -> float:
         """A chance that is expected in general, by what was seen here."""
         return 1.0 / (1.0 + math.exp(-_log_odds(chance) - self.odds()))
-
-
-class Reliance(Struct, array_like=True):
-    """Files that a request told of, and files beside those; and whether answers edited ``any``."""
-
-    told: CalibrationCounter = field(default_factory=CalibrationCounter)
-    beside: CalibrationCounter = field(default_factory=CalibrationCounter)
-    any: CalibrationCounter = field(default_factory=CalibrationCounter)
-
-    def add(self, said: float, *, is_changed: bool) -> None:
-        """One file, as ``said_of`` has it, and what followed."""
-        if said:
-            (self.told if said > 0 else self.beside).add(abs(said), is_changed=is_changed)
-
-    def edits(self, usual: float) -> float:
-        """P(an answer edits any file), where that is ``usual`` in general."""
-        return self.any.shifted(usual)
-
-    def hazard(self, hazard: float, sign: EditSignals) -> float:
-        """-ln P(unchanged) of a file, by what such signs have meant here."""
-        tally = self.told if sign.is_told else self.beside
-        if not tally.seen or not (sign.is_told or sign.is_beside):
-            return hazard
-        return -math.log1p(-min(tally.shifted(_chance(hazard)), _MOST_MENTIONED))
-
-
-def said_of(hazard: float, sign: EditSignals) -> float:
-    """P(changed) of a file by what is said of it in general; negative where others are told of, 0 where none is."""
-    return _chance(hazard) if sign.is_told else -_chance(hazard) if sign.is_beside else 0.0
-
-
-def _chance(hazard: float) -> float:
-    return 1.0 - math.exp(-hazard)
 
 
 def _log_odds(chance: float) -> float:

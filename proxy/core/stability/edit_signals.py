@@ -107,10 +107,10 @@ _NULL = Raw(b"null")
 class EditSignals(Struct, frozen=True):
     """What is said of one file.
 
-    ``is_hinted``: its name without the ending is a word of the prompt. ``is_answered``: the answer before the prompt
-    names it, and it was not changed since: the client asks again. ``symbols`` is the share that it has in the files in
-    which an identifier of the prompt stands, or is defined; ``words`` by how much its share in the prompt's plain words
-    is larger than an even one. ``is_beside``: other files are named.
+    ``is_hinted``: its name is a word of the prompt, with its ending or without. ``is_answered``: the answer before the
+    prompt names it, and it was not changed since: the client asks again. ``symbols`` is the share that it has in the
+    files in which an identifier of the prompt stands, or is defined; ``words`` by how much its share in the prompt's
+    plain words is larger than an even one. ``is_beside``: other files are named.
     """
 
     is_named: bool = False
@@ -144,9 +144,10 @@ def read_signs(
         path = path_of(key)
         name = path.rpartition("/")[2]
         stem = name.partition(".")[0] or name
+        is_named = bool(name) and stands(name, prompt)
         found[key] = EditSignals(
-            is_named=bool(name) and stands(name, prompt),
-            is_hinted=len(stem) >= _MIN_STEM_CHARS and stands(stem, prompt),
+            is_named=is_named,
+            is_hinted=is_named or (len(stem) >= _MIN_STEM_CHARS and stands(stem, prompt)),
             is_answered=ages.get(key, 0) > 0 and bool(path) and path in answer and stands(path, answer),
             symbols=shares.get(key, 0.0),
             words=words.get(key, 0.0),

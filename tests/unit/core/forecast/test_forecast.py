@@ -58,7 +58,7 @@ class Past:
         )
         self.now += after_s
         if settle:
-            commit_reading(self.session, observation, self.now, found.pieces.said, found.pieces.usual_edit)
+            commit_reading(self.session, observation, self.now, found.pieces.edits, found.pieces.usual_edit)
         if preamble:
             commit_preamble(self.session, recognised, found.pieces.documents)
         return found
@@ -115,7 +115,7 @@ def test_a_file_that_the_prompt_names_is_about_to_change() -> None:
     plain = Past().expect(SYSTEM, *shown(A, B), user("go on"))
     named = Past().expect(SYSTEM, *shown(A, B), user("please fix a.py"))
     a, b = "aider:files/file:src/a.py", "aider:files/file:src/b.py"
-    assert named.pieces.hazards[a] > 3 * plain.pieces.hazards[a]
+    assert named.pieces.hazards[a] > 2 * plain.pieces.hazards[a]
     # The other file is not what the prompt is about.
     assert named.pieces.hazards[b] < plain.pieces.hazards[b]
     assert (named.pieces.later[a], named.pieces.later[b]) == (plain.pieces.later[a], plain.pieces.later[b])
@@ -167,15 +167,6 @@ def test_without_its_clock_the_same_prompt_is_expected_to_last() -> None:
     assert expected.positions(relaid)[0] > 5 * chances(expected, *messages)[0]
     # Behind the tag hardly anything is read again.
     assert expected.positions(relaid)[-1] < 0.1 * expected.positions(relaid)[0]
-
-
-def test_what_all_sessions_begin_with_is_read_by_any_of_them() -> None:
-    past = Past()
-    examples = [SYSTEM, user("example"), assistant("like this")]
-    for number in range(6):
-        expected = past.expect(*examples, user(f"question {number}"))
-    found = chances(expected, *examples, user("question 5"))
-    assert found[2] > 3 * found[3]
 
 
 def test_the_head_of_a_file_outlives_its_end() -> None:
@@ -257,16 +248,6 @@ def test_files_that_are_all_written_another_way_are_not_edited() -> None:
 
     edited, rewritten = change("Use three backticks."), change("Use four backticks.")
     assert max(rewritten) < 0.6 * min(edited)
-
-
-def test_what_prompts_say_of_files_is_believed_as_far_as_it_came_true() -> None:
-    past = Past(OPENAI)
-    for number in range(8):
-        files = shown(File("src/a.py", f"a = {number}\n"), B)
-        expected = past.expect(SYSTEM, *files, user(f"Mend src/a.py again: {number}."))
-    (named, beside), (told, other) = expected.pieces.hazards.values(), expected.pieces.said.values()
-    assert named > -math.log1p(-told)
-    assert beside < -math.log1p(other)
 
 
 def with_panel(number: int, shows: str) -> tuple[list[Body], dict[int, float]]:

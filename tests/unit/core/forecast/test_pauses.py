@@ -149,8 +149,8 @@ def test_the_hour_may_stand_at_the_last_place_from_which_what_is_read_is_found(d
     parts = [Part(PartKind.TEXT, b"%d" % at, 100, -1, at == distance) for at in range(2 * ANTHROPIC.lookback)]
     turns = [Element("turn", ElementKind.MESSAGE, p.digest, (p,), 100, "user", at) for at, p in enumerate(parts)]
     layout = Layout(PrefixSettings(b"scope", b""), turns)
-    pieces = PieceForecast({}, {}, {}, frozenset(), 1.0, (), 0.0, {}, 0.0)
-    expected = Forecast(0.9, 0.9, {}, frozenset(), frozenset(), {}, PreambleForecast((), ()), pieces)
+    pieces = PieceForecast({}, {}, {}, frozenset(), 1.0, (), 0.0, 0.0)
+    expected = Forecast(0.9, 0.9, {}, frozenset(), {}, PreambleForecast((), ()), pieces)
     candidate = Candidate(layout, [0.0] * len(parts), [])
     hours = list(PauseForecast(0.0, expected, TINY).hours(candidate, [], 0, 4))
     assert ({distance: "1h"} in hours) is is_near

@@ -2,10 +2,6 @@ from proxy.core.sessions.cohort import ItemRecord, ItemRecords, SessionCohort, r
 from proxy.core.stability.change_rates import HistoryDivergence
 
 
-def turns(text: str) -> tuple[bytes, ...]:
-    return tuple(letter.encode() for letter in text)
-
-
 class TestContinues:
     def test_a_client_with_tools_goes_on(self) -> None:
         assert SessionCohort(has_tools=True).continues() >= 0.9
@@ -69,29 +65,6 @@ class TestGaps:
         for n in range(10_000):
             cohort.request(float(n), 1.0)
         assert len(cohort.gaps) < 1000
-
-
-class TestOpening:
-    def test_is_what_all_sessions_begin_with(self) -> None:
-        cohort = SessionCohort(False)
-        for text in ("abcd", "abce", "abx"):
-            cohort.request(1.0, None)
-            cohort.begins(turns(text))
-        assert cohort.shared_turns(turns("abzz")) == 2
-
-    def test_is_not_known_after_one_session(self) -> None:
-        cohort = SessionCohort(False)
-        cohort.request(1.0, None)
-        cohort.begins(turns("abc"))
-        assert cohort.shared_turns(turns("abc")) == 0
-
-    def test_a_session_that_begins_otherwise_shares_no_turns(self) -> None:
-        cohort = SessionCohort(False)
-        for text in ("abcd", "abce"):
-            cohort.request(1.0, None)
-            cohort.begins(turns(text))
-        assert cohort.shared_turns(turns("xbc")) == 0
-        assert cohort.shared_turns(turns("ab")) == 0
 
 
 class TestBreaks:
