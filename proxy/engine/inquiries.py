@@ -110,23 +110,8 @@ def _profile(question: MissQuestion, deployment: Deployment) -> CacheProfile:
     return known if known.name == question.profile else fitted(PROFILES[question.profile], deployment.model)
 
 
-class UntoldCause:
-    """An answer without what only the proxy has asked for."""
-
-    def __init__(self, answer: AnswerWithout) -> None:
-        self._answer = answer
-
-    def feed(self, out: bytes) -> bytes:
-        """What may pass of these bytes now."""
-        return self._answer.feed(out)
-
-    async def end(self, end: bytes, outcome: Outcome, *, is_between: bool) -> bytes:
-        """The last bytes of the answer."""
-        return self._answer.end(end)
-
-
-def untold_cause(inquiry: Inquiry | None, fold: Fold) -> UntoldCause | None:
+def untold_cause(inquiry: Inquiry | None, fold: Fold) -> AnswerWithout | None:
     """What takes the cause out of an answer; None where the client may see it, or the answer is not read."""
     if inquiry is None or not inquiry.asks or not isinstance(fold, StreamFold | BodyFold):
         return None
-    return UntoldCause(AnswerWithout(inquiry.question.told, is_stream=isinstance(fold, StreamFold)))
+    return AnswerWithout(inquiry.question.told, is_stream=isinstance(fold, StreamFold))

@@ -114,12 +114,6 @@ def event_data(event: bytes) -> bytes:
     return b"\n".join(_DATA.findall(event.removeprefix(BOM)))
 
 
-def with_data(event: bytes, data: bytes, new: bytes) -> bytes:
-    """The event with other data in the place of its own."""
-    before, found, behind = event.partition(data)
-    return before + new + behind if found else b"data: " + new + b"\n\n"
-
-
 def payload_of(data: bytes) -> object:
     """The data of an event as JSON; None where it is no JSON. A half of a surrogate pair is read as
     another character."""

@@ -9,6 +9,7 @@ from proxy.core.money.unanswered import runs_on
 from proxy.core.resilience.retry import Failure
 from proxy.core.response.body_fold import MAX_BODY_BYTES, BodyFold, RawFold
 from proxy.core.response.context_refusal import ContextRefusalOutcome, is_context_refusal
+from proxy.core.response.miss_diagnostics import AnswerWithout
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.refusal import NO_WORDS, Refusal, refusal_of_object
 from proxy.core.response.stream import Fold, StreamFold
@@ -30,7 +31,7 @@ from proxy.engine.headers import (
     is_safe,
     uses_operators_key,
 )
-from proxy.engine.inquiries import UntoldCause, untold_cause
+from proxy.engine.inquiries import untold_cause
 from proxy.engine.ports import Client, ClientDisconnected, UsageReports
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import (
@@ -332,7 +333,7 @@ class AnswerRelay:
         await self._client.send(out)
 
     async def _end_of(
-        self, status: int, fold: Fold, rest: bytes, told: ReturnedUsage | UntoldCause | None, *, is_between: bool
+        self, status: int, fold: Fold, rest: bytes, told: ReturnedUsage | AnswerWithout | None, *, is_between: bool
     ) -> bytes:
         """All of the answer is known: have it booked before the client has all of it. Returns the end of the answer,
         with what it used where the client is told."""
@@ -344,6 +345,8 @@ class AnswerRelay:
             self._note(outcome)
             await self._conclusion.book(self._exchange)
         end = fold.end() + rest
+        if isinstance(told, AnswerWithout):
+            return told.end(end)
         return end if told is None else await told.end(end, self._outcome(fold), is_between=is_between)
 
     def _headers(self, answer: Answer, fold: Fold, *, is_spent: bool, keep_length: bool) -> Headers:

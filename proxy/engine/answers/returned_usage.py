@@ -24,7 +24,6 @@ class ReturnedUsage:
 
     def __init__(self, exchange: Exchange, fold: StreamFold | BodyFold, reports: UsageReports) -> None:
         self._exchange = exchange
-        self._fold = fold
         self._reports = reports
         self._body = BodyAddition() if isinstance(fold, BodyFold) else None
 

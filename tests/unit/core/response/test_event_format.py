@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.core.response.event_format import MAX_EVENT_BYTES, EventCutter, Part, event_data, with_data
+from proxy.core.response.event_format import MAX_EVENT_BYTES, EventCutter, Part
 
 TEXT = st.lists(st.sampled_from([b"data: x", b"\n", b"\r\n", b"\r", b"a", b": c"]), max_size=20).map(b"".join)
 
@@ -34,10 +34,3 @@ def test_a_long_event_is_given_out_in_parts_that_are_not_whole(size: int) -> Non
     assert b"".join(event for event, _ in found) == text
     assert whole_events(found) == [b"data: 1\n\n", b"data: 2\n\n"]
     assert [kind for _, kind in found].count(Part.LAST_PIECE) == 1
-
-
-def test_other_lines_of_an_event_stay_where_its_data_changes() -> None:
-    event = b"id: 1\ndata: {}\n\n"
-    assert with_data(event, event_data(event), b"[]") == b"id: 1\ndata: []\n\n"
-    lines = b"data: {\ndata: }\n\n"
-    assert with_data(lines, event_data(lines), b"[]") == b"data: []\n\n"
