@@ -37,7 +37,7 @@ def laid_out_again(
 ) -> tuple[Element, ...] | None:
     """The elements with these ``digests``, made of the ``messages`` and of one of the ``tools``; None where they are
     not to be had. Of each message every form that a layout may have given it is tried."""
-    recognised = recognise_request(request, Transcript(messages), lambda *_: True)
+    recognised = recognise_request(request, Transcript(messages), lambda *_: True, has_moved=True)
     elements = request_elements(recognised, (), counter)
     natural = Layout(_SEED, elements.natural)
     moved, split = moved_elements(recognised, elements, counter), split_layout(recognised, natural, counter)

@@ -2,7 +2,6 @@
 the variables that a prompt names."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 import orjson
 
@@ -16,12 +15,10 @@ MOST_VALUES = 2_000
 """The most objects, arrays and values within them in a context."""
 _MOST_NUMBER = 2**63
 
-_EMPTY: PromptContext = MappingProxyType({root: MappingProxyType({}) for root in ROOTS})
-
 
 def merged(*contexts: Mapping[str, Mapping[str, Json]]) -> PromptContext:
     """The contexts together, as ``added`` does it, with every root: without any, each root is an empty object."""
-    together: Mapping[str, Mapping[str, Json]] = _EMPTY
+    together: Mapping[str, Mapping[str, Json]] = {root: {} for root in ROOTS}
     for context in contexts:
         together = added(together, context)
     return together

@@ -107,9 +107,12 @@ def recognise_request(
     is_movable: Callable[[Recognition, Message], bool],
     moving: Mapping[int, float] = NOTHING_MOVES,
     still: int = 0,
+    *,
+    has_moved: bool = False,
 ) -> RecognisedRequest:
     """Pair context messages with their acknowledgements. ``is_movable`` decides on candidates by the session's past;
-    ``moving`` are messages that the proxy has put in itself. Nothing in the first ``still`` messages may move."""
+    ``moving`` are messages that the proxy has put in itself. Nothing in the first ``still`` messages may move.
+    ``has_moved``: the request went out before, and whatever may have moved in it counts."""
     messages, preamble = transcript.messages, transcript.preamble
     last_user = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].role == "user"), len(messages))
     found: list[ContextMessage] = []
@@ -121,7 +124,9 @@ def recognise_request(
             if group is not None:
                 found.append(group)
     if sum(1 for index in transcript.recognised if _holds_files(messages[index])) > 1:
-        found = [_undivided(group, messages[group.message]) for group in found]
+        found = [
+            _undivided(group, messages[group.message]) for group in (found if has_moved else _agreeing(found, messages))
+        ]
     system = _system_texts(messages, preamble) if last_user < len(messages) and not still else ()
     return RecognisedRequest(request, transcript, last_user, _with_distinct_keys(found), system, moving, still)
 
@@ -205,6 +210,22 @@ def _cut(known: Recognition, message: Message, text: str, index: int) -> Context
 
 def _holds_files(message: Message) -> bool:
     return message.recognition is not None and message.recognition.form in (MessageKind.CONTEXT, MessageKind.CANDIDATE)
+
+
+def _agreeing(groups: Sequence[ContextMessage], messages: Sequence[Message]) -> list[ContextMessage]:
+    """The groups without those that show one thing in two versions, in messages of one kind: their places alone say
+    which is the newer one."""
+    versions: dict[tuple[str, str], set[bytes]] = {}
+    for group in groups:
+        for key, version in _shown(messages[group.message]):
+            versions.setdefault((group.name, key), set()).add(version)
+    return [g for g in groups if all(len(versions[g.name, key]) == 1 for key, _ in _shown(messages[g.message]))]
+
+
+def _shown(message: Message) -> list[tuple[str, bytes]]:
+    """What a context message shows, by its key, and the version."""
+    cuts = message.recognition.cuts if message.recognition is not None else ()
+    return [(c.key, own) for c, own in zip(cuts, message.cut_digests, strict=True) if c.kind is not PieceKind.OPENING]
 
 
 def _undivided(group: ContextMessage, message: Message) -> ContextMessage:

@@ -80,10 +80,10 @@ class FrontTable:
         return still, form
 
     def _is_under_others(self, scope: str, transcript: Transcript, tools: bytes) -> bool:
-        """Whether all signed thinking was made under other instructions. In front of the first answer this cannot be
-        told: many conversations begin alike."""
+        """Whether all signed thinking was made under other instructions. In front of the first one this cannot be told:
+        many conversations begin alike, with answers that a client writes itself, and not each was remembered."""
         newest = transcript.signed[-1]
-        if not any(message.role == "assistant" for message in transcript.messages[:newest]):
+        if newest == transcript.signed[0]:
             return False
         heads = self._known.get(_heads_name(scope, transcript, newest), _NOTHING).heads
         return bool(heads) and _head(transcript, tools) not in heads

@@ -34,7 +34,7 @@ REMEMBERED_GAPS = 16
 MAX_PROMPTS = 2
 """Records of requests that the next one is compared with."""
 # Session marks of a request that are asked of others: newer ones say more.
-_NEWEST_PAIRS = 3
+_NEWEST_PAIRS = 4
 
 
 class SessionMemory(Struct, array_like=True):

@@ -100,12 +100,24 @@ class TestDistinctKeys:
 
     def test_the_pieces_of_one_path_are_one_thing_from_the_first_to_the_last(self) -> None:
         more = File("a.py", "more\n")
-        recognised = view_of(*shown(B, A, more, File("c.py", "c\n")), *shown(A, B, more), user("go"))
+        recognised = view_of(*shown(B, A, more, File("c.py", "c\n")), *shown(A, more), user("go"))
         assert keys(recognised) == [
             "aider:files/file:src/b.py", "aider:files/file:a.py", "aider:files/file:c.py", "aider:files/file:a.py#2",
         ]  # fmt: skip
         for group in recognised.groups:
             assert group.opening + "".join(item.text for item in group.items) == recognised.messages[group.message].text
+
+
+class TestVersions:
+    def test_which_of_two_versions_is_the_newer_one_only_their_places_say(self) -> None:
+        for others in ([], [user("What?"), assistant("That.")]):
+            newer = view_of(*shown(A, B), *others, *shown(File("a.py", "newer\n")), user("go"))
+            same = view_of(*shown(A, B), *others, *shown(A), user("go"))
+            assert (len(newer.groups), len(same.groups)) == (0, 2)
+
+    def test_what_shows_other_files_still_moves(self) -> None:
+        recognised = view_of(*shown(A), *shown(B), *shown(File("a.py", "newer\n")), user("go"))
+        assert keys(recognised) == ["aider:files/file:src/b.py"]
 
 
 class TestClaims:
@@ -128,7 +140,7 @@ class TestClaims:
 
     def test_many_equal_paths_take_linear_time(self) -> None:
         count = 1500
-        recognised = view_of(*(m for n in range(count) for m in shown(File("a.py", f"{n}\n"))), user("go"))
+        recognised = view_of(*(m for n in range(count) for m in shown(A)), user("go"))
         assert len(set(keys(recognised))) == count
 
 
