@@ -8,6 +8,7 @@ from typing import Any
 import openai
 import pytest
 
+from proxy.planning.compactions import Compactor
 from proxy.tasks import drain
 from tests.compactions import TEXTS
 from tests.examples import sampled
@@ -71,11 +72,12 @@ class Talk:
         return messages
 
     def wait(self) -> None:
-        """Until everything has ended that runs, and that follows behind it."""
+        """Until everything has ended that runs, and the call for a summary behind it."""
         self.world.ledger(self.key)
         engine: Any = self.world._assembly.parts.engine
         for follower in engine._follower._followers:
-            self.world._on_loop(drain(follower._tasks))
+            if isinstance(follower, Compactor):  # others write what they know some seconds later
+                self.world._on_loop(drain(follower._tasks))
 
     def asks(self, count: int) -> list[dict[str, Any]]:
         """So many requests; the messages of the last one."""
