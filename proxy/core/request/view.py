@@ -13,6 +13,8 @@ from proxy.core.value import dataclass, field, replace
 from proxy.core.wire.json_body import ChatRequest, members_of
 
 NOTHING_MOVES: Mapping[int, float] = MappingProxyType({})
+# What the key of a piece begins with that has a path.
+_FILE = "file:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +215,7 @@ def _holds_files(message: Message) -> bool:
 
 
 def _agreeing(groups: Sequence[ContextMessage], messages: Sequence[Message]) -> list[ContextMessage]:
-    """The groups without those that show one thing in two versions, in messages of one kind: their places alone say
+    """The groups without those that show one file in two versions, in messages of one kind: their places alone say
     which is the newer one."""
     versions: dict[tuple[str, str], set[bytes]] = {}
     for group in groups:
@@ -223,9 +225,10 @@ def _agreeing(groups: Sequence[ContextMessage], messages: Sequence[Message]) -> 
 
 
 def _shown(message: Message) -> list[tuple[str, bytes]]:
-    """What a context message shows, by its key, and the version."""
+    """The files that a context message shows, by their keys, and the versions. What has no path is nothing of which
+    there are versions."""
     cuts = message.recognition.cuts if message.recognition is not None else ()
-    return [(c.key, own) for c, own in zip(cuts, message.cut_digests, strict=True) if c.kind is not PieceKind.OPENING]
+    return [(c.key, own) for c, own in zip(cuts, message.cut_digests, strict=True) if c.key.startswith(_FILE)]
 
 
 def _undivided(group: ContextMessage, message: Message) -> ContextMessage:
