@@ -44,8 +44,9 @@ serve: $(STAMP) ## run the proxy, with config.yaml if there is one: make serve A
 test: $(STAMP) ## the fast tests
 	$(RUN) pytest -n auto --maxprocesses 4 --dist worksteal -m "not slow" $(ARGS)
 
-test-all: $(STAMP) ## every test
-	STRATIFORM_EXAMPLES=all $(RUN) pytest -n 2 --dist worksteal $(ARGS)
+test-all: $(STAMP) ## every test; those that measure CPU first, with nothing beside them
+	$(RUN) pytest -m alone tests/bench
+	STRATIFORM_EXAMPLES=all $(RUN) pytest -n 2 --dist worksteal -m "not alone" $(ARGS)
 
 lint: $(STAMP) ## style, types, import layers, YAML, Dockerfile, cluster files, shell
 	$(RUN) ruff check .
