@@ -5,6 +5,7 @@ published rules (``tests.marker_costs``) or, for the other kinds of caches, of t
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import Phase, example, given, settings
@@ -57,12 +58,13 @@ class Provider:
 
 
 def cost_of_ours(sent: list[Sent], profile: CacheProfile, *, hoists: bool = False, hint: str = "") -> float:
-    """``hint`` is a session id that the client gives."""
+    """``hint`` is a session id that the client gives with all requests but the first."""
     planner = TierPlanner(quick(encode()), recognisers(build_plugin_manager()))
     provider = Provider(profile, hoists=hoists)
-    route = Route("scope", "model", "model", profile, hint=hint, server=EMBEDDED)
+    unnamed = Route("scope", "model", "model", profile, server=EMBEDDED)
+    named = replace(unnamed, hint=hint)
     for one in sent:
-        plan = planner.plan(one.body, route, Mode.TIER, one.at)
+        plan = planner.plan(one.body, named if one is not sent[0] else unnamed, Mode.TIER, one.at)
         assert plan.surprise is None
         usage = provider.send(plan.body, one.at)
         planner.on_accepted(plan, one.at)

@@ -101,18 +101,19 @@ def test_a_full_window_repeats_the_request_before(send: object, seed: int, windo
     terms, text = profile(window, caps), source(seed, 9 * window)
 
     async def main() -> tuple[int, int]:
-        fitter, before, repeated, whole = windows(), "", 0, 0
+        fitter, count, tokens, before, moves, falls = windows(), local_encode(), 0, "", 0, 0
         for prefix, suffix in typing(seed, text, 5 * window, 60):
             sent, _ = await send(fitter, prefix, suffix, terms)  # type: ignore[operator]
             assert prefix.endswith(sent)
-            if before:
-                repeated, whole = repeated + len(commonprefix([before, sent])), whole + len(before)
-            before = sent
-        return repeated, whole
+            moves += len(commonprefix([before, sent])) < 0.9 * len(before)
+            falls += count(prefix) < tokens
+            tokens, before = count(prefix), sent
+        return moves, falls
 
-    repeated, whole = asyncio.run(main())
-    # The cut moves once while a quarter of the window is typed: at most twice in these sessions.
-    assert repeated >= 0.9 * whole
+    moves, falls = asyncio.run(main())
+    # The cut moves once while a quarter of the window is typed: at most twice in these sessions. Where the text becomes
+    # shorter in tokens, by a deletion or by the letter that completes a word, it may move back, and on again.
+    assert moves <= 2 + 2 * falls
 
 
 @settings(max_examples=examples(60))
