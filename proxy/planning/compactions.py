@@ -102,7 +102,7 @@ class Compactions:
     async def plan(self, chat: AssembledChat, deployment: Deployment, prompt_tokens: int) -> CompactionWork | None:
         """The call that shall be made for a conversation behind its last answer, whose request had ``prompt_tokens``;
         None where there shall be none."""
-        key, history = (chat.scope, chat.session), chat.uncompacted
+        key, history = (chat.scope, chat.session), chat.dialogue.uncompacted
         session = self._sessions.known(*key)
         if session is None or history is None or session.attempts.failures >= MOST_FAILURES:
             return None
@@ -207,7 +207,7 @@ class Compactor:
     def ended(self, exchange: Exchange) -> None:
         """An exchange was settled: its conversation may be compacted now."""
         chat = exchange.planned.assembled
-        if self._is_closed or chat is None or chat.uncompacted is None:
+        if self._is_closed or chat is None or chat.dialogue.uncompacted is None:
             return
         key = (chat.scope, chat.session)
         if key in self._running or len(self._running) >= MOST_AT_ONCE:

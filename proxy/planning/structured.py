@@ -103,7 +103,7 @@ class StructuredChats:
         if self._watch is not None:
             for reason, count in made.chat.assembly.skipped.items():
                 self._watch.item_skipped(reason.value, by=count)
-            if made.chat.uncompacted is not None and self.compactions is None:
+            if made.chat.dialogue.uncompacted is not None and self.compactions is None:
                 self._watch.compacted(CompactionOutcome.DISALLOWED.value)
         return made.chat
 

@@ -194,11 +194,6 @@ class AssembledChat:
     answers: PanelAnswers | None = None
     reading: ChatReading = ChatReading()
 
-    @property
-    def uncompacted(self) -> RuledHistory | None:
-        """The conversation without a compaction, where the client wants one."""
-        return self.dialogue.uncompacted
-
 
 def body_of(sent: ParsedBody, assembly: Assembly, *, declares_tool: bool = False) -> bytes:
     """The client's body with the messages of the assembly in the place of its own, and without the section.

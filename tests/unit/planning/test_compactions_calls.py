@@ -174,8 +174,8 @@ class Scene:
     def sent(self, chat: AssembledChat) -> RuledHistory:
         """What the next request sends of this conversation."""
         session = self.assembler.sessions.session(chat.scope, chat.session)
-        assert chat.uncompacted is not None
-        return compacted(chat.uncompacted, session.compaction, TEXTS)
+        assert chat.dialogue.uncompacted is not None
+        return compacted(chat.dialogue.uncompacted, session.compaction, TEXTS)
 
     def count(self, outcome: str) -> float:
         return value(self.metrics, "compactions_total", outcome=outcome) or 0.0
@@ -198,7 +198,7 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 
 
 def is_whole(scene: Scene, chat: AssembledChat) -> bool:
-    return scene.sent(chat) is chat.uncompacted
+    return scene.sent(chat) is chat.dialogue.uncompacted
 
 
 def test_a_long_conversation_has_a_summary_from_the_next_request_on() -> None:
