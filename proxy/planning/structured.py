@@ -140,14 +140,14 @@ class StructuredChats:
                 raise
             resolved = resolve(replace(request, form=filled(request.form, texts)))
         with suppress_and_log("context.keep"):
-            self._texts.keep(principal.scope, resolved.found)
+            self._texts.keep(principal.scope, resolved.form)
         return resolved
 
     async def _indexed(self, resolved: Resolved) -> SymbolMap:
         """The symbols; without an index, or where it fails, those that the client has sent."""
-        shown = resolved.found.form.context
+        shown = resolved.form.context
         with suppress_and_log("context.index"):
-            size = sum(_BYTES_PER_CHAR * len(file.text or "") + _BYTES_PER_FILE for file in resolved.found.files)
+            size = sum(_BYTES_PER_CHAR * len(file.text or "") + _BYTES_PER_FILE for file in resolved.form.context.files)
             return await self._indexing.run_large(size, partial(self.assembler.index, resolved))
         return SymbolMap(shown.symbols, shown.legend)
 

@@ -299,11 +299,5 @@ class _Fitting:
 
 
 def _named(parts: WindowParts) -> dict[PartName, str]:
-    found = {
-        PartName.PREFIX: parts.prefix,
-        PartName.SELECTION: parts.selection,
-        PartName.SUFFIX: parts.suffix,
-        PartName.INSTRUCTION: parts.instruction,
-        PartName.SUMMARY: parts.summary,
-    }
+    found = {name: getattr(parts, name) for name in (*_IN_MESSAGE, PartName.SUMMARY)}
     return {name: text for name, text in found.items() if text is not None and text.strip()}

@@ -1,9 +1,7 @@
 """The JSON of messages into which parts of a request are written, and of those that are shortened."""
 
-import json
 from collections.abc import Sequence
 
-import orjson
 from msgspec import Raw
 
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS
@@ -11,7 +9,7 @@ from proxy.core.value import dataclass
 from proxy.core.window.form import VirtualFile
 from proxy.core.window.shortening import Count, head
 from proxy.core.wire.json_body import elements, join_members, members_of, text_value, value
-from proxy.core.wire.surrogates import text_json
+from proxy.core.wire.surrogates import dumps, text_json
 
 
 def own_text(raw: bytes) -> str:
@@ -99,9 +97,9 @@ class Payload:
         active = next((n for n, file in enumerate(files) if file.is_active), 0)
         ordered = (files[active], *files[:active], *files[active + 1 :])
         empty = cls(ordered, (0,) * len(ordered), (0,) * len(ordered), 0)
-        ids = tuple(count(_text(file.id)) + 1 for file in ordered)
+        ids = tuple(count(_json(file.id)) + 1 for file in ordered)
         # A file takes its id in either case.
-        sizes = tuple(max(count(_text(_entry(f))) + 1, own) for f, own in zip(ordered, ids, strict=True))
+        sizes = tuple(max(count(_json(_entry(f))) + 1, own) for f, own in zip(ordered, ids, strict=True))
         frame = count(empty.text(message, 0)) - count(message) + 2
         return cls(ordered, sizes, ids, max(0, frame))
 
@@ -131,15 +129,12 @@ class Payload:
             "virtual_files": [_entry(file) for file in self.files[:shown]],
             "omitted_virtual_file_ids": [file.id for file in self.files[shown:]] if shown else [],
         }
-        return _text(found)
+        return _json(found)
 
 
 def _entry(file: VirtualFile) -> dict[str, str]:
     return {"id": file.id, "content": file.content}
 
 
-def _text(value: object) -> str:
-    try:
-        return orjson.dumps(value).decode()
-    except orjson.JSONEncodeError:  # half of a surrogate pair, which a client's message may hold
-        return json.dumps(value, separators=(",", ":"))
+def _json(found: object) -> str:
+    return dumps(found).decode()

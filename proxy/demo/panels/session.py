@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 from proxy.core.structured.panels.panel import Panel
-from proxy.core.value import dataclass, field, replace
+from proxy.core.value import dataclass, replace
 from proxy.demo.sample import BEGIN, Message, assistant, user
-from proxy.demo.source import NOUNS, SOURCE, SourceFile, function, source_file
+from proxy.demo.source import NOUNS, SOURCE, function, source_file
 from proxy.demo.tool_agent import exchange, read, tested
 
 _FOLDERS = ("shop", "shop/web", "shop/reports", "shop/storage", "tests", "tests/web", "docs", "tools")
@@ -19,21 +19,14 @@ _NOTES = 14
 _CHANGED = 15
 
 
-@dataclass(slots=True)
 class Workspace:
     """One project and the tools around it. ``chance`` decides where people would."""
 
-    chance: Random
-    files: list[SourceFile] = field(default_factory=list)
-    paths: list[str] = field(default_factory=list)
-    changed: list[str] = field(default_factory=list)
-    tasks: list[tuple[str, bool]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    console: list[str] = field(default_factory=list)
-    runs: int = 0
-    edits: int = 0
-
-    def __post_init__(self) -> None:
+    def __init__(self, chance: Random) -> None:
+        self.chance = chance
+        self.changed: list[str] = []
+        self.console: list[str] = []
+        self.runs = self.edits = 0
         self.files = [source_file(path, f"About {path}.", nouns) for path, nouns in _OPEN]
         names = [NOUNS[number % len(NOUNS)][0] for number in range(_FILES_A_FOLDER)]
         self.paths = sorted(f"{folder}/{name}s_of_{folder[-4:]}.py" for folder in _FOLDERS for name in names)

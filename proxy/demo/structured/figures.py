@@ -5,7 +5,7 @@ from proxy.core.value import dataclass
 from proxy.demo.structured.forms import GOALS, Form, sendings
 from proxy.demo.structured.package import History
 from proxy.demo.structured.session import session_files, turns
-from proxy.demo.tally import FormTally, losses_of
+from proxy.demo.tally import FormTally
 from proxy.replay.runner import Setting
 
 
@@ -27,11 +27,6 @@ class Comparison:
         """Whether a form costs no more than it may. One that is compared with nothing may cost anything."""
         ratio = self.ratio(form)
         return form not in GOALS or (ratio is not None and ratio <= GOALS[form][1])
-
-    @property
-    def losses(self) -> list[str]:
-        """The faults of all requests, with the form in front."""
-        return losses_of(self.tallies)
 
     @property
     def file_count(self) -> int:

@@ -5,17 +5,11 @@ from enum import StrEnum
 from typing import Any
 
 from proxy.client import Context
-from proxy.demo.editor_chat import FILES_ACK, FILES_OPENING, RULES
+from proxy.demo.editor_chat import FILES_ACK, RULES, shown
 from proxy.demo.fidelity import Wanted
 from proxy.demo.sample import Message, Request, assistant, chat, system, user
 from proxy.demo.structured.session import Turn
 from proxy.demo.tally import Sending
-
-# What an editor chat of this kind fences files with: the first pair of which no file has a line that begins with one.
-_FENCES = (
-    ("```", "```"), ("````", "````"), ("<source>", "</source>"), ("<code>", "</code>"), ("<pre>", "</pre>"),
-    ("<codeblock>", "</codeblock>"), ("<sourcecode>", "</sourcecode>"),
-)  # fmt: skip
 
 
 class Form(StrEnum):
@@ -70,27 +64,8 @@ def _conversation(turn: Turn) -> list[Message]:
 
 
 def _editor_messages(turn: Turn, files: Mapping[str, str]) -> list[Message]:
-    shown = [user(editor_files(files)), assistant(FILES_ACK)] if files else []
-    return [system(RULES), *turn.done, *shown, user(turn.prompt)]
-
-
-def editor_files(files: Mapping[str, str]) -> str:
-    """The message with which an editor chat shows its files."""
-    opening, closing = _fence(files.values())
-    shown = (f"\n{path}\n{opening}\n{_ended(text)}{closing}\n" for path, text in files.items())
-    return FILES_OPENING + "".join(shown)
-
-
-def _fence(texts: Any) -> tuple[str, str]:
-    lines = [line for text in texts for line in text.splitlines()]
-    for opening, closing in _FENCES:
-        if not any(line.startswith((opening, closing)) for line in lines):
-            return opening, closing
-    return _FENCES[0]
-
-
-def _ended(text: str) -> str:
-    return text if text.endswith("\n") else text + "\n"
+    full = [user(shown(files)), assistant(FILES_ACK)] if files else []
+    return [system(RULES), *turn.done, *full, user(turn.prompt)]
 
 
 def _section(context: Context, shown: Mapping[str, str], full: Mapping[str, str]) -> dict[str, Any]:

@@ -24,20 +24,18 @@ from proxy.core.structured.form.form_json import (
     FileJson,
     FormJson,
     ReviewJson,
-    StatusName,
     SymbolJson,
     TierName,
     UrlJson,
     members_in,
-    read_detach,
     read_metas,
     read_panels,
 )
 from proxy.core.structured.form.paths import FormReview, clean_paths, distinct_paths, refusal, review_json
 from proxy.core.structured.form.section import SECTION
-from proxy.core.structured.history.rules import MessageMeta
+from proxy.core.structured.history.rules import MessageMeta, Status
 from proxy.core.structured.panels.panel import Panel
-from proxy.core.value import dataclass, field
+from proxy.core.value import dataclass, field, replace
 from proxy.core.wire.json_body import Unreadable, text_value
 from proxy.core.wire.refusals import check_fields, decoded
 from proxy.core.wire.scan import has_more_commas
@@ -55,7 +53,7 @@ _DECODER = msgspec.json.Decoder(FormJson)
 
 
 _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"broken": get_args(TierName), "assembly": get_args(AssemblyName), "status": get_args(StatusName)}
+    {"broken": get_args(TierName), "assembly": get_args(AssemblyName), "status": tuple(Status)}
 )
 
 
@@ -81,6 +79,12 @@ class StructuredForm:
     has_history: bool = False
     detach: DetachWish = None
     compaction: bool = False
+
+    def shown(self, session_review: Review | None) -> StructuredContext:
+        """The context with its review. ``session_review`` is the one that the session has from earlier requests; the
+        context's own is what the session has from this request on."""
+        own = self.review.review if self.review is not None else None
+        return replace(self.context, review=None if self.drops_review else own or session_review)
 
 
 def read_form(raw: Raw | bytes | None) -> StructuredForm | None:
@@ -136,7 +140,7 @@ def _form(form: FormJson) -> StructuredForm:
         panels=read_panels(form.panels or (), f"{SECTION}.panels"),
         metas=read_metas(form.messages_meta or (), f"{SECTION}.messages_meta"),
         has_history=isinstance(form.panels, list) or isinstance(form.messages_meta, list),
-        detach=read_detach(form.detach, f"{SECTION}.detach"),
+        detach=None if form.detach is UNSET else form.detach,
         compaction=form.compaction is True,
     )
 
