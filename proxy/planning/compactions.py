@@ -26,7 +26,6 @@ from proxy.core.structured.history.compaction_proposal import (
     CompactionProposal,
     CompactionRules,
     call_body,
-    history_tokens,
     proposal_of,
     read_finding,
 )
@@ -172,7 +171,7 @@ def _looked(
     """How many tokens the conversation has, and the proposal for it, where one pays; None where it is too short, or has
     grown too little since it was last looked at."""
     terms = rules.terms
-    total = history_tokens(compacted(history, former, rules.texts, terms.keep_exchanges), tokens)
+    total = sum(map(tokens, compacted(history, former, rules.texts, terms.keep_exchanges).conversation.turns))
     if total < terms.min_history_tokens or not attempts.allow(total, is_full=prices.is_full):
         return None
     return total, proposal_of(history, former, tokens, rules, prices)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from proxy.core.reasons import Edit
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.panel_calls import PanelAnswers
-from proxy.core.structured.assembly.untiered import Front
 from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.form.form import StructuredForm
@@ -183,7 +182,7 @@ class AssembledChat:
     sent: ParsedBody
     body: bytes
     kind: AssemblyKind
-    front: Front
+    front: Assembly
     assembly: Assembly
     context: StructuredContext
     dialogue: Dialogue

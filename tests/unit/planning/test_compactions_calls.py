@@ -20,7 +20,6 @@ from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
-from proxy.core.structured.assembly.untiered import Front
 from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind
 from proxy.core.structured.chat import AssembledChat, Dialogue
 from proxy.core.structured.context import StructuredContext
@@ -144,7 +143,7 @@ class Scene:
         sent = parse_body(orjson.dumps({"model": "m", "messages": []}))
         dialogue = Dialogue(conversation, uncompacted=ruled(conversation, {}))
         kind, context = AssemblyKind.ECONOMIC, StructuredContext()
-        return AssembledChat(sent, b"", kind, Front(), Assembly(()), context, dialogue, scope, name)
+        return AssembledChat(sent, b"", kind, Assembly(()), Assembly(()), context, dialogue, scope, name)
 
     def answered(self, chat: AssembledChat, **changes: Any) -> Exchange:
         """The client's exchange, as it has ended."""

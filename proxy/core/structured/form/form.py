@@ -93,21 +93,14 @@ def read_form(raw: Raw | bytes | None) -> StructuredForm | None:
     text = b"" if raw is None else bytes(raw)
     if not text or text.strip() == _NULL:
         return None
-    form = _decoded(text)
+    if has_more_commas(text, _MOST_COMMAS):
+        message = f"'{SECTION}' has too many values: it may list at most {MOST_FILES} files"
+        raise InvalidRequest(message, param=SECTION, code="too_many_items")
+    form = decoded(_DECODER, text, SECTION, _CHOICES)
     if form == FormJson():
         return None
     check_fields(text, members_in(form), SECTION)
     return _form(form)
-
-
-def _decoded(text: bytes) -> FormJson:
-    if has_more_commas(text, _MOST_COMMAS):
-        raise InvalidRequest(
-            f"'{SECTION}' has too many values: it may list at most {MOST_FILES} files",
-            param=SECTION,
-            code="too_many_items",
-        )
-    return decoded(_DECODER, text, SECTION, _CHOICES)
 
 
 def _form(form: FormJson) -> StructuredForm:
