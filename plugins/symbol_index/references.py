@@ -182,14 +182,4 @@ def _named(path: str, name: str, files: _Files) -> list[str]:
 
 def _nearest(path: str, alike: list[str]) -> str:
     """The file with the longest beginning of the path in common, then the first by name."""
-    return min(alike, key=lambda one: (-_common(path, one), one))
-
-
-def _common(one: str, other: str) -> int:
-    """How many characters two paths begin with in common."""
-    count = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
-            break
-        count += 1
-    return count
+    return min(alike, key=lambda one: (-len(posixpath.commonprefix((path, one))), one))

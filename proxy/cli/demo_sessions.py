@@ -30,7 +30,7 @@ from proxy.demo.client import SampleClient
 from proxy.demo.panels import figures as panels
 from proxy.demo.recorder import RequestRecorder
 from proxy.demo.sample import MODEL
-from proxy.demo.structured import figures as structured
+from proxy.demo.structured import forms as structured
 from proxy.demo.tally import losses_of
 from proxy.ports import Transport
 from proxy.replay.runner import Setting

@@ -11,8 +11,7 @@ from rich.text import Text
 from plugins import symbol_index
 from proxy.cli.demo_sessions import Scene, View, run_sessions, shown_table
 from proxy.cli.output import fail, number_within
-from proxy.demo.structured.figures import Comparison, comparison
-from proxy.demo.structured.forms import GOALS, Form
+from proxy.demo.structured.forms import GOALS, Comparison, Form, comparison
 from proxy.demo.structured.package import PACKAGE, TURNS, History, installed_files, package_source, quiet_and_busy
 from proxy.demo.structured.repository import GitError, read_history
 from proxy.demo.tally import FormTally, losses_of

@@ -20,7 +20,6 @@ from proxy.core.structured.chat import (
     ChatReading,
     Dialogue,
     DialogueRules,
-    Moment,
     body_of,
     dialogue_of,
     has_thinking,
@@ -217,9 +216,10 @@ class ContextAssembler:
     def _dialogue(self, resolved: Resolved, counter: TokenCounter, now: float) -> Dialogue:
         """The conversation as it is sent, and what the session remembers of it from then on."""
         session, members = resolved.session, resolved.sent.members
-        before, moment = Before(session.board, session.compaction, session.terms), Moment(now, has_thinking(members))
+        before, form = Before(session.board, session.compaction, session.terms), resolved.form
         tokens = partial(Turn.tokens, counter=counter)
-        found = dialogue_of(resolved.conversation, resolved.form, before, self._rules, tokens, moment)
+        thinks = has_thinking(members)
+        found = dialogue_of(resolved.conversation, form, before, self._rules, tokens, now, has_thinking=thinks)
         if found.has_panels and names_tool(members.get("tools")):
             message = f"a tool of the request is called '{PANEL_TOOL}', as the proxy's own that shows panels: rename it"
             raise InvalidRequest(message, param="tools", code="reserved_tool")

@@ -51,15 +51,6 @@ def in_order(prompts: Iterable[Prompt]) -> tuple[Prompt, ...]:
     return tuple(sorted(prompts, key=lambda prompt: (_ORDER[prompt.position], -prompt.priority)))
 
 
-def missing_persona(prompts: Sequence[Prompt], terms: PromptTerms) -> dict[str, str]:
-    """The reason ``missing`` for the chosen persona without a prompt, by its id; empty where it has one or none is
-    chosen."""
-    persona = PERSONA_PREFIX + terms.persona
-    if not terms.persona or any(prompt.id == persona for prompt in (*prompts, *terms.extras)):
-        return {}
-    return {persona: "missing"}
-
-
 def _fits(prompt: Prompt, persona: str, terms: PromptTerms) -> bool:
     if prompt.profile not in ("", terms.profile):
         return False
@@ -81,7 +72,9 @@ def assemble(prompts: Sequence[Prompt], terms: PromptTerms, context: PromptConte
     is raised where a registered prompt fails for what the client adds to the context: a client must not have it left
     out."""
     parts: list[ComposedPart] = []
-    skipped = missing_persona(prompts, terms)
+    persona = PERSONA_PREFIX + terms.persona
+    has_persona = not terms.persona or any(prompt.id == persona for prompt in (*prompts, *terms.extras))
+    skipped = {} if has_persona else {persona: "missing"}
     for prompt in chosen(prompts, terms):
         try:
             text, reason = _text(prompt, context, render)

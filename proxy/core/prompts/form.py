@@ -41,6 +41,7 @@ MOST_CLIENT_PROGRAM_SIZE = 200
 """The most steps that a client's pattern may become."""
 _PERSONA = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 _NOTHING = Raw(b"")
+_FLAGS = ("tools", "plugins", "agents")
 _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({"position": tuple(Position)})
 
 
@@ -81,21 +82,16 @@ def read_wish(raw: Raw | bytes) -> ClientWish:
     if len(text) > MOST_FORM_BYTES:
         raise InvalidRequest(f"'{NAME}' may have at most {MOST_FORM_BYTES} bytes", param=NAME, code="too_long")
     form = decoded(_DECODER, text, NAME, _CHOICES) or _WishJson()
+    flags: dict[str, Any] = {name: flag for name in _FLAGS if isinstance(flag := getattr(form, name), bool)}
     wish = ClientWish(
-        persona=checked_persona(form.persona, f"{NAME}.persona") if form.persona else "",
-        override=form.override or "",
-        tools=_flag(form.tools),
-        plugins=_flag(form.plugins),
-        agents=_flag(form.agents),
+        persona=checked_persona(form.persona, f"{NAME}.persona") if form.persona else None,
+        override=form.override or None,
+        **flags,
         context=_context(bytes(form.context)),
         extras=_extras(form.extra or ()),
     )
     check_fields(text, _names(form, wish), NAME)
     return wish
-
-
-def _flag(found: bool | None | UnsetType) -> bool | None:
-    return found if isinstance(found, bool) else None
 
 
 def _names(form: _WishJson, wish: ClientWish) -> int:

@@ -1,15 +1,20 @@
-"""The forms in which a turn can be sent. System prompt, history and prompt are the same in all of them."""
+"""The forms in which a turn can be sent, and what each of them costs. System prompt, history and prompt are the same in
+all of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 from proxy.client import Context
+from proxy.core.money.prices import Price
+from proxy.core.value import dataclass
 from proxy.demo.editor_chat import FILES_ACK, RULES, shown
 from proxy.demo.fidelity import Wanted
 from proxy.demo.sample import Message, Request, assistant, chat, system, user
-from proxy.demo.structured.session import Turn
-from proxy.demo.tally import Sending
+from proxy.demo.structured.package import History
+from proxy.demo.structured.session import Turn, session_files, turns
+from proxy.demo.tally import FormTally, Sending
+from proxy.replay.runner import Setting
 
 
 class Form(StrEnum):
@@ -81,3 +86,39 @@ def _section(context: Context, shown: Mapping[str, str], full: Mapping[str, str]
     body = context.body()
     context.delivered(body)
     return body
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All forms of one session."""
+
+    history: History
+    tallies: dict[Form, FormTally]
+
+    def ratio(self, form: Form) -> float | None:
+        """The form's cost as a share of the one that it is compared with; None before anything was sent."""
+        if form not in GOALS:
+            return None
+        other = self.tallies[GOALS[form][0]].cost
+        return self.tallies[form].cost / other if other else None
+
+    def is_reached(self, form: Form) -> bool:
+        """Whether a form costs no more than it may. One that is compared with nothing may cost anything."""
+        ratio = self.ratio(form)
+        return form not in GOALS or (ratio is not None and ratio <= GOALS[form][1])
+
+    @property
+    def file_count(self) -> int:
+        """How many files the session has."""
+        return len(session_files(self.history))
+
+
+def comparison(history: History, setting: Setting, price: Price) -> Comparison:
+    """A session in every form, before anything is sent."""
+    steps, tallies = list(turns(history)), dict[Form, FormTally]()
+    for form in Form:
+        key = f"demo-{history.name}-{form.name.lower().replace('_', '-')}"
+        made = tuple(sendings(form, steps, f"{history.name}-session"))
+        marks = None if form.is_structured else setting.account()
+        tallies[form] = FormTally(form, key, made, setting, price, marks=marks)
+    return Comparison(history, tallies)

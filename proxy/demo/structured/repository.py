@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from proxy.demo.structured.package import Commit, History
@@ -63,19 +64,10 @@ def _texts(folder: Path, blobs: Mapping[str, str]) -> dict[str, str]:
         size = int(head.split()[2])
         content = answer[at + len(head) + 1 : at + len(head) + 1 + size]
         at += len(head) + 1 + size + 1
-        text = _text(content)
-        if text is not None:
-            found[path] = text
+        if len(content) <= _MOST_BYTES and b"\0" not in content:
+            with suppress(UnicodeDecodeError):
+                found[path] = content.decode("utf-8")
     return found
-
-
-def _text(content: bytes) -> str | None:
-    if len(content) > _MOST_BYTES or b"\0" in content:
-        return None
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
 
 
 def _git(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
