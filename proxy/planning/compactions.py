@@ -31,7 +31,7 @@ from proxy.core.structured.history.compaction_proposal import (
 )
 from proxy.core.structured.history.rules import RuledHistory
 from proxy.core.structured.messages import Turn
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.engine.exchange import Exchange
 from proxy.engine.suppress import suppress_and_log
 from proxy.planning.context_sessions import ContextSessions
@@ -117,7 +117,7 @@ class Compactions:
             return None
         length, proposal = look
         if proposal is None:
-            session.attempts = session.attempts.declined(length)
+            session.attempts = replace(session.attempts, declined_tokens=length)
             return None
         body = call_body(chat.sent.members, deployment.model, proposal.question, deployment.profile.name)
         return CompactionWork(key, former, proposal, length, body)
@@ -151,7 +151,7 @@ class Compactions:
         """The call was not allowed to cost anything."""
         session = self._sessions.known(*work.key)
         if session is not None:
-            session.attempts = session.attempts.put_off(work.tokens)
+            session.attempts = replace(session.attempts, tried_tokens=work.tokens)
 
     def _prices(self, deployment: Deployment, requests: int, prompt_tokens: int) -> CompactionPrices:
         profile, price = deployment.profile, self._facts.price(deployment)

@@ -86,7 +86,6 @@ class ContextAssembler:
         self._options = options or AssemblyOptions()
         self._texts = texts
         self._rules = DialogueRules(
-            texts.panels,
             texts.compaction,
             self._options.detach,
             self._options.keep_exchanges,

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from proxy.core.digest import digest
 from proxy.core.model_patterns import matches_any
-from proxy.core.prompts.composition import ComposedPart, Composition, Inset
+from proxy.core.prompts.composition import Composition, Inset
 from proxy.core.prompts.conditions import holds
 from proxy.core.prompts.context import merged, resolved
 from proxy.core.prompts.prompt import (
@@ -21,6 +21,7 @@ from proxy.core.prompts.prompt import (
     RenderError,
 )
 from proxy.core.prompts.terms import PromptTerms
+from proxy.core.value import replace
 from proxy.core.wire.surrogates import utf8
 
 _FLAGS: Mapping[Position, str] = MappingProxyType(
@@ -71,7 +72,7 @@ def assemble(prompts: Sequence[Prompt], terms: PromptTerms, context: PromptConte
     evaluated or its template cannot be rendered, it is left out; in strict mode PromptFailure is raised. In any mode it
     is raised where a registered prompt fails for what the client adds to the context: a client must not have it left
     out."""
-    parts: list[ComposedPart] = []
+    parts: list[Prompt] = []
     persona = PERSONA_PREFIX + terms.persona
     has_persona = not terms.persona or any(prompt.id == persona for prompt in (*prompts, *terms.extras))
     skipped = {} if has_persona else {persona: "missing"}
@@ -85,7 +86,7 @@ def assemble(prompts: Sequence[Prompt], terms: PromptTerms, context: PromptConte
                 raise PromptFailure(prompt.id, is_client=is_extra or is_broken, why=str(error)) from error
             text, reason = "", "bad_condition" if isinstance(error, ConditionError) else "render_error"
         if text:
-            parts.append(ComposedPart(prompt.id, prompt.position, text))
+            parts.append(replace(prompt, text=text))
         else:
             skipped[prompt.id] = reason
     return Composition(
@@ -116,5 +117,5 @@ def _is_broken(prompt: Prompt, terms: PromptTerms, render: Render) -> bool:
     return True
 
 
-def _joined(parts: Sequence[ComposedPart], positions: Sequence[Position]) -> str:
+def _joined(parts: Sequence[Prompt], positions: Sequence[Position]) -> str:
     return "\n\n".join(part.text for part in parts if part.position in positions)

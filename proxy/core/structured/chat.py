@@ -37,7 +37,6 @@ class DialogueRules:
     ``keep_exchanges`` are the newest user exchanges that a compaction never leaves out. ``is_classic``: the rules of
     the original hold, whatever they cost."""
 
-    panels: PanelTexts
     compaction: CompactionTexts
     detach: DetachTerms | None = None
     keep_exchanges: int = 2
@@ -113,7 +112,8 @@ def dialogue_of(
         history = compacted(history, before.compaction, rules.compaction, rules.keep_exchanges)
     terms = detach_terms(form.detach, rules.detach) if form.has_history else None
     chunks: tuple[Panel, ...] = ()
-    is_held, held, cost = _is_held(before, now_s), _held_chunks(before), 0.0
+    is_held, cost = _is_held(before, now_s), 0.0
+    held = sum(name.startswith(FROZEN_PREFIX) for name in before.board.panels)
     if terms is not None:
         # Freezing makes nothing cheaper, so it costs what it has written anew.
         is_priced = is_held and form.detach is None and not rules.is_classic
@@ -136,11 +136,6 @@ def _is_held(before: Before, now_s: float) -> bool:
     who asks for it has parts frozen in addition."""
     terms = before.terms
     return terms is None or not (terms.is_full or now_s - before.board.last_s > terms.life_s)
-
-
-def _held_chunks(before: Before) -> int:
-    """How many parts of the conversation were frozen in the request before."""
-    return sum(name.startswith(FROZEN_PREFIX) for name in before.board.panels)
 
 
 def _behind(whole: RuledHistory, held: Sequence[Panel], tokens: Callable[[Turn], int]) -> float:

@@ -17,8 +17,7 @@ from proxy.core.window.newest import (
     message_json,
     own_text,
     shortened_messages,
-    with_text_in_front,
-    with_text_replaced,
+    with_text,
 )
 from proxy.core.window.profile import Capability, CapabilityProfile
 from proxy.core.window.shortening import (
@@ -287,8 +286,8 @@ class _Fitting:
 
     def _with_parts(self, raw: bytes, text: str, shown: int) -> bytes:
         if self._payload is not None:
-            raw = with_text_replaced(raw, self._payload.text(own_text(raw), shown))
-        return with_text_in_front(raw, text) if text else raw
+            raw = with_text(raw, self._payload.text(own_text(raw), shown), keeps_own=False)
+        return with_text(raw, text) if text else raw
 
     def _text(self, name: PartName, found: _Reduced) -> str:
         text = self._parts.get(name, "")

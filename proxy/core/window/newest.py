@@ -23,27 +23,16 @@ def own_text(raw: bytes) -> str:
     return found if isinstance(found, str) else ""
 
 
-def with_text_in_front(raw: bytes, text: str) -> bytes:
-    """A message with a text in front of the client's own, a blank line between the two. Raises Unreadable."""
+def with_text(raw: bytes, text: str, *, keeps_own: bool = True) -> bytes:
+    """A message with a text in front of the client's own, a blank line between the two; in the place of the client's
+    own unless it ``keeps_own``. What else its content holds stands behind it. Raises Unreadable."""
     members = members_of(raw)
     content = members.get("content")
     if content is not None and bytes(content)[:1] == b"[":
-        parts = [_text_part(text), *(bytes(part) for part in elements(content))]
-        return join_members(members, {"content": b"[" + b",".join(parts) + b"]"})
-    own = own_text(raw)
-    joined = f"{text}\n\n{own}" if own.strip() else text
-    return join_members(members, {"content": text_json(joined)})
-
-
-def with_text_replaced(raw: bytes, text: str) -> bytes:
-    """A message with a text in the place of the client's own; what else its content holds stands behind it. Raises
-    Unreadable."""
-    members = members_of(raw)
-    content = members.get("content")
-    if content is not None and bytes(content)[:1] == b"[":
-        others = [bytes(part) for part in elements(content) if _part_text(part) is None]
+        others = [bytes(part) for part in elements(content) if keeps_own or _part_text(part) is None]
         return join_members(members, {"content": b"[" + b",".join([_text_part(text), *others]) + b"]"})
-    return join_members(members, {"content": text_json(text)})
+    own = own_text(raw) if keeps_own else ""
+    return join_members(members, {"content": text_json(f"{text}\n\n{own}" if own.strip() else text)})
 
 
 def message_json(role: str, text: str) -> bytes:

@@ -17,7 +17,7 @@ from proxy.errors import InvalidRequest
 from tests.compactions import compaction_of
 
 TEXTS = load_context_texts()
-RULES = DialogueRules(TEXTS.panels, TEXTS.compaction, DetachTerms())
+RULES = DialogueRules(TEXTS.compaction, DetachTerms())
 NOW = 1_771_509_600.0
 TODO = {"id": "P1", "kind": "todo", "header": "Todo List", "content": "rest"}
 
