@@ -138,7 +138,9 @@ def _extras(found: Sequence[_ExtraJson]) -> tuple[Prompt, ...]:
             position=each.position,
             text=each.text,
             priority=each.priority or 0,
-            conditions=_conditions(each.conditions or (), f"{param}.conditions"),
+            conditions=tuple(
+                _condition(one, f"{param}.conditions[{n}]") for n, one in enumerate(each.conditions or ())
+            ),
             is_literal=True,
             origin="the request",
         )
@@ -146,10 +148,6 @@ def _extras(found: Sequence[_ExtraJson]) -> tuple[Prompt, ...]:
         message = f"'{NAME}.extra' may have at most {MOST_PATTERNS} conditions with patterns"
         raise InvalidRequest(message, param=f"{NAME}.extra", code="too_many_items")
     return tuple(extras.values())
-
-
-def _conditions(found: Sequence[_ConditionJson], param: str) -> tuple[Condition, ...]:
-    return tuple(_condition(each, f"{param}[{number}]") for number, each in enumerate(found))
 
 
 def _condition(found: _ConditionJson, param: str) -> Condition:

@@ -141,7 +141,8 @@ class _Fitting:
         self._system_tokens, self._talk_tokens = tokens[:first], tokens[first:]
         asked = [index for index, message in enumerate(self._talk) if message.role == "user"]
         self._newest = asked[-1] if asked else -1
-        self._parts = _named(parts)
+        named = {name: getattr(parts, name) for name in (*_IN_MESSAGE, PartName.SUMMARY)}
+        self._parts: dict[PartName, str] = {name: text for name, text in named.items() if text and text.strip()}
         self._payload: Payload | None = None
         if parts.virtual_files:
             message = own_text(self._talk[self._newest].raw) if self._newest >= 0 else ""
@@ -295,8 +296,3 @@ class _Fitting:
             return text
         allowed = found.kept[name] - self._words_tokens(name)
         return (tail if name is PartName.PREFIX else head)(text, allowed, self._terms.count)
-
-
-def _named(parts: WindowParts) -> dict[PartName, str]:
-    found = {name: getattr(parts, name) for name in (*_IN_MESSAGE, PartName.SUMMARY)}
-    return {name: text for name, text in found.items() if text is not None and text.strip()}

@@ -10,7 +10,7 @@ from proxy.core.money.prices import Price
 from proxy.core.value import dataclass
 from proxy.demo.editor_chat import FILES_ACK, RULES, shown
 from proxy.demo.fidelity import Wanted
-from proxy.demo.sample import Message, Request, assistant, chat, system, user
+from proxy.demo.sample import Request, assistant, chat, system, user
 from proxy.demo.structured.package import History
 from proxy.demo.structured.session import Turn, session_files, turns
 from proxy.demo.tally import FormTally, Sending
@@ -55,22 +55,13 @@ def sendings(form: Form, turns: Sequence[Turn], session: str) -> Iterator[Sendin
     context = Context(session, use_repo_map=form is Form.SYMBOLS)
     for turn in turns:
         full = {path: turn.files[path] for path in (turn.files if form.has_all else turn.selected)}
+        # An editor chat shows the files that it has.
+        files = [user(shown(full)), assistant(FILES_ACK)] if full and not form.is_structured else []
+        body = chat([system(RULES), *turn.done, *files, user(turn.prompt)], stream=False, temperature=0)
         if form.is_structured:
-            body = chat(_conversation(turn), stream=False, temperature=0)
             body["extra_body"] = {"stratiform": _section(context, turn.files if form is Form.SYMBOLS else full, full)}
-        else:
-            body = chat(_editor_messages(turn, full), stream=False, temperature=0)
         hidden = {path: text for path, text in turn.files.items() if path not in full}
         yield Sending(Request(turn.at, body), Wanted([*turn.done, user(turn.prompt)], full, hidden))
-
-
-def _conversation(turn: Turn) -> list[Message]:
-    return [system(RULES), *turn.done, user(turn.prompt)]
-
-
-def _editor_messages(turn: Turn, files: Mapping[str, str]) -> list[Message]:
-    full = [user(shown(files)), assistant(FILES_ACK)] if files else []
-    return [system(RULES), *turn.done, *full, user(turn.prompt)]
 
 
 def _section(context: Context, shown: Mapping[str, str], full: Mapping[str, str]) -> dict[str, Any]:

@@ -24,9 +24,7 @@ from proxy.core.structured.form.form_json import (
     FileJson,
     FormJson,
     ReviewJson,
-    SymbolJson,
     TierName,
-    UrlJson,
     members_in,
     read_metas,
     read_panels,
@@ -107,7 +105,9 @@ def _form(form: FormJson) -> StructuredForm:
     files = _files(form.files or ())
     paths = [file.path for file in files]
     has_repo_map = form.use_repo_map is not False
-    symbols = _symbols(form.symbols or ())
+    sent = form.symbols or ()
+    mapped = distinct_paths([each.path for each in sent], f"{SECTION}.symbols", ".path")
+    symbols = {path: each.block for path, each in zip(mapped, sent, strict=True)}
     tree = _tree(form, paths)
     removed = frozenset(clean_paths(form.removed or (), f"{SECTION}.removed"))
     _check_removed(removed, paths, "files")
@@ -117,7 +117,15 @@ def _form(form: FormJson) -> StructuredForm:
         symbols=symbols if has_repo_map else {},
         legend=(form.legend or "") if has_repo_map else "",
         tree=tree if has_repo_map else None,
-        pages=tuple(_page(each, f"{SECTION}.urls[{n}]") for n, each in enumerate(form.urls or ())),
+        pages=tuple(
+            Page(
+                url=_line(each.url, f"{SECTION}.urls[{n}].url"),
+                title=_line(each.title or "", f"{SECTION}.urls[{n}].title"),
+                content=each.content,
+                symbols=each.symbols or "",
+            )
+            for n, each in enumerate(form.urls or ())
+        ),
         images=tuple(_url(each, f"{SECTION}.images[{n}]") for n, each in enumerate(form.images or ())),
         session=_line(form.session or "", f"{SECTION}.session"),
         removed=removed,
@@ -213,11 +221,6 @@ def _digest(digest: str, param: str) -> str:
     return digest
 
 
-def _symbols(found: Sequence[SymbolJson]) -> dict[str, str]:
-    paths = distinct_paths([each.path for each in found], f"{SECTION}.symbols", ".path")
-    return dict(zip(paths, (each.block for each in found), strict=True))
-
-
 def _tree(form: FormJson, listed: Sequence[str]) -> tuple[str, ...] | None:
     if form.tree is True:
         return tuple(listed)
@@ -232,15 +235,6 @@ def _check_removed(removed: frozenset[str], paths: Sequence[str], name: str) -> 
             param = f"{SECTION}.{name}[{index}].path"
             message = f"the path in '{param}' is also listed in '{SECTION}.removed': list it in one of them only"
             raise InvalidRequest(message, param=param, code="conflicting_path")
-
-
-def _page(found: UrlJson, param: str) -> Page:
-    return Page(
-        url=_line(found.url, f"{param}.url"),
-        title=_line(found.title or "", f"{param}.title"),
-        content=found.content,
-        symbols=found.symbols or "",
-    )
 
 
 def _review(form: FormJson) -> FormReview | None:
