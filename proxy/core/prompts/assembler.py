@@ -20,13 +20,10 @@ from proxy.core.prompts.prompt import (
     PromptFailure,
     RenderError,
 )
-from proxy.core.prompts.terms import PromptTerms
+from proxy.core.prompts.terms import FLAGS, PromptTerms
 from proxy.core.value import replace
 from proxy.core.wire.surrogates import utf8
 
-_FLAGS: Mapping[Position, str] = MappingProxyType(
-    {Position.TOOLS: "tools", Position.PLUGINS: "plugins", Position.AGENTS: "agents"}
-)
 _ORDER: Mapping[Position, int] = MappingProxyType({position: rank for rank, position in enumerate(Position)})
 PERSONA_PREFIX = "persona:"
 """A prompt whose id begins so is composed only where the terms choose this persona."""
@@ -59,8 +56,7 @@ def _fits(prompt: Prompt, persona: str, terms: PromptTerms) -> bool:
         return False
     if terms.override and prompt.position.is_system:
         return False
-    flag = _FLAGS.get(prompt.position)
-    return flag is None or bool(getattr(terms, flag))
+    return prompt.position not in FLAGS or bool(getattr(terms, prompt.position))
 
 
 Render = Callable[[Prompt, PromptContext, Mapping[str, Json]], str]

@@ -26,7 +26,7 @@ from proxy.core.prompts.prompt import (
     Position,
     Prompt,
 )
-from proxy.core.prompts.terms import ClientWish
+from proxy.core.prompts.terms import FLAGS, ClientWish
 from proxy.core.wire.refusals import check_fields, decoded, fields_in, names_within, unknown_field
 from proxy.errors import InvalidRequest
 
@@ -41,7 +41,6 @@ MOST_CLIENT_PROGRAM_SIZE = 200
 """The most steps that a client's pattern may become."""
 _PERSONA = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 _NOTHING = Raw(b"")
-_FLAGS = ("tools", "plugins", "agents")
 _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType({"position": tuple(Position)})
 
 
@@ -82,7 +81,7 @@ def read_wish(raw: Raw | bytes) -> ClientWish:
     if len(text) > MOST_FORM_BYTES:
         raise InvalidRequest(f"'{NAME}' may have at most {MOST_FORM_BYTES} bytes", param=NAME, code="too_long")
     form = decoded(_DECODER, text, NAME, _CHOICES) or _WishJson()
-    flags: dict[str, Any] = {name: flag for name in _FLAGS if isinstance(flag := getattr(form, name), bool)}
+    flags: dict[str, Any] = {name: flag for name in FLAGS if isinstance(flag := getattr(form, name), bool)}
     wish = ClientWish(
         persona=checked_persona(form.persona, f"{NAME}.persona") if form.persona else None,
         override=form.override or None,

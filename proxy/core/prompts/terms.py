@@ -99,8 +99,9 @@ class ClientWish(_Said):
 
 
 _REPLACED = tuple(field.name for field in fields(PromptLayer) if field.name != "context")
-_FLAGS = ("tools", "plugins", "agents")
-_ASKED = ("persona", "profile", "override", *_FLAGS)
+FLAGS = ("tools", "plugins", "agents")
+"""The positions that are composed only where the terms say so."""
+_ASKED = ("persona", "profile", "override", *FLAGS)
 _PARAM = "stratiform.prompts"
 _HEADERS = ("persona", "profile")
 """The wishes that a header may express instead."""
@@ -138,7 +139,7 @@ def _is_allowed(terms: PromptTerms, name: str, value: str) -> bool:
         return matches_any(allowed.personas, value)
     if name == "profile":
         return matches_any(allowed.profiles, value)
-    return allowed.flags if name in _FLAGS else allowed.override
+    return allowed.flags if name in FLAGS else allowed.override
 
 
 def _refusal(field: str, wish: ClientWish) -> Forbidden:
