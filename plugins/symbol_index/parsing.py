@@ -13,7 +13,6 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 
 from tree_sitter import Language, Parser, Point, Tree
@@ -95,19 +94,6 @@ class Budget:
         return time.thread_time() > self._until_s
 
 
-@dataclass(slots=True)
-class _Rounds:
-    """Counts the rounds of one parse."""
-
-    left: int
-    budget: Budget
-
-    def has_enough(self, _position: int, _has_error: bool) -> bool:
-        """Whether the parser shall give up."""
-        self.left -= 1
-        return self.left < 0 or self.budget.is_spent
-
-
 class Parsers(threading.local):
     """One parser of each grammar for each thread."""
 
@@ -119,13 +105,19 @@ class Parsers(threading.local):
         parser = self._by_grammar.get(grammar)
         if parser is None:
             parser = self._by_grammar[grammar] = Parser(language(grammar))
-        rounds = _Rounds(_ROUNDS + len(source) // _BYTES_A_ROUND, budget)
+        left = _ROUNDS + len(source) // _BYTES_A_ROUND
 
         def read(position: int, _point: Point) -> bytes:
             return source[position : position + _CHUNK_BYTES]
 
+        def has_enough(_position: int, _has_error: bool) -> bool:
+            """Whether the parser shall give up: another round is over."""
+            nonlocal left
+            left -= 1
+            return left < 0 or budget.is_spent
+
         try:
-            tree = parser.parse(read, progress_callback=rounds.has_enough)
+            tree = parser.parse(read, progress_callback=has_enough)
         except ValueError:
             parser.reset()
             return None

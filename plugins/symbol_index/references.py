@@ -148,7 +148,8 @@ def _looked_up(path: str, lookup: Lookup, files: _Files, used: Table) -> list[st
         alike = table.get(end, [])
         if not alike or len(alike) > _MOST_ALIKE:
             continue
-        one = _nearest(path, alike)
+        # The file with the longest beginning of the path in common, then the first by name.
+        one = min(alike, key=lambda other: (-len(posixpath.commonprefix((path, other))), other))
         return used.get(one, []) if lookup.is_folder else [one]
     return []
 
@@ -178,18 +179,3 @@ def _named(path: str, name: str, files: _Files) -> list[str]:
         return definers  # A header and its source.
     is_told_apart = not name.islower() or "_" in name.strip("_") or len(name) >= _SURELY_CHARS
     return definers if len(definers) == 1 and is_told_apart else []
-
-
-def _nearest(path: str, alike: list[str]) -> str:
-    """The file with the longest beginning of the path in common, then the first by name."""
-    return min(alike, key=lambda one: (-_common(path, one), one))
-
-
-def _common(one: str, other: str) -> int:
-    """How many characters two paths begin with in common."""
-    count = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
-            break
-        count += 1
-    return count

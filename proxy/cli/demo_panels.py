@@ -6,7 +6,7 @@ from rich.table import Table
 
 from proxy.cli.demo_sessions import Scene, View, run_sessions, shown_table
 from proxy.demo.panels.figures import SCENARIOS, Comparison, Goal, comparison
-from proxy.demo.tally import FormTally
+from proxy.demo.tally import FormTally, losses_of
 
 NAME = "panels"
 WORDS = "panels: coding sessions with live panels, as context messages and as structured context"
@@ -57,7 +57,7 @@ def _report(one: Comparison) -> dict[str, object]:
         "turns": one.scenario.pace.turns,
         "forms": [_form_report(tally) for tally in one.tallies.values()],
         "goals": [_goal_report(goal) for goal in one.goals()],
-        "losses": one.losses,
+        "losses": losses_of(one.tallies),
     }
 
 

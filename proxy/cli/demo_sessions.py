@@ -30,7 +30,8 @@ from proxy.demo.client import SampleClient
 from proxy.demo.panels import figures as panels
 from proxy.demo.recorder import RequestRecorder
 from proxy.demo.sample import MODEL
-from proxy.demo.structured import figures as structured
+from proxy.demo.structured import forms as structured
+from proxy.demo.tally import losses_of
 from proxy.ports import Transport
 from proxy.replay.runner import Setting
 from proxy.settings import Settings
@@ -144,7 +145,7 @@ def run_sessions(scene: Scene, compared: Sequence[C], view: View[C], *, as_json:
         else:
             lines = (*_sent(compared, seconds), *view.summary(compared))
             Output().print(Group(*(Text(line) for line in lines)))
-        wrong = [*(text for one in compared for text in one.losses), *view.missed(compared)]
+        wrong = [*(text for one in compared for text in losses_of(one.tallies)), *view.missed(compared)]
         for text in wrong:
             print(f"error: {text}", file=sys.stderr)
         if scene.has_pages:
@@ -200,7 +201,7 @@ async def _send(proxy: Running, tally: Any) -> None:
 
 def _sent(compared: Sequence[C], seconds: float) -> Iterator[str]:
     requests = sum(tally.requests for one in compared for tally in one.tallies.values())
-    lost = sum(len(one.losses) for one in compared)
+    lost = sum(len(losses_of(one.tallies)) for one in compared)
     checked = "each checked against what its client said" if not lost else f"{lost} faults"
     yield ""
     yield f"{requests} requests over HTTP, {checked}; {seconds:.1f} s. Input cost at {MODEL}'s prices."

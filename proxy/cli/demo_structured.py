@@ -11,11 +11,10 @@ from rich.text import Text
 from plugins import symbol_index
 from proxy.cli.demo_sessions import Scene, View, run_sessions, shown_table
 from proxy.cli.output import fail, number_within
-from proxy.demo.structured.figures import Comparison, comparison
-from proxy.demo.structured.forms import GOALS, Form
+from proxy.demo.structured.forms import GOALS, Comparison, Form, comparison
 from proxy.demo.structured.package import PACKAGE, TURNS, History, installed_files, package_source, quiet_and_busy
 from proxy.demo.structured.repository import GitError, read_history
-from proxy.demo.tally import FormTally
+from proxy.demo.tally import FormTally, losses_of
 from proxy.replay.baselines import SYSTEM_LAST
 
 NAME = "structured"
@@ -95,7 +94,7 @@ def _report(one: Comparison) -> dict[str, object]:
         "files": one.file_count,
         "turns": len(one.history.commits),
         "forms": [_form_report(one, form, tally) for form, tally in one.tallies.items()],
-        "losses": one.losses,
+        "losses": losses_of(one.tallies),
     }
 
 

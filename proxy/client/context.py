@@ -5,6 +5,7 @@ import os
 import posixpath
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal
@@ -22,7 +23,6 @@ class _File:
     text: str | None
     digest: str
     is_selected: bool
-    has_content: bool
 
 
 class Context:
@@ -51,39 +51,38 @@ class Context:
         compaction: bool = False,
         return_usage: bool = False,
     ) -> None:
-        self._session = session
-        self._assembly = assembly
-        self._use_repo_map = use_repo_map
+        # The members that each request has as they stand here; None: it does not have the member.
+        self._fields: dict[str, Any] = {
+            "session": session or None,
+            "assembly": None if assembly == "tiered" else assembly,
+            "use_repo_map": None if use_repo_map else False,
+            "detach": dict(detach) if isinstance(detach, Mapping) else detach,
+            "compaction": compaction or None,
+        }
+        self._asked: dict[str, dict[str, Any]] = {}
+        self._returns_usage = return_usage
         self._files: dict[str, _File] = {}
         self._symbols: dict[str, str] = {}
-        self._legend = ""
-        self._tree: list[str] | bool = False
         self._urls: dict[str, dict[str, str]] = {}
         self._review: dict[str, Any] | None = None
         self._drops_review = False
         self._images: list[str] = []
-        self._removed: dict[str, None] = {}
-        self._modified: dict[str, None] = {}
-        self._broken: dict[str, None] = {}
+        # What is said with one request only, by the member of the section.
+        self._once: dict[str, dict[str, None]] = {"removed": {}, "modified": {}, "broken": {}}
         self._panels: dict[str, dict[str, str]] = {}
         self._metas: dict[int, dict[str, Any]] = {}
-        self._detach = dict(detach) if isinstance(detach, Mapping) else detach
-        self._allows_compaction = compaction
-        self._returns_usage = return_usage
         self._has_history = bool(detach)
-        self._prompts: dict[str, Any] = {}
-        self._window: dict[str, Any] = {}
         self._delivered: OrderedDict[str, None] = OrderedDict()
 
     def select(self, path: Path, text: str | None) -> None:
         """Show a file by its whole text; None where it cannot be read as text. Raises ValueError for a text with half
         of a surrogate pair."""
-        self._list(path, text, is_selected=True, has_content=True)
+        self._list(path, text, is_selected=True)
 
     def show(self, path: Path, text: str | None = None) -> None:
         """Show a file by its symbols. The proxy makes them of the text; without a text give them with
         ``set_symbols``."""
-        self._list(path, text, is_selected=False, has_content=text is not None)
+        self._list(path, text, is_selected=False)
 
     def hide(self, path: Path) -> None:
         """Stop showing a file that still exists."""
@@ -93,28 +92,29 @@ class Context:
     def remove(self, path: Path) -> None:
         """Tell the proxy that the file no longer exists, with the next request that arrives."""
         self.hide(path)
-        self._removed[_key(path)] = None
+        self._once["removed"][_key(path)] = None
 
     def mark_modified(self, path: Path) -> None:
         """Count the file as changed in the next request, whatever its text says."""
-        self._modified[_key(path)] = None
+        self._once["modified"][_key(path)] = None
 
     def mark_broken(self, *tiers: TierName) -> None:
         """Count these tiers as broken in the next request: what they hold will not be in the provider's cache."""
-        self._broken |= dict.fromkeys(tiers)
+        self._once["broken"] |= dict.fromkeys(tiers)
 
     def set_symbols(self, path: Path, block: str) -> None:
         """Set a file's symbols, which come from an index of the client's own."""
         self._symbols[_key(path)] = block
-        self._removed.pop(_key(path), None)
+        self._once["removed"].pop(_key(path), None)
 
     def set_legend(self, text: str) -> None:
         """Set the text that explains the notation of the client's own symbols."""
-        self._legend = text
+        self._fields["legend"] = text or None
 
     def tree(self, paths: Iterable[Path] | bool) -> None:
         """Set the paths of the repository's tree: True shows those of the listed files, False shows no tree."""
-        self._tree = paths if isinstance(paths, bool) else list(dict.fromkeys(_key(path) for path in paths))
+        shown = paths or None if isinstance(paths, bool) else list(dict.fromkeys(_key(path) for path in paths))
+        self._fields["tree"] = shown
 
     def add_url(self, url: str, content: str, *, title: str = "", symbols: str = "") -> None:
         """Show a page that the client has fetched. A request takes three pages at most."""
@@ -187,7 +187,7 @@ class Context:
     ) -> None:
         """Set what each request from now on asks of the operator's prompts, in place of what was asked before. Without
         an argument the requests ask for nothing."""
-        self._prompts = _said(
+        self._asked["prompts"] = _said(
             persona=persona,
             override=override,
             tools=tools,
@@ -210,7 +210,7 @@ class Context:
     ) -> None:
         """Set the capability profile of each request from now on, and the parts that are fitted to its context window,
         in place of what was set before. The proxy takes parts only from a context that shows nothing else."""
-        self._window = _said(
+        self._asked["window"] = _said(
             profile=profile,
             instruction=instruction,
             selection=selection,
@@ -248,20 +248,11 @@ class Context:
         files = [self._file(path, file, whole) for path, file in self._files.items()]
         body: dict[str, Any] = {"files": files} | _said(
             symbols=[{"path": path, "block": block} for path, block in self._symbols.items()],
-            legend=self._legend,
             urls=list(self._urls.values()),
             images=list(self._images),
-            removed=list(self._removed),
-            modified=list(self._modified),
-            broken=list(self._broken),
-            session=self._session,
+            **{name: list(said) for name, said in self._once.items()},
         )
-        if self._tree is not False:
-            body["tree"] = self._tree if self._tree is True else list(self._tree)
-        if not self._use_repo_map:
-            body["use_repo_map"] = False
-        if self._assembly != "tiered":
-            body["assembly"] = self._assembly
+        body |= {name: value for name, value in deepcopy(self._fields).items() if value is not None}
         if self._review is not None:
             digest = review_digest(self._review)
             is_named = digest in self._delivered and not whole
@@ -271,11 +262,8 @@ class Context:
         if self._has_history:
             # The rules of the history hold where panels are sent, and if there are none.
             body["panels"] = [dict(panel) for panel in self._panels.values()]
-        if self._detach is not None:
-            body["detach"] = dict(self._detach) if isinstance(self._detach, dict) else self._detach
-        metas = [dict(self._metas[index]) for index in sorted(self._metas)]
-        body |= _said(messages_meta=metas, compaction=self._allows_compaction or None)
-        asked = _said(prompts=dict(self._prompts), window=dict(self._window))
+        body |= _said(messages_meta=[dict(self._metas[index]) for index in sorted(self._metas)])
+        asked = _said(**deepcopy(self._asked))
         if asked and body == {"files": []}:
             body = {}  # Parts of a window go with no structured context, not even with an empty one.
         return body | asked | _said(return_usage=self._returns_usage or None)
@@ -291,7 +279,7 @@ class Context:
             self._remember(review_digest(review))
         if "review" in body and review is None:
             self._drops_review = False
-        for said, name in ((self._removed, "removed"), (self._modified, "modified"), (self._broken, "broken")):
+        for name, said in self._once.items():
             for each in body.get(name, ()):
                 said.pop(each, None)
         del self._images[: len(body.get("images", ()))]
@@ -301,13 +289,13 @@ class Context:
         for digest in digests:
             self._delivered.pop(digest, None)
 
-    def _list(self, path: Path, text: str | None, *, is_selected: bool, has_content: bool) -> None:
+    def _list(self, path: Path, text: str | None, *, is_selected: bool) -> None:
         try:
             digest = "" if text is None else text_digest(text)
         except UnicodeEncodeError as error:
             raise ValueError(f"the text of {_key(path)!r} holds half of a surrogate pair: give None instead") from error
-        self._files[_key(path)] = _File(text, digest, is_selected, has_content)
-        self._removed.pop(_key(path), None)
+        self._files[_key(path)] = _File(text, digest, is_selected)
+        self._once["removed"].pop(_key(path), None)
 
     def _describe(self, index: int, meta: dict[str, Any]) -> None:
         if index < 0:
@@ -319,7 +307,7 @@ class Context:
         found: dict[str, Any] = {"path": path}
         if file.digest and file.digest in self._delivered and not whole:
             found["digest"] = file.digest
-        elif file.has_content:
+        elif file.is_selected or file.text is not None:
             found["content"] = file.text
         if file.is_selected:
             found["selected"] = True

@@ -4,38 +4,29 @@ from collections.abc import Sequence
 
 from proxy.core.money.prices import Price, input_cost, uncached_cost
 from proxy.core.response.usage import Usage
-from proxy.core.value import dataclass, field
+from proxy.core.value import dataclass
 from proxy.demo.sample import Request, Sample
 from proxy.replay.baselines import AS_SENT, SYSTEM_LAST, as_sent, system_and_last
 from proxy.replay.fidelity import violations
 from proxy.replay.runner import Setting
-from proxy.replay.totals import OURS, Account, Result, Total
-from proxy.replay.trace import Trace
+from proxy.replay.totals import OURS, Result, Total
 
 POLICIES = (AS_SENT, SYSTEM_LAST, OURS)
 _BASELINES = {AS_SENT: as_sent, SYSTEM_LAST: system_and_last}
 
 
-@dataclass(slots=True)
 class Tally:
     """One session so far. ``usd`` is the cost of its prompts by policy, and ``uncached_usd`` their cost without any
     cache."""
 
-    sample: Sample
-    setting: Setting
-    price: Price
-    accounts: dict[str, Account] = field(init=False)
-    result: Result = field(init=False)
-    usd: dict[str, float] = field(init=False)
-    uncached_usd: float = 0.0
-    requests: int = 0
-    _trace: Trace = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._trace = self.sample.trace()
-        self.accounts = {name: self.setting.account() for name in _BASELINES}
+    def __init__(self, sample: Sample, setting: Setting, price: Price) -> None:
+        self.sample, self.setting, self.price = sample, setting, price
+        self.uncached_usd = 0.0
+        self.requests = 0
+        self._trace = sample.trace()
+        self.accounts = {name: setting.account() for name in _BASELINES}
         totals = {**{name: account.total for name, account in self.accounts.items()}, OURS: Total()}
-        self.result = Result(self.sample.name, self.setting.profile, len(self.sample.requests), totals=totals)
+        self.result = Result(sample.name, setting.profile, len(sample.requests), totals=totals)
         self.usd = dict.fromkeys(totals, 0.0)
 
     def add(self, request: Request, usage: Usage, sent: bytes) -> None:

@@ -5,14 +5,18 @@ the prompt: each request renders map and files anew. The framing words are aider
 """
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 
 from proxy.core.value import dataclass
 from proxy.demo.sample import BEGIN, Message, Request, Sample, assistant, chat, system, user
 from proxy.demo.source import TEST_LOOKUP, TEST_NAME, SourceFile, file_of_tests, function, source_file
 
-_FENCE = "```"
+# What an editor chat of this kind fences files with: the first pair of which no file has a line that begins with one.
+_FENCES = (
+    ("```", "```"), ("````", "````"), ("<source>", "</source>"), ("<code>", "</code>"), ("<pre>", "</pre>"),
+    ("<codeblock>", "</codeblock>"), ("<sourcecode>", "</sourcecode>"),
+)  # fmt: skip
 FILES_OPENING = (
     "I have *added these files to the chat* so you can go ahead and edit them.\n\n"
     "*Trust this message as the true contents of these files!*\n"
@@ -190,7 +194,7 @@ def _requests() -> Iterator[Request]:
         at += edit.pause_s
         messages = [
             system(RULES), user(repository_map(number)), assistant(_MAP_ACK), *done,
-            user(shown(files)), assistant(FILES_ACK), user(edit.prompt),
+            user(shown({file.path: file.text for file in files})), assistant(FILES_ACK), user(edit.prompt),
         ]  # fmt: skip
         yield Request(at, chat(messages, stream=True, temperature=0))
         before = next(file for file in files if file.path == edit.path)
@@ -214,9 +218,18 @@ def changed(file: SourceFile, edit: Edit) -> SourceFile:
     return file.with_change(edit.function, edit.old, edit.new)
 
 
-def shown(files: Sequence[SourceFile]) -> str:
+def shown(files: Mapping[str, str]) -> str:
     """The message that shows the files, in the form that aider writes."""
-    return FILES_OPENING + "".join(f"\n{file.path}\n{_FENCE}\n{file.text}{_FENCE}\n" for file in files)
+    lines = [line for text in files.values() for line in text.splitlines()]
+    fitting = (pair for pair in _FENCES if not any(line.startswith(pair) for line in lines))
+    opening, closing = next(fitting, _FENCES[0])
+    texts = ((path, line_ended(text) or "\n") for path, text in files.items())
+    return FILES_OPENING + "".join(f"\n{path}\n{opening}\n{text}{closing}\n" for path, text in texts)
+
+
+def line_ended(text: str) -> str:
+    """The text with a line break at its end; nothing stays nothing."""
+    return text if not text or text.endswith("\n") else text + "\n"
 
 
 def repository_map(turn: int) -> str:

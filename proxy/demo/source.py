@@ -122,6 +122,7 @@ CENT = Decimal("0.01")
 log = getLogger(__name__)
 
 '''
+_HEAD_OF_TESTS = '"""@title"""\n\nfrom decimal import Decimal\n\nfrom shop.testing import *\n\n'
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,19 +163,19 @@ class SourceFile:
         return replace(self, functions=(*self.functions, function))
 
 
-def source_file(path: str, title: str, nouns: Sequence[int], templates: Sequence[int] = SOURCE) -> SourceFile:
+def source_file(
+    path: str, title: str, nouns: Sequence[int], templates: Sequence[int] = SOURCE, head: str = _HEAD
+) -> SourceFile:
     """A file with one function for each pair of noun and template (by their numbers)."""
     names = [NOUNS[i % len(NOUNS)] for i in nouns]
     records = ", ".join(sorted({noun.capitalize() for noun, _ in names}))
-    head = _HEAD.replace("@title", title).replace("@records", records)
-    return SourceFile(path, head, tuple(_functions(names, [TEMPLATES[i] for i in templates])))
+    begun = head.replace("@title", title).replace("@records", records)
+    return SourceFile(path, begun, tuple(_functions(names, [TEMPLATES[i] for i in templates])))
 
 
 def file_of_tests(path: str, title: str, nouns: Sequence[int]) -> SourceFile:
     """A file of tests."""
-    names = [NOUNS[i % len(NOUNS)] for i in nouns]
-    head = f'"""{title}"""\n\nfrom decimal import Decimal\n\nfrom shop.testing import *\n\n'
-    return SourceFile(path, head, tuple(_functions(names, [_TEST])))
+    return source_file(path, title, nouns, (TEST,), _HEAD_OF_TESTS)
 
 
 def function(template: int, noun: int) -> Function:

@@ -26,13 +26,12 @@ from proxy.core.structured.history.compaction_proposal import (
     CompactionProposal,
     CompactionRules,
     call_body,
-    history_tokens,
     proposal_of,
     read_finding,
 )
 from proxy.core.structured.history.rules import RuledHistory
 from proxy.core.structured.messages import Turn
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.engine.exchange import Exchange
 from proxy.engine.suppress import suppress_and_log
 from proxy.planning.context_sessions import ContextSessions
@@ -102,7 +101,7 @@ class Compactions:
     async def plan(self, chat: AssembledChat, deployment: Deployment, prompt_tokens: int) -> CompactionWork | None:
         """The call that shall be made for a conversation behind its last answer, whose request had ``prompt_tokens``;
         None where there shall be none."""
-        key, history = (chat.scope, chat.session), chat.uncompacted
+        key, history = (chat.scope, chat.session), chat.dialogue.uncompacted
         session = self._sessions.known(*key)
         if session is None or history is None or session.attempts.failures >= MOST_FAILURES:
             return None
@@ -118,7 +117,7 @@ class Compactions:
             return None
         length, proposal = look
         if proposal is None:
-            session.attempts = session.attempts.declined(length)
+            session.attempts = replace(session.attempts, declined_tokens=length)
             return None
         body = call_body(chat.sent.members, deployment.model, proposal.question, deployment.profile.name)
         return CompactionWork(key, former, proposal, length, body)
@@ -152,7 +151,7 @@ class Compactions:
         """The call was not allowed to cost anything."""
         session = self._sessions.known(*work.key)
         if session is not None:
-            session.attempts = session.attempts.put_off(work.tokens)
+            session.attempts = replace(session.attempts, tried_tokens=work.tokens)
 
     def _prices(self, deployment: Deployment, requests: int, prompt_tokens: int) -> CompactionPrices:
         profile, price = deployment.profile, self._facts.price(deployment)
@@ -172,7 +171,7 @@ def _looked(
     """How many tokens the conversation has, and the proposal for it, where one pays; None where it is too short, or has
     grown too little since it was last looked at."""
     terms = rules.terms
-    total = history_tokens(compacted(history, former, rules.texts, terms.keep_exchanges), tokens)
+    total = sum(map(tokens, compacted(history, former, rules.texts, terms.keep_exchanges).conversation.turns))
     if total < terms.min_history_tokens or not attempts.allow(total, is_full=prices.is_full):
         return None
     return total, proposal_of(history, former, tokens, rules, prices)
@@ -207,7 +206,7 @@ class Compactor:
     def ended(self, exchange: Exchange) -> None:
         """An exchange was settled: its conversation may be compacted now."""
         chat = exchange.planned.assembled
-        if self._is_closed or chat is None or chat.uncompacted is None:
+        if self._is_closed or chat is None or chat.dialogue.uncompacted is None:
             return
         key = (chat.scope, chat.session)
         if key in self._running or len(self._running) >= MOST_AT_ONCE:

@@ -20,7 +20,6 @@ from proxy.core.structured.chat import (
     ChatReading,
     Dialogue,
     DialogueRules,
-    Moment,
     body_of,
     dialogue_of,
     has_thinking,
@@ -32,7 +31,7 @@ from proxy.core.structured.messages import Conversation, Turn
 from proxy.core.structured.panels.pairs import names_tool, panel_answer
 from proxy.core.structured.placement.tracking import Blocks, HistoryItem
 from proxy.core.structured.session.session import ContextSession
-from proxy.core.structured.session.uploads import ResolvedForm, Uploads
+from proxy.core.structured.session.uploads import Uploads
 from proxy.core.structured.symbols import MapChunks, SymbolIndexer, SymbolMap, legend_for
 from proxy.core.value import dataclass, replace
 from proxy.engine.suppress import suppress_and_log
@@ -56,7 +55,7 @@ class Resolved:
     it."""
 
     sent: ParsedBody
-    found: ResolvedForm
+    form: StructuredForm
     conversation: Conversation
     scope: str
     name: str
@@ -87,7 +86,6 @@ class ContextAssembler:
         self._options = options or AssemblyOptions()
         self._texts = texts
         self._rules = DialogueRules(
-            texts.panels,
             texts.compaction,
             self._options.detach,
             self._options.keep_exchanges,
@@ -119,12 +117,12 @@ class ContextAssembler:
 
     def resolve(self, request: SentContext, scope: str, hint: str) -> Resolved:
         """The form with its texts, and the session that it belongs to. Raises MissingContent, PayloadTooLarge."""
-        found = self.uploads.resolve(request.form, scope)
+        form = self.uploads.resolve(request.form, scope)
         named = request.form.context.session or hint
         name = named or _name_of(request.conversation)
         session = self.sessions.begun(scope, name)
-        self._check_size(found.context(session.review))
-        return Resolved(request.sent, found, request.conversation, scope, name, session, bool(named))
+        self._check_size(form.shown(session.review))
+        return Resolved(request.sent, form, request.conversation, scope, name, session, bool(named))
 
     def _check_size(self, context: StructuredContext) -> None:
         """Raises PayloadTooLarge where the texts have no room in a request: a digest is short, and may stand for one
@@ -140,11 +138,11 @@ class ContextAssembler:
     def index(self, resolved: Resolved) -> SymbolMap:
         """The symbols of the files, where the client brings none and wants a map. A conversation that has never listed
         a file has no map, and needs no legend for it. Any thread may call this."""
-        form, session = resolved.found.form, resolved.session
-        has_files = bool(resolved.found.files or session.shown)
+        form, session = resolved.form, resolved.session
+        has_files = bool(resolved.form.context.files or session.shown)
         if self._indexer is None or not form.has_repo_map or form.context.symbols or not has_files:
             return SymbolMap(form.context.symbols, form.context.legend)
-        symbols = self._indexer.index(resolved.found.files, session.aliases)
+        symbols = self._indexer.index(resolved.form.context.files, session.aliases)
         if not session.tracker.is_initialised:
             len(symbols.references)  # they are found when they are asked for: better here than on the event loop
         return symbols
@@ -152,7 +150,7 @@ class ContextAssembler:
     def give_aliases(self, resolved: Resolved) -> None:
         """Give short names to the directories that this request shows for the first time."""
         session = resolved.session
-        new = {file.path for file in resolved.found.files if file.path not in session.shown}
+        new = {file.path for file in resolved.form.context.files if file.path not in session.shown}
         if new and self._indexer is not None:
             session.aliases = legend_for(new, session.aliases, session.shown)
             session.shown |= new
@@ -161,7 +159,7 @@ class ContextAssembler:
         """All that the request shows. Its review is the session's from now on, if it ``keeps_state`` and the client
         has named the session: conversations that merely begin alike may be of two people. Raises PayloadTooLarge."""
         session = resolved.session
-        context = resolved.found.context(session.review)
+        context = resolved.form.shown(session.review)
         context = replace(context, symbols=symbols.blocks, legend=symbols.legend, references=symbols.references)
         self._check_size(context)
         if keeps_state and resolved.is_named:
@@ -184,7 +182,7 @@ class ContextAssembler:
         if map_ is not None:
             front = tried(lambda: front_of(context, system, words, map_.shown(context.mapped())))
         kind = AssemblyKind.ECONOMIC if front is not None else AssemblyKind.FLAT
-        if self._options.is_classic and not resolved.found.form.is_flat:
+        if self._options.is_classic and not resolved.form.is_flat:
             kind = AssemblyKind.TIERED
         front = front or front_of(context, system, words)
         inlay = dialogue.inlay(self._texts.panels, is_chronological=False)
@@ -217,9 +215,10 @@ class ContextAssembler:
     def _dialogue(self, resolved: Resolved, counter: TokenCounter, now: float) -> Dialogue:
         """The conversation as it is sent, and what the session remembers of it from then on."""
         session, members = resolved.session, resolved.sent.members
-        before, moment = Before(session.board, session.compaction, session.terms), Moment(now, has_thinking(members))
+        before, form = Before(session.board, session.compaction, session.terms), resolved.form
         tokens = partial(Turn.tokens, counter=counter)
-        found = dialogue_of(resolved.conversation, resolved.found.form, before, self._rules, tokens, moment)
+        thinks = has_thinking(members)
+        found = dialogue_of(resolved.conversation, form, before, self._rules, tokens, now, has_thinking=thinks)
         if found.has_panels and names_tool(members.get("tools")):
             message = f"a tool of the request is called '{PANEL_TOOL}', as the proxy's own that shows panels: rename it"
             raise InvalidRequest(message, param="tools", code="reserved_tool")
@@ -227,7 +226,7 @@ class ContextAssembler:
 
     def _map(self, resolved: Resolved, context: StructuredContext) -> MapChunks | None:
         """The chunks of the symbol map; None where the request goes flat or in tiers."""
-        if self._options.is_classic or resolved.found.form.is_flat:
+        if self._options.is_classic or resolved.form.is_flat:
             return None
         return resolved.session.map.with_paths({path: len(context.symbols[path]) for path in context.mapped()})
 

@@ -103,7 +103,7 @@ class StructuredChats:
         if self._watch is not None:
             for reason, count in made.chat.assembly.skipped.items():
                 self._watch.item_skipped(reason.value, by=count)
-            if made.chat.uncompacted is not None and self.compactions is None:
+            if made.chat.dialogue.uncompacted is not None and self.compactions is None:
                 self._watch.compacted(CompactionOutcome.DISALLOWED.value)
         return made.chat
 
@@ -140,14 +140,14 @@ class StructuredChats:
                 raise
             resolved = resolve(replace(request, form=filled(request.form, texts)))
         with suppress_and_log("context.keep"):
-            self._texts.keep(principal.scope, resolved.found)
+            self._texts.keep(principal.scope, resolved.form)
         return resolved
 
     async def _indexed(self, resolved: Resolved) -> SymbolMap:
         """The symbols; without an index, or where it fails, those that the client has sent."""
-        shown = resolved.found.form.context
+        shown = resolved.form.context
         with suppress_and_log("context.index"):
-            size = sum(_BYTES_PER_CHAR * len(file.text or "") + _BYTES_PER_FILE for file in resolved.found.files)
+            size = sum(_BYTES_PER_CHAR * len(file.text or "") + _BYTES_PER_FILE for file in resolved.form.context.files)
             return await self._indexing.run_large(size, partial(self.assembler.index, resolved))
         return SymbolMap(shown.symbols, shown.legend)
 

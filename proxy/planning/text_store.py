@@ -18,7 +18,8 @@ from typing import Final
 
 from proxy.aside import Aside
 from proxy.core.lru import Bounded, LastUsed
-from proxy.core.structured.session.uploads import KeptText, ResolvedForm, blob_name, is_kept, packed, texts_of, unpacked
+from proxy.core.structured.form.form import StructuredForm
+from proxy.core.structured.session.uploads import KeptText, blob_name, is_kept, packed, texts_of, unpacked
 from proxy.planning.shared_blobs import TTL_S, SharedBlobs
 from proxy.storage.port import StateStore
 from proxy.tasks import Tasks, cancel, drain, spawn
@@ -69,10 +70,10 @@ class TextStore:
         self._turns = asyncio.Semaphore(_RECALLS_AT_ONCE)
         self._packing: Tasks = set()
 
-    def keep(self, scope: str, found: ResolvedForm) -> None:
+    def keep(self, scope: str, form: StructuredForm) -> None:
         """Write what a request shows in the background, unless it was written a short time ago."""
         now = self._now()
-        for digest, text in texts_of(found):
+        for digest, text in texts_of(form):
             saved_at = self._saved.get((scope, digest))
             is_fresh = saved_at is not None and 0 <= now - saved_at < RENEWED_S
             if not is_fresh and is_kept(text):

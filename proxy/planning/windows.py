@@ -185,7 +185,7 @@ class ContextWindows:
         self, parsed: ParsedBody, transcript: Transcript, tools: Sequence[Element], job: "_Job", prompt_tokens: int
     ) -> FittedMessages:
         """The messages of a request whose tokens are counted. Raises Unreadable."""
-        known = self._exact.known(transcript.messages)
+        known = [self._exact.known(message.digest) for message in transcript.messages]
         unknown = zip(transcript.messages, known, strict=True)
         new = _bytes(job) + sum(len(message.raw) for message, tokens in unknown if tokens is None)
         exact = self._exact.fork()

@@ -159,7 +159,7 @@ class Composer:
         wish = read_wish(request.prompts) if request.prompts is not None else ClientWish()
         parts = read_parts(request.window) if request.window is not None else None
         persona = checked_persona(request.persona, "x-stratiform-persona") if request.persona else ""
-        by_body = {"persona": wish.persona, "profile": parts.profile if parts is not None else ""}
+        by_body = {"persona": wish.persona or "", "profile": parts.profile if parts is not None else ""}
         asked = replace(
             wish,
             persona=by_body["persona"] or persona,
@@ -179,9 +179,9 @@ class Composer:
         may_choose, allowed = self.rules.windows.may_choose, terms.allowed
         personas = {one.id.removeprefix(PERSONA_PREFIX) for one in prompts if one.id.startswith(PERSONA_PREFIX)}
         profiles = {one.profile for one in prompts if one.profile} | self.rules.windows.profiles.keys()
-        if asked.persona not in {"", *personas}:
+        if asked.persona and asked.persona not in personas:
             raise unknown_name("persona", asked.persona, (n for n in personas if matches_any(allowed.personas, n)))
-        if asked.profile not in {"", *profiles}:
+        if asked.profile and asked.profile not in profiles:
             known = (n for n in profiles if may_choose(n) or matches_any(allowed.profiles, n))
             raise unknown_name("profile", asked.profile, known)
 

@@ -42,13 +42,13 @@ class Rules:
         if wish is None:
             profile = self.windows.profile_for(*whose)
             return _with_profile(terms, profile), profile
-        wanted = wish.profile
+        wanted = wish.profile or ""
         is_prompts_own = wanted not in self.windows.profiles and (
             wanted == terms.profile or matches_any(terms.allowed.profiles, wanted)
         )
         param = "x-stratiform-profile" if "profile" in wish.by_header else "stratiform.window.profile"
         profile = self.windows.profile_for(*whose, "" if is_prompts_own else wanted, param)
-        asked = client_terms(terms, replace(wish, profile=wanted if is_prompts_own else ""))
+        asked = client_terms(terms, replace(wish, profile=wanted if is_prompts_own else None))
         return _with_profile(asked, profile), profile
 
     def window_for(self, whose: Whose, wished: str) -> CapabilityProfile | None:

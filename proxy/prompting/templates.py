@@ -60,16 +60,8 @@ def _path(node: nodes.Node, inner: set[int]) -> list[str]:
     return [node.name, *reversed(steps)]
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A template that can be rendered, and what it refers to."""
-
-    template: Template
-    uses: Uses
-
-
-def compiled(text: str) -> Compiled:
-    """The template of a text. Raises RenderError where it cannot be read."""
+def compiled(text: str) -> tuple[Template, Uses]:
+    """The template of a text, and what it refers to. Raises RenderError where it cannot be read."""
     try:
         tree = _ENVIRONMENT.parse(text)
         check(tree, _ENVIRONMENT)
@@ -83,7 +75,7 @@ def compiled(text: str) -> Compiled:
         raise RenderError(f"line {error.lineno}: {error.message}") from error
     except (TemplateError, SyntaxError, RecursionError, MemoryError, ValueError) as error:
         raise RenderError("the template cannot be read: it is nested too deeply, or a number is too long") from error
-    return Compiled(Template.from_code(_ENVIRONMENT, code, _ENVIRONMENT.globals), uses)
+    return Template.from_code(_ENVIRONMENT, code, _ENVIRONMENT.globals), uses
 
 
 class Templates:
@@ -100,13 +92,13 @@ class Templates:
         not compiled again. Raises RenderError, which begins with the prompt's origin or its id."""
         self.fragments: Mapping[str, str] = dict(fragments or {})
         known = earlier._compiled if earlier is not None else {}
-        self._compiled: dict[str, Compiled] = {}
+        self._compiled: dict[str, tuple[Template, Uses]] = {}
         for prompt in prompts:
             if prompt.is_literal:
                 continue
             try:
                 found = known.get(prompt.text) or compiled(prompt.text)
-                for _, why in unknown_names(prompt, found.uses, self.fragments):
+                for _, why in unknown_names(prompt, found[1], self.fragments):
                     raise RenderError(why)
                 self._compiled[prompt.text] = found
             except RenderError as error:
@@ -117,7 +109,7 @@ class Templates:
         templates. Raises RenderError."""
         if prompt.is_literal:
             return prompt.text
-        template = (self._compiled.get(prompt.text) or compiled(prompt.text)).template
+        template, _ = self._compiled.get(prompt.text) or compiled(prompt.text)
         try:
             rendering = template.new_context({**variables, **context, WORK: Work(self.fragments)})
             text = "".join(template.root_render_func(rendering))

@@ -55,9 +55,9 @@ class Sender:
     def compact(self, covered: int, summary: str) -> None:
         """A summary takes the place of so many messages of the last request's conversation."""
         assert self._last is not None
-        assert self._last.uncompacted is not None
+        assert self._last.dialogue.uncompacted is not None
         session = self._assembler.sessions.session(_SCOPE, "s")
-        digest = digest_of_known(self._last.uncompacted, covered)
+        digest = digest_of_known(self._last.dialogue.uncompacted, covered)
         session.compaction = Compaction(covered, covered, digest, summary)
 
     def send(self, section: Body, messages: Sequence[Body], mode: Mode = Mode.TIER, **more: Any) -> tuple[Body, Body]:

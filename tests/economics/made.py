@@ -206,7 +206,7 @@ def stamped_files() -> Sample:
         stamped = [replace(file, head=f"# build {1000 + 7 * build}\n{file.head}") for file in files]
         noun, field = chance.choice(NOUNS)
         question = user(chance.choice(_QUESTIONS).format(noun=noun, field=field))
-        context = [user(shown(stamped)), assistant(_TRUSTED)]
+        context = [user(shown({file.path: file.text for file in stamped})), assistant(_TRUSTED)]
         messages = [system("You change files as you are asked to."), *talk, *context, question]
         requests.append(Request(at, chat(messages, stream=True)))
         talk += [question, assistant(f"Like this:\n{function(1, chance.randrange(15)).text}")]
@@ -236,7 +236,7 @@ def pair(name: str = "pair", questions: float = 0.2) -> Sample:
         ending = (
             "Answer questions. Change nothing." if is_question else f"Write changed files between {fence} and {fence}."
         )
-        messages = [system(_HABITS + ending), *talk, user(shown(()) + guide + texts), assistant(_TRUSTED), words]
+        messages = [system(_HABITS + ending), *talk, user(shown({}) + guide + texts), assistant(_TRUSTED), words]
         requests.append(Request(at, chat(messages, stream=True)))
         talk += [words, assistant(f"It is done with this:\n{function(1, chance.randrange(15)).text}")]
         if not is_question:

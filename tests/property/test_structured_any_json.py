@@ -41,7 +41,7 @@ def refusal(raw: bytes) -> ProxyError | None:
         form = read_form(raw)
         assert form is None or isinstance(form, StructuredForm)
         if form is not None:
-            Uploads().resolve(form, "s").context(None)
+            Uploads().resolve(form, "s").shown(None)
     except (InvalidRequest, MissingContent) as error:
         return error
     return None

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from plugins.symbol_index.extract import VALUE, Define, Import, Place, Rules, Source, Symbol
+from plugins.symbol_index.extract import VALUE, Import, Place, Rules, Source, Symbol
 from plugins.symbol_index.languages.signatures import (
     first_named,
     heirs,
@@ -20,13 +20,6 @@ from plugins.symbol_index.languages.signatures import (
 _JS_FUNCTIONS = frozenset({"arrow_function", "function_expression", "function", "generator_function"})
 _js_heirs = heirs("class_heritage", "extends_type_clause", "extends_clause")
 _js_several = signature(leading_name, frozenset({"this"}))
-
-
-def _js_type(mark: str, is_closed: bool = False) -> Define:
-    def define(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
-        yield Symbol(mark, source.field(node, "name") or "default", _js_heirs(node, source), is_closed)
-
-    return define
 
 
 def _js_signature(node: Node, source: Source) -> str:
@@ -117,15 +110,15 @@ def _js_call(node: Node, source: Source) -> Iterator[Import]:
 
 JAVASCRIPT = Rules(
     definitions={
-        "class_declaration": _js_type("c"),
-        "abstract_class_declaration": _js_type("c"),
-        "class": _js_type("c"),
-        "interface_declaration": _js_type("i"),
-        "enum_declaration": _js_type("e"),
+        "class_declaration": named("c", _js_heirs, otherwise="default", is_closed=False),
+        "abstract_class_declaration": named("c", _js_heirs, otherwise="default", is_closed=False),
+        "class": named("c", _js_heirs, otherwise="default", is_closed=False),
+        "interface_declaration": named("i", _js_heirs, otherwise="default", is_closed=False),
+        "enum_declaration": named("e", _js_heirs, otherwise="default", is_closed=False),
         "enum_body": _js_enum_body,
-        "type_alias_declaration": _js_type("t", is_closed=True),
-        "internal_module": _js_type("n"),
-        "module": _js_type("n"),
+        "type_alias_declaration": named("t", _js_heirs, otherwise="default"),
+        "internal_module": named("n", _js_heirs, otherwise="default", is_closed=False),
+        "module": named("n", _js_heirs, otherwise="default", is_closed=False),
         "function_declaration": _js_function,
         "generator_function_declaration": _js_function,
         "function_signature": _js_function,

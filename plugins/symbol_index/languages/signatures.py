@@ -57,14 +57,16 @@ def named(
     detail: Detail | None = None,
     field: str = "name",
     *,
+    otherwise: str = "",
     unless: Callable[[Node, Source], bool] | None = None,
     is_closed: bool = True,
     is_public: bool = True,
 ) -> Define:
-    """The rule for a definition that is shown by its name, and by its ``detail`` where it has one; not ``unless``."""
+    """The rule for a definition that is shown by its name, or ``otherwise`` without one, and by its ``detail``
+    where it has one; not ``unless``."""
 
     def define(node: Node, source: Source, _place: Place) -> Iterator[Symbol]:
-        name = "" if unless is not None and unless(node, source) else source.field(node, field)
+        name = "" if unless is not None and unless(node, source) else source.field(node, field) or otherwise
         yield Symbol(mark, name, detail(node, source) if detail is not None else "", is_closed, is_public)
 
     return define

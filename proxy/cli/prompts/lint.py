@@ -67,7 +67,7 @@ def findings(setup: PromptSetup, contexts: Sequence[GivenContext] = ()) -> list[
     read: list[_Read] = []
     for prompt in readable.prompts:
         try:
-            read.append(_Read(prompt, Uses() if prompt.is_literal else compiled(prompt.text).uses))
+            read.append(_Read(prompt, Uses() if prompt.is_literal else compiled(prompt.text)[1]))
         except RenderError as error:
             found.append(Finding("error", "bad-template", in_file(error, prompt), prompt.id, prompt.origin))
     found += _repeated(read)

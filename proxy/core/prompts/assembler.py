@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from proxy.core.digest import digest
 from proxy.core.model_patterns import matches_any
-from proxy.core.prompts.composition import ComposedPart, Composition, Inset
+from proxy.core.prompts.composition import Composition, Inset
 from proxy.core.prompts.conditions import holds
 from proxy.core.prompts.context import merged, resolved
 from proxy.core.prompts.prompt import (
@@ -20,12 +20,10 @@ from proxy.core.prompts.prompt import (
     PromptFailure,
     RenderError,
 )
-from proxy.core.prompts.terms import PromptTerms
+from proxy.core.prompts.terms import FLAGS, PromptTerms
+from proxy.core.value import replace
 from proxy.core.wire.surrogates import utf8
 
-_FLAGS: Mapping[Position, str] = MappingProxyType(
-    {Position.TOOLS: "tools", Position.PLUGINS: "plugins", Position.AGENTS: "agents"}
-)
 _ORDER: Mapping[Position, int] = MappingProxyType({position: rank for rank, position in enumerate(Position)})
 PERSONA_PREFIX = "persona:"
 """A prompt whose id begins so is composed only where the terms choose this persona."""
@@ -51,15 +49,6 @@ def in_order(prompts: Iterable[Prompt]) -> tuple[Prompt, ...]:
     return tuple(sorted(prompts, key=lambda prompt: (_ORDER[prompt.position], -prompt.priority)))
 
 
-def missing_persona(prompts: Sequence[Prompt], terms: PromptTerms) -> dict[str, str]:
-    """The reason ``missing`` for the chosen persona without a prompt, by its id; empty where it has one or none is
-    chosen."""
-    persona = PERSONA_PREFIX + terms.persona
-    if not terms.persona or any(prompt.id == persona for prompt in (*prompts, *terms.extras)):
-        return {}
-    return {persona: "missing"}
-
-
 def _fits(prompt: Prompt, persona: str, terms: PromptTerms) -> bool:
     if prompt.profile not in ("", terms.profile):
         return False
@@ -67,8 +56,7 @@ def _fits(prompt: Prompt, persona: str, terms: PromptTerms) -> bool:
         return False
     if terms.override and prompt.position.is_system:
         return False
-    flag = _FLAGS.get(prompt.position)
-    return flag is None or bool(getattr(terms, flag))
+    return prompt.position not in FLAGS or bool(getattr(terms, prompt.position))
 
 
 Render = Callable[[Prompt, PromptContext, Mapping[str, Json]], str]
@@ -80,8 +68,10 @@ def assemble(prompts: Sequence[Prompt], terms: PromptTerms, context: PromptConte
     evaluated or its template cannot be rendered, it is left out; in strict mode PromptFailure is raised. In any mode it
     is raised where a registered prompt fails for what the client adds to the context: a client must not have it left
     out."""
-    parts: list[ComposedPart] = []
-    skipped = missing_persona(prompts, terms)
+    parts: list[Prompt] = []
+    persona = PERSONA_PREFIX + terms.persona
+    has_persona = not terms.persona or any(prompt.id == persona for prompt in (*prompts, *terms.extras))
+    skipped = {} if has_persona else {persona: "missing"}
     for prompt in chosen(prompts, terms):
         try:
             text, reason = _text(prompt, context, render)
@@ -92,7 +82,7 @@ def assemble(prompts: Sequence[Prompt], terms: PromptTerms, context: PromptConte
                 raise PromptFailure(prompt.id, is_client=is_extra or is_broken, why=str(error)) from error
             text, reason = "", "bad_condition" if isinstance(error, ConditionError) else "render_error"
         if text:
-            parts.append(ComposedPart(prompt.id, prompt.position, text))
+            parts.append(replace(prompt, text=text))
         else:
             skipped[prompt.id] = reason
     return Composition(
@@ -123,5 +113,5 @@ def _is_broken(prompt: Prompt, terms: PromptTerms, render: Render) -> bool:
     return True
 
 
-def _joined(parts: Sequence[ComposedPart], positions: Sequence[Position]) -> str:
+def _joined(parts: Sequence[Prompt], positions: Sequence[Position]) -> str:
     return "\n\n".join(part.text for part in parts if part.position in positions)

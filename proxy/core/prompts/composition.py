@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from proxy.core.prompts.prompt import Position
+from proxy.core.prompts.prompt import Prompt
 from proxy.core.value import dataclass, field, replace
 
 
@@ -23,24 +23,16 @@ class Inset:
 
 
 @dataclass(frozen=True, slots=True)
-class ComposedPart:
-    """The rendered text of one prompt, trimmed; never blank."""
-
-    id: str
-    position: Position
-    text: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
 class Composition:
-    """The composed texts. ``parts`` are those of all prompts that are in them, in order. ``skipped`` says why a prompt
+    """The composed texts. ``parts`` are the prompts that are in them, in order, each with its
+    rendered text, trimmed and never blank. ``skipped`` says why a prompt
     was left out, by its id: ``condition``, ``bad_condition``, ``render_error``, ``blank``;
     ``missing`` is said of a chosen persona that has no prompt. ``prints`` are the digests of the system texts, by the
     ids of their prompts."""
 
     system: str = field(default="", repr=False)
     inset: Inset = Inset()
-    parts: tuple[ComposedPart, ...] = ()
+    parts: tuple[Prompt, ...] = ()
     skipped: Mapping[str, str] = field(default_factory=dict)
     prints: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)
 

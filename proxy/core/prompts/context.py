@@ -2,6 +2,7 @@
 the variables that a prompt names."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import orjson
 
@@ -24,20 +25,13 @@ def merged(*contexts: Mapping[str, Mapping[str, Json]]) -> PromptContext:
     return together
 
 
-def added(
-    context: Mapping[str, Mapping[str, Json]], more: Mapping[str, Mapping[str, Json]]
-) -> Mapping[str, Mapping[str, Json]]:
+def added(context: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """The first context with the second one: objects are merged name by name, and otherwise the second one's value
     takes the place of the first one's."""
-    return {**context, **{root: _merged(context.get(root, {}), values) for root, values in more.items()}}
-
-
-def _merged(before: Mapping[str, Json], after: Mapping[str, Json]) -> Mapping[str, Json]:
-    both = dict(before)
-    for name, value in after.items():
+    both = dict(context)
+    for name, value in more.items():
         old = both.get(name)
-        is_object = isinstance(old, dict) and isinstance(value, dict)
-        both[name] = dict(_merged(old, value)) if is_object else value  # type: ignore[arg-type]  # both are objects
+        both[name] = added(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return both
 
 

@@ -26,7 +26,7 @@ from proxy.core.prompts.prompt import (
     Position,
     Prompt,
 )
-from proxy.core.prompts.terms import ClientWish
+from proxy.core.prompts.terms import FLAGS, ClientWish
 from proxy.core.wire.refusals import check_fields, decoded, fields_in, names_within, unknown_field
 from proxy.errors import InvalidRequest
 
@@ -81,21 +81,16 @@ def read_wish(raw: Raw | bytes) -> ClientWish:
     if len(text) > MOST_FORM_BYTES:
         raise InvalidRequest(f"'{NAME}' may have at most {MOST_FORM_BYTES} bytes", param=NAME, code="too_long")
     form = decoded(_DECODER, text, NAME, _CHOICES) or _WishJson()
+    flags: dict[str, Any] = {name: flag for name in FLAGS if isinstance(flag := getattr(form, name), bool)}
     wish = ClientWish(
-        persona=checked_persona(form.persona, f"{NAME}.persona") if form.persona else "",
-        override=form.override or "",
-        tools=_flag(form.tools),
-        plugins=_flag(form.plugins),
-        agents=_flag(form.agents),
+        persona=checked_persona(form.persona, f"{NAME}.persona") if form.persona else None,
+        override=form.override or None,
+        **flags,
         context=_context(bytes(form.context)),
         extras=_extras(form.extra or ()),
     )
     check_fields(text, _names(form, wish), NAME)
     return wish
-
-
-def _flag(found: bool | None | UnsetType) -> bool | None:
-    return found if isinstance(found, bool) else None
 
 
 def _names(form: _WishJson, wish: ClientWish) -> int:
@@ -142,7 +137,9 @@ def _extras(found: Sequence[_ExtraJson]) -> tuple[Prompt, ...]:
             position=each.position,
             text=each.text,
             priority=each.priority or 0,
-            conditions=_conditions(each.conditions or (), f"{param}.conditions"),
+            conditions=tuple(
+                _condition(one, f"{param}.conditions[{n}]") for n, one in enumerate(each.conditions or ())
+            ),
             is_literal=True,
             origin="the request",
         )
@@ -150,10 +147,6 @@ def _extras(found: Sequence[_ExtraJson]) -> tuple[Prompt, ...]:
         message = f"'{NAME}.extra' may have at most {MOST_PATTERNS} conditions with patterns"
         raise InvalidRequest(message, param=f"{NAME}.extra", code="too_many_items")
     return tuple(extras.values())
-
-
-def _conditions(found: Sequence[_ConditionJson], param: str) -> tuple[Condition, ...]:
-    return tuple(_condition(each, f"{param}[{number}]") for number, each in enumerate(found))
 
 
 def _condition(found: _ConditionJson, param: str) -> Condition:

@@ -65,11 +65,9 @@ class PromptTerms:
 
 
 @dataclass(frozen=True, slots=True)
-class PromptLayer:
-    """One level of a configuration (all, a model, a team, a key); None: it says nothing. A later level wins; its
-    ``context`` is added root by root and name by name."""
+class _Said:
+    """What a level of a configuration says, and a client, too; None: it says nothing. The ``context`` is added to."""
 
-    use: tuple[str, ...] | None = None
     persona: str | None = None
     profile: str | None = None
     override: str | None = field(default=None, repr=False)
@@ -77,31 +75,33 @@ class PromptLayer:
     plugins: bool | None = None
     agents: bool | None = None
     context: Mapping[str, Mapping[str, Json]] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLayer(_Said):
+    """One level of a configuration (all, a model, a team, a key). A later level wins; its ``context`` is added root by
+    root and name by name."""
+
+    use: tuple[str, ...] | None = None
     strict: bool | None = None
     on_failure: OnFailure | None = None
     allowed: Allowed | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class ClientWish:
-    """The wishes of a client for one request; "" and None say nothing. ``extras`` are literal, and ``context`` has
-    roots of the context only. ``by_header`` are those of ``persona`` and ``profile`` that a header says.
-    ``client_terms`` checks the permissions."""
+class ClientWish(_Said):
+    """The wishes of a client for one request; an empty text says nothing, either. ``extras`` are literal, and
+    ``context`` has roots of the context only. ``by_header`` are those of ``persona`` and ``profile`` that a header
+    says. ``client_terms`` checks the permissions."""
 
-    persona: str = ""
-    profile: str = ""
-    override: str = field(default="", repr=False)
-    tools: bool | None = None
-    plugins: bool | None = None
-    agents: bool | None = None
-    context: Mapping[str, Mapping[str, Json]] = field(default_factory=dict, repr=False)
     extras: tuple[Prompt, ...] = ()
     by_header: frozenset[str] = frozenset()
 
 
 _REPLACED = tuple(field.name for field in fields(PromptLayer) if field.name != "context")
-_FLAGS = ("tools", "plugins", "agents")
-_ASKED = ("persona", "profile", "override", *_FLAGS)
+FLAGS = ("tools", "plugins", "agents")
+"""The positions that are composed only where the terms say so."""
+_ASKED = ("persona", "profile", "override", *FLAGS)
 _PARAM = "stratiform.prompts"
 _HEADERS = ("persona", "profile")
 """The wishes that a header may express instead."""
@@ -139,7 +139,7 @@ def _is_allowed(terms: PromptTerms, name: str, value: str) -> bool:
         return matches_any(allowed.personas, value)
     if name == "profile":
         return matches_any(allowed.profiles, value)
-    return allowed.flags if name in _FLAGS else allowed.override
+    return allowed.flags if name in FLAGS else allowed.override
 
 
 def _refusal(field: str, wish: ClientWish) -> Forbidden:

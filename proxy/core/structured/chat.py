@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from proxy.core.reasons import Edit
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.panel_calls import PanelAnswers
-from proxy.core.structured.assembly.untiered import Front
 from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.form.form import StructuredForm
@@ -38,7 +37,6 @@ class DialogueRules:
     ``keep_exchanges`` are the newest user exchanges that a compaction never leaves out. ``is_classic``: the rules of
     the original hold, whatever they cost."""
 
-    panels: PanelTexts
     compaction: CompactionTexts
     detach: DetachTerms | None = None
     keep_exchanges: int = 2
@@ -92,25 +90,18 @@ def has_thinking(members: Members) -> bool:
     return any(each not in _NO_THINKING for each in said)
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """Arrival of the request in unix seconds, and whether it has thinking switched on: providers then take no call
-    of ours behind the newest results."""
-
-    now_s: float
-    has_thinking: bool = False
-
-
 def dialogue_of(
     conversation: Conversation,
     form: StructuredForm,
     before: Before,
     rules: DialogueRules,
     tokens: Callable[[Turn], int],
-    moment: Moment,
+    now_s: float,
+    has_thinking: bool = False,
 ) -> Dialogue:
-    """The dialogue of a request. ``tokens`` counts a message. Raises InvalidRequest where the form describes messages
-    that the request does not have."""
+    """The dialogue of a request that has arrived at ``now_s``, in unix seconds. ``tokens`` counts a message.
+    ``has_thinking``: thinking is switched on, and providers take no call of ours behind the newest results. Raises
+    InvalidRequest where the form describes messages that the request does not have."""
     if not (form.has_history or form.compaction):
         return Dialogue(conversation)
     history = RuledHistory(conversation, tuple(range(len(conversation.turns))), {})
@@ -121,7 +112,8 @@ def dialogue_of(
         history = compacted(history, before.compaction, rules.compaction, rules.keep_exchanges)
     terms = detach_terms(form.detach, rules.detach) if form.has_history else None
     chunks: tuple[Panel, ...] = ()
-    is_held, held, cost = _is_held(before, moment), _held_chunks(before), 0.0
+    is_held, cost = _is_held(before, now_s), 0.0
+    held = sum(name.startswith(FROZEN_PREFIX) for name in before.board.panels)
     if terms is not None:
         # Freezing makes nothing cheaper, so it costs what it has written anew.
         is_priced = is_held and form.detach is None and not rules.is_classic
@@ -134,21 +126,16 @@ def dialogue_of(
     edits[Edit.PANELS_SHOWN] = sum(panel.is_shown for panel in panels)
     board = None
     if form.has_history:
-        progress = Progress.of(conversation, has_thinking=moment.has_thinking)
-        board = refreshed(before.board, panels, progress, moment.now_s, before.terms)
+        progress = Progress.of(conversation, has_thinking=has_thinking)
+        board = refreshed(before.board, panels, progress, now_s, before.terms)
     return Dialogue(history.conversation, history.origins, panels, board, +edits, uncompacted, cost)
 
 
-def _is_held(before: Before, moment: Moment) -> bool:
+def _is_held(before: Before, now_s: float) -> bool:
     """Whether the provider's cache may still hold the conversation, and the model's window has room for it: then only
     who asks for it has parts frozen in addition."""
     terms = before.terms
-    return terms is None or not (terms.is_full or moment.now_s - before.board.last_s > terms.life_s)
-
-
-def _held_chunks(before: Before) -> int:
-    """How many parts of the conversation were frozen in the request before."""
-    return sum(name.startswith(FROZEN_PREFIX) for name in before.board.panels)
+    return terms is None or not (terms.is_full or now_s - before.board.last_s > terms.life_s)
 
 
 def _behind(whole: RuledHistory, held: Sequence[Panel], tokens: Callable[[Turn], int]) -> float:
@@ -183,7 +170,7 @@ class AssembledChat:
     sent: ParsedBody
     body: bytes
     kind: AssemblyKind
-    front: Front
+    front: Assembly
     assembly: Assembly
     context: StructuredContext
     dialogue: Dialogue
@@ -193,11 +180,6 @@ class AssembledChat:
     order: tuple[Panel, ...] = ()
     answers: PanelAnswers | None = None
     reading: ChatReading = ChatReading()
-
-    @property
-    def uncompacted(self) -> RuledHistory | None:
-        """The conversation without a compaction, where the client wants one."""
-        return self.dialogue.uncompacted
 
 
 def body_of(sent: ParsedBody, assembly: Assembly, *, declares_tool: bool = False) -> bytes:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from msgspec import Raw
 
 from proxy.core.digest import digest
-from proxy.core.lru import LastUsed
 from proxy.core.request.element import Element
 from proxy.core.request.message import Message, MessageReader
 from proxy.core.request.tokens import Encode, TokenCounter
@@ -21,7 +20,7 @@ _SHORT_CHARS = 256
 _TEXT, _WRITTEN, _TOOLS = b"t", b"w", b"o"
 
 
-class ExactTokens:
+class ExactTokens(TokenCounter):
     """Counts messages, tools and texts, and remembers at most ``capacity`` counts by digest, the least recently used
     out first. A count takes about 150 bytes of memory.
 
@@ -29,10 +28,7 @@ class ExactTokens:
     """
 
     def __init__(self, encode: Encode, *, capacity: int, base: "ExactTokens | None" = None) -> None:
-        self._encode = encode
-        self._capacity = capacity
-        self._base = base
-        self._counts: LastUsed[bytes, int] = LastUsed(capacity)
+        super().__init__(encode, capacity=capacity, base=base)
         # Counts are remembered for whole messages, so these readers remember next to nothing.
         counter = TokenCounter(encode, capacity=1)
         self._messages = MessageReader(counter, (), capacity_bytes=0)
@@ -40,15 +36,6 @@ class ExactTokens:
 
     def fork(self) -> "ExactTokens":
         return ExactTokens(self._encode, capacity=self._capacity, base=self)
-
-    def merge(self, other: "ExactTokens") -> None:
-        """Take over what a fork has counted."""
-        for key, tokens in other._counts.items():
-            self._counts.put(key, tokens)
-
-    def known(self, messages: Sequence[Message]) -> list[int | None]:
-        find = self._counts.find
-        return [find(message.digest) for message in messages]
 
     def of_message(self, message: Message) -> int:
         return self._counted(message.digest, lambda: self._read(message.raw))
@@ -67,7 +54,7 @@ class ExactTokens:
     def of_text(self, text: str) -> int:
         if len(text) <= _SHORT_CHARS:
             return self._encode(text)
-        return self._counted(_TEXT + digest(utf8(text)), lambda: self._encode(text))
+        return self.count(_TEXT + digest(utf8(text)), text)
 
     def _read(self, raw: bytes) -> int:
         return self._messages.read(Raw(raw)).tokens

@@ -17,8 +17,7 @@ from proxy.core.window.newest import (
     message_json,
     own_text,
     shortened_messages,
-    with_text_in_front,
-    with_text_replaced,
+    with_text,
 )
 from proxy.core.window.profile import Capability, CapabilityProfile
 from proxy.core.window.shortening import (
@@ -142,7 +141,8 @@ class _Fitting:
         self._system_tokens, self._talk_tokens = tokens[:first], tokens[first:]
         asked = [index for index, message in enumerate(self._talk) if message.role == "user"]
         self._newest = asked[-1] if asked else -1
-        self._parts = _named(parts)
+        named = {name: getattr(parts, name) for name in (*_IN_MESSAGE, PartName.SUMMARY)}
+        self._parts: dict[PartName, str] = {name: text for name, text in named.items() if text and text.strip()}
         self._payload: Payload | None = None
         if parts.virtual_files:
             message = own_text(self._talk[self._newest].raw) if self._newest >= 0 else ""
@@ -287,8 +287,8 @@ class _Fitting:
 
     def _with_parts(self, raw: bytes, text: str, shown: int) -> bytes:
         if self._payload is not None:
-            raw = with_text_replaced(raw, self._payload.text(own_text(raw), shown))
-        return with_text_in_front(raw, text) if text else raw
+            raw = with_text(raw, self._payload.text(own_text(raw), shown), keeps_own=False)
+        return with_text(raw, text) if text else raw
 
     def _text(self, name: PartName, found: _Reduced) -> str:
         text = self._parts.get(name, "")
@@ -296,14 +296,3 @@ class _Fitting:
             return text
         allowed = found.kept[name] - self._words_tokens(name)
         return (tail if name is PartName.PREFIX else head)(text, allowed, self._terms.count)
-
-
-def _named(parts: WindowParts) -> dict[PartName, str]:
-    found = {
-        PartName.PREFIX: parts.prefix,
-        PartName.SELECTION: parts.selection,
-        PartName.SUFFIX: parts.suffix,
-        PartName.INSTRUCTION: parts.instruction,
-        PartName.SUMMARY: parts.summary,
-    }
-    return {name: text for name, text in found.items() if text is not None and text.strip()}

@@ -40,11 +40,11 @@ class WindowParts:
 
     @property
     def has_any(self) -> bool:
-        texts = (self.instruction, self.selection, self.prefix, self.suffix, self.summary)
-        return any(text is not None for text in texts) or bool(self.virtual_files)
+        return bool(self.virtual_files) or any(getattr(self, name) is not None for name in _TEXTS)
 
 
 NAME = "stratiform.window"
+_TEXTS = ("instruction", "selection", "prefix", "suffix", "summary")
 MOST_FILES = 1_000
 _MOST_ID_CHARS = 512
 _MOST_PROFILE_CHARS = 64
@@ -82,17 +82,9 @@ def read_parts(raw: Raw | bytes) -> WindowParts:
     check_fields(text, fields_in(found) + sum(map(fields_in, found.virtual_files or ())), NAME)
     return WindowParts(
         profile=found.profile or "",
-        instruction=_text(found.instruction),
-        selection=_text(found.selection),
-        prefix=_text(found.prefix),
-        suffix=_text(found.suffix),
-        summary=_text(found.summary),
+        **{name: text for name in _TEXTS if isinstance(text := getattr(found, name), str)},
         virtual_files=_files(found.virtual_files or ()),
     )
-
-
-def _text(found: str | None | UnsetType) -> str | None:
-    return found if isinstance(found, str) else None
 
 
 def _files(found: "list[_FileJson] | tuple[()]") -> tuple[VirtualFile, ...]:

@@ -1,9 +1,7 @@
 """The JSON of messages into which parts of a request are written, and of those that are shortened."""
 
-import json
 from collections.abc import Sequence
 
-import orjson
 from msgspec import Raw
 
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS
@@ -11,7 +9,7 @@ from proxy.core.value import dataclass
 from proxy.core.window.form import VirtualFile
 from proxy.core.window.shortening import Count, head
 from proxy.core.wire.json_body import elements, join_members, members_of, text_value, value
-from proxy.core.wire.surrogates import text_json
+from proxy.core.wire.surrogates import dumps, text_json
 
 
 def own_text(raw: bytes) -> str:
@@ -25,27 +23,16 @@ def own_text(raw: bytes) -> str:
     return found if isinstance(found, str) else ""
 
 
-def with_text_in_front(raw: bytes, text: str) -> bytes:
-    """A message with a text in front of the client's own, a blank line between the two. Raises Unreadable."""
+def with_text(raw: bytes, text: str, *, keeps_own: bool = True) -> bytes:
+    """A message with a text in front of the client's own, a blank line between the two; in the place of the client's
+    own unless it ``keeps_own``. What else its content holds stands behind it. Raises Unreadable."""
     members = members_of(raw)
     content = members.get("content")
     if content is not None and bytes(content)[:1] == b"[":
-        parts = [_text_part(text), *(bytes(part) for part in elements(content))]
-        return join_members(members, {"content": b"[" + b",".join(parts) + b"]"})
-    own = own_text(raw)
-    joined = f"{text}\n\n{own}" if own.strip() else text
-    return join_members(members, {"content": text_json(joined)})
-
-
-def with_text_replaced(raw: bytes, text: str) -> bytes:
-    """A message with a text in the place of the client's own; what else its content holds stands behind it. Raises
-    Unreadable."""
-    members = members_of(raw)
-    content = members.get("content")
-    if content is not None and bytes(content)[:1] == b"[":
-        others = [bytes(part) for part in elements(content) if _part_text(part) is None]
+        others = [bytes(part) for part in elements(content) if keeps_own or _part_text(part) is None]
         return join_members(members, {"content": b"[" + b",".join([_text_part(text), *others]) + b"]"})
-    return join_members(members, {"content": text_json(text)})
+    own = own_text(raw) if keeps_own else ""
+    return join_members(members, {"content": text_json(f"{text}\n\n{own}" if own.strip() else text)})
 
 
 def message_json(role: str, text: str) -> bytes:
@@ -99,9 +86,9 @@ class Payload:
         active = next((n for n, file in enumerate(files) if file.is_active), 0)
         ordered = (files[active], *files[:active], *files[active + 1 :])
         empty = cls(ordered, (0,) * len(ordered), (0,) * len(ordered), 0)
-        ids = tuple(count(_text(file.id)) + 1 for file in ordered)
+        ids = tuple(count(_json(file.id)) + 1 for file in ordered)
         # A file takes its id in either case.
-        sizes = tuple(max(count(_text(_entry(f))) + 1, own) for f, own in zip(ordered, ids, strict=True))
+        sizes = tuple(max(count(_json(_entry(f))) + 1, own) for f, own in zip(ordered, ids, strict=True))
         frame = count(empty.text(message, 0)) - count(message) + 2
         return cls(ordered, sizes, ids, max(0, frame))
 
@@ -131,15 +118,12 @@ class Payload:
             "virtual_files": [_entry(file) for file in self.files[:shown]],
             "omitted_virtual_file_ids": [file.id for file in self.files[shown:]] if shown else [],
         }
-        return _text(found)
+        return _json(found)
 
 
 def _entry(file: VirtualFile) -> dict[str, str]:
     return {"id": file.id, "content": file.content}
 
 
-def _text(value: object) -> str:
-    try:
-        return orjson.dumps(value).decode()
-    except orjson.JSONEncodeError:  # half of a surrogate pair, which a client's message may hold
-        return json.dumps(value, separators=(",", ":"))
+def _json(found: object) -> str:
+    return dumps(found).decode()

@@ -129,9 +129,6 @@ def _legal(messages: Sequence[Spoken], gone_from: Sequence[int], count: int) -> 
     return legal
 
 
-_LOW_WATER = (3, 4)
-# A limit of messages is reached after few turns of few tokens: with three quarters the cut would move too often.
-_LOW_MESSAGES = (1, 2)
 _STEPS = 64
 
 
@@ -176,12 +173,11 @@ def _fits(cut: int, steps: Steps, moment: Moment, room: Room) -> bool:
 
 
 def _low(steps: Steps, moment: Moment, last: int, room: Room) -> Room:
-    """The low-water mark: three quarters of the room that is left beside what must stay."""
+    """The low-water mark: three quarters of the room that is left beside what must stay, and half of the messages. A
+    limit of messages is reached after few turns of few tokens: with three quarters the cut would move too often."""
     held = min(room.tokens, moment.tokens - steps.tokens_before[last])
-    few, many = _LOW_MESSAGES
-    messages = None if room.messages is None else room.messages * few // many
-    share, whole = _LOW_WATER
-    return Room(held + (room.tokens - held) * share // whole, messages)
+    messages = None if room.messages is None else room.messages // 2
+    return Room(held + (room.tokens - held) * 3 // 4, messages)
 
 
 def kept(cut: int, steps: Steps, count: int) -> Sequence[int]:

@@ -14,7 +14,7 @@ from proxy.core.value import dataclass
 from proxy.demo.fidelity import Wanted
 from proxy.demo.panels.session import RULES, Pace, Turn, turns
 from proxy.demo.sample import Message, Request, assistant, chat, system, user
-from proxy.demo.tally import FormTally, Sending, losses_of
+from proxy.demo.tally import FormTally, Sending
 from proxy.replay.runner import Setting
 
 SEEN = "Thank you. I know the state of the project now."
@@ -129,11 +129,6 @@ class Comparison:
 
     scenario: Scenario
     tallies: Mapping[Form, FormTally]
-
-    @property
-    def losses(self) -> list[str]:
-        """The faults of all requests, with the form in front."""
-        return losses_of(self.tallies)
 
     def goals(self) -> Iterator[Goal]:
         """The goals of live panels, once everything was sent."""

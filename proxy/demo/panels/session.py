@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 from proxy.core.structured.panels.panel import Panel
-from proxy.core.value import dataclass, field, replace
+from proxy.core.value import dataclass, replace
 from proxy.demo.sample import BEGIN, Message, assistant, user
-from proxy.demo.source import NOUNS, SOURCE, SourceFile, function, source_file
+from proxy.demo.source import NOUNS, SOURCE, function, source_file
 from proxy.demo.tool_agent import exchange, read, tested
 
 _FOLDERS = ("shop", "shop/web", "shop/reports", "shop/storage", "tests", "tests/web", "docs", "tools")
@@ -19,21 +19,14 @@ _NOTES = 14
 _CHANGED = 15
 
 
-@dataclass(slots=True)
 class Workspace:
     """One project and the tools around it. ``chance`` decides where people would."""
 
-    chance: Random
-    files: list[SourceFile] = field(default_factory=list)
-    paths: list[str] = field(default_factory=list)
-    changed: list[str] = field(default_factory=list)
-    tasks: list[tuple[str, bool]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    console: list[str] = field(default_factory=list)
-    runs: int = 0
-    edits: int = 0
-
-    def __post_init__(self) -> None:
+    def __init__(self, chance: Random) -> None:
+        self.chance = chance
+        self.changed: list[str] = []
+        self.console: list[str] = []
+        self.runs = self.edits = 0
         self.files = [source_file(path, f"About {path}.", nouns) for path, nouns in _OPEN]
         names = [NOUNS[number % len(NOUNS)][0] for number in range(_FILES_A_FOLDER)]
         self.paths = sorted(f"{folder}/{name}s_of_{folder[-4:]}.py" for folder in _FOLDERS for name in names)
@@ -86,16 +79,16 @@ class Workspace:
 
     def panels(self) -> tuple[Panel, ...]:
         """All panels as they are now, in the order in which the client keeps them."""
-        return tuple(self._panels())
-
-    def _panels(self) -> Iterator[Panel]:
-        yield Panel("tree", "tree", "Project files", "\n".join(self.paths))
-        yield Panel("git", "git", "Repository", _status(self.changed, self.runs))
-        for number, file in enumerate(self.files, 1):
-            yield Panel(f"file_{number}", "file", file.path, file.text)
-        yield Panel("todo", "todo", "Tasks", "".join(f"[{'x' if done else ' '}] {text}\n" for text, done in self.tasks))
-        yield Panel("console", "console", "Console: tests", "\n".join(self.console))
-        yield Panel("memory", "memory", "Notes", "".join(f"- {note}\n" for note in self.notes))
+        files = [Panel(f"file_{number}", "file", file.path, file.text) for number, file in enumerate(self.files, 1)]
+        tasks = "".join(f"[{'x' if done else ' '}] {text}\n" for text, done in self.tasks)
+        return (
+            Panel("tree", "tree", "Project files", "\n".join(self.paths)),
+            Panel("git", "git", "Repository", _status(self.changed, self.runs)),
+            *files,
+            Panel("todo", "todo", "Tasks", tasks),
+            Panel("console", "console", "Console: tests", "\n".join(self.console)),
+            Panel("memory", "memory", "Notes", "".join(f"- {note}\n" for note in self.notes)),
+        )
 
     def _task(self) -> str:
         noun, field_name = self.chance.choice(NOUNS)
@@ -129,7 +122,7 @@ RULES = """You are a coding assistant. You see the user's project as it is now: 
 - Show whole functions, in fences. When you are done, say what changed in at most five lines.
 """
 # How often what does not change with every step changes, in turns.
-_EDIT_EVERY, _TASK_EVERY, _FILE_EVERY, _NOTE_EVERY = 8, 5, 24, 30
+_STEPS = ((8, Workspace.edit), (5, Workspace.tick), (30, Workspace.remember), (24, Workspace.create))
 # Seconds between turns. An entry of the cache lives for five minutes.
 _QUICK_S, _LONG_S = (20.0, 60.0), (400.0, 1500.0)
 _CALLS, _CALL_S = (3, 8), (4.0, 20.0)
@@ -178,7 +171,10 @@ def turns(pace: Pace) -> Iterator[Turn]:
     chance, at, done = Random(pace.seed), BEGIN, list[Message]()
     workspace = Workspace(Random(pace.seed))
     for number in range(1, pace.turns + 1):
-        _move(workspace, number)
+        workspace.work()
+        for every, change in _STEPS:
+            if number % every == 0:
+                change(workspace)
         prompt, loop = _ask(chance, pace.most_pasted), list[Message]()
         for call in range(chance.randint(*_CALLS) if pace.has_calls else 0):
             yield Turn(at, tuple(done), prompt, tuple(loop), workspace.panels())
@@ -191,19 +187,6 @@ def turns(pace: Pace) -> Iterator[Turn]:
         done += [user(prompt), *loop, assistant(_answer(chance, pace.most_pasted))]
         is_long = pace.pause_every and number % pace.pause_every == 0
         at += chance.uniform(*(_LONG_S if is_long else _QUICK_S))
-
-
-def _move(workspace: Workspace, number: int) -> None:
-    """Change the workspace as it changes between two turns."""
-    workspace.work()
-    if number % _EDIT_EVERY == 0:
-        workspace.edit()
-    if number % _TASK_EVERY == 0:
-        workspace.tick()
-    if number % _NOTE_EVERY == 0:
-        workspace.remember()
-    if number % _FILE_EVERY == 0:
-        workspace.create()
 
 
 def _ask(chance: Random, most_pasted: int) -> str:

@@ -1,21 +1,20 @@
-"""The forms in which a turn can be sent. System prompt, history and prompt are the same in all of them."""
+"""The forms in which a turn can be sent, and what each of them costs. System prompt, history and prompt are the same in
+all of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 from proxy.client import Context
-from proxy.demo.editor_chat import FILES_ACK, FILES_OPENING, RULES
+from proxy.core.money.prices import Price
+from proxy.core.value import dataclass
+from proxy.demo.editor_chat import FILES_ACK, RULES, shown
 from proxy.demo.fidelity import Wanted
-from proxy.demo.sample import Message, Request, assistant, chat, system, user
-from proxy.demo.structured.session import Turn
-from proxy.demo.tally import Sending
-
-# What an editor chat of this kind fences files with: the first pair of which no file has a line that begins with one.
-_FENCES = (
-    ("```", "```"), ("````", "````"), ("<source>", "</source>"), ("<code>", "</code>"), ("<pre>", "</pre>"),
-    ("<codeblock>", "</codeblock>"), ("<sourcecode>", "</sourcecode>"),
-)  # fmt: skip
+from proxy.demo.sample import Request, assistant, chat, system, user
+from proxy.demo.structured.package import History
+from proxy.demo.structured.session import Turn, session_files, turns
+from proxy.demo.tally import FormTally, Sending
+from proxy.replay.runner import Setting
 
 
 class Form(StrEnum):
@@ -56,41 +55,13 @@ def sendings(form: Form, turns: Sequence[Turn], session: str) -> Iterator[Sendin
     context = Context(session, use_repo_map=form is Form.SYMBOLS)
     for turn in turns:
         full = {path: turn.files[path] for path in (turn.files if form.has_all else turn.selected)}
+        # An editor chat shows the files that it has.
+        files = [user(shown(full)), assistant(FILES_ACK)] if full and not form.is_structured else []
+        body = chat([system(RULES), *turn.done, *files, user(turn.prompt)], stream=False, temperature=0)
         if form.is_structured:
-            body = chat(_conversation(turn), stream=False, temperature=0)
             body["extra_body"] = {"stratiform": _section(context, turn.files if form is Form.SYMBOLS else full, full)}
-        else:
-            body = chat(_editor_messages(turn, full), stream=False, temperature=0)
         hidden = {path: text for path, text in turn.files.items() if path not in full}
         yield Sending(Request(turn.at, body), Wanted([*turn.done, user(turn.prompt)], full, hidden))
-
-
-def _conversation(turn: Turn) -> list[Message]:
-    return [system(RULES), *turn.done, user(turn.prompt)]
-
-
-def _editor_messages(turn: Turn, files: Mapping[str, str]) -> list[Message]:
-    shown = [user(editor_files(files)), assistant(FILES_ACK)] if files else []
-    return [system(RULES), *turn.done, *shown, user(turn.prompt)]
-
-
-def editor_files(files: Mapping[str, str]) -> str:
-    """The message with which an editor chat shows its files."""
-    opening, closing = _fence(files.values())
-    shown = (f"\n{path}\n{opening}\n{_ended(text)}{closing}\n" for path, text in files.items())
-    return FILES_OPENING + "".join(shown)
-
-
-def _fence(texts: Any) -> tuple[str, str]:
-    lines = [line for text in texts for line in text.splitlines()]
-    for opening, closing in _FENCES:
-        if not any(line.startswith((opening, closing)) for line in lines):
-            return opening, closing
-    return _FENCES[0]
-
-
-def _ended(text: str) -> str:
-    return text if text.endswith("\n") else text + "\n"
 
 
 def _section(context: Context, shown: Mapping[str, str], full: Mapping[str, str]) -> dict[str, Any]:
@@ -106,3 +77,39 @@ def _section(context: Context, shown: Mapping[str, str], full: Mapping[str, str]
     body = context.body()
     context.delivered(body)
     return body
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All forms of one session."""
+
+    history: History
+    tallies: dict[Form, FormTally]
+
+    def ratio(self, form: Form) -> float | None:
+        """The form's cost as a share of the one that it is compared with; None before anything was sent."""
+        if form not in GOALS:
+            return None
+        other = self.tallies[GOALS[form][0]].cost
+        return self.tallies[form].cost / other if other else None
+
+    def is_reached(self, form: Form) -> bool:
+        """Whether a form costs no more than it may. One that is compared with nothing may cost anything."""
+        ratio = self.ratio(form)
+        return form not in GOALS or (ratio is not None and ratio <= GOALS[form][1])
+
+    @property
+    def file_count(self) -> int:
+        """How many files the session has."""
+        return len(session_files(self.history))
+
+
+def comparison(history: History, setting: Setting, price: Price) -> Comparison:
+    """A session in every form, before anything is sent."""
+    steps, tallies = list(turns(history)), dict[Form, FormTally]()
+    for form in Form:
+        key = f"demo-{history.name}-{form.name.lower().replace('_', '-')}"
+        made = tuple(sendings(form, steps, f"{history.name}-session"))
+        marks = None if form.is_structured else setting.account()
+        tallies[form] = FormTally(form, key, made, setting, price, marks=marks)
+    return Comparison(history, tallies)

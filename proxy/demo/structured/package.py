@@ -69,6 +69,14 @@ def neighbours(files: Mapping[str, str]) -> dict[str, set[str]]:
     return near
 
 
+def _parsed(text: str) -> ast.Module | None:
+    """The syntax of a Python module; None where a text is none."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None
+
+
 def _module(path: str) -> str:
     for folder in _SOURCE_FOLDERS:
         path = path.removeprefix(folder)
@@ -77,11 +85,8 @@ def _module(path: str) -> str:
 
 def _imports(text: str, name: str, *, is_package: bool) -> Iterator[str]:
     """The dotted names that a module imports, wherever it does so."""
-    try:
-        module = ast.parse(text)
-    except (SyntaxError, ValueError):
-        return
-    for node in ast.walk(module):
+    module = _parsed(text)
+    for node in ast.walk(module) if module is not None else ():
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -116,15 +121,9 @@ class Unit:
 
 def units_of(text: str) -> list[Unit]:
     """The units in their order. A text that is no Python module has none."""
-    try:
-        module = ast.parse(text)
-    except (SyntaxError, ValueError):
-        return []
-    lines = text.splitlines(keepends=True)
+    module, lines = _parsed(text), text.splitlines(keepends=True)
     # Python's parser counts line feeds alone; a form feed ends a line for ``splitlines`` only.
-    if len(lines) != text.count("\n"):
-        return []
-    return list(_units(module, lines))
+    return list(_units(module, lines)) if module is not None and len(lines) == text.count("\n") else []
 
 
 def without(text: str, unit: Unit) -> str:
@@ -170,15 +169,6 @@ def _with_comments(start: int, lines: list[str]) -> int:
     while start > 0 and lines[start - 1].lstrip().startswith("#"):
         start -= 1
     return start
-
-
-def is_module(text: str) -> bool:
-    """Whether a text is a Python module."""
-    try:
-        ast.parse(text)
-    except (SyntaxError, ValueError):
-        return False
-    return True
 
 
 PACKAGE = "starlette"
@@ -265,7 +255,7 @@ def _next_unit(text: str, others: Sequence[Unit]) -> Unit | None:
         own = "".join(lines[unit.start : unit.end])
         return not any(name in own for name in names), _chance(f"{unit.name} {unit.is_guard}")
 
-    return next((unit for unit in sorted(units_of(text), key=rank) if is_module(without(text, unit))), None)
+    return next((unit for unit in sorted(units_of(text), key=rank) if _parsed(without(text, unit)) is not None), None)
 
 
 def _message(paths: Sequence[str], units: Sequence[Unit]) -> str:

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from proxy.demo.structured.package import Commit, History
@@ -14,7 +15,6 @@ _SETTINGS = {
     # The settings of whoever runs the demo change nothing.
     "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0",
 }  # fmt: skip
-_EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 
 class GitError(Exception):
@@ -24,49 +24,32 @@ class GitError(Exception):
 def read_history(folder: Path, name: str, most: int) -> History:
     """The last commits of a repository that change a text, at most so many, without those of merged branches. Raises
     GitError."""
-    listed = _git(folder, "rev-list", "--first-parent", "--parents", f"--max-count={most}", "HEAD").decode().split("\n")
-    steps = [line.split() for line in reversed(listed) if line]
+    told = _git(folder, "rev-list", "--first-parent", "--parents", f"--max-count={most}", "HEAD").decode().split("\n")
+    steps = [line.split() for line in reversed(told) if line]
     if not steps:
         raise GitError(f"{folder}: the repository has no commits")
-    first = steps[0][1] if len(steps[0]) > 1 else _EMPTY_TREE
-    files = _texts(folder, _listing(folder, first))
-    commits = []
-    for ids in steps:
-        before = ids[1] if len(ids) > 1 else _EMPTY_TREE
-        changes = _changes(folder, before, ids[0])
+    listed = _listing(folder, steps[0][1]) if len(steps[0]) > 1 else {}
+    files, commits = _texts(folder, listed), []
+    for commit, *_ in steps:
+        before, listed = listed, _listing(folder, commit)
+        new = _texts(folder, {path: blob for path, blob in listed.items() if before.get(path) != blob})
+        changes = {**new, **dict.fromkeys(before.keys() - listed.keys())}
         if changes:
-            message = _git(folder, "log", "-1", "--format=%s", ids[0]).decode("utf-8", "replace").strip()
+            message = _git(folder, "log", "-1", "--format=%s", commit).decode("utf-8", "replace").strip()
             commits.append(Commit(message, changes))
     if not commits:
         raise GitError(f"{folder}: the last {most} commits change no text file")
     return History(name, f"the last {len(commits)} commits of {folder}", files, tuple(commits))
 
 
-def _changes(folder: Path, before: str, after: str) -> dict[str, str | None]:
-    """The new texts of the files that differ, by path; None for those that are gone."""
-    told = _git(folder, "diff-tree", "-r", "-z", "--no-renames", before, after).split(b"\0")
-    blobs: dict[str, str] = {}
-    gone: list[str] = []
-    for meta, path in zip(told[::2], told[1::2], strict=False):
-        words = meta.decode().split()
-        if words[4] == "D":
-            gone.append(_path(path))
-        elif words[1].startswith("100"):
-            blobs[_path(path)] = words[3]
-    found: dict[str, str | None] = dict(_texts(folder, blobs))
-    return {**found, **{path: None for path in gone}}
-
-
 def _listing(folder: Path, tree: str) -> dict[str, str]:
     """The blobs of a tree by path; links and submodules are left out."""
-    if tree == _EMPTY_TREE:
-        return {}
     found = {}
     for line in _git(folder, "ls-tree", "-r", "-z", tree).split(b"\0"):
         meta, _, path = line.partition(b"\t")
         words = meta.decode().split()
         if len(words) == 3 and words[0].startswith("100"):
-            found[_path(path)] = words[2]
+            found[path.decode("utf-8", "replace")] = words[2]
     return found
 
 
@@ -81,23 +64,10 @@ def _texts(folder: Path, blobs: Mapping[str, str]) -> dict[str, str]:
         size = int(head.split()[2])
         content = answer[at + len(head) + 1 : at + len(head) + 1 + size]
         at += len(head) + 1 + size + 1
-        text = _text(content)
-        if text is not None:
-            found[path] = text
+        if len(content) <= _MOST_BYTES and b"\0" not in content:
+            with suppress(UnicodeDecodeError):
+                found[path] = content.decode("utf-8")
     return found
-
-
-def _text(content: bytes) -> str | None:
-    if len(content) > _MOST_BYTES or b"\0" in content:
-        return None
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-
-
-def _path(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
 
 
 def _git(folder: Path, *arguments: str, given: bytes = b"") -> bytes:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 
 from proxy.core.value import dataclass
+from proxy.demo.editor_chat import line_ended
 from proxy.demo.sample import BEGIN, Message, assistant, user
 from proxy.demo.structured.package import Commit, History, neighbours
 
@@ -88,12 +89,7 @@ def _changes(before: str, after: str) -> Iterator[tuple[str, str]]:
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     for group in difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(_CONTEXT_LINES):
         (_, from_old, _, from_new, _), (_, _, to_old, _, to_new) = group[0], group[-1]
-        yield _lines(old[from_old:to_old]), _lines(new[from_new:to_new])
-
-
-def _lines(lines: Sequence[str]) -> str:
-    text = "".join(lines)
-    return text if not text or text.endswith("\n") else text + "\n"
+        yield line_ended("".join(old[from_old:to_old])), line_ended("".join(new[from_new:to_new]))
 
 
 def _exchange(prompt: str, answered: str, commit: Commit) -> list[Message]:

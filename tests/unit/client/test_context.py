@@ -16,6 +16,7 @@ from proxy.client.context import MOST_DELIVERED, Minimum
 from proxy.core.prompts.form import read_wish
 from proxy.core.structured.form import form
 from proxy.core.structured.form.form import StructuredForm, read_form
+from proxy.core.structured.form.form_json import DetachJson
 from proxy.core.structured.form.paths import review_json
 from proxy.core.structured.form.section import split
 from proxy.core.structured.session.uploads import Uploads
@@ -268,10 +269,11 @@ def test_detaching_and_compaction_are_asked_for_in_each_request(
 ) -> None:
     body = Context("s", detach=detach, compaction=compaction).body()
     form = read(body)
-    assert (form.detach, form.compaction) == (detach, compaction)
+    wish = DetachJson(**detach) if isinstance(detach, dict) else detach
+    assert (form.detach, form.compaction) == (wish, compaction)
     assert form.has_history is bool(detach)
     body["detach"] = None
-    assert read(Context(detach=detach).body()).detach == detach
+    assert read(Context(detach=detach).body()).detach == wish
 
 
 _paths = st.sampled_from(["a", "b", "./a", "c\\d"])
@@ -335,8 +337,8 @@ class Conversation(RuleBasedStateMachine):
                 self.context.missing(error.missing)
                 continue
             self.context.delivered(body)
-            assert {file.path: file.text for file in resolved.files} == self.shown
-            assert not resolved.form.context.removed & set(self.shown)
+            assert {file.path: file.text for file in resolved.context.files} == self.shown
+            assert not resolved.context.removed & set(self.shown)
             return
         raise AssertionError("the last attempt has all contents")
 

@@ -20,7 +20,6 @@ from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
-from proxy.core.structured.assembly.untiered import Front
 from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind
 from proxy.core.structured.chat import AssembledChat, Dialogue
 from proxy.core.structured.context import StructuredContext
@@ -144,7 +143,7 @@ class Scene:
         sent = parse_body(orjson.dumps({"model": "m", "messages": []}))
         dialogue = Dialogue(conversation, uncompacted=ruled(conversation, {}))
         kind, context = AssemblyKind.ECONOMIC, StructuredContext()
-        return AssembledChat(sent, b"", kind, Front(), Assembly(()), context, dialogue, scope, name)
+        return AssembledChat(sent, b"", kind, Assembly(()), Assembly(()), context, dialogue, scope, name)
 
     def answered(self, chat: AssembledChat, **changes: Any) -> Exchange:
         """The client's exchange, as it has ended."""
@@ -174,8 +173,8 @@ class Scene:
     def sent(self, chat: AssembledChat) -> RuledHistory:
         """What the next request sends of this conversation."""
         session = self.assembler.sessions.session(chat.scope, chat.session)
-        assert chat.uncompacted is not None
-        return compacted(chat.uncompacted, session.compaction, TEXTS)
+        assert chat.dialogue.uncompacted is not None
+        return compacted(chat.dialogue.uncompacted, session.compaction, TEXTS)
 
     def count(self, outcome: str) -> float:
         return value(self.metrics, "compactions_total", outcome=outcome) or 0.0
@@ -198,7 +197,7 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 
 
 def is_whole(scene: Scene, chat: AssembledChat) -> bool:
-    return scene.sent(chat) is chat.uncompacted
+    return scene.sent(chat) is chat.dialogue.uncompacted
 
 
 def test_a_long_conversation_has_a_summary_from_the_next_request_on() -> None:

@@ -256,15 +256,12 @@ def _with_images(raw: bytes, images: Sequence[str]) -> bytes | None:
     try:
         members = members_of(raw)
         content = bytes(members.get("content", b"null"))
-        if content.startswith(b'"'):
-            own = [b'{"type":"text","text":' + content + b"}"] if content != b'""' else []
-        elif content.startswith(b"["):
-            own = [bytes(part) for part in elements(content)]
-        elif content == b"null":
-            own = []
-        else:
-            return None
+        own = [bytes(part) for part in elements(content)] if content.startswith(b"[") else []
     except Unreadable:
+        return None
+    if content.startswith(b'"') and content != b'""':
+        own = [b'{"type":"text","text":' + content + b"}"]
+    elif not content.startswith((b'"', b"[", b"null")):
         return None
     added = (b'{"type":"image_url","image_url":{"url":' + text_json(url) + b"}}" for url in images)
     return join_members(members, {"content": b"[" + b",".join((*own, *added)) + b"]"})

@@ -92,18 +92,15 @@ class _Source:
 
     def further(self, tier: Tier, items: TierItems) -> Block:
         """L1 to L3: a message of symbols and files with its acknowledgement, where there are any, and the history."""
-        sections = one_text(self._sections(tier, items))
+        symbols = symbol_items(items.symbols, self.context.symbols)
+        files = file_items(self.files[path] for path in items.files)
+        more = section(Kind.SYMBOLS, self.texts.repository_map_continued, symbols, SYMBOL_JOINT)
+        sections = one_text((more, section(Kind.FILES, self.texts.files[tier], files, FILE_JOINT)))
         if not sections:
             return self._tier(tier, (), (), items)
         text = "".join([one.text for one in sections])
         answered = replace(sections[-1], ok=self.texts.ok)
         return self._tier(tier, (*sections[:-1], answered), pair(text, self.texts.ok), items)
-
-    def _sections(self, tier: Tier, items: TierItems) -> Iterator[Section | None]:
-        symbols = symbol_items(items.symbols, self.context.symbols)
-        yield section(Kind.SYMBOLS, self.texts.repository_map_continued, symbols, SYMBOL_JOINT)
-        files = file_items(self.files[path] for path in items.files)
-        yield section(Kind.FILES, self.texts.files[tier], files, FILE_JOINT)
 
     def _tier(
         self, tier: Tier, sections: Sequence[Section | None], messages: Sequence[bytes], items: TierItems

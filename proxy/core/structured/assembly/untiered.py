@@ -24,30 +24,23 @@ from proxy.core.structured.assembly.sections import (
     turns_section,
     without_last_answer,
 )
-from proxy.core.structured.blocks.blocks import Assembly, Block, Kind, Skip, Skipped
+from proxy.core.structured.blocks.blocks import Assembly, Block, Kind, Skipped
 from proxy.core.structured.context import StructuredContext
 from proxy.core.structured.messages import Conversation, Turn
 from proxy.core.structured.panels.inlay import Inlay
 from proxy.core.structured.placement.placement import Placement, not_shown
-from proxy.core.value import dataclass, field, replace
+from proxy.core.value import replace
 
 Chunks = Sequence[Sequence[str]]
 """The paths of each chunk of the symbol map, in sending order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Front:
-    """All that stands in front of a conversation. ``skipped`` counts the items that are not shown in it."""
-
-    blocks: tuple[Block, ...] = ()
-    skipped: Mapping[Skip, int] = field(default_factory=dict)
-
-
 def front_of(
     context: StructuredContext, system: Sequence[Turn], texts: AssemblyTexts, chunks: Chunks | None = None
-) -> Front:
-    """System prompt, legend and symbols; the list of files, pages, review and files. With ``chunks`` each of them is a
-    message behind the legend; without them the symbols stand in the system message."""
+) -> Assembly:
+    """All that stands in front of a conversation: system prompt, legend and symbols; the list of files, pages, review
+    and files. With ``chunks`` each of them is a message behind the legend; without them the symbols stand in the system
+    message."""
     skipped = Skipped(not_shown(context))
     symbols = symbol_items(context.mapped(), context.symbols) if chunks is None else ()
     own = turns_section(Kind.SYSTEM, system, range(len(system)))
@@ -59,7 +52,7 @@ def front_of(
         *_map_blocks(context, chunks or (), texts),
         *active_blocks(context, file_items(context.selected()), texts, skipped),
     ]
-    return Front(tuple(blocks), skipped)
+    return Assembly(tuple(blocks), skipped=skipped)
 
 
 def _map_blocks(context: StructuredContext, chunks: Chunks, texts: AssemblyTexts) -> Iterator[Block]:
@@ -70,7 +63,7 @@ def _map_blocks(context: StructuredContext, chunks: Chunks, texts: AssemblyTexts
             yield pair_block(Tier.ACTIVE, "symbols", one)
 
 
-def untiered_assembly(front: Front, conversation: Conversation, inlay: Inlay, images: Sequence[str]) -> Assembly:
+def untiered_assembly(front: Assembly, conversation: Conversation, inlay: Inlay, images: Sequence[str]) -> Assembly:
     """The front, and behind it history and prompt with what the ``inlay`` puts into them."""
     skipped = Skipped(front.skipped)
     blocks = [*front.blocks, *conversation_blocks(conversation, inlay, images, skipped)]

@@ -74,7 +74,10 @@ def inventory_of(assembly: Assembly, measure: Measure, counts: Mapping[str, int]
             block.tier,
             str(section.kind),
             measure.section(section),
-            tuple(_listed(item, measure, counts) for item in section.items),
+            tuple(
+                ListedItem(item.key, measure.item(item), counts.get(item.key, 0) if item.kind in _TRACKED else None)
+                for item in section.items
+            ),
         )
         for block in blocks
         for section in block.sections
@@ -89,14 +92,14 @@ def shown(inventory: Inventory, about: Circumstances) -> dict[str, object]:
 
     Every sum in it is the sum of the items and of the words around them; the frame of a message counts nothing.
     ``cached_tokens`` are those of the tiers L0 to L3, and no hits; ``breakpoint`` says whether a marker stands in the
-    tier. ``promotions`` are pairs of a key and its new tier, ``demotions`` of a key and the tier that it left.
-    ``context_map_tokens`` are those of all symbols.
+    tier. ``promotions`` are pairs of a key and its new tier, ``demotions`` of a key and the tier that it left, be it
+    downwards or out of the request. ``context_map_tokens`` are those of all symbols.
     """
     tiers: dict[Tier, list[ListedSection]] = {}
     for section in inventory.sections:
         tiers.setdefault(section.tier, []).append(section)
     tokens, kinds = inventory.tier_tokens(), _by_kind(inventory)
-    total = sum(tokens.values())
+    total, used = sum(tokens.values()), about.total or _NOTHING
     left = None if about.max_input_tokens is None else about.max_input_tokens - total
     return {
         "model": printable(about.model),
@@ -111,7 +114,9 @@ def shown(inventory: Inventory, about: Circumstances) -> dict[str, object]:
         "tier_info": _tier_info(inventory),
         "context_map_tokens": kinds[Kind.SYMBOLS]["tokens"],
         "promotions": [[printable(c.key), c.target.label] for c in about.changes if c.target is not None and _is_up(c)],
-        "demotions": [[printable(c.key), c.source.label] for c in about.changes if _is_down(c)],
+        "demotions": [
+            [printable(c.key), c.source.label] for c in about.changes if c.source is not Tier.ACTIVE and not _is_up(c)
+        ],
         "empty_tiers": inventory.empty_tiers,
         "empty_tiers_session_total": about.empty_tiers_total,
         "skipped": dict(inventory.skipped),
@@ -119,7 +124,13 @@ def shown(inventory: Inventory, about: Circumstances) -> dict[str, object]:
         "panels": list(inventory.panels),
         "edits": {str(edit): count for edit, count in about.edits.items()},
         "freezing_cost": round(inventory.freezing_cost),
-        "session_totals": _totals(about.total or _NOTHING),
+        "session_totals": {
+            "prompt": used.prompt,
+            "completion": used.output,
+            "total": used.prompt + used.output,
+            "cache_hit": used.read,
+            "cache_write": used.write,
+        },
     }
 
 
@@ -130,10 +141,6 @@ def hit_rate(last: Usage | None, total: Usage | None) -> float:
         if usage is not None and usage.prompt > 0:
             return usage.read / usage.prompt
     return 0.0
-
-
-def _listed(item: Item, measure: Measure, counts: Mapping[str, int]) -> ListedItem:
-    return ListedItem(item.key, measure.item(item), counts.get(item.key, 0) if item.kind in _TRACKED else None)
 
 
 def _block(tier: Tier, sections: Sequence[ListedSection], *, is_marked: bool) -> dict[str, object]:
@@ -187,11 +194,6 @@ def _is_up(change: Change) -> bool:
     return change.target is not None and change.target < change.source
 
 
-def _is_down(change: Change) -> bool:
-    """Whether a piece left a tier downwards, or left the request altogether."""
-    return change.source is not Tier.ACTIVE and not _is_up(change)
-
-
 def _by_kind(inventory: Inventory) -> dict[str, dict[str, int]]:
     """Tokens and items by their kind, over all tiers."""
     tokens, items = Counter[str](), Counter[str]()
@@ -199,13 +201,3 @@ def _by_kind(inventory: Inventory) -> dict[str, dict[str, int]]:
         tokens[section.kind] += section.tokens
         items[section.kind] += len(section.items)
     return {str(kind): {"tokens": tokens[kind], "count": items[kind]} for kind in Kind}
-
-
-def _totals(usage: Usage) -> dict[str, int]:
-    return {
-        "prompt": usage.prompt,
-        "completion": usage.output,
-        "total": usage.prompt + usage.output,
-        "cache_hit": usage.read,
-        "cache_write": usage.write,
-    }

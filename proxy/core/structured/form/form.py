@@ -24,20 +24,16 @@ from proxy.core.structured.form.form_json import (
     FileJson,
     FormJson,
     ReviewJson,
-    StatusName,
-    SymbolJson,
     TierName,
-    UrlJson,
     members_in,
-    read_detach,
     read_metas,
     read_panels,
 )
 from proxy.core.structured.form.paths import FormReview, clean_paths, distinct_paths, refusal, review_json
 from proxy.core.structured.form.section import SECTION
-from proxy.core.structured.history.rules import MessageMeta
+from proxy.core.structured.history.rules import MessageMeta, Status
 from proxy.core.structured.panels.panel import Panel
-from proxy.core.value import dataclass, field
+from proxy.core.value import dataclass, field, replace
 from proxy.core.wire.json_body import Unreadable, text_value
 from proxy.core.wire.refusals import check_fields, decoded
 from proxy.core.wire.scan import has_more_commas
@@ -55,7 +51,7 @@ _DECODER = msgspec.json.Decoder(FormJson)
 
 
 _CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"broken": get_args(TierName), "assembly": get_args(AssemblyName), "status": get_args(StatusName)}
+    {"broken": get_args(TierName), "assembly": get_args(AssemblyName), "status": tuple(Status)}
 )
 
 
@@ -82,6 +78,12 @@ class StructuredForm:
     detach: DetachWish = None
     compaction: bool = False
 
+    def shown(self, session_review: Review | None) -> StructuredContext:
+        """The context with its review. ``session_review`` is the one that the session has from earlier requests; the
+        context's own is what the session has from this request on."""
+        own = self.review.review if self.review is not None else None
+        return replace(self.context, review=None if self.drops_review else own or session_review)
+
 
 def read_form(raw: Raw | bytes | None) -> StructuredForm | None:
     """The form, or None where the section is missing, null, or an object without fields. Raises InvalidRequest. The
@@ -89,28 +91,23 @@ def read_form(raw: Raw | bytes | None) -> StructuredForm | None:
     text = b"" if raw is None else bytes(raw)
     if not text or text.strip() == _NULL:
         return None
-    form = _decoded(text)
+    if has_more_commas(text, _MOST_COMMAS):
+        message = f"'{SECTION}' has too many values: it may list at most {MOST_FILES} files"
+        raise InvalidRequest(message, param=SECTION, code="too_many_items")
+    form = decoded(_DECODER, text, SECTION, _CHOICES)
     if form == FormJson():
         return None
     check_fields(text, members_in(form), SECTION)
     return _form(form)
 
 
-def _decoded(text: bytes) -> FormJson:
-    if has_more_commas(text, _MOST_COMMAS):
-        raise InvalidRequest(
-            f"'{SECTION}' has too many values: it may list at most {MOST_FILES} files",
-            param=SECTION,
-            code="too_many_items",
-        )
-    return decoded(_DECODER, text, SECTION, _CHOICES)
-
-
 def _form(form: FormJson) -> StructuredForm:
     files = _files(form.files or ())
     paths = [file.path for file in files]
     has_repo_map = form.use_repo_map is not False
-    symbols = _symbols(form.symbols or ())
+    sent = form.symbols or ()
+    mapped = distinct_paths([each.path for each in sent], f"{SECTION}.symbols", ".path")
+    symbols = {path: each.block for path, each in zip(mapped, sent, strict=True)}
     tree = _tree(form, paths)
     removed = frozenset(clean_paths(form.removed or (), f"{SECTION}.removed"))
     _check_removed(removed, paths, "files")
@@ -120,7 +117,15 @@ def _form(form: FormJson) -> StructuredForm:
         symbols=symbols if has_repo_map else {},
         legend=(form.legend or "") if has_repo_map else "",
         tree=tree if has_repo_map else None,
-        pages=tuple(_page(each, f"{SECTION}.urls[{n}]") for n, each in enumerate(form.urls or ())),
+        pages=tuple(
+            Page(
+                url=_line(each.url, f"{SECTION}.urls[{n}].url"),
+                title=_line(each.title or "", f"{SECTION}.urls[{n}].title"),
+                content=each.content,
+                symbols=each.symbols or "",
+            )
+            for n, each in enumerate(form.urls or ())
+        ),
         images=tuple(_url(each, f"{SECTION}.images[{n}]") for n, each in enumerate(form.images or ())),
         session=_line(form.session or "", f"{SECTION}.session"),
         removed=removed,
@@ -136,7 +141,7 @@ def _form(form: FormJson) -> StructuredForm:
         panels=read_panels(form.panels or (), f"{SECTION}.panels"),
         metas=read_metas(form.messages_meta or (), f"{SECTION}.messages_meta"),
         has_history=isinstance(form.panels, list) or isinstance(form.messages_meta, list),
-        detach=read_detach(form.detach, f"{SECTION}.detach"),
+        detach=None if form.detach is UNSET else form.detach,
         compaction=form.compaction is True,
     )
 
@@ -216,11 +221,6 @@ def _digest(digest: str, param: str) -> str:
     return digest
 
 
-def _symbols(found: Sequence[SymbolJson]) -> dict[str, str]:
-    paths = distinct_paths([each.path for each in found], f"{SECTION}.symbols", ".path")
-    return dict(zip(paths, (each.block for each in found), strict=True))
-
-
 def _tree(form: FormJson, listed: Sequence[str]) -> tuple[str, ...] | None:
     if form.tree is True:
         return tuple(listed)
@@ -235,15 +235,6 @@ def _check_removed(removed: frozenset[str], paths: Sequence[str], name: str) -> 
             param = f"{SECTION}.{name}[{index}].path"
             message = f"the path in '{param}' is also listed in '{SECTION}.removed': list it in one of them only"
             raise InvalidRequest(message, param=param, code="conflicting_path")
-
-
-def _page(found: UrlJson, param: str) -> Page:
-    return Page(
-        url=_line(found.url, f"{param}.url"),
-        title=_line(found.title or "", f"{param}.title"),
-        content=found.content,
-        symbols=found.symbols or "",
-    )
 
 
 def _review(form: FormJson) -> FormReview | None:

@@ -5,14 +5,18 @@ by one call.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec.structs import asdict
 
 from proxy.core.structured.form.paths import refusal
 from proxy.core.structured.history.rules import DetachTerms, MessageMeta, Status
+from proxy.core.structured.panels.pairs import FOOTER
 from proxy.core.structured.panels.panel import FROZEN_PREFIX, OWN_KIND, Panel
+from proxy.core.value import replace
+from proxy.core.wire.refusals import fields_in
 from proxy.errors import InvalidRequest
 
 MOST_FILES = 5_000
@@ -32,9 +36,9 @@ NO_CONTENT = Raw(b"")
 """The ``content`` of a file without such a field."""
 
 _Paths = Annotated[list[str], Meta(max_length=MOST_PATHS)]
+_Minimum = Annotated[int, Meta(ge=1, le=10_000_000)] | None | UnsetType
 TierName = Literal["L0", "L1", "L2", "L3"]
 AssemblyName = Literal["tiered", "flat"]
-StatusName = Literal["active", "summarized", "deleted", "detached"]
 
 
 class FileJson(Struct, forbid_unknown_fields=True):
@@ -87,17 +91,17 @@ class MessageMetaJson(Struct, forbid_unknown_fields=True):
     """An element of ``messages_meta``."""
 
     index: int
-    status: StatusName
+    status: Status
     tl_dr: str | None | UnsetType = UNSET
 
 
 class DetachJson(Struct, forbid_unknown_fields=True):
     """The value of ``detach`` where it says more than yes or no."""
 
-    chunk_messages: int | None | UnsetType = UNSET
-    chunk_tokens: int | None | UnsetType = UNSET
-    keep_messages: int | None | UnsetType = UNSET
-    keep_tokens: int | None | UnsetType = UNSET
+    chunk_messages: _Minimum = UNSET
+    chunk_tokens: _Minimum = UNSET
+    keep_messages: _Minimum = UNSET
+    keep_tokens: _Minimum = UNSET
 
 
 class FormJson(Struct, forbid_unknown_fields=True):
@@ -125,34 +129,24 @@ class FormJson(Struct, forbid_unknown_fields=True):
 def members_in(form: FormJson) -> int:
     """How many members the objects of the section have together, where each name stands once in its object."""
     files, symbols, urls = form.files or (), form.symbols or (), form.urls or ()
-    count = _members(form) + len(files) + 2 * len(symbols) + sum(map(_members, urls))
+    count = fields_in(form) + len(files) + 2 * len(symbols) + sum(map(fields_in, urls))
     count += sum(
         (file.content is not NO_CONTENT) + (file.digest is not UNSET) + (file.selected is not UNSET) for file in files
     )
-    count += sum(map(_members, (*(form.panels or ()), *(form.messages_meta or ()))))
+    count += sum(map(fields_in, (*(form.panels or ()), *(form.messages_meta or ()))))
     if isinstance(form.detach, DetachJson):
-        count += _members(form.detach)
+        count += fields_in(form.detach)
     if isinstance(form.review, ReviewJson):
-        count += _members(form.review) + len(form.review.reverse_diffs or ())
+        count += fields_in(form.review) + len(form.review.reverse_diffs or ())
     return count
 
 
-def _members(value: Struct) -> int:
-    values = [getattr(value, name) for name in value.__struct_fields__]
-    return sum(each is not UNSET and each is not NO_CONTENT for each in values)
-
-
-DetachWish = Mapping[str, int] | bool | None
+DetachWish = DetachJson | bool | None
 """A client's wish for freezing old parts of its conversation: the minimums that it sets, yes, no, or nothing."""
-
-RESERVED_IDS = frozenset({"footer"})
-RESERVED_PREFIX = FROZEN_PREFIX
-"""Ids of what the proxy itself shows beside the client's panels."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,56}")
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _LINE_BREAKS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_MOST_TERM = 10_000_000
 
 
 def read_panels(found: Sequence[PanelJson], param: str) -> tuple[Panel, ...]:
@@ -163,7 +157,7 @@ def read_panels(found: Sequence[PanelJson], param: str) -> tuple[Panel, ...]:
         at = f"{param}[{number}]"
         if not _ID.fullmatch(each.id):
             raise refusal(f"{at}.id", "must have 1 to 56 characters of A-Z, a-z, 0-9, '_' and '-'", "invalid_value")
-        if each.id in RESERVED_IDS or each.id.startswith(RESERVED_PREFIX):
+        if each.id == FOOTER or each.id.startswith(FROZEN_PREFIX):
             raise refusal(f"{at}.id", "is an id that the proxy uses itself: choose another one", "reserved_id")
         if each.id in seen:
             message = f"the id in '{at}.id' stands twice: each panel has an id of its own"
@@ -181,7 +175,7 @@ def read_metas(found: Sequence[MessageMetaJson], param: str) -> dict[int, Messag
         if each.index < 0 or each.index in metas:
             why = "must not be negative" if each.index < 0 else "stands twice: describe each message once"
             raise InvalidRequest(f"'{at}.index' {why}", param=f"{at}.index", code="invalid_index")
-        status, tl_dr = Status(each.status), each.tl_dr if isinstance(each.tl_dr, str) else ""
+        status, tl_dr = each.status, each.tl_dr or ""
         if (status is Status.SUMMARIZED) != bool(tl_dr.strip()):
             why = "a summarized message needs it" if status is Status.SUMMARIZED else "only a summarized message has it"
             raise InvalidRequest(f"'{at}.tl_dr': {why}", param=f"{at}.tl_dr", code="invalid_value")
@@ -189,39 +183,17 @@ def read_metas(found: Sequence[MessageMetaJson], param: str) -> dict[int, Messag
     return metas
 
 
-def read_detach(found: DetachJson | bool | None | UnsetType, param: str) -> DetachWish:
-    """Read the client's wish. Raises InvalidRequest for a minimum below one."""
-    if not isinstance(found, DetachJson):
-        return found if isinstance(found, bool) else None
-    terms: dict[str, int] = {}
-    for name in found.__struct_fields__:
-        value = getattr(found, name)
-        if not isinstance(value, int):
-            continue
-        if not 1 <= value <= _MOST_TERM:
-            raise refusal(f"{param}.{name}", f"must be between 1 and {_MOST_TERM}", "invalid_value")
-        terms[name] = value
-    return terms
-
-
 def detach_terms(wish: DetachWish, default: DetachTerms | None) -> DetachTerms | None:
     """The minimums for freezing the conversation; None: it is not frozen. ``default`` is the operator's, and None where
     the operator freezes only what a client asks for."""
     if wish is False or (wish is None and default is None):
         return None
-    own = default or DetachTerms()
-    if not isinstance(wish, Mapping):
-        return own
-    return DetachTerms(
-        chunk_messages=wish.get("chunk_messages", own.chunk_messages),
-        chunk_tokens=wish.get("chunk_tokens", own.chunk_tokens),
-        keep_messages=wish.get("keep_messages", own.keep_messages),
-        keep_tokens=wish.get("keep_tokens", own.keep_tokens),
-    )
+    said = asdict(wish) if isinstance(wish, DetachJson) else {}
+    return replace(default or DetachTerms(), **{name: least for name, least in said.items() if isinstance(least, int)})
 
 
 def _kind(kind: str | None | UnsetType, at: str) -> str:
-    if not isinstance(kind, str) or not kind:
+    if not kind:
         return OWN_KIND
     if not _KIND.fullmatch(kind):
         raise refusal(
@@ -231,7 +203,7 @@ def _kind(kind: str | None | UnsetType, at: str) -> str:
 
 
 def _header(header: str | None | UnsetType, at: str) -> str:
-    if not isinstance(header, str):
+    if not header:
         return ""
     if _LINE_BREAKS.search(header):
         raise refusal(f"{at}.header", "holds a control character or a line break", "invalid_value")

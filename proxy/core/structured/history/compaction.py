@@ -70,14 +70,6 @@ class CompactionAttempts:
             return False
         return is_full or _has_grown(self.declined_tokens, history_tokens)
 
-    def declined(self, history_tokens: int) -> "CompactionAttempts":
-        """A compaction did not pay, or was not possible."""
-        return replace(self, declined_tokens=history_tokens)
-
-    def put_off(self, history_tokens: int) -> "CompactionAttempts":
-        """A call was not allowed to cost anything."""
-        return replace(self, tried_tokens=history_tokens)
-
     def succeeded(self, history_tokens: int) -> "CompactionAttempts":
         """The conversation was compacted, and has so many tokens left."""
         return CompactionAttempts(tried_tokens=history_tokens)

@@ -270,11 +270,6 @@ class CompactionRules:
     texts: CompactionTexts
 
 
-def history_tokens(ruled: RuledHistory, tokens: Callable[[Turn], int]) -> int:
-    """The length of a conversation without its leading system messages."""
-    return sum(map(tokens, ruled.conversation.turns))
-
-
 def proposal_of(
     ruled: RuledHistory,
     former: Compaction | None,
@@ -334,14 +329,10 @@ def _places(sent: RuledHistory, end: int, keep_exchanges: int) -> tuple[int, ...
     keep = max(1, keep_exchanges)
     if len(found) < keep:
         return ()
-    own = sum(1 for _ in takewhile(lambda index: _is_ours(sent, turns, index), range(len(turns))))
+    # A cut behind nothing but system messages and messages of ours would leave out nothing for the first time.
+    own = next((i for i, turn in enumerate(turns) if not turn.is_system and sent.origins[i] != MADE), len(turns))
     last = min(found[-keep], end)
     return tuple(place for place in found if own < place <= last)
-
-
-def _is_ours(sent: RuledHistory, turns: Sequence[Turn], index: int) -> bool:
-    """Whether a message at the beginning is no message that a cut leaves out for the first time."""
-    return turns[index].is_system or sent.origins[index] == MADE
 
 
 def _known(sent: RuledHistory, ruled: RuledHistory, former: Compaction | None, end: int) -> int:

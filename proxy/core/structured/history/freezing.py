@@ -61,7 +61,8 @@ def _message(entry: Entry) -> Iterator[str]:
     if sort is Sort.RESULT:
         yield text
     elif text or sort is Sort.PLAIN:
-        yield f"[{_speaker(entry)}]: {text}"
+        name = f" {text_member(members, 'name')}" if is_given(members, "name") else ""
+        yield f"[{entry.turn.role}{name}]: {text}"
     if sort is Sort.CALLS:
         yield from map(_call, call_members(members))
 
@@ -77,12 +78,6 @@ def _text(members: Members) -> str:
     if is_given(members, "refusal"):
         texts.append(text_member(members, "refusal"))
     return _TEXT_JOINT.join(filter(None, texts))
-
-
-def _speaker(entry: Entry) -> str:
-    """The role, and the name where the message has one."""
-    members = entry.shape.members
-    return f"{entry.turn.role} {text_member(members, 'name')}" if is_given(members, "name") else entry.turn.role
 
 
 def _call(call: Members) -> str:

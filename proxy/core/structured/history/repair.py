@@ -3,8 +3,6 @@ of one turn in one message."""
 
 from itertools import groupby
 
-from msgspec import Raw
-
 from proxy.core.request.message import MARK_KEYS
 from proxy.core.structured.history.groups import (
     MADE,
@@ -66,12 +64,9 @@ def _without_calls(entry: Entry) -> Group:
 def _placeholders(shape: Shape, answered: set[str]) -> Group:
     """A result for each call of the message that has none."""
     calls = zip(shape.ids, call_members(shape.members), strict=True)
-    return [entry_of(MADE, _placeholder(call["id"])) for call_id, call in calls if call_id not in answered]
-
-
-def _placeholder(call_id: Raw) -> Turn:
-    raw = b'{"role":"tool","tool_call_id":' + bytes(call_id) + b',"content":"' + PLACEHOLDER.encode() + b'"}'
-    return Turn.of(raw)
+    missing = [bytes(call["id"]) for call_id, call in calls if call_id not in answered]
+    behind = b',"content":"' + PLACEHOLDER.encode() + b'"}'
+    return [entry_of(MADE, Turn.of(b'{"role":"tool","tool_call_id":' + raw + behind)) for raw in missing]
 
 
 _JOINED = frozenset({"role", "content", "tool_calls", *MARK_KEYS})

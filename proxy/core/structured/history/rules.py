@@ -87,7 +87,9 @@ def ruled(conversation: Conversation, metas: Mapping[int, MessageMeta]) -> Ruled
     spoken = [each for each in said if not each.shape.is_empty or each.origin == last_user]
     edits[Edit.HISTORY_REMOVED] += len(said) - len(spoken)
     sent = _in_groups(spoken, edits)
-    return _result(conversation.system, sent, last_user, +edits)
+    origins, turns = tuple([each.origin for each in sent]), tuple([each.turn for each in sent])
+    cut = 0 if last_user is None else origins.index(last_user)
+    return RuledHistory(Conversation(conversation.system, turns[:cut], turns[cut:]), origins, +edits)
 
 
 def _check(metas: Mapping[int, MessageMeta], conversation: Conversation, last_user: int | None) -> None:
@@ -144,12 +146,3 @@ def _in_groups(entries: Sequence[Entry], edits: Counter[Edit]) -> Group:
         edits[Edit.CALLS_MERGED] += merges
         found += joined
     return found
-
-
-def _result(
-    system: tuple[Turn, ...], sent: Sequence[Entry], last_user: int | None, edits: Mapping[Edit, int]
-) -> RuledHistory:
-    origins = tuple([each.origin for each in sent])
-    turns = tuple([each.turn for each in sent])
-    cut = 0 if last_user is None else origins.index(last_user)
-    return RuledHistory(Conversation(system, turns[:cut], turns[cut:]), origins, edits)

@@ -97,11 +97,11 @@ def refreshed(
     broken = EVERYTHING if is_cold else first_broken(old, digests, new)
     leaving = _leaving(board, old, shown, digests, broken)
     # A panel that leaves its place for the tail alone has all behind it written anew, but for the newest turn, which is
-    # written in any case.
+    # written in any case. It leaves a place behind which the conversation has gone on.
     newest = progress.now_at - _TURN_MESSAGES
     free = {key for key, memory in old.items() if memory.position[0] >= newest or newest <= 0}
     tail = in_tail(shown, memories, progress, terms) & (board.tail | leaving | free)
-    leaving |= {key for key in tail & old.keys() if _is_left(old[key], progress)}
+    leaving |= {key for key in tail & old.keys() if old[key].position[0] < progress.now_at}
     taken: Sequence[str] = ()
     if broken is not None and not is_cold:
         taken = taken_along(old, {panel.id: panel for panel in shown}, leaving, broken, progress.sizes)
@@ -164,11 +164,6 @@ def _leaving(
         return not panel.is_frozen and (is_lost or is_behind)
 
     return {panel.id for panel in shown if leaves(panel)}
-
-
-def _is_left(memory: PanelMemory, progress: Progress) -> bool:
-    """Whether the conversation has gone on behind the panel."""
-    return memory.place is None or memory.place.index < progress.now_at
 
 
 def _remember_prompt(

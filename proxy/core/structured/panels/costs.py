@@ -93,11 +93,7 @@ def counted(costs: PanelCosts, panels: Sequence[EmittedPanel], hit_usd: float, m
         total = totals.pop(panel.id, 0.0) + cost
         totals[panel.id] = total
         last.append(PanelCost(panel.id, panel.tokens, is_hit, cost, total))
-    return PanelCosts(entries, tuple(last), _bounded(totals, len({panel.id for panel in shown})))
-
-
-def _bounded(totals: dict[str, float], current: int) -> Mapping[str, float]:
-    """Without the oldest of those that are gone. The ``current`` ones stand last."""
-    for gone in list(totals)[: max(0, len(totals) - current - MOST_GONE)]:
+    # Those that are shown stand last.
+    for gone in list(totals)[: max(0, len(totals) - len({panel.id for panel in shown}) - MOST_GONE)]:
         del totals[gone]
-    return totals
+    return PanelCosts(entries, tuple(last), totals)

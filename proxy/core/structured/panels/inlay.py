@@ -14,7 +14,7 @@ from proxy.core.layout.tiers import Tier
 from proxy.core.structured.blocks.blocks import Assembly, Block, Item, Kind, Section
 from proxy.core.structured.messages import Turn, message
 from proxy.core.structured.panels.board import Board
-from proxy.core.structured.panels.pairs import FOOTER, PanelTexts, footer_pair, panel_pair, panel_text, with_plain_ids
+from proxy.core.structured.panels.pairs import FOOTER, PanelTexts, panel_pair, panel_text, with_plain_ids
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.placing import Place, leaving_rate
 from proxy.core.structured.panels.progress import outside
@@ -141,7 +141,7 @@ def _panels_block(run: Sequence[Panel], board: Board, texts: PanelTexts, *, is_f
     if is_first:
         words.append(texts.footer)
         items.append(Item(Kind.PANELS, PANEL + FOOTER, texts.footer_ack))
-        messages += footer_pair(texts.footer, texts.footer_ack)
+        messages += panel_pair(FOOTER, texts.footer, texts.footer_ack)
     return _block(Section(Kind.PANELS, tuple(items), header="".join(words)), *messages)
 
 

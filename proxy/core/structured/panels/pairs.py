@@ -97,21 +97,13 @@ def _plain_id(found: re.Match[bytes]) -> bytes:
 
 
 def panel_pair(panel_id: str, words: str, text: str) -> tuple[bytes, bytes]:
-    """The call for a panel, which says these words, and its result."""
-    return _pair(call_id(panel_id), b'{"id":' + text_json(panel_id) + b"}", words, text)
-
-
-def footer_pair(words: str, text: str) -> tuple[bytes, bytes]:
-    """The call and the result that end the display of panels."""
-    return _pair(CALL_PREFIX + FOOTER, b'{"action":"end_panels"}', words, text)
-
-
-def _pair(named: str, arguments: bytes, words: str, text: str) -> tuple[bytes, bytes]:
-    name = text_json(named)
+    """The call for a panel, which says these words, and its result. That of the footer ends the display of panels."""
+    name = text_json(call_id(panel_id))
+    arguments = '{"action":"end_panels"}' if panel_id == FOOTER else f'{{"id":{text_json(panel_id).decode()}}}'
     call = (
         b'{"role":"assistant","content":' + text_json(words) + b',"tool_calls":[{"id":' + name
         + b',"type":"function","function":{"name":"' + PANEL_TOOL.encode() + b'","arguments":'
-        + text_json(arguments.decode()) + b"}}]}"
+        + text_json(arguments) + b"}}]}"
     )  # fmt: skip
     return call, b'{"role":"tool","tool_call_id":' + name + b',"content":' + text_json(text) + b"}"
 

@@ -21,11 +21,6 @@ class TierItems:
     files: tuple[str, ...] = ()
     history: tuple[int, ...] = ()
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing stands in the tier."""
-        return not (self.symbols or self.files or self.history)
-
 
 @dataclass(frozen=True, slots=True)
 class Placement:

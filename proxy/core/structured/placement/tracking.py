@@ -6,7 +6,7 @@ and counts, ``settle`` takes it into account once. The rules are those of policy
 The client's statements about a request hold for that request already: an item with other bytes than before, or one that
 the client calls modified, stands in active at once, and the tier that it left is written once and not twice."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from proxy.core.layout.tiers import ENTRY_N, Change, Classic, ClassicPolicy, Tier, Tracked
@@ -26,8 +26,10 @@ _NEW = 1 << 60
 Blocks = dict[str, tuple[str | int, bytes]]
 """For the key of an item a value that tells whether its text is the same as before, and the digest of its block."""
 
-_Shown = tuple[str, str, bytes, str]
-"""An item that is sent: its key, its path, the digest of its block, and the text that its block is made of."""
+_Listed = tuple[str, str, str | int, str]
+"""An item that is sent: its key, its path, the value that tells whether its text is the same, and the text."""
+_Shown = tuple[str, str, str | int, str, bytes]
+"""The same with the digest of its block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class ContextTracker(Classic):
         ``history`` are the messages between the system messages and the prompt. ``head_tokens`` are the tokens that
         stand at the head of L0 in front of all items. The tracker stays as it is.
         """
-        files, symbols = self._files(context), self._symbols(context)
+        files, symbols = self._shown(_files(context)), self._shown(_symbols(context))
         sizes = dict.fromkeys(Tier, 0)
         sizes[Tier.L0] = head_tokens
         counts: dict[str, int] = {}
@@ -86,14 +88,15 @@ class ContextTracker(Classic):
         ``context`` and ``history`` are those that ``placement`` had. Returns what moved in the order in which it
         happened. The first placement of the symbols is no move, and a first sight in active is none.
         """
-        files, symbols = self._files(context), self._symbols(context)
+        files, symbols = self._shown(_files(context)), self._shown(_symbols(context))
         newcomers = self._newcomers(context, symbols)
         changes = self._depart(context, files, symbols, self._same_turns(history))
         changes += self._arrive(symbols, newcomers)
         for tier in sorted(context.broken):
             self.mark_broken(tier)
         modified = {kind + path for path in context.modified for kind in (FILE, SYMBOL)}
-        listed = [Tracked(one[0], one[2], self._tokens(one)) for one in self._counted([*files, *symbols], modified)]
+        counted = self._counted([*files, *symbols], modified)
+        listed = [Tracked(one[0], one[4], self._tokens(one)) for one in counted]
         listed += [
             Tracked(f"{HISTORY}{index}", turn.digest, turn.tokens, not turn.starts_group)
             for index, turn in enumerate(history)
@@ -103,17 +106,12 @@ class ContextTracker(Classic):
 
     def read_ahead(self, context: StructuredContext, counter: TokenCounter) -> Blocks:
         """Read and count the blocks that are not known yet, for ``know``. Any thread may call this."""
-        texts = [(FILE + file.path, file.digest, file.path, file.text or "") for file in context.selected()]
         found: Blocks = {}
-        for key, source, path, text in texts:
-            if self._known(key)[0] != source:
-                block = file_block(path, text)
+        for key, path, source, text in (*_files(context), *_symbols(context)):
+            known = self._ahead.get(key) or self._blocks.get(key)
+            if known is None or known[0] != source:
+                block = _block(key, path, text)
                 found[key] = (source, block_digest(block))
-                counter.count(found[key][1], block)
-        for path in context.mapped():
-            key, block = SYMBOL + path, context.symbols[path]
-            if self._known(key)[0] != hash(block):
-                found[key] = (hash(block), block_digest(block))
                 counter.count(found[key][1], block)
         return found
 
@@ -121,38 +119,25 @@ class ContextTracker(Classic):
         """Take over what was read ahead of a request, in the place of what was read ahead before."""
         self._ahead = ahead
 
-    def _known(self, key: str) -> tuple[str | int | None, bytes]:
-        return self._ahead.get(key) or self._blocks.get(key) or (None, b"")
-
-    def _files(self, context: StructuredContext) -> list[_Shown]:
-        found: dict[str, _Shown] = {}
-        for file in context.selected():
-            key, text = FILE + file.path, file.text or ""
-            source, digest = self._known(key)
-            if source != file.digest:
-                digest = block_digest(file_block(file.path, text))
-            found[file.path] = (key, file.path, digest, text)
-        return list(found.values())
-
-    def _symbols(self, context: StructuredContext) -> list[_Shown]:
+    def _shown(self, items: Iterable[_Listed]) -> list[_Shown]:
+        """The items with their digests, which are computed only where a text is not known."""
+        ahead, blocks = self._ahead, self._blocks
         found: list[_Shown] = []
-        symbols = context.symbols
-        for path in context.mapped():
-            key, block = SYMBOL + path, symbols[path]
-            source, digest = self._known(key)
-            found.append((key, path, digest if source == hash(block) else block_digest(block), block))
+        for key, path, source, text in items:
+            known = ahead.get(key) or blocks.get(key)
+            if known is None or known[0] != source:
+                known = source, block_digest(_block(key, path, text))
+            found.append((key, path, source, text, known[1]))
         return found
 
     def _tokens(self, shown: _Shown) -> int:
         """Tokens of the item's block. They are counted only where the block has changed."""
-        key, path, digest, text = shown
+        key, path, _, text, digest = shown
         item = self.get(key)
         if item is not None and item.digest == digest:
             return item.tokens
         known = self._counter.known(digest)
-        if known is not None:
-            return known
-        return self._counter.count(digest, file_block(path, text) if key.startswith(FILE) else text)
+        return self._counter.count(digest, _block(key, path, text)) if known is None else known
 
     def _newcomers(self, context: StructuredContext, symbols: Sequence[_Shown]) -> dict[str, tuple[int, Tier]]:
         """The symbols that are not tracked, by path: their rank among what enters their tier, and the tier. They stand
@@ -186,7 +171,7 @@ class ContextTracker(Classic):
         tokens = [0] * len(rows)
         items, removed, modified = self.items, context.removed, context.modified
         for index, one in enumerate(shown):
-            key, path, digest, _ = one
+            key, path, _, _, digest = one
             item = None if path in removed else items.get(key)
             if item is not None and item.digest == digest and path not in modified:
                 rows[item.tier].append((item.entered, path))
@@ -259,7 +244,7 @@ class ContextTracker(Classic):
             if tier is Tier.ACTIVE:
                 continue
             if self.is_initialised:
-                changes.append(self.place(Tracked(one[0], one[2], self._tokens(one)), tier))
+                changes.append(self.place(Tracked(one[0], one[4], self._tokens(one)), tier))
             else:
                 self.seed(Tracked(one[0], b"", self._tokens(one)), tier)
         self.is_initialised = self.is_initialised or bool(symbols)
@@ -274,17 +259,29 @@ class ContextTracker(Classic):
 
     def _leaves(self, one: _Shown) -> bool:
         item = self.get(one[0])
-        return item is not None and item.tier is Tier.ACTIVE and item.n >= ENTRY_N[Tier.L3] and item.digest == one[2]
+        return item is not None and item.tier is Tier.ACTIVE and item.n >= ENTRY_N[Tier.L3] and item.digest == one[4]
 
     def _remember(self, context: StructuredContext, files: Sequence[_Shown], symbols: Sequence[_Shown]) -> None:
         """Keep the blocks' digests: no unchanged text is read again."""
-        if context.symbols:
-            kept: Blocks = {key: (hash(text), digest) for key, _, digest, text in symbols}
-        else:
+        kept: Blocks = {}
+        if not context.symbols:
             kept = {key: known for key, known in self._blocks.items() if key.startswith(SYMBOL)}
-        sources = {file.path: file.digest for file in context.selected()}
-        self._blocks = kept | {key: (sources[path], digest) for key, path, digest, _ in files}
+        self._blocks = kept | {one[0]: (one[2], one[4]) for one in (*files, *symbols)}
         self._ahead = {}
+
+
+def _block(key: str, path: str, text: str) -> str:
+    """The text of an item as it is sent."""
+    return file_block(path, text) if key.startswith(FILE) else text
+
+
+def _files(context: StructuredContext) -> Iterator[_Listed]:
+    return ((FILE + file.path, file.path, file.digest, file.text or "") for file in context.selected())
+
+
+def _symbols(context: StructuredContext) -> Iterator[_Listed]:
+    blocks = ((path, context.symbols[path]) for path in context.mapped())
+    return ((SYMBOL + path, path, hash(block), block) for path, block in blocks)
 
 
 def _in_order(rows: list[tuple[int, str]]) -> tuple[str, ...]:

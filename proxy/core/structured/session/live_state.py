@@ -1,12 +1,12 @@
 """Memory of a conversation with live panels, its bytes in a store, and its merge from two processes."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import StrEnum
-from types import MappingProxyType
-from typing import Annotated, Any, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import Meta, Struct, msgpack
+from msgspec import Meta, msgpack
 
 from proxy.core.structured.history.compaction import Compaction
 from proxy.core.structured.panels.board import MOST_PROMPTS, Board
@@ -80,34 +80,15 @@ _MOST_PANELS = 10_000
 """Those of the form, and the frozen parts of a conversation."""
 
 
-class _PackedBoard(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """``Board`` without its costs."""
-
-    version: int
-    last_s: Time
-    panels: Annotated[list[PanelMemory], Meta(max_length=_MOST_PANELS)]
-    prompts: Annotated[list[tuple[Count, Digest, Time]], Meta(max_length=MOST_PROMPTS)]
-
-
-class _PackedCosts(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """``PanelCosts``."""
-
-    version: int
-    charged_s: Time
-    entries: Annotated[list[Entry], Meta(max_length=_MOST_PANELS)]
-    last: Annotated[list[PanelCost], Meta(max_length=_MOST_PANELS)]
-    totals: Annotated[list[tuple[PanelId, Usd]], Meta(max_length=2 * _MOST_PANELS)]
-
-
-class _PackedCompaction(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """``Compaction``."""
-
-    version: int
-    compacted_s: Time
-    covered: Count
-    known: Count
-    digest: Digest
-    summary: str
+_Panels = Annotated[list[PanelMemory], Meta(max_length=_MOST_PANELS)]
+_Prompts = Annotated[list[tuple[Count, Digest, Time]], Meta(max_length=MOST_PROMPTS)]
+_Entries = Annotated[list[Entry], Meta(max_length=_MOST_PANELS)]
+_Costs = Annotated[list[PanelCost], Meta(max_length=_MOST_PANELS)]
+_Totals = Annotated[list[tuple[PanelId, Usd]], Meta(max_length=2 * _MOST_PANELS)]
+# A blob is an array: the version, the time of the last change, and the fields. One of another version is not read.
+_BOARDS = msgpack.Decoder(tuple[Literal[1], Time, _Panels, _Prompts])
+_COSTS = msgpack.Decoder(tuple[Literal[1], Time, _Entries, _Costs, _Totals])
+_COMPACTIONS = msgpack.Decoder(tuple[Literal[1], Time, Count, Count, Digest, str])
 
 
 class Part(StrEnum):
@@ -121,16 +102,15 @@ class Part(StrEnum):
 def packed(state: LiveState, part: Part) -> bytes:
     """The blob of a part; empty where there is nothing to write, or too much."""
     board, costs, made = state.board, state.board.costs, state.compaction
-    found: _Packed
+    found: tuple[object, ...]
     match part:
         case Part.BOARD if board.is_begun:
             prompts = [(at, *prompt) for at, prompt in board.prompts.items()]
-            found = _PackedBoard(VERSION, board.last_s, list(board.panels.values()), prompts)
+            found = (VERSION, board.last_s, list(board.panels.values()), prompts)
         case Part.COSTS if costs.entries:
-            entries, last, totals = list(costs.entries), list(costs.last), list(costs.totals.items())
-            found = _PackedCosts(VERSION, state.charged_s, entries, last, totals)
+            found = (VERSION, state.charged_s, costs.entries, costs.last, list(costs.totals.items()))
         case Part.COMPACTION if made is not None:
-            found = _PackedCompaction(VERSION, state.compacted_s, made.covered, made.known, made.digest, made.summary)
+            found = (VERSION, state.compacted_s, made.covered, made.known, made.digest, made.summary)
         case _:
             return b""
     blob = msgpack.encode(found)
@@ -141,38 +121,21 @@ def unpacked(blobs: Mapping[Part, bytes]) -> LiveState:
     """The state in these blobs. A blob that cannot be read says nothing."""
     state = LiveState()
     for part, blob in blobs.items():
-        found = _decoded(part, blob) if len(blob) <= MOST_BYTES else None
-        state = merged(state, _state_of(found)) if found is not None else state
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            state = merged(state, _read(part, blob)) if len(blob) <= MOST_BYTES else state
     return state
 
 
-def _decoded(part: Part, blob: bytes) -> "_Packed | None":
-    try:
-        found: _Packed = _DECODERS[part].decode(blob)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    return found if found.version == VERSION else None
-
-
-def _state_of(found: "_Packed") -> LiveState:
-    match found:
-        case _PackedBoard():
-            panels = {panel.id: panel for panel in found.panels}
-            prompts = {at: (digest, time_s) for at, digest, time_s in found.prompts}
-            return LiveState(Board(panels, prompts, is_begun=True, last_s=found.last_s))
-        case _PackedCosts():
-            costs = PanelCosts(tuple(found.entries), tuple(found.last), dict(found.totals))
-            return LiveState(Board(costs=costs), charged_s=found.charged_s)
-        case _PackedCompaction():
-            compaction = Compaction(found.covered, found.known, found.digest, found.summary)
-            return LiveState(compaction=compaction, compacted_s=found.compacted_s)
-
-
-_Packed = _PackedBoard | _PackedCosts | _PackedCompaction
-_DECODERS: Mapping[Part, msgpack.Decoder[Any]] = MappingProxyType(
-    {
-        Part.BOARD: msgpack.Decoder(_PackedBoard),
-        Part.COSTS: msgpack.Decoder(_PackedCosts),
-        Part.COMPACTION: msgpack.Decoder(_PackedCompaction),
-    }
-)
+def _read(part: Part, blob: bytes) -> LiveState:
+    match part:
+        case Part.BOARD:
+            _, last_s, memories, prompts = _BOARDS.decode(blob)
+            panels = {memory.id: memory for memory in memories}
+            times = {at: (digest, time_s) for at, digest, time_s in prompts}
+            return LiveState(Board(panels, times, is_begun=True, last_s=last_s))
+        case Part.COSTS:
+            _, charged_s, entries, last, totals = _COSTS.decode(blob)
+            return LiveState(Board(costs=PanelCosts(tuple(entries), tuple(last), dict(totals))), charged_s=charged_s)
+        case Part.COMPACTION:
+            _, compacted_s, covered, known, digest, summary = _COMPACTIONS.decode(blob)
+            return LiveState(compaction=Compaction(covered, known, digest, summary), compacted_s=compacted_s)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from sys import getsizeof
 
 from proxy.core.layout.tiers import Change
-from proxy.core.response.usage import Usage
+from proxy.core.response.usage import Usage, summed
 from proxy.core.structured.context import Review
 from proxy.core.structured.history.compaction import Compaction, CompactionAttempts
 from proxy.core.structured.panels.board import Board
@@ -92,12 +92,4 @@ class ContextSession:
         """The provider has reported the usage of an answer; None where it reported nothing."""
         self.last = usage
         self.requests += 1
-        if usage is not None:
-            old = self.total
-            self.total = Usage(
-                old.prompt + usage.prompt,
-                old.output + usage.output,
-                old.read + usage.read,
-                old.write_5m + usage.write_5m,
-                old.write_1h + usage.write_1h,
-            )
+        self.total = summed(self.total, usage) or self.total

@@ -11,9 +11,10 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
+from itertools import filterfalse
 
 from proxy.core.lru import Bounded
-from proxy.core.structured.context import ContextFile, Review, StructuredContext
+from proxy.core.structured.context import ContextFile, Review
 from proxy.core.structured.form.form import StructuredForm, read_form
 from proxy.core.structured.form.paths import FormReview
 from proxy.core.value import dataclass, field, replace
@@ -28,22 +29,6 @@ _Name = tuple[str, type[str] | type[Review], str]
 """A scope, what kind of content it is, and its digest: a file may well have the very text of a review's JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedForm:
-    """A form whose digests have become what they name: its files in the form's order, and its review, None where it
-    speaks of none."""
-
-    form: StructuredForm
-    files: tuple[ContextFile, ...]
-    review: Review | None
-
-    def context(self, session_review: Review | None) -> StructuredContext:
-        """The context of the request. ``session_review`` is the review that the session has from earlier requests; the
-        context's own is what the session has from this request on. ``references`` are left to who reads the files."""
-        review = None if self.form.drops_review else self.review or session_review
-        return replace(self.form.context, files=self.files, review=review)
-
-
 class Uploads:
     """The contents by scope and digest. ``most_bytes`` bounds what they take in memory."""
 
@@ -56,38 +41,24 @@ class Uploads:
         """Bytes of the contents in memory."""
         return self._held.bytes
 
-    def resolve(self, form: StructuredForm, scope: str) -> ResolvedForm:
+    def resolve(self, form: StructuredForm, scope: str) -> StructuredForm:
         """The form with all its contents; those that it brings are kept for later requests of the scope. Raises
         MissingContent with the digests that are neither in the form nor in memory, and then keeps nothing.
 
         What the form brings is used as it stands there, so that a request works, too, whose contents have no room.
         """
-        brought = dict(_brought(form, scope))
-        held: dict[_Name, str | Review] = {}
-        missing: dict[str, None] = {}
-
-        def found(name: _Name) -> str | Review | None:
-            content = self._held.get(name)
-            if content is not None:
-                held[name] = content
-                return content
-            if name not in brought:
-                missing[name[2]] = None
-            return brought.get(name)
-
-        files = [
-            file
-            if file.text is not None or not file.digest
-            else ContextFile(file.path, _text(found((scope, str, file.digest))), file.digest, file.is_selected)
-            for file in form.context.files
-        ]
-        review = form.review.review if form.review is not None else None
-        if form.review is not None and review is None:
-            review = _review(found((scope, Review, form.review.digest)))
+        brought, named = dict(_brought(form, scope)), list(_named(form, scope))
+        held = {name: content for name in named if (content := self._held.get(name)) is not None}
+        known = brought | held
+        missing = dict.fromkeys(digest for _, _, digest in filterfalse(known.__contains__, named))
         if missing:
             raise MissingContent(tuple(missing))
         self._keep(held, brought)
-        return ResolvedForm(form, tuple(files), review)
+        texts = {digest: content for (_, _, digest), content in known.items() if isinstance(content, str)}
+        review = form.review
+        if review is not None and isinstance(content := known[scope, Review, review.digest], Review):
+            review = replace(review, review=content)
+        return replace(_with_texts(form, texts), review=review)
 
     def _keep(self, held: Iterable[_Name], brought: Mapping[_Name, str | Review]) -> None:
         """Keep what the request has used, as far as all of it has room together: what has no room beside the rest of
@@ -129,12 +100,23 @@ def _brought(form: StructuredForm, scope: str) -> Iterator[tuple[_Name, str | Re
         yield (scope, Review, form.review.digest), form.review.review
 
 
-def _text(content: str | Review | None) -> str | None:
-    return content if isinstance(content, str) else None
+def _named(form: StructuredForm, scope: str) -> Iterator[_Name]:
+    """The contents that the form names by their digests alone."""
+    for file in form.context.files:
+        if file.text is None and file.digest:
+            yield scope, str, file.digest
+    if form.review is not None and form.review.review is None:
+        yield scope, Review, form.review.digest
 
 
-def _review(content: str | Review | None) -> Review | None:
-    return content if isinstance(content, Review) else None
+def _with_texts(form: StructuredForm, texts: Mapping[str, str]) -> StructuredForm:
+    files = tuple(
+        ContextFile(file.path, texts[file.digest], file.digest, file.is_selected)
+        if file.text is None and file.digest in texts
+        else file
+        for file in form.context.files
+    )
+    return replace(form, context=replace(form.context, files=files))
 
 
 MOST_TEXT_BYTES = 1 << 20
@@ -183,29 +165,22 @@ def unpacked(blob: bytes, digest: str) -> KeptText | None:
         return None
 
 
-def texts_of(found: ResolvedForm) -> Iterator[tuple[str, str]]:
+def texts_of(form: StructuredForm) -> Iterator[tuple[str, str]]:
     """The digests and texts of all that a request shows; of a review only where the request brings it."""
-    for file in found.files:
+    for file in form.context.files:
         if file.text is not None and file.digest:
             yield file.digest, file.text
-    review = found.form.review
-    if review is not None and review.review is not None:
-        yield review.digest, review.text
+    if form.review is not None and form.review.text:
+        yield form.review.digest, form.review.text
 
 
 def filled(form: StructuredForm, texts: Mapping[str, str]) -> StructuredForm:
     """The form as if the client had sent these texts, by their digests, in the place of the digests. A text that is no
     review stands for none."""
-    files = tuple(
-        ContextFile(file.path, texts[file.digest], file.digest, file.is_selected)
-        if file.text is None and file.digest in texts
-        else file
-        for file in form.context.files
-    )
     review = form.review
     if review is not None and review.review is None and review.digest in texts:
         review = _stored_review(texts[review.digest], review.digest) or review
-    return replace(form, context=replace(form.context, files=files), review=review)
+    return replace(_with_texts(form, texts), review=review)
 
 
 def _stored_review(text: str, digest: str) -> FormReview | None:

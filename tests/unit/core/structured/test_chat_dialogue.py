@@ -8,7 +8,7 @@ import pytest
 
 from proxy.app.fixed_texts import load_context_texts
 from proxy.core.reasons import Edit
-from proxy.core.structured.chat import Before, Dialogue, DialogueRules, Moment, dialogue_of
+from proxy.core.structured.chat import Before, Dialogue, DialogueRules, dialogue_of
 from proxy.core.structured.form.form import StructuredForm, read_form
 from proxy.core.structured.history.rules import DetachTerms, RuledHistory, ruled
 from proxy.core.structured.messages import Conversation, Turn
@@ -17,7 +17,7 @@ from proxy.errors import InvalidRequest
 from tests.compactions import compaction_of
 
 TEXTS = load_context_texts()
-RULES = DialogueRules(TEXTS.panels, TEXTS.compaction, DetachTerms())
+RULES = DialogueRules(TEXTS.compaction, DetachTerms())
 NOW = 1_771_509_600.0
 TODO = {"id": "P1", "kind": "todo", "header": "Todo List", "content": "rest"}
 
@@ -36,7 +36,7 @@ def form(**fields: object) -> StructuredForm:
 def dialogue(
     talk: Conversation, section: StructuredForm, before: Before | None = None, rules: DialogueRules = RULES
 ) -> Dialogue:
-    return dialogue_of(talk, section, before or Before(), rules, lambda turn: len(turn.raw), Moment(NOW))
+    return dialogue_of(talk, section, before or Before(), rules, lambda turn: len(turn.raw), NOW)
 
 
 def after(found: Dialogue, pause_s: float = 100.0, life_s: float = 300.0, *, is_full: bool = False) -> Before:
@@ -159,6 +159,6 @@ def test_messages_are_counted_by_what_the_caller_counts() -> None:
         seen.append(turn)
         return 0
 
-    found = dialogue_of(long_talk(), form(panels=[], detach=True), Before(), RULES, tokens, Moment(NOW))
+    found = dialogue_of(long_talk(), form(panels=[], detach=True), Before(), RULES, tokens, NOW)
     assert seen
     assert Edit.HISTORY_FROZEN not in found.edits

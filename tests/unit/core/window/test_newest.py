@@ -7,7 +7,7 @@ import pytest
 
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.window.form import VirtualFile
-from proxy.core.window.newest import Payload, own_text, shortened_messages, with_text_in_front, with_text_replaced
+from proxy.core.window.newest import Payload, own_text, shortened_messages, with_text
 from tests.growth import assert_linear
 from tests.talk import said, text_part
 
@@ -35,26 +35,24 @@ def test_a_message_without_content_has_no_text() -> None:
 
 
 def test_a_text_stands_in_front_after_which_a_blank_line_follows() -> None:
-    assert content(with_text_in_front(raw("own"), "new")) == "new\n\nown"
-    assert content(with_text_in_front(raw(" "), "new")) == "new"
-    assert content(with_text_in_front(b'{"role":"user"}', "new")) == "new"
-    assert content(with_text_in_front(raw([IMAGE]), "new")) == [text_part("new"), IMAGE]
+    assert content(with_text(raw("own"), "new")) == "new\n\nown"
+    assert content(with_text(raw(" "), "new")) == "new"
+    assert content(with_text(b'{"role":"user"}', "new")) == "new"
+    assert content(with_text(raw([IMAGE]), "new")) == [text_part("new"), IMAGE]
 
 
 def test_a_text_stands_in_the_place_of_the_clients_own_and_images_stay() -> None:
-    assert content(with_text_replaced(raw("own"), "new")) == "new"
-    assert content(with_text_replaced(raw([text_part("a"), IMAGE]), "new")) == [text_part("new"), IMAGE]
+    assert content(with_text(raw("own"), "new", keeps_own=False)) == "new"
+    assert content(with_text(raw([text_part("a"), IMAGE]), "new", keeps_own=False)) == [text_part("new"), IMAGE]
 
 
 def test_other_members_stay_as_they_were_written() -> None:
     message = b'{"role":"user","content":"a","n":1.50e1,"name":"\\u00e9"}'
-    assert with_text_in_front(message, "b") == b'{"role":"user","content":"b\\n\\na","n":1.50e1,"name":"\\u00e9"}'
+    assert with_text(message, "b") == b'{"role":"user","content":"b\\n\\na","n":1.50e1,"name":"\\u00e9"}'
 
 
 def test_half_a_surrogate_pair_stays_an_escape() -> None:
-    assert (
-        with_text_in_front(b'{"role":"user","content":"\\ud83d"}', "b") == b'{"role":"user","content":"b\\n\\n\\ud83d"}'
-    )
+    assert with_text(b'{"role":"user","content":"\\ud83d"}', "b") == b'{"role":"user","content":"b\\n\\n\\ud83d"}'
 
 
 def test_messages_are_shortened_from_their_end() -> None:

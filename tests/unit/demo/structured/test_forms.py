@@ -8,7 +8,7 @@ import pytest
 from plugins.aider import AiderRecogniser
 from proxy.core.recognition.pieces import MessageKind, PieceKind
 from proxy.demo.editor_chat import RULES
-from proxy.demo.structured.forms import GOALS, Form, editor_files, sendings
+from proxy.demo.structured.forms import GOALS, Form, sendings
 from proxy.demo.structured.package import PACKAGE, busy, installed_files
 from proxy.demo.structured.session import Turn, turns
 from proxy.demo.tally import Sending
@@ -85,12 +85,3 @@ def test_an_editor_shows_its_files_in_the_form_that_is_recognised(form: Form, st
         cuts = {cut.key: shown[cut.start : cut.end] for cut in found.cuts if cut.kind is PieceKind.FILE}
         assert list(cuts) == [f"file:{path}" for path in sending.wanted.contents]
         assert all(text in cuts[f"file:{path}"] for path, text in sending.wanted.contents.items())
-
-
-def test_a_fence_is_one_that_begins_no_line_of_any_file() -> None:
-    assert editor_files({"a.md": "text"}).endswith("\na.md\n```\ntext\n```\n")
-    assert editor_files({"a.md": "```\ncode\n```\n"}).endswith("\na.md\n````\n```\ncode\n```\n````\n")
-    longer = "```\n````\n"
-    assert editor_files({"a.md": longer}).endswith(f"\na.md\n<source>\n{longer}</source>\n")
-    every = "````\n<source>\n<code>\n<pre>\n<codeblock>\n<sourcecode>\n"
-    assert editor_files({"a.md": every}).endswith(f"\na.md\n```\n{every}```\n")

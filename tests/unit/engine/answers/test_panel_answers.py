@@ -13,7 +13,6 @@ from proxy.core.resilience.circuit_breaker import BreakerPolicy
 from proxy.core.resilience.retry import RetryPolicy
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.usage import Usage
-from proxy.core.structured.assembly.untiered import Front
 from proxy.core.structured.blocks.blocks import Assembly, AssemblyKind
 from proxy.core.structured.chat import AssembledChat, Dialogue
 from proxy.core.structured.context import StructuredContext
@@ -45,7 +44,7 @@ class PanelPlanner(PassthroughPlanner):
             sent=sent,
             body=orjson.dumps(members),
             kind=AssemblyKind.FLAT,
-            front=Front(),
+            front=Assembly(()),
             assembly=Assembly(()),
             context=StructuredContext(),
             dialogue=Dialogue(Conversation()),

@@ -1,5 +1,7 @@
 """A conversation is not looked at again and again."""
 
+from dataclasses import replace
+
 import pytest
 
 from proxy.core.structured.history.compaction import MOST_FAILURES, CompactionAttempts
@@ -13,7 +15,12 @@ def test_a_new_conversation_may_be_looked_at() -> None:
 
 @pytest.mark.parametrize(
     "earlier",
-    [NEW.declined(30_000), NEW.failed(30_000), NEW.put_off(30_000), NEW.succeeded(30_000)],
+    [
+        replace(NEW, declined_tokens=30_000),
+        NEW.failed(30_000),
+        replace(NEW, tried_tokens=30_000),
+        NEW.succeeded(30_000),
+    ],
     ids=["declined", "failed", "put off", "succeeded"],
 )
 @pytest.mark.parametrize(("tokens", "expected"), [(30_000, False), (32_999, False), (33_000, True), (29_000, False)])
@@ -24,7 +31,7 @@ def test_after_a_no_and_after_a_call_it_has_to_grow_by_a_tenth(
 
 
 def test_a_full_window_makes_no_account_of_the_price_but_of_failures() -> None:
-    assert NEW.declined(30_000).allow(30_000, is_full=True)
+    assert replace(NEW, declined_tokens=30_000).allow(30_000, is_full=True)
     assert not NEW.failed(30_000).allow(30_000, is_full=True)
 
 
@@ -39,11 +46,10 @@ def test_three_failures_in_a_row_end_it() -> None:
 
 def test_a_success_forgets_the_failures_before_it() -> None:
     assert NEW.failed(1).failed(2).succeeded(3).failures == 0
-    assert NEW.failed(1).put_off(5) == CompactionAttempts(tried_tokens=5, failures=1)
 
 
 def test_a_no_does_not_count_as_a_failure() -> None:
     found = NEW
     for _ in range(10):
-        found = found.declined(10)
+        found = replace(found, declined_tokens=10)
     assert found.allow(11)

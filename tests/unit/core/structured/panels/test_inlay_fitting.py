@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from proxy.core.structured.messages import Conversation, Turn
 from proxy.core.structured.panels.board import Board, refreshed
 from proxy.core.structured.panels.inlay import Inlay, Wants, fitted, inlay_of
-from proxy.core.structured.panels.pairs import MOST_ID_CHARS, call_id, footer_pair, panel_pair, with_plain_ids
+from proxy.core.structured.panels.pairs import FOOTER, MOST_ID_CHARS, call_id, panel_pair, with_plain_ids
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.progress import Progress
 from tests.panels import START_S, TEXTS, message, unchanged, wire
@@ -104,7 +104,7 @@ def test_plain_ids_are_nine_letters_and_digits_and_nothing_else_changes(panel_id
     before = [json.loads(raw) for raw in pair]
     call["tool_calls"][0]["id"] = result["tool_call_id"] = before[1]["tool_call_id"]
     assert [call, result] == before
-    assert found != json.loads(with_plain_ids(footer_pair("", ""))[1])["tool_call_id"]
+    assert found != json.loads(with_plain_ids(panel_pair(FOOTER, "", ""))[1])["tool_call_id"]
 
 
 @given(st.from_regex(r"[A-Za-z0-9_-]{1,56}", fullmatch=True))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.structured.panels.pairs import call_id, footer_pair, panel_pair, panel_text
+from proxy.core.structured.panels.pairs import FOOTER, call_id, panel_pair, panel_text
 from proxy.core.structured.panels.panel import Panel
 
 any_text = st.text(st.characters(exclude_categories=()), max_size=40)
@@ -36,7 +36,7 @@ def test_half_a_surrogate_pair_stays_half(half: str) -> None:
 
 
 def test_the_footer_ends_the_display() -> None:
-    call, result = bodies(footer_pair("end", "ok"))
+    call, result = bodies(panel_pair(FOOTER, "end", "ok"))
     assert call["tool_calls"][0]["function"]["arguments"] == '{"action":"end_panels"}'
     assert call["tool_calls"][0]["id"] == result["tool_call_id"] == "panel_footer"
     assert (call["content"], result["content"]) == ("end", "ok")

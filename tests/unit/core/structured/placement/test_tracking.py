@@ -11,7 +11,7 @@ from proxy.core.layout.tiers import Change, ClassicPolicy, Tier
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.structured.blocks.blocks import file_block
 from proxy.core.structured.context import ContextFile, StructuredContext
-from proxy.core.structured.placement.placement import Placement
+from proxy.core.structured.placement.placement import Placement, TierItems
 from proxy.core.structured.placement.tracking import ContextTracker, HistoryItem
 from tests.growth import assert_linear
 
@@ -50,7 +50,7 @@ def shown(placement: Placement) -> str:
     """``L1:~ab L3:c+d active:+e*01``: symbols behind ``~``, files behind ``+``, turns behind ``*``."""
     words = []
     for tier, items in placement.tiers.items():
-        if not items.is_empty:
+        if items != TierItems():
             kinds = (("~", items.symbols), ("+", items.files), ("*", [str(index) for index in items.history]))
             text = "".join(sign + "".join(names) for sign, names in kinds if names)
             words.append(f"{tier.name.replace('ACTIVE', 'active')}:{text}")

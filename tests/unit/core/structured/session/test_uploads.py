@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from proxy.client import review_digest
 from proxy.core.structured.context import ContextFile, Review
 from proxy.core.structured.form.form import StructuredForm, read_form, text_digest
-from proxy.core.structured.session.uploads import ResolvedForm, Uploads, content_bytes
+from proxy.core.structured.session.uploads import Uploads, content_bytes
 from proxy.errors import MissingContent
 from tests.examples import sampled
 from tests.growth import assert_linear
@@ -43,8 +43,8 @@ def missing_of(uploads: Uploads, form: StructuredForm, scope: str = "s") -> tupl
 def test_a_text_is_sent_once() -> None:
     uploads = Uploads()
     first = uploads.resolve(sent("x = 1"), "s")
-    assert first.files == (ContextFile("f0", "x = 1", text_digest("x = 1"), False),)
-    assert uploads.resolve(named("x = 1"), "s").files == first.files
+    assert first.context.files == (ContextFile("f0", "x = 1", text_digest("x = 1"), False),)
+    assert uploads.resolve(named("x = 1"), "s").context.files == first.context.files
     assert first.review is None
 
 
@@ -71,34 +71,34 @@ def test_a_refused_request_leaves_nothing() -> None:
 
 def test_a_digest_may_name_what_the_same_request_brings() -> None:
     form = form_of(files=[{"path": "a", "digest": text_digest("x")}, {"path": "b", "content": "x"}])
-    assert [file.text for file in Uploads().resolve(form, "s").files] == ["x", "x"]
+    assert [file.text for file in Uploads().resolve(form, "s").context.files] == ["x", "x"]
 
 
 def test_a_file_without_text_and_digest_has_none() -> None:
     form = form_of(files=[{"path": "a", "content": None, "selected": True}, {"path": "b"}])
-    files = Uploads().resolve(form, "s").files
+    files = Uploads().resolve(form, "s").context.files
     assert files == (ContextFile("a", None, "", True), ContextFile("b", None, "", False))
 
 
 def test_an_empty_text_is_a_text() -> None:
     uploads = Uploads()
     uploads.resolve(sent(""), "s")
-    assert uploads.resolve(named(""), "s").files[0].text == ""
+    assert uploads.resolve(named(""), "s").context.files[0].text == ""
 
 
 def test_a_review_is_sent_once() -> None:
     uploads = Uploads()
     fields = {"branch": "b", "reverse_diffs": {"./a": "-é"}}
     resolved = uploads.resolve(form_of(review=fields), "s")
-    assert resolved.review == Review(branch="b", reverse_diffs={"a": "-é"})
+    assert resolved.shown(None).review == Review(branch="b", reverse_diffs={"a": "-é"})
     digest = review_digest(fields)
-    assert uploads.resolve(form_of(review={"digest": digest}), "s").review == resolved.review
+    assert uploads.resolve(form_of(review={"digest": digest}), "s").shown(None).review == resolved.shown(None).review
     assert missing_of(uploads, form_of(review={"digest": digest}), "t") == (digest,)
 
 
 def test_the_session_keeps_its_review_until_the_client_says_otherwise() -> None:
     def of(former: Review | None, **fields: Any) -> Review | None:
-        return Uploads().resolve(form_of(files=[], **fields), "s").context(former).review
+        return Uploads().resolve(form_of(files=[], **fields), "s").shown(former).review
 
     former, later = Review(branch="former"), Review(branch="later")
     assert of(None) is None
@@ -116,8 +116,8 @@ def test_a_file_with_the_text_of_a_review_is_no_review() -> None:
     assert digest == text_digest(text)
     assert missing_of(uploads, form_of(review={"digest": digest})) == (digest,)
     uploads.resolve(form_of(review={"branch": "b"}), "s")
-    assert uploads.resolve(named(text), "s").files[0].text == text
-    assert uploads.resolve(form_of(review={"digest": digest}), "s").review == Review(branch="b")
+    assert uploads.resolve(named(text), "s").context.files[0].text == text
+    assert uploads.resolve(form_of(review={"digest": digest}), "s").shown(None).review == Review(branch="b")
 
 
 def room_for(*texts: str) -> Uploads:
@@ -145,7 +145,7 @@ def test_a_request_that_has_no_room_works_and_drops_nothing() -> None:
     uploads = room_for("a")
     uploads.resolve(sent("a"), "s")
     vast = "x" * 100_000
-    assert uploads.resolve(sent(vast), "s").files[0].text == vast
+    assert uploads.resolve(sent(vast), "s").context.files[0].text == vast
     assert missing_of(uploads, named("a", vast)) == (text_digest(vast),)
 
 
@@ -160,13 +160,13 @@ def test_a_request_does_not_drop_what_it_uses_itself() -> None:
             {"path": "b", "digest": text_digest("b")},
         ]
     )
-    assert [file.text for file in uploads.resolve(form, "s").files] == ["c", "a", "d", "b"]
+    assert [file.text for file in uploads.resolve(form, "s").context.files] == ["c", "a", "d", "b"]
     assert uploads.resolve(named("a", "b"), "s")
 
 
 def resolved_or_missing(
     uploads: Uploads, form: StructuredForm, scope: str
-) -> tuple[ResolvedForm | None, frozenset[str]]:
+) -> tuple[StructuredForm | None, frozenset[str]]:
     try:
         return uploads.resolve(form, scope), frozenset()
     except MissingContent as error:
@@ -192,7 +192,7 @@ def test_memory_is_bounded_and_answers_are_right(requests: list[tuple[list[str],
             assert missing
             assert missing <= {text_digest(text) for text in asked if text not in brought}
             continue
-        assert [file.text for file in resolved.files] == [*brought, *asked]
+        assert [file.text for file in resolved.context.files] == [*brought, *asked]
         ever |= {(scope, text) for text in brought}
         assert {(scope, text) for text in asked} <= ever
 

@@ -24,7 +24,7 @@ FIELDS = {
 def context_of(fields: dict[str, object], session_review: Review | None = None) -> StructuredContext:
     form = read_form(json.dumps(fields).encode())
     assert form is not None
-    return Uploads().resolve(form, "s").context(session_review)
+    return Uploads().resolve(form, "s").shown(session_review)
 
 
 def test_every_field_arrives() -> None:
