@@ -140,8 +140,8 @@ class Script:
 
     @classmethod
     def load(cls, *names: str) -> "Script":
-        """The files of these names, one behind the other."""
-        text = "\n".join((_LUA / f"{name}.lua").read_text(encoding="utf-8") for name in names)
+        """The files of these names, one behind the other. An empty name is no file."""
+        text = "\n".join((_LUA / f"{name}.lua").read_text(encoding="utf-8") for name in names if name)
         return cls(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
