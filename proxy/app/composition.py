@@ -74,7 +74,7 @@ async def build(
     models, metrics, state, aside = base.models, base.metrics, base.state, base.aside
     identity = declared.identity(settings, state.directory, state.store)
     admission = await _open_budgets(settings, base, identity)
-    breakers = Breakers(factories.breaker_policy(settings), metrics.breaker)
+    breakers = Breakers(settings.routing.breaker, metrics.breaker)
     rules, prompts = prompting.rules_of(settings, models.spellings), LazyRegistry(settings, base.manager, metrics, wait)
     await prompts.open(settings, rules)
     used = {**make_upstreams(base.encode), **(upstreams or {})}

@@ -39,7 +39,9 @@ class ConfigSource:
         stays."""
         try:
             settings = self.read()
-            factories.entries(settings)
+            _, problems = factories.entries_with(settings)
+            if problems:
+                raise ConfigError(problems)
         except ConfigError as error:
             _log.error("the configuration is not reloaded: %s", "; ".join(error.problems))
             return False
