@@ -32,7 +32,7 @@ from proxy.planning.keep_alive import RefreshTerms
 from proxy.planning.own_exchanges import DailyTerms
 from proxy.ports import Deployment, RateLimit, StoreError, Transport
 from proxy.prompting.files import SHIPPED
-from proxy.settings import ConfigError, Environment, Freezing, ModelEntry, Settings, nearest, weights_of
+from proxy.settings import ConfigError, Environment, ModelEntry, Settings, nearest, weights_of
 from proxy.spend.estimates import PriceOf
 from proxy.storage.database import SERVING_WAIT_S
 from proxy.storage.port import Store
@@ -193,8 +193,8 @@ def _window_of(prices: PriceMap, deployment: Deployment) -> int | None:
 def assembly_options(settings: Settings) -> AssemblyOptions:
     """How structured context is assembled."""
     ours, given = settings.stratiform, settings.stratiform.structured.classic
-    flags = given.model_dump(exclude={"cache_target_tokens"})
-    policy = ClassicPolicy(**flags)
+    detach = ours.structured.detach
+    policy = ClassicPolicy(**given.model_dump(exclude={"cache_target_tokens"}))
     if given.cache_target_tokens is not None:
         policy = replace(policy, target_tokens=given.cache_target_tokens)
     return AssemblyOptions(
@@ -203,16 +203,11 @@ def assembly_options(settings: Settings) -> AssemblyOptions:
         has_target=given.cache_target_tokens is not None,
         text_bytes=int(ours.structured.text_mib * (1 << 20)),
         session_bytes=ours.limits.state_bytes // 8,
-        detach=_detach_terms(ours.structured.detach),
+        detach=DetachTerms(**detach.model_dump(exclude={"enabled"})) if detach.enabled else None,
         keep_exchanges=ours.structured.compaction.keep_exchanges,
         repeats_for=frozenset(ours.structured.panels.repeat_system_for),
         keeps_alive=keep_alive_terms(settings) is not None,
     )
-
-
-def _detach_terms(given: Freezing) -> DetachTerms | None:
-    terms = DetachTerms(**given.model_dump(exclude={"enabled"}))
-    return terms if given.enabled else None
 
 
 def token_limits(prices: PriceMap, deployment: Deployment) -> tuple[int | None, int | None]:

@@ -25,7 +25,6 @@ from proxy.core.value import dataclass
 from proxy.deployments import ModelTable
 from proxy.planning.compactions import Compactions
 from proxy.planning.context_assembler import ContextAssembler
-from proxy.planning.context_sessions import ContextSessions
 from proxy.planning.fingerprint_file import FingerprintFile
 from proxy.planning.layout_state import SharedLayoutStore
 from proxy.planning.model_facts import ModelFacts
@@ -170,54 +169,46 @@ def _planner(
         room,
         prefix=f"{secrets.token_hex(4)}-" if store.is_durable else "s",
     )
-    structured = None
-    if ours.structured.enabled:
-        options, indexer = factories.assembly_options(settings), symbol_indexer(manager)
-        words = load_context_texts()
-        assembler = ContextAssembler(words, quick(encode), indexer, options)
-        facts = _facts(prices)
-        texts = _text_store(settings, state, metrics, aside)
-        sessions = _session_store(settings, state, metrics, assembler.sessions)
-        compactions = None
-        if ours.structured.compaction.allowed:
-            rules = CompactionRules(factories.compaction_terms(settings), words.compaction)
-            changed = sessions.changed if sessions is not None else None
-            compactions = Compactions(assembler.sessions, rules, facts, aside, changed)
-        structured = StructuredChats(assembler, aside, metrics, texts, facts, compactions, sessions)
+    structured = _structured(settings, prices, state, encode, metrics, aside, manager)
     price_of = factories.price_source(prices)
     fingerprints = FingerprintFile(Path(ours.fingerprints_file)) if ours.fingerprints else None
-    if not store.is_durable:
-        return Planning(pure, None, aside, structured, price_of, fingerprints)
-    shared = SharedLayoutStore(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
+    shared = None
+    if store.is_durable:
+        shared = SharedLayoutStore(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
     return Planning(pure, shared, aside, structured, price_of, fingerprints)
+
+
+def _structured(
+    settings: Settings,
+    prices: PriceMap,
+    state: State,
+    encode: Encode,
+    metrics: Metrics,
+    aside: Aside,
+    manager: pluggy.PluginManager,
+) -> StructuredChats | None:
+    """What assembles structured context. A store that outlives us keeps conversations with live panels, and texts of
+    clients where the operator asks for it."""
+    ours, store, now, failed = settings.stratiform, state.store, state.clock.now, metrics.store_failed
+    given, room, is_shared = ours.structured, ours.limits.state_bytes, store.is_shared
+    if not given.enabled:
+        return None
+    words, facts = load_context_texts(), _facts(prices)
+    assembler = ContextAssembler(words, quick(encode), symbol_indexer(manager), factories.assembly_options(settings))
+    texts, sessions, compactions = None, None, None
+    if store.is_durable:
+        sessions = SessionStore(
+            assembler.sessions, store, now, failed,
+            is_shared=is_shared, keeps_texts=given.keep_texts, memory_bytes=room,
+        )  # fmt: skip
+        if given.keep_texts:
+            texts = TextStore(store, now, failed, aside, is_shared=is_shared, memory_bytes=room)
+    if given.compaction.allowed:
+        rules = CompactionRules(factories.compaction_terms(settings), words.compaction)
+        changed = sessions.changed if sessions is not None else None
+        compactions = Compactions(assembler.sessions, rules, facts, aside, changed)
+    return StructuredChats(assembler, aside, metrics, texts, facts, compactions, sessions)
 
 
 def _facts(prices: PriceMap) -> ModelFacts:
     return ModelFacts(partial(factories.token_limits, prices), factories.price_source(prices))
-
-
-def _text_store(settings: Settings, state: State, metrics: Metrics, aside: Aside) -> TextStore | None:
-    """What keeps the texts of clients in the store, where the operator asks for it and the store outlives us."""
-    ours, store = settings.stratiform, state.store
-    if not ours.structured.keep_texts or not store.is_durable:
-        return None
-    room = ours.limits.state_bytes
-    return TextStore(store, state.clock.now, metrics.store_failed, aside, is_shared=store.is_shared, memory_bytes=room)
-
-
-def _session_store(
-    settings: Settings, state: State, metrics: Metrics, sessions: ContextSessions
-) -> SessionStore | None:
-    """What keeps conversations with live panels in the store, where it outlives us."""
-    ours, store = settings.stratiform, state.store
-    if not store.is_durable:
-        return None
-    return SessionStore(
-        sessions,
-        store,
-        state.clock.now,
-        metrics.store_failed,
-        is_shared=store.is_shared,
-        keeps_texts=ours.structured.keep_texts,
-        memory_bytes=ours.limits.state_bytes,
-    )

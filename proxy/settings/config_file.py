@@ -23,9 +23,10 @@ from proxy.access.virtual_keys import digest_of
 from proxy.core.value import dataclass, field, replace
 from proxy.core.window.profile import BUILT_IN, CapabilityProfile
 from proxy.settings.environment import Environment, own_folder, state_folder
+from proxy.settings.litellm_schema import LiteLLMSettings, ModelEntry, http_url
 from proxy.settings.messages import ConfigError, Mistakes, Places, explain, nearest, without
 from proxy.settings.routing import Routing, routing_of
-from proxy.settings.schema import ConfigFile, LiteLLMSettings, ModelEntry, Stratiform, http_url
+from proxy.settings.schema import ConfigFile, Stratiform
 from proxy.settings.teams import Budget, Key, Team
 from proxy.settings.unsupported import Unused, unused
 from proxy.settings.window import profiles_of
@@ -323,14 +324,10 @@ def _with_credentials(file: ConfigFile, problems: list[str]) -> Iterator[ModelEn
     credentials = {credential.credential_name: credential.credential_values for credential in file.credential_list}
     for index, entry in enumerate(file.model_list):
         name = entry.litellm_params.litellm_credential_name
-        if name is None:
-            yield entry
-        elif name not in credentials:
+        if name is not None and name not in credentials:
             path = f"model_list[{index}].litellm_params.litellm_credential_name"
             problems.append(f"{path}: no such entry in credential_list")
-            yield entry
-        else:
-            yield _merged(entry, credentials[name], index, problems)
+        yield _merged(entry, credentials[name], index, problems) if name in credentials else entry
 
 
 def _merged(entry: ModelEntry, values: Mapping[str, object], index: int, problems: list[str]) -> ModelEntry:

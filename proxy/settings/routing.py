@@ -10,7 +10,7 @@ from proxy.core.resilience.circuit_breaker import BreakerPolicy
 from proxy.core.resilience.retry import Kind, RetryPolicy
 from proxy.core.value import dataclass, field
 from proxy.settings.environment import join
-from proxy.settings.schema import (
+from proxy.settings.litellm_schema import (
     FallbackList,
     FallbackTarget,
     LiteLLMSettings,

@@ -85,11 +85,10 @@ class BudgetReservations:
             is_hard=is_hard,
             deployments=(deployment, *others),
         )
-        if not rules and self.is_immediate:
-            exchange.reservation = reservation
-            return
         # From here on the end of the exchange gives the reservation back, even where this call does not return.
         exchange.reservation = reservation
+        if not rules and self.is_immediate:
+            return
         is_held = any(_bounds_prompt(one) for one in rules)
         bound = await self._estimates.bounds.bound(exchange, counts=False) if is_held else None
         ask = self._ask(exchange, reservation, rules, bound)

@@ -46,7 +46,7 @@ _STATUS = {
 
 
 class Meter:
-    """Prices and counts exchanges (``proxy.engine.ports.Meter``)."""
+    """Prices and counts exchanges. What its methods promise stands in ``proxy.engine.ports.Meter``."""
 
     def __init__(
         self, metrics: Metrics, prices: PriceMap, on_settled: Callable[[Exchange], None] | None = None
@@ -58,18 +58,14 @@ class Meter:
         self._speeds = Speeds()
 
     def began(self, exchange: Exchange) -> None:
-        """An exchange is opened."""
         self._metrics.began()
 
     def failed(self, exchange: Exchange, kind: str) -> None:
-        """An attempt failed, and another one follows."""
         model = _model(exchange)
         self._metrics.upstream_error(model, kind)
         self._metrics.retried(model, kind)
 
     def lose(self, exchange: Exchange) -> Settlement:
-        """The upstream got a call, and nothing of an answer has reached the client: what all such calls have used and
-        cost."""
         deployment, lost = exchange.deployment, exchange.lost
         outcome = self._answered(exchange, is_billed=True)
         if deployment is None or (outcome.usage is None and exchange.requested.demand.kind not in UNIT_KINDS):
@@ -78,7 +74,6 @@ class Meter:
         return Settlement(both(lost.usage, gone.usage), lost.cost_usd + gone.cost_usd)
 
     def price(self, exchange: Exchange) -> Settlement:
-        """The exchange is about to end: what it used and cost."""
         own, lost, deployment = self._priced(exchange), exchange.lost, exchange.deployment
         if exchange.answer.further and deployment is not None:
             more = self._unplanned(exchange, deployment, exchange.answer.further, has_use=True)
@@ -86,7 +81,6 @@ class Meter:
         return Settlement(both(own.usage, lost.usage), lost.cost_usd + own.cost_usd, own.saved_usd)
 
     def spent(self, exchange: Exchange, outcomes: Sequence[Outcome]) -> Settlement:
-        """The cost of these answers by their usage, and what was lost before them."""
         deployment, usage, cost_usd = exchange.deployment, exchange.lost.usage, exchange.lost.cost_usd
         price = price_for(self._prices, deployment) if deployment is not None else None
         for one in outcomes:
@@ -97,13 +91,11 @@ class Meter:
         return Settlement(usage, cost_usd)
 
     def booked(self, exchange: Exchange, outcome: Outcome, further_tokens: int, silent_s: float) -> Outcome:
-        """The answer to a further call with its usage, which is our own where it reports none."""
         if outcome.usage is not None and not outcome.is_open:
             return outcome
         return self._booked(exchange, outcome, prompt_tokens(exchange) + further_tokens, silent_s)
 
     def settle(self, exchange: Exchange) -> None:
-        """The exchange has ended: count it."""
         self._count_traffic(exchange)
         self._count_trouble(exchange)
         self._count_plan(exchange)

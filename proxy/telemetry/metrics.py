@@ -30,7 +30,8 @@ from proxy.core.response.panel_calls import PanelCallOutcome
 from proxy.core.response.usage import Usage
 from proxy.core.shadow.deviations import Deviation
 from proxy.ports import Deployment
-from proxy.telemetry.series import BoundedNames, Counters, Labelling, Series, Source, WithoutCreated, pieces, written
+from proxy.tasks import in_turns
+from proxy.telemetry.series import BoundedNames, Counters, Labelling, Series, Source, pieces
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format"""
@@ -101,7 +102,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._process = ProcessCollector(registry=self.registry)
         self._series: list[Series[Any]] = []
-        self._source: Source = shared or self.registry
+        self._shared = shared
         self._labellings: Mapping[str, Labelling] = {
             "model": BoundedNames(deployment.name for deployment in deployments),
             "team": BoundedNames(teams),
@@ -343,28 +344,24 @@ class Metrics:
             found.child(*values)
         return found
 
-    def render(self) -> bytes:
-        """The text that Prometheus scrapes; its content type is ``CONTENT_TYPE``."""
-        return generate_latest(self._families())
-
     def pieces(self) -> Iterator[bytes]:
-        """The counters of this process, as a text in pieces."""
+        """The metrics of this process, as a text in pieces."""
+        self._show_budgets()
         yield generate_latest(self._process)
         yield from pieces(self._series)
 
     async def rendered(self) -> bytes:
-        """The same text, while the event loop does other work, too. What several workers have counted is added up
-        beside it."""
-        families = self._families()
-        if self._source is not self.registry:
-            return await asyncio.to_thread(generate_latest, families)
-        return await written(self.pieces())
+        """The text that Prometheus scrapes; its content type is ``CONTENT_TYPE``. The event loop does other work
+        meanwhile. What several workers have counted is added up beside it."""
+        if self._shared is None:
+            return b"".join(await in_turns(self.pieces(), 1))
+        self._show_budgets()
+        return await asyncio.to_thread(generate_latest, self._shared)
 
-    def _families(self) -> WithoutCreated:
+    def _show_budgets(self) -> None:
         for team, (usd, until) in self._remaining().items():
             self._budget.child(team).set(usd)
             self._budget_end.child(team).set(until)
-        return WithoutCreated(self._source)
 
     def ended(self, model: str, mode: str, status: int, transport: str) -> None:
         """An exchange that ``began`` has ended, with the status that the client saw (499: it hung up before one)."""

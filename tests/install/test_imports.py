@@ -37,7 +37,7 @@ from proxy.app.foundation import lay
 from proxy.settings import Settings
 async def main():
     base = await lay(Settings(), encode=len)
-    assert base.planner.pure and base.windows() and "stratiform" in base.metrics.render().decode()
+    assert base.planner.pure and base.windows() and "stratiform" in b"".join(base.metrics.pieces()).decode()
     for part in reversed(base.closing):
         await part.aclose()
 asyncio.run(main())
