@@ -5,9 +5,9 @@ loads the planner into its process, builds on it and on no part of ``proxy.web``
 """
 
 import secrets
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import pluggy
 
@@ -64,19 +64,12 @@ class State:
     directory: Directory
 
 
-class Closing(Protocol):
-    """A part that must be told that it is over."""
-
-    async def aclose(self) -> None:
-        """End what runs behind the part."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Foundation:
     """The parts that need no server of ours."""
 
     prices: PriceMap
+    facts: ModelFacts
     models: ModelTable
     metrics: Metrics
     state: State
@@ -84,11 +77,6 @@ class Foundation:
     aside: Aside
     manager: pluggy.PluginManager
     planner: Planning
-
-    @property
-    def facts(self) -> ModelFacts:
-        """What is known of the models."""
-        return _facts(self.prices)
 
     def windows(self) -> ContextWindows:
         """What fits requests to the context windows of their models."""
@@ -105,10 +93,11 @@ class Foundation:
         return StoreClient(store, self.state.clock, self.metrics, spools, keep_entries_s=keep_s)
 
     @property
-    def closing(self) -> tuple[Closing, ...]:
-        """What is ended once nobody uses the parts, the last one first. The store is closed by what settles into it
+    def closing(self) -> Sequence[Callable[[], Awaitable[None]]]:
+        """What is called once nobody uses the parts, the last one first. The store is closed by what settles into it
         (``proxy.spend.store_client``), or else by itself."""
-        return self.state.directory, self.planner, self.state.timekeeper, self.state.epochs
+        state = self.state
+        return state.directory.aclose, self.planner.aclose, state.timekeeper.aclose, state.epochs.aclose
 
 
 async def lay(
@@ -125,8 +114,9 @@ async def lay(
     metrics = Metrics(served, [DEFAULT_TEAM, *teams], worker.metrics if worker else None)
     state = await _open_state(settings, metrics, readings)
     manager = build_plugin_manager()
-    planner = _planner(settings, prices, state, encode, metrics, aside, manager)
-    return Foundation(prices, models, metrics, state, encode, aside, manager, planner)
+    facts = ModelFacts(partial(factories.token_limits, prices), factories.price_source(prices))
+    planner = _planner(settings, facts, state, encode, metrics, aside, manager)
+    return Foundation(prices, facts, models, metrics, state, encode, aside, manager, planner)
 
 
 async def _open_state(settings: Settings, metrics: Metrics, readings: Readings | None) -> State:
@@ -152,7 +142,7 @@ async def _open_state(settings: Settings, metrics: Metrics, readings: Readings |
 
 def _planner(
     settings: Settings,
-    prices: PriceMap,
+    facts: ModelFacts,
     state: State,
     encode: Encode,
     metrics: Metrics,
@@ -169,18 +159,17 @@ def _planner(
         room,
         prefix=f"{secrets.token_hex(4)}-" if store.is_durable else "s",
     )
-    structured = _structured(settings, prices, state, encode, metrics, aside, manager)
-    price_of = factories.price_source(prices)
+    structured = _structured(settings, facts, state, encode, metrics, aside, manager)
     fingerprints = FingerprintFile(Path(ours.fingerprints_file)) if ours.fingerprints else None
     shared = None
     if store.is_durable:
         shared = SharedLayoutStore(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
-    return Planning(pure, shared, aside, structured, price_of, fingerprints)
+    return Planning(pure, shared, aside, structured, facts.price, fingerprints)
 
 
 def _structured(
     settings: Settings,
-    prices: PriceMap,
+    facts: ModelFacts,
     state: State,
     encode: Encode,
     metrics: Metrics,
@@ -193,7 +182,7 @@ def _structured(
     given, room, is_shared = ours.structured, ours.limits.state_bytes, store.is_shared
     if not given.enabled:
         return None
-    words, facts = load_context_texts(), _facts(prices)
+    words = load_context_texts()
     assembler = ContextAssembler(words, quick(encode), symbol_indexer(manager), factories.assembly_options(settings))
     texts, sessions, compactions = None, None, None
     if store.is_durable:
@@ -208,7 +197,3 @@ def _structured(
         changed = sessions.changed if sessions is not None else None
         compactions = Compactions(assembler.sessions, rules, facts, aside, changed)
     return StructuredChats(assembler, aside, metrics, texts, facts, compactions, sessions)
-
-
-def _facts(prices: PriceMap) -> ModelFacts:
-    return ModelFacts(partial(factories.token_limits, prices), factories.price_source(prices))

@@ -128,7 +128,9 @@ class Callback:
         settings = load_section(path)
         for warning in shadowing(settings.folder) if path is not None else ():
             self.tell(warning)
-        self._tell_unused(settings)
+        unused = [name for name in _WITHOUT_EFFECT if name in settings.stratiform.model_fields_set]
+        if unused:
+            self.tell(f"without effect here are stratiform.{', stratiform.'.join(unused)}")
         base = await lay(_unwatched(settings))
         self.metrics, self.share = base.metrics, ShareOfTime(settings.stratiform.callback.share_of_time)
         store_client = base.store_client(settings)
@@ -144,11 +146,6 @@ class Callback:
             base.aside,
             replaces_points=settings.stratiform.callback.injection_points == "replace",
         )
-
-    def _tell_unused(self, settings: Settings) -> None:
-        unused = [name for name in _WITHOUT_EFFECT if name in settings.stratiform.model_fields_set]
-        if unused:
-            self.tell(f"without effect here are stratiform.{', stratiform.'.join(unused)}")
 
 
 def _unwatched(settings: Settings) -> Settings:

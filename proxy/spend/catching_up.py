@@ -225,8 +225,7 @@ class CatchingUp:
         while page := await self._memory.page(0):
             lost += [call for _, call in page]
             await self._memory.forget([number for number, _ in page])
-        for _ in lost:
-            self._metrics.settlement_lost()
+        self._metrics.settlement_lost(by=len(lost))
         for line in lines_of_lost(lost):
             _log.error("%s", line)
         for spool in self._spools:

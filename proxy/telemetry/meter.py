@@ -30,7 +30,7 @@ from proxy.core.response.usage import Usage, summed
 from proxy.deployments.price_map import price_for
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.ports import Deployment
-from proxy.telemetry.metrics import NO_PROFILE, Metrics, mode_label
+from proxy.telemetry.metrics import NO_PROFILE, UNRECOGNISED, Metrics, mode_label
 
 NONE = "none"
 """The label where an exchange never got so far as to have a model, a team or a transport."""
@@ -128,7 +128,8 @@ class Meter:
         if is_refresh(plan):
             self._metrics.refresh_cost(model, team, by=spent.total_usd)
         if plan is not None and plan.arm:
-            self._metrics.arm(model, plan.arm, spent.input_usd, uncached_usd)
+            self._metrics.arm_cost(model, plan.arm, by=spent.input_usd)
+            self._metrics.arm_uncached_cost(model, plan.arm, by=uncached_usd)
         saved = savings(exchange, price)
         for basis, usd in saved.items():
             self._metrics.saved(model, team, basis, usd)
@@ -160,7 +161,10 @@ class Meter:
         if spent is None:
             self._metrics.unpriced(deployment.name)
         else:
-            self._metrics.cost(deployment.name, _team(exchange), spent, uncached_usd, _client(exchange))
+            model, team = deployment.name, _team(exchange)
+            self._metrics.cost(model, team, _client(exchange), by=spent.total_usd)
+            self._metrics.input_cost(model, team, by=spent.input_usd)
+            self._metrics.uncached_cost(model, team, by=uncached_usd)
         return spent, uncached_usd
 
     def _answered(self, exchange: Exchange, *, is_billed: bool) -> Outcome:
@@ -199,7 +203,7 @@ class Meter:
         transport = deployment.transport.value if deployment else NONE
         self._metrics.ended(model, mode_label(exchange.planned.mode), status, transport)
         if exchange.answer.first_byte_s is not None:
-            self._metrics.first_byte(model, exchange.answer.first_byte_s)
+            self._metrics.first_byte.child(model).observe(exchange.answer.first_byte_s)
         if exchange.overhead_s > 0:
             self._metrics.overhead(exchange.overhead_s)
 
@@ -232,13 +236,15 @@ class Meter:
         if exchange.answer.further:
             usage = exchange.answer.outcome.usage  # the plan was about the first call alone
         if sent is not None and usage is not None and not usage.estimated and exchange.answer.is_accepted:
-            self._metrics.predicted(scaled(sent, usage.prompt).read, usage.read)
+            error = scaled(sent, usage.prompt).read - usage.read
+            self._metrics.prediction.child("over" if error >= 0 else "under").observe(abs(error))
 
     def _count_break(self, exchange: Exchange) -> None:
         """Count what broke the cache, and whether the provider's own cause says the same, where it tells one."""
         broke, cause = exchange.planned.result.broke, exchange.answer.outcome.cache_cause
         if broke is not None and isfinite(broke.usd):
-            self._metrics.broke(_model(exchange), broke.kind, broke.usd)
+            self._metrics.broke(_model(exchange), broke.kind)
+            self._metrics.break_cost(_model(exchange), broke.kind, by=broke.usd)
         is_diagnosed = exchange.planned.plan is not None or exchange.inquiry is not None
         if is_diagnosed and cause in CHANGES:
             ours = broke.expected_cause if broke is not None else ""
@@ -329,7 +335,9 @@ def _model(exchange: Exchange) -> str:
 
 
 def _client(exchange: Exchange) -> str:
-    return exchange.planned.plan.client if exchange.planned.plan is not None else ""
+    """The recogniser that knows the client's texts."""
+    plan = exchange.planned.plan
+    return (plan.client if plan is not None else "") or UNRECOGNISED
 
 
 def _team(exchange: Exchange) -> str:

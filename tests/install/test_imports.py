@@ -38,8 +38,8 @@ from proxy.settings import Settings
 async def main():
     base = await lay(Settings(), encode=len)
     assert base.planner.pure and base.windows() and "stratiform" in b"".join(base.metrics.pieces()).decode()
-    for part in reversed(base.closing):
-        await part.aclose()
+    for close in reversed(base.closing):
+        await close()
 asyncio.run(main())
 """
 
