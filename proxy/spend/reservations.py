@@ -36,7 +36,8 @@ DEFERRED_S = 3600.0
 
 
 class BudgetReservations:
-    """Reserves and settles. ``admit`` says who sends a request, and the rules say what holds for it."""
+    """Reserves and settles, as ``proxy.engine.ports.Admission`` promises. ``admit`` says who sends a request, and the
+    rules say what holds for it."""
 
     def __init__(
         self,
@@ -112,8 +113,6 @@ class BudgetReservations:
                 await self._go_without_store(reservation, ask)
 
     async def extend(self, exchange: Exchange, spent: Settlement, further_tokens: int = 0) -> bool:
-        """Set aside, beside what its calls have ``spent``, the most that a further call of the exchange can cost, whose
-        prompt may have so many tokens more than the first one's. Whether the limits leave room for it."""
         held = exchange.reservation
         if not isinstance(held, BudgetReservation) or not held.is_hard or held.entry is None:
             return True

@@ -197,11 +197,6 @@ class Price:
             write_5m=self.write_5m * factor, write_1h=self.write_1h * factor, tiers=tiers,
         )  # fmt: skip
 
-    @property
-    def read_multiplier(self) -> float | None:
-        """A cache read in input prices; None where input is free."""
-        return self.read / self.input if self.input else None
-
 
 @dataclass(frozen=True, slots=True)
 class Cost:
