@@ -99,7 +99,7 @@ def stand_downs(callback: Callback, reason: StandDownReason) -> float:
 
 def sample(callback: Callback, name: str, **labels: str) -> float:
     """The sum of a metric's samples with these labels."""
-    metrics = callback.start.metrics
+    metrics = callback.metrics
     if metrics is None:
         return 0.0
     return sum(

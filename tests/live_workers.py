@@ -20,7 +20,7 @@ from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.session_store import SessionStore
 from proxy.planning.structured import StructuredChats
 from proxy.ports import Deployment, Principal, Transport
-from proxy.storage.port import StateStore
+from proxy.storage.port import Store
 
 NOW = 1_700_000_000.0
 DEPLOYMENT = Deployment(name="m", model="m", transport=Transport.HTTP, profile=PROFILES["anthropic"])
@@ -32,7 +32,7 @@ class Worker:
     """One process; without a store it goes by its own memory. ``now`` is its clock. A request waits for the store as
     long as the words of the system message are worth."""
 
-    store: StateStore | None = None
+    store: Store | None = None
     is_shared: bool = True
     keeps_texts: bool = True
     now: float = NOW

@@ -14,7 +14,7 @@ from typing import Any
 
 from proxy.core.value import dataclass, field
 from proxy.ports import StoreError
-from proxy.storage.port import BudgetRecord, DirectoryStore, KeyRecord, Record, RecordKind, TeamRecord
+from proxy.storage.port import BudgetRecord, KeyRecord, Record, RecordKind, Store, TeamRecord
 from proxy.tasks import Tasks, cancel, repeat, spawn
 
 DEFAULT_TEAM = "default"
@@ -99,7 +99,7 @@ def snapshot_of(
 class Directory:
     """The current snapshot, and the way to change it."""
 
-    def __init__(self, declared: Declared, store: DirectoryStore, poll_s: float = POLL_S) -> None:
+    def __init__(self, declared: Declared, store: Store, poll_s: float = POLL_S) -> None:
         self.declared = declared
         self.snapshot = snapshot_of(declared)
         self.is_loaded = False

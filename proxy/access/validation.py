@@ -26,7 +26,7 @@ _LENGTH = re.compile(r"([1-9][0-9]{0,8})([smhd])")
 _NO_TIME = "must be unix seconds, a date or time as in 2027-01-31 or 2027-01-31T18:00:00Z, or a length as in 30d, 12h"
 _LATEST_S = 253402300800.0  # the year 10000
 _SHORTEST_S, _LONGEST_S = 60, 366 * 86400
-_MOST_MODELS = 1000
+_MOST_ENTRIES = 1000
 # A counter stays below 2^53 (proxy/storage/port.py).
 _MOST_USD = 9_000_000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -46,23 +46,26 @@ def text(value: str) -> str:
     return value
 
 
-def models(patterns: Sequence[str]) -> tuple[str, ...]:
-    """An allow-list: names of the model list, ``*`` for any text."""
-    if len(patterns) > _MOST_MODELS:
-        raise ValueError(f"may have at most {_MOST_MODELS} entries")
-    if any(not pattern or len(pattern) > MAX_TEXT_CHARS or _CONTROL.search(pattern) for pattern in patterns):
-        raise ValueError(f"must be model names of at most {MAX_TEXT_CHARS} characters")
-    return tuple(dict.fromkeys(patterns))
+def patterns(entries: Sequence[str]) -> tuple[str, ...]:
+    """Names, such as those of the model list; ``*`` stands for any text."""
+    if not all(0 < len(entry) <= MAX_TEXT_CHARS for entry in entries):
+        raise ValueError(f"must be names of 1 to {MAX_TEXT_CHARS} characters, with * for any text")
+    return _few([text(entry) for entry in entries])
 
 
 def paths(entries: Sequence[str]) -> tuple[str, ...]:
     """Paths behind ``/v1``, each with everything below it; ``*`` for every path."""
-    kept = tuple(dict.fromkeys(entry.strip("/") for entry in entries))
-    if len(kept) > _MOST_MODELS:
-        raise ValueError(f"may have at most {_MOST_MODELS} entries")
+    kept = _few([entry.strip("/") for entry in entries])
     if any(entry != "*" and not _PATH.fullmatch(entry) for entry in kept):
         raise ValueError("must be paths behind /v1, such as `fine_tuning` or `realtime/client_secrets`, or `*`")
     return kept
+
+
+def _few(entries: Sequence[str]) -> tuple[str, ...]:
+    """The entries of a list, each once."""
+    if len(entries) > _MOST_ENTRIES:
+        raise ValueError(f"may have at most {_MOST_ENTRIES} entries")
+    return tuple(dict.fromkeys(entries))
 
 
 def mode(value: str) -> str:

@@ -18,7 +18,7 @@ from proxy.ports import Clock
 from proxy.spend.bookings import NOTHING, Booking, booked, counter_of
 from proxy.spend.epochs import Epochs
 from proxy.spend.rules import rule_of
-from proxy.storage.port import BudgetRecord, MoneyStore
+from proxy.storage.port import BudgetRecord, Store
 
 _MOST_COUNTERS = 200
 """So many counters of a budget are shown. Each of them is asked for at the store."""
@@ -31,7 +31,7 @@ class Budgets(Resource[BudgetRecord, BudgetForm]):
     form = BudgetForm
     naming = ": budgets are named TEAM/NAME"
 
-    def __init__(self, directory: Directory, clock: Clock, store: MoneyStore, epochs: Epochs) -> None:
+    def __init__(self, directory: Directory, clock: Clock, store: Store, epochs: Epochs) -> None:
         super().__init__(directory, clock)
         self._store = store
         self._epochs = epochs

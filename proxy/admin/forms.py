@@ -132,7 +132,7 @@ _per_minute = _between(1, 10**12)
 _tokens = _between(0, 10**15)
 _COMMON = (
     _Field("mode", validation.mode, ""),
-    _Field("models", validation.models, ()),
+    _Field("models", validation.patterns, ()),
     _Field("requests_per_minute", _per_minute, None),
     _Field("tokens_per_minute", _per_minute, None),
 )

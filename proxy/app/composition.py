@@ -9,7 +9,7 @@ from proxy.access.authentication import Identity
 from proxy.admin import AdminService
 from proxy.admin.litellm_forms import LitellmForms
 from proxy.app import declared, factories, prompting
-from proxy.app.foundation import Closing, Foundation, State, Worker, lay
+from proxy.app.foundation import Foundation, State, Worker, lay
 from proxy.app.prompting import LazyRegistry
 from proxy.app.reload import Reload
 from proxy.clock import Readings
@@ -74,7 +74,7 @@ async def build(
     models, metrics, state, aside = base.models, base.metrics, base.state, base.aside
     identity = declared.identity(settings, state.directory, state.store)
     admission = await _open_budgets(settings, base, identity)
-    breakers = Breakers(factories.breaker_policy(settings), metrics.breaker)
+    breakers = Breakers(settings.routing.breaker, metrics.breaker)
     rules, prompts = prompting.rules_of(settings, models.spellings), LazyRegistry(settings, base.manager, metrics, wait)
     await prompts.open(settings, rules)
     used = {**make_upstreams(base.encode), **(upstreams or {})}
@@ -90,14 +90,14 @@ async def build(
     )
     admin, ui = _admin(settings, state, identity, book)
     live = ui.live if ui is not None else None
-    closing: list[Closing] = [prompts, admission, *base.closing, *([spans] if spans is not None else [])]
+    on_close = [prompts.aclose, admission.aclose, *base.closing, *([spans.aclose] if spans is not None else [])]
     parts = Parts(
         engine=engine,
         models=models,
         metrics=metrics,
         obstacle=obstacle,
         faults=partial(faults, admission.store_client, state.epochs, state.directory, ours.budgets.on_store_error),
-        on_close=[part.aclose for part in closing],
+        on_close=on_close,
         admin=admin,
         ui=ui,
         metrics_key=ours.metrics.secret,
@@ -110,9 +110,8 @@ async def build(
 
 def _inquiries(settings: Settings, base: Foundation) -> Inquiries | None:
     ours = settings.stratiform
-    if not ours.ask_provider_for_cause:
-        return None
-    return Inquiries(factories.price_source(base.prices), base.aside, ours.limits.state_bytes // 8)
+    room = ours.limits.state_bytes // 8
+    return Inquiries(base.facts.price, base.aside, room) if ours.ask_provider_for_cause else None
 
 
 def _custody(settings: Settings, base: Foundation) -> Custody:
@@ -165,7 +164,7 @@ async def _open_budgets(settings: Settings, base: Foundation, identity: Identity
         LimitResolver(state.directory, webhook.url.get_secret_value() if webhook is not None else ""),
         store_client,
         BudgetAlerts(store_client, metrics, WebhookSender(secret.encode(), clock, metrics)),
-        Estimates(factories.price_source(base.prices), bounds, allows_unknown=ours.budgets.on_unknown_price == "allow"),
+        Estimates(base.facts.price, bounds, allows_unknown=ours.budgets.on_unknown_price == "allow"),
         on_store_error=ours.budgets.on_store_error,
         epochs=state.epochs,
     )
@@ -188,8 +187,8 @@ def _followers(
     """What goes on behind the exchanges of clients."""
     found: list[Follower] = [book] if book is not None else []
     ended = book.ended if book is not None else lambda exchange: None
-    planner, metrics = base.planner, base.metrics
-    price_of, refreshes = factories.price_source(base.prices), factories.keep_alive_terms(settings)
+    planner, metrics, price_of = base.planner, base.metrics, base.facts.price
+    refreshes = factories.keep_alive_terms(settings)
     if refreshes is not None:
         own = OwnExchanges(ports, conclusion, price_of, refreshes)
         found.append(KeepAlive(refreshes, own, planner.pure, ports.clock, metrics.refreshed, wait, ended))

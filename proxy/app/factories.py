@@ -20,8 +20,6 @@ from proxy.core.modes import Mode
 from proxy.core.money.prices import PriceMap
 from proxy.core.providers import PROFILES
 from proxy.core.providers.hosts import provider_at
-from proxy.core.resilience.circuit_breaker import BreakerPolicy
-from proxy.core.resilience.retry import RetryPolicy
 from proxy.core.structured.history.compaction import CompactionTerms
 from proxy.core.structured.history.rules import DetachTerms
 from proxy.deployments import ListedModel, ModelTable, provider_of
@@ -34,7 +32,7 @@ from proxy.planning.keep_alive import RefreshTerms
 from proxy.planning.own_exchanges import DailyTerms
 from proxy.ports import Deployment, RateLimit, StoreError, Transport
 from proxy.prompting.files import SHIPPED
-from proxy.settings import ConfigError, Environment, Freezing, ModelEntry, Settings, nearest, weights_of
+from proxy.settings import ConfigError, Environment, ModelEntry, Settings, nearest, weights_of
 from proxy.spend.estimates import PriceOf
 from proxy.storage.database import SERVING_WAIT_S
 from proxy.storage.port import Store
@@ -99,16 +97,9 @@ def model_table_with(settings: Settings, prices: PriceMap) -> tuple[ModelTable, 
     return table, problems
 
 
-def entries(settings: Settings) -> list[ListedModel]:
-    """The lines of the model table: those of the file in their order, then ``--upstream``. Raises ConfigError."""
-    lines, problems = entries_with(settings)
-    if problems:
-        raise ConfigError(problems)
-    return lines
-
-
 def entries_with(settings: Settings) -> tuple[list[ListedModel], list[str]]:
-    """The lines of the model table as far as the configuration is right, and what is wrong with it."""
+    """The lines of the model table, as far as the configuration is right: those of the file in their order, then
+    ``--upstream``; and what is wrong with it."""
     problems: list[str] = []
     lines = list(_entries(settings, problems))
     listed = _names(lines)
@@ -188,12 +179,7 @@ def request_rules(settings: Settings, prices: PriceMap) -> RequestRules:
     ours, routing = settings.stratiform, settings.routing
     return RequestRules(
         Limits(body_bytes=int(ours.limits.max_body_mib * (1 << 20)), receive_s=ours.limits.receive_s),
-        RetryPolicy(
-            retries=routing.num_retries,
-            least_wait_s=routing.retry_after_s,
-            retries_after=routing.retries_after,
-            retries_of=routing.retries_of,
-        ),
+        routing.retries,
         trust_time_header=ours.clock == "header",
         window_of=partial(_window_of, prices) if routing.checks_windows else None,
         tells_id=ours.request_id,
@@ -204,19 +190,11 @@ def _window_of(prices: PriceMap, deployment: Deployment) -> int | None:
     return token_limits(prices, deployment)[0]
 
 
-def breaker_policy(settings: Settings) -> BreakerPolicy | None:
-    """When a deployment that fails is left alone; None where that never happens."""
-    routing = settings.routing
-    if not routing.has_breakers:
-        return None
-    return BreakerPolicy(allowed_fails=routing.allowed_fails, cooldown_s=routing.cooldown_s)
-
-
 def assembly_options(settings: Settings) -> AssemblyOptions:
     """How structured context is assembled."""
     ours, given = settings.stratiform, settings.stratiform.structured.classic
-    flags = given.model_dump(exclude={"cache_target_tokens"})
-    policy = ClassicPolicy(**flags)
+    detach = ours.structured.detach
+    policy = ClassicPolicy(**given.model_dump(exclude={"cache_target_tokens"}))
     if given.cache_target_tokens is not None:
         policy = replace(policy, target_tokens=given.cache_target_tokens)
     return AssemblyOptions(
@@ -225,16 +203,11 @@ def assembly_options(settings: Settings) -> AssemblyOptions:
         has_target=given.cache_target_tokens is not None,
         text_bytes=int(ours.structured.text_mib * (1 << 20)),
         session_bytes=ours.limits.state_bytes // 8,
-        detach=_detach_terms(ours.structured.detach),
+        detach=DetachTerms(**detach.model_dump(exclude={"enabled"})) if detach.enabled else None,
         keep_exchanges=ours.structured.compaction.keep_exchanges,
         repeats_for=frozenset(ours.structured.panels.repeat_system_for),
         keeps_alive=keep_alive_terms(settings) is not None,
     )
-
-
-def _detach_terms(given: Freezing) -> DetachTerms | None:
-    terms = DetachTerms(**given.model_dump(exclude={"enabled"}))
-    return terms if given.enabled else None
 
 
 def token_limits(prices: PriceMap, deployment: Deployment) -> tuple[int | None, int | None]:

@@ -5,9 +5,9 @@ loads the planner into its process, builds on it and on no part of ``proxy.web``
 """
 
 import secrets
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import pluggy
 
@@ -25,7 +25,6 @@ from proxy.core.value import dataclass
 from proxy.deployments import ModelTable
 from proxy.planning.compactions import Compactions
 from proxy.planning.context_assembler import ContextAssembler
-from proxy.planning.context_sessions import ContextSessions
 from proxy.planning.fingerprint_file import FingerprintFile
 from proxy.planning.layout_state import SharedLayoutStore
 from proxy.planning.model_facts import ModelFacts
@@ -65,19 +64,12 @@ class State:
     directory: Directory
 
 
-class Closing(Protocol):
-    """A part that must be told that it is over."""
-
-    async def aclose(self) -> None:
-        """End what runs behind the part."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Foundation:
     """The parts that need no server of ours."""
 
     prices: PriceMap
+    facts: ModelFacts
     models: ModelTable
     metrics: Metrics
     state: State
@@ -85,11 +77,6 @@ class Foundation:
     aside: Aside
     manager: pluggy.PluginManager
     planner: Planning
-
-    @property
-    def facts(self) -> ModelFacts:
-        """What is known of the models."""
-        return _facts(self.prices)
 
     def windows(self) -> ContextWindows:
         """What fits requests to the context windows of their models."""
@@ -106,10 +93,11 @@ class Foundation:
         return StoreClient(store, self.state.clock, self.metrics, spools, keep_entries_s=keep_s)
 
     @property
-    def closing(self) -> tuple[Closing, ...]:
-        """What is ended once nobody uses the parts, the last one first. The store is closed by what settles into it
+    def closing(self) -> Sequence[Callable[[], Awaitable[None]]]:
+        """What is called once nobody uses the parts, the last one first. The store is closed by what settles into it
         (``proxy.spend.store_client``), or else by itself."""
-        return self.state.directory, self.planner, self.state.timekeeper, self.state.epochs
+        state = self.state
+        return state.directory.aclose, self.planner.aclose, state.timekeeper.aclose, state.epochs.aclose
 
 
 async def lay(
@@ -126,8 +114,9 @@ async def lay(
     metrics = Metrics(served, [DEFAULT_TEAM, *teams], worker.metrics if worker else None)
     state = await _open_state(settings, metrics, readings)
     manager = build_plugin_manager()
-    planner = _planner(settings, prices, state, encode, metrics, aside, manager)
-    return Foundation(prices, models, metrics, state, encode, aside, manager, planner)
+    facts = ModelFacts(partial(factories.token_limits, prices), factories.price_source(prices))
+    planner = _planner(settings, facts, state, encode, metrics, aside, manager)
+    return Foundation(prices, facts, models, metrics, state, encode, aside, manager, planner)
 
 
 async def _open_state(settings: Settings, metrics: Metrics, readings: Readings | None) -> State:
@@ -153,7 +142,7 @@ async def _open_state(settings: Settings, metrics: Metrics, readings: Readings |
 
 def _planner(
     settings: Settings,
-    prices: PriceMap,
+    facts: ModelFacts,
     state: State,
     encode: Encode,
     metrics: Metrics,
@@ -170,54 +159,41 @@ def _planner(
         room,
         prefix=f"{secrets.token_hex(4)}-" if store.is_durable else "s",
     )
-    structured = None
-    if ours.structured.enabled:
-        options, indexer = factories.assembly_options(settings), symbol_indexer(manager)
-        words = load_context_texts()
-        assembler = ContextAssembler(words, quick(encode), indexer, options)
-        facts = _facts(prices)
-        texts = _text_store(settings, state, metrics, aside)
-        sessions = _session_store(settings, state, metrics, assembler.sessions)
-        compactions = None
-        if ours.structured.compaction.allowed:
-            rules = CompactionRules(factories.compaction_terms(settings), words.compaction)
-            changed = sessions.changed if sessions is not None else None
-            compactions = Compactions(assembler.sessions, rules, facts, aside, changed)
-        structured = StructuredChats(assembler, aside, metrics, texts, facts, compactions, sessions)
-    price_of = factories.price_source(prices)
+    structured = _structured(settings, facts, state, encode, metrics, aside, manager)
     fingerprints = FingerprintFile(Path(ours.fingerprints_file)) if ours.fingerprints else None
-    if not store.is_durable:
-        return Planning(pure, None, aside, structured, price_of, fingerprints)
-    shared = SharedLayoutStore(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
-    return Planning(pure, shared, aside, structured, price_of, fingerprints)
+    shared = None
+    if store.is_durable:
+        shared = SharedLayoutStore(store, metrics.store_failed, is_shared=store.is_shared, memory_bytes=room)
+    return Planning(pure, shared, aside, structured, facts.price, fingerprints)
 
 
-def _facts(prices: PriceMap) -> ModelFacts:
-    return ModelFacts(partial(factories.token_limits, prices), factories.price_source(prices))
-
-
-def _text_store(settings: Settings, state: State, metrics: Metrics, aside: Aside) -> TextStore | None:
-    """What keeps the texts of clients in the store, where the operator asks for it and the store outlives us."""
-    ours, store = settings.stratiform, state.store
-    if not ours.structured.keep_texts or not store.is_durable:
+def _structured(
+    settings: Settings,
+    facts: ModelFacts,
+    state: State,
+    encode: Encode,
+    metrics: Metrics,
+    aside: Aside,
+    manager: pluggy.PluginManager,
+) -> StructuredChats | None:
+    """What assembles structured context. A store that outlives us keeps conversations with live panels, and texts of
+    clients where the operator asks for it."""
+    ours, store, now, failed = settings.stratiform, state.store, state.clock.now, metrics.store_failed
+    given, room, is_shared = ours.structured, ours.limits.state_bytes, store.is_shared
+    if not given.enabled:
         return None
-    room = ours.limits.state_bytes
-    return TextStore(store, state.clock.now, metrics.store_failed, aside, is_shared=store.is_shared, memory_bytes=room)
-
-
-def _session_store(
-    settings: Settings, state: State, metrics: Metrics, sessions: ContextSessions
-) -> SessionStore | None:
-    """What keeps conversations with live panels in the store, where it outlives us."""
-    ours, store = settings.stratiform, state.store
-    if not store.is_durable:
-        return None
-    return SessionStore(
-        sessions,
-        store,
-        state.clock.now,
-        metrics.store_failed,
-        is_shared=store.is_shared,
-        keeps_texts=ours.structured.keep_texts,
-        memory_bytes=ours.limits.state_bytes,
-    )
+    words = load_context_texts()
+    assembler = ContextAssembler(words, quick(encode), symbol_indexer(manager), factories.assembly_options(settings))
+    texts, sessions, compactions = None, None, None
+    if store.is_durable:
+        sessions = SessionStore(
+            assembler.sessions, store, now, failed,
+            is_shared=is_shared, keeps_texts=given.keep_texts, memory_bytes=room,
+        )  # fmt: skip
+        if given.keep_texts:
+            texts = TextStore(store, now, failed, aside, is_shared=is_shared, memory_bytes=room)
+    if given.compaction.allowed:
+        rules = CompactionRules(factories.compaction_terms(settings), words.compaction)
+        changed = sessions.changed if sessions is not None else None
+        compactions = Compactions(assembler.sessions, rules, facts, aside, changed)
+    return StructuredChats(assembler, aside, metrics, texts, facts, compactions, sessions)

@@ -12,7 +12,7 @@ from proxy.core.prompts.terms import Allowed, NamesOf, PromptLayer, PromptRules,
 from proxy.core.window.profile import WindowRules
 from proxy.prompting.files import PromptFileError
 from proxy.prompting.rules import Rules
-from proxy.settings import AllowedPrompts, ConfigError, PromptLevel, Settings
+from proxy.settings import ConfigError, PromptLevel, Settings
 from proxy.settings.environment import join, shown
 from proxy.settings.messages import nearest
 from proxy.tasks import Tasks, cancel, spawn
@@ -76,6 +76,7 @@ def _layers(levels: Mapping[str, PromptLevel]) -> dict[str, PromptLayer]:
 
 
 def _layer(level: PromptLevel) -> PromptLayer:
+    given = level.allowed
     return PromptLayer(
         use=None if level.use is None else tuple(level.use),
         persona=level.persona,
@@ -87,18 +88,16 @@ def _layer(level: PromptLevel) -> PromptLayer:
         context=level.context,  # type: ignore[arg-type]  # checked: values that JSON has
         strict=level.strict,
         on_failure=level.on_failure,
-        allowed=None if level.allowed is None else _allowed(level.allowed),
-    )
-
-
-def _allowed(given: AllowedPrompts) -> Allowed:
-    return Allowed(
-        override=given.override,
-        extras=given.extras,
-        flags=given.flags,
-        personas=tuple(given.personas),
-        profiles=tuple(given.profiles),
-        context=frozenset(given.context),
+        allowed=None
+        if given is None
+        else Allowed(
+            override=given.override,
+            extras=given.extras,
+            flags=given.flags,
+            personas=tuple(given.personas),
+            profiles=tuple(given.profiles),
+            context=frozenset(given.context),
+        ),
     )
 
 

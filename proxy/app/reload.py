@@ -9,20 +9,19 @@ starts; a change there is named in the log.
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 
 from proxy.access.directory import Directory
 from proxy.app import declared, factories, prompting
 from proxy.app.prompting import LazyRegistry
 from proxy.core.money.prices import PriceMap
-from proxy.core.value import dataclass
+from proxy.core.value import dataclass, replace
 from proxy.deployments import ModelTable
 from proxy.prompting.composer import Composer
-from proxy.settings import ConfigError, Routing, Settings
+from proxy.settings import ConfigError, Settings, Stratiform
 
 _TAKEN_OVER = frozenset({"teams", "client_keys", "prices", "mode", "prompts", "window"})
-_TAKEN_OVER_OF_ROUTING = frozenset({"fallbacks", "context_window_fallbacks", "targets"})
-_FIXED_OF_PROMPTS = ("folders", "shipped", "look_s")
+_FIXED = [name for name in Stratiform.model_fields if name not in _TAKEN_OVER]
+_PROMPTS = ("folders", "shipped", "look_s")
 
 _log = logging.getLogger("stratiform")
 
@@ -39,7 +38,9 @@ class ConfigSource:
         stays."""
         try:
             settings = self.read()
-            factories.entries(settings)
+            _, problems = factories.entries_with(settings)
+            if problems:
+                raise ConfigError(problems)
         except ConfigError as error:
             _log.error("the configuration is not reloaded: %s", "; ".join(error.problems))
             return False
@@ -84,16 +85,15 @@ class Reload:
 def _needs_restart(before: Settings, now: Settings) -> Iterator[str]:
     """The settings that differ and that a running process cannot change."""
     ours, new = before.stratiform, now.stratiform
-    for name in type(ours).model_fields:
-        if name not in _TAKEN_OVER and getattr(ours, name) != getattr(new, name):
-            yield f"stratiform.{name}"
-    for name in _FIXED_OF_PROMPTS:
-        if getattr(ours.prompts, name) != getattr(new.prompts, name):
-            yield f"stratiform.prompts.{name}"
-    if (before.master_key is None) != (now.master_key is None):
-        yield "general_settings.master_key (the admin API is switched on and off at the start)"
-    if before.allowed_ips != now.allowed_ips:
-        yield "general_settings.allowed_ips"
-    names = {one.name for one in fields(Routing)} - _TAKEN_OVER_OF_ROUTING
-    if any(getattr(before.routing, name) != getattr(now.routing, name) for name in names):
-        yield "router_settings (retries, cooldowns and pre-call checks)"
+    routing_before, routing_now = (
+        replace(one.routing, fallbacks={}, context_window_fallbacks={}, targets=()) for one in (before, now)
+    )
+    admin = "general_settings.master_key (the admin API is switched on and off at the start)"
+    fixed: list[tuple[str, object, object]] = [
+        *((f"stratiform.{name}", getattr(ours, name), getattr(new, name)) for name in _FIXED),
+        *((f"stratiform.prompts.{name}", getattr(ours.prompts, name), getattr(new.prompts, name)) for name in _PROMPTS),
+        (admin, before.master_key is None, now.master_key is None),
+        ("general_settings.allowed_ips", before.allowed_ips, now.allowed_ips),
+        ("router_settings (retries, cooldowns and pre-call checks)", routing_before, routing_now),
+    ]
+    yield from (what for what, was, is_now in fixed if was != is_now)

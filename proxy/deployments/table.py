@@ -85,7 +85,7 @@ def _fitted(profile: CacheProfile, model: str, price: Price | None) -> CacheProf
     if profile.family is Family.NONE:
         return profile
     profile = fitted(profile, model)
-    read = price.read_multiplier if price and profile.listed_read else None
+    read = price.read / price.input if price and price.input and profile.listed_read else None
     # The price map fills an unknown read price with the input price; that says nothing about the provider.
     return replace(profile, read=read) if read is not None and 0 < read < 1 else profile
 

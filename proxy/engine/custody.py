@@ -22,7 +22,7 @@ from proxy.engine.exchange import Exchange, ObjectUse
 from proxy.engine.ports import Client
 from proxy.errors import Forbidden, InvalidRequest, NotFound, StoreUnavailable
 from proxy.ports import Clock, Deployment, StoreError
-from proxy.storage.port import ObjectRecord, ObjectStore
+from proxy.storage.port import ObjectRecord, Store
 
 REFERRING_FILES = "files (refer to objects)"
 """The family of a file that may hold requests that refer to objects: it is no batch's input."""
@@ -48,7 +48,7 @@ class Custody:
 
     def __init__(
         self,
-        store: ObjectStore,
+        store: Store,
         models: ModelTable,
         clock: Clock,
         failed: Callable[[str], None],

@@ -5,8 +5,8 @@ request and the deployment that is really called, and takes another request in i
 back by another hook, and a stream's by a third one. The callback raises nothing into LiteLLM, changes none of its
 objects, and stands down where it is in doubt: the request then goes as it came.
 
-    callback.py        Callback: LiteLLM's hooks, contained
-    start.py           Start: the planner, the store and the metrics, built by the first request; the ledger
+    callback.py        Callback: LiteLLM's hooks, contained; the planner, the store and the metrics, built by the first
+                       request; the ledger
     work.py            Work: one attempt, from its plan to its settlement
     incoming.py        what LiteLLM's arguments say of a request: its sender, its body, its deployment
     rewriting.py       a plan as arguments for LiteLLM

@@ -1,43 +1,189 @@
-"""LiteLLM's hooks, contained: nothing is raised into LiteLLM, and no request waits for a failure of ours twice."""
+"""LiteLLM's hooks, contained: nothing is raised into LiteLLM, and no request waits for a failure of ours twice.
 
-from collections.abc import Callable, Coroutine, Mapping
+What plans and settles is built by the first request, on the event loop that serves, from the ``stratiform`` section of
+LiteLLM's configuration. A section that is broken, or a store that cannot be used, is told once, and every request goes
+as it came: LiteLLM serves on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
-from proxy.inside.host import Host
-from proxy.inside.incoming import StoodDown
-from proxy.inside.share_of_time import timed
-from proxy.inside.start import Start
+from proxy.app.foundation import lay
+from proxy.app.shadowed import shadowing
+from proxy.engine import Conclusion, Ports
+from proxy.engine.exchange import Exchange, Settlement
+from proxy.engine.suppress import place_of
+from proxy.errors import Unauthorized
+from proxy.inside.host import Host, export
+from proxy.inside.incoming import Deployments, StandDownReason, StoodDown
+from proxy.inside.share_of_time import ShareOfTime, timed
+from proxy.inside.work import Work
+from proxy.ports import Deployment, Headers, Principal, Reservation
+from proxy.settings import ConfigError, Settings, load_section
+from proxy.spend.ledger import settled_entry
+from proxy.spend.store_client import StoreClient
+from proxy.storage.port import Settle
+from proxy.telemetry.meter import Meter
+from proxy.telemetry.metrics import Metrics
 
 T = TypeVar("T")
 _CHAT = "acompletion"
+_WAIT_S = 5.0
+_log = logging.getLogger("stratiform")
+
+_WITHOUT_EFFECT = (
+    "teams", "budgets", "client_keys", "workers", "host", "port", "open_to_network", "default_model", "keep_alive",
+    "structured", "prompts", "window", "objects", "ui", "metrics", "otel", "clock", "request_id", "log_level",
+    "log_format",
+)  # fmt: skip
+"""Settings of the section that are about a server of ours, or about what LiteLLM does itself."""
 
 
 class Callback:
-    """Calls the steps of ``Work``. Which of LiteLLM's hooks runs when was found out by running 1.106.2, 1.108 and
-    1.109.3 (tests/e2e)."""
+    """Calls the steps of ``Work``, which the first request builds and all others use. Which of LiteLLM's hooks runs
+    when was found out by running 1.106.2, 1.108 and 1.109.3 (tests/e2e)."""
 
     def __init__(self, host: Host) -> None:
-        self.start = Start(host)
+        self._host = host
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._building: asyncio.Task[Work | None] | None = None
+        self._told: set[str] = set()
+        self.metrics: Metrics | None = None
+        self.share = ShareOfTime(1.0)
 
     async def before_attempt(self, arguments: Mapping[str, Any], call_type: object) -> dict[str, Any] | None:
         """A deployment is about to be called: the arguments to go on with; None: the caller's own."""
         if getattr(call_type, "value", call_type) != _CHAT:
             return None
         try:
-            work = await self.start.work()
+            work = await self.work()
         except StoodDown as why:
-            self.start.stood_down(why.reason)
+            self.stood_down(why.reason)
             return None
-        return await self._contained(work.plan(arguments, self.start.stood_down))
+        return await self._contained(work.plan(arguments, self.stood_down))
 
     async def after(self, step: Callable[..., Coroutine[Any, Any, T]], *given: Any) -> T | None:
         """LiteLLM tells something of an attempt: call that method of ``Work``, where there has been a first request."""
-        work = self.start.built
+        if self._building is None or not self._building.done() or self._loop is not asyncio.get_running_loop():
+            return None
+        work = self._building.result()
         return await self._contained(step(work, *given)) if work is not None else None
 
+    async def work(self) -> Work:
+        """What plans. Raises StoodDown where there is none, or not yet."""
+        loop = asyncio.get_running_loop()
+        if self._building is None:
+            self._loop, self._building = loop, loop.create_task(self._build())
+        if self._loop is not loop:
+            raise StoodDown("another-loop")
+        if not self._building.done():
+            await asyncio.wait([self._building], timeout=_WAIT_S)
+            if not self._building.done():
+                raise StoodDown("starting")
+        if (work := self._building.result()) is None:
+            raise StoodDown("settings")
+        return work
+
+    def stood_down(self, reason: StandDownReason) -> None:
+        """A request goes as it came."""
+        if self.metrics is not None:
+            self.metrics.callback_stood_down(reason)
+        self.tell(f"requests go as they came ({reason})")
+
     async def _contained(self, step: Coroutine[Any, Any, T]) -> T | None:
+        """Do a step. An error of our own goes no further: only its type and its place are told, because a message could
+        quote a prompt."""
         try:
-            return await timed(step, self.start.share)
+            return await timed(step, self.share)
         except Exception as error:  # noqa: BLE001 - nothing is raised into LiteLLM
-            self.start.contained(error)
+            if self.metrics is not None:
+                self.metrics.callback_stood_down("internal-error")
+            self.tell(f"contained a failure: {place_of(error)}")
             return None
+
+    def tell(self, text: str) -> None:
+        """Log a text, the first time."""
+        if text not in self._told and len(self._told) < 1000:
+            self._told.add(text)
+            _log.warning("inside LiteLLM: %s", text)
+
+    async def _build(self) -> Work | None:
+        try:
+            return await self._built()
+        except ConfigError as error:
+            for problem in error.problems:
+                self.tell(problem)
+        except Exception as error:  # noqa: BLE001 - LiteLLM serves on, whatever is wrong here
+            self.tell(f"cannot be started: {place_of(error)}")
+        finally:
+            self.metrics = self.metrics or Metrics()
+            export(self.metrics)
+        return None
+
+    async def _built(self) -> Work:
+        path = self._host.settings_path()
+        settings = load_section(path)
+        for warning in shadowing(settings.folder) if path is not None else ():
+            self.tell(warning)
+        unused = [name for name in _WITHOUT_EFFECT if name in settings.stratiform.model_fields_set]
+        if unused:
+            self.tell(f"without effect here are stratiform.{', stratiform.'.join(unused)}")
+        base = await lay(_unwatched(settings))
+        self.metrics, self.share = base.metrics, ShareOfTime(settings.stratiform.callback.share_of_time)
+        store_client = base.store_client(settings)
+        await store_client.start()
+        meter, clock = Meter(base.metrics, base.prices), base.state.clock
+        ports = Ports(base.models, {}, base.planner, Recording(store_client), meter, clock)
+        return Work(
+            ports,
+            Conclusion(ports),
+            Deployments(settings, base.prices, self.tell),
+            self._host,
+            self.share,
+            base.aside,
+            replaces_points=settings.stratiform.callback.injection_points == "replace",
+        )
+
+
+def _unwatched(settings: Settings) -> Settings:
+    """The settings of a proxy that serves no page: what only pages show is not found out."""
+    ours = settings.stratiform
+    without_pages = ours.ui.model_copy(update={"enabled": False})
+    return replace(settings, stratiform=ours.model_copy(update={"ui": without_pages}))
+
+
+class Recording:
+    """Writes what attempts have cost into the ledger (the port Admission). LiteLLM admits requests and enforces its own
+    budgets: nothing is asked here, nothing reserved, and nothing refused."""
+
+    def __init__(self, store_client: StoreClient) -> None:
+        self._store_client = store_client
+        self.is_immediate = not store_client.is_durable
+
+    def admit(self, headers: Headers, now: float) -> Principal:
+        """Raises Unauthorized: LiteLLM has said who this is, before anybody asked here."""
+        raise Unauthorized("LiteLLM admits requests")
+
+    async def reserve(self, exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
+        """Have the exchange's end recorded, where the store outlives this process: nobody else reads its ledger."""
+        if self._store_client.is_durable:
+            exchange.reservation = Reservation(exchange.arrival.id, exchange.admitted.team)
+
+    async def extend(self, exchange: Exchange, spent: Settlement, further_tokens: int = 0) -> bool:
+        """There is always room."""
+        return True
+
+    async def take_turn(self, exchange: Exchange, deployment: Deployment) -> None:
+        """LiteLLM enforces the limits of its deployments."""
+
+    async def weigh(self, exchange: Exchange) -> None:
+        """No limit holds: the planner's count of the prompt is good enough."""
+
+    async def settle(self, exchange: Exchange) -> None:
+        """Write the exchange's entry: into the store, or into the spool while the store is away."""
+        await self._store_client.settle(Settle(settled_entry(exchange), ()))
+
+    defer = settle_later = settle

@@ -16,7 +16,7 @@ from proxy.core.lru import Bounded, LastUsed
 from proxy.core.sessions.sharing import StateLookup
 from proxy.core.window.token_factor import TokenFactor
 from proxy.planning.shared_blobs import LEAST_WAIT_S, SharedBlobs
-from proxy.storage.port import StateStore
+from proxy.storage.port import Store
 
 WAIT_S_PER_BYTE: Final = 1.5e-5
 """How long a request waits for the store, by its size: 1.5 s for 100 kB, which are about 25,000 tokens. To write these
@@ -40,7 +40,7 @@ class SharedLayoutStore:
 
     def __init__(
         self,
-        store: StateStore,
+        store: Store,
         failed: Callable[[str], None],
         *,
         is_shared: bool,

@@ -22,7 +22,7 @@ from proxy.engine.suppress import suppress_and_log
 from proxy.planning.context_sessions import ContextSessions
 from proxy.planning.layout_state import wait_for_s
 from proxy.planning.shared_blobs import TTL_S, SharedBlobs
-from proxy.storage.port import StateStore
+from proxy.storage.port import Store
 
 RENEWED_S: Final = TTL_S / 4
 """So often the compaction of a session in use is written again, so that it ends with the session's other parts."""
@@ -35,7 +35,7 @@ class SessionStore:
     def __init__(
         self,
         sessions: ContextSessions,
-        store: StateStore,
+        store: Store,
         now: Callable[[], float],
         failed: Callable[[str], None],
         *,

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from proxy.core.lru import Bounded
 from proxy.ports import StoreError
-from proxy.storage.port import StateStore
+from proxy.storage.port import Store
 from proxy.tasks import Tasks, cancel, drain, spawn
 
 TTL_S: Final = 86400.0
@@ -58,7 +58,7 @@ class SharedBlobs:
     sixteenth of ``memory_bytes`` may wait to be written: at once where other processes read it (``is_shared``)."""
 
     def __init__(
-        self, store: StateStore, failed: Callable[[str], None], *, is_shared: bool, memory_bytes: int = 512 << 20
+        self, store: Store, failed: Callable[[str], None], *, is_shared: bool, memory_bytes: int = 512 << 20
     ) -> None:
         self.is_shared = is_shared
         self.failed = failed

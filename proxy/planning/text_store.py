@@ -21,7 +21,7 @@ from proxy.core.lru import Bounded, LastUsed
 from proxy.core.structured.form.form import StructuredForm
 from proxy.core.structured.session.uploads import KeptText, blob_name, is_kept, packed, texts_of, unpacked
 from proxy.planning.shared_blobs import TTL_S, SharedBlobs
-from proxy.storage.port import StateStore
+from proxy.storage.port import Store
 from proxy.tasks import Tasks, cancel, drain, spawn
 
 WAIT_S: Final = 0.5
@@ -51,7 +51,7 @@ class TextStore:
 
     def __init__(
         self,
-        store: StateStore,
+        store: Store,
         now: Callable[[], float],
         failed: Callable[[str], None],
         aside: Aside,

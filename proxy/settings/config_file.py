@@ -23,9 +23,10 @@ from proxy.access.virtual_keys import digest_of
 from proxy.core.value import dataclass, field, replace
 from proxy.core.window.profile import BUILT_IN, CapabilityProfile
 from proxy.settings.environment import Environment, own_folder, state_folder
+from proxy.settings.litellm_schema import LiteLLMSettings, ModelEntry, http_url
 from proxy.settings.messages import ConfigError, Mistakes, Places, explain, nearest, without
 from proxy.settings.routing import Routing, routing_of
-from proxy.settings.schema import ConfigFile, LiteLLMSettings, ModelEntry, Stratiform, http_url
+from proxy.settings.schema import ConfigFile, Stratiform
 from proxy.settings.teams import Budget, Key, Team
 from proxy.settings.unsupported import Unused, unused
 from proxy.settings.window import profiles_of
@@ -81,9 +82,13 @@ class Settings:
     unused: tuple[Unused, ...] = ()
     """The keys that LiteLLM would use and Stratiform does not."""
 
+    def path(self, text: str) -> Path:
+        """A path of the configuration."""
+        return self.folder / Path(text).expanduser()
+
     @property
     def prompt_folders(self) -> list[Path]:
-        return [self.folder / Path(folder).expanduser() for folder in self.stratiform.prompts.folders]
+        return [self.path(folder) for folder in self.stratiform.prompts.folders]
 
     @property
     def bounds_all(self) -> str:
@@ -104,14 +109,14 @@ class Settings:
             return self.state_folder / "spend.sqlite" if is_used else None
         if store == "memory" or self.store_url is not None:
             return None
-        return self.folder / Path(store.removeprefix("sqlite:")).expanduser()
+        return self.path(store.removeprefix("sqlite:"))
 
     @property
     def spool_folder(self) -> Path:
         """The folder in which settlements wait while the store is away: by default beside the store's file, else in the
         state folder of the configuration."""
         if self.stratiform.spool is not None:
-            return self.folder / Path(self.stratiform.spool).expanduser()
+            return self.path(self.stratiform.spool)
         path = self.store_path
         return path.with_name(f"{path.name}.spool") if path is not None else self.state_folder / "spool"
 
@@ -120,7 +125,7 @@ class Settings:
         """The folder for settlements that neither the store nor the spool takes when the proxy ends: by default a
         folder within the system's temporary one, for this user and this spool alone."""
         if self.stratiform.spool_fallback is not None:
-            return self.folder / Path(self.stratiform.spool_fallback).expanduser()
+            return self.path(self.stratiform.spool_fallback)
         name = blake2b(os.fsencode(self.spool_folder.absolute()), digest_size=6).hexdigest()
         return Path(gettempdir()) / f"stratiform-{os.geteuid()}-{name}"
 
@@ -133,7 +138,7 @@ class Settings:
     def store_ca(self) -> Path | None:
         """The file of authorities that a Redis with TLS is checked against, besides the system's authorities."""
         given = self.stratiform.store_ca
-        return self.folder / Path(given).expanduser() if given is not None else None
+        return self.path(given) if given is not None else None
 
     @property
     def store_name(self) -> str:
@@ -319,14 +324,10 @@ def _with_credentials(file: ConfigFile, problems: list[str]) -> Iterator[ModelEn
     credentials = {credential.credential_name: credential.credential_values for credential in file.credential_list}
     for index, entry in enumerate(file.model_list):
         name = entry.litellm_params.litellm_credential_name
-        if name is None:
-            yield entry
-        elif name not in credentials:
+        if name is not None and name not in credentials:
             path = f"model_list[{index}].litellm_params.litellm_credential_name"
             problems.append(f"{path}: no such entry in credential_list")
-            yield entry
-        else:
-            yield _merged(entry, credentials[name], index, problems)
+        yield _merged(entry, credentials[name], index, problems) if name in credentials else entry
 
 
 def _merged(entry: ModelEntry, values: Mapping[str, object], index: int, problems: list[str]) -> ModelEntry:

@@ -2,7 +2,7 @@
 
 The keys are those of LiteLLM 1.109: its documented settings (https://docs.litellm.ai/docs/proxy/config_settings), the
 fields of its own configuration classes, and what its proxy reads from each section. A test holds the table against the
-installed package. What is used stands in ``proxy.settings.schema``.
+installed package. What is used stands in ``proxy.settings.litellm_schema``.
 
 - ``RESTRICTS``: LiteLLM would refuse requests, keys or contents that pass here. The text says what to do instead.
 - ``CHANGES``: something else is sent or served than with LiteLLM. The text says what.

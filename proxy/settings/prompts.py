@@ -10,10 +10,9 @@ from proxy.core.prompts.context import exceeded_bound, is_json
 from proxy.core.prompts.prompt import ROOTS
 from proxy.core.prompts.terms import OnFailure
 from proxy.settings.messages import nearest
-from proxy.settings.teams import Strict
+from proxy.settings.teams import Name, Strict
 
 MOST_TEXT_CHARS = 256 << 10
-_MOST_NAMES = 1_000
 _KEY_ID = re.compile(r"key-[0-9a-z]{12}")
 _ROOTS = f"there are {', '.join(ROOTS)}"
 _NO_KEY_ID = "names of keys are their ids, as `stratiform keys list` shows them: key- and 12 letters or digits"
@@ -57,11 +56,7 @@ def _key_ids(names: object) -> object:
 
 
 def _patterns(patterns: list[str]) -> list[str]:
-    if len(patterns) > _MOST_NAMES:
-        raise ValueError(f"may have at most {_MOST_NAMES} entries")
-    if any(not pattern or len(pattern) > validation.MAX_TEXT_CHARS for pattern in patterns):
-        raise ValueError(f"must be names of 1 to {validation.MAX_TEXT_CHARS} characters, with * for any text")
-    return list(dict.fromkeys(unicode_text(validation.text(pattern)) for pattern in patterns))
+    return [unicode_text(pattern) for pattern in validation.patterns(patterns)]
 
 
 SendableText = Annotated[str, Field(max_length=MOST_TEXT_CHARS), AfterValidator(unicode_text)]
@@ -69,7 +64,6 @@ Patterns = Annotated[list[str], AfterValidator(_patterns)]
 OptionalName = Annotated[str, StringConstraints(pattern=r"^(?:[A-Za-z0-9][A-Za-z0-9_.:/-]{0,118})?$")]
 Context = Annotated[dict[Root, dict[str, object]], BeforeValidator(_roots), AfterValidator(_json_values)]
 ModelPattern = Annotated[str, StringConstraints(min_length=1, max_length=validation.MAX_TEXT_CHARS)]
-TeamName = Annotated[str, StringConstraints(pattern=validation.NAME_PATTERN)]
 KeyIds = BeforeValidator(_key_ids)
 
 
@@ -118,5 +112,5 @@ class Prompts(PromptLevel):
         default=1.0, ge=0.1, le=3600, allow_inf_nan=False, description="how often the folders are looked at"
     )
     models: dict[ModelPattern, PromptLevel] = Field(default={}, description="by model; `*`: any text")
-    teams: dict[TeamName, PromptLevel] = {}
+    teams: dict[Name, PromptLevel] = {}
     keys: Annotated[dict[str, PromptLevel], KeyIds] = Field(default={}, description="by the id of a key")

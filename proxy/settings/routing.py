@@ -6,10 +6,11 @@ LiteLLM reads most of them from ``router_settings`` and from ``litellm_settings`
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from proxy.core.resilience.retry import Kind
+from proxy.core.resilience.circuit_breaker import BreakerPolicy
+from proxy.core.resilience.retry import Kind, RetryPolicy
 from proxy.core.value import dataclass, field
 from proxy.settings.environment import join
-from proxy.settings.schema import (
+from proxy.settings.litellm_schema import (
     FallbackList,
     FallbackTarget,
     LiteLLMSettings,
@@ -18,10 +19,9 @@ from proxy.settings.schema import (
     RouterSettings,
 )
 
-# LiteLLM's own defaults: openai.DEFAULT_MAX_RETRIES, DEFAULT_ALLOWED_FAILS, DEFAULT_COOLDOWN_TIME_SECONDS.
-_RETRIES = 2
-_ALLOWED_FAILS = 3
-_COOLDOWN_S = 5.0
+# The defaults are LiteLLM's own: openai.DEFAULT_MAX_RETRIES, DEFAULT_ALLOWED_FAILS, DEFAULT_COOLDOWN_TIME_SECONDS.
+_RETRIES = RetryPolicy()
+_BREAKER = BreakerPolicy()
 
 ENFORCED_RATES = "enforce_model_rate_limits"
 """The one of LiteLLM's optional checks that is made here."""
@@ -29,22 +29,17 @@ ENFORCED_RATES = "enforce_model_rate_limits"
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """The rules for deployments that fail. ``fallbacks`` are the names that stand in for a name (``*``: for any name),
-    ``context_window_fallbacks`` those that do so where the request is too long for it; ``checks_windows``: that is
-    looked at before a call, too."""
+    """The rules for deployments that fail. ``breaker`` is None where they are not left alone. ``fallbacks`` are the
+    names that stand in for a name (``*``: for any name), ``context_window_fallbacks`` those that do so where the
+    request is too long for it; ``checks_windows``: that is looked at before a call, too."""
 
-    num_retries: int = _RETRIES
-    retry_after_s: float = 0.0
-    allowed_fails: int = _ALLOWED_FAILS
-    cooldown_s: float = _COOLDOWN_S
-    has_breakers: bool = True
+    retries: RetryPolicy = _RETRIES
+    breaker: BreakerPolicy | None = _BREAKER
     fallbacks: Mapping[str, Sequence[str]] = field(default_factory=dict)
     context_window_fallbacks: Mapping[str, Sequence[str]] = field(default_factory=dict)
     checks_windows: bool = False
     targets: Sequence[tuple[str, str]] = ()
     """Each name that stands in for another, with the path at which it stands."""
-    retries_after: Mapping[Kind, int] = field(default_factory=dict)
-    retries_of: Mapping[str, Mapping[Kind, int]] = field(default_factory=dict)
     enforces_rates: bool = False
     """A deployment's ``rpm`` and ``tpm`` are limits."""
 
@@ -52,17 +47,22 @@ class Routing:
 def routing_of(router: RouterSettings, litellm: LiteLLMSettings) -> Routing:
     """The routing of a configuration."""
     return Routing(
-        num_retries=_first(router.num_retries, litellm.num_retries, _RETRIES),
-        retry_after_s=_first(router.retry_after, 0.0),
-        allowed_fails=_first(router.allowed_fails, litellm.allowed_fails, _ALLOWED_FAILS),
-        cooldown_s=_first(router.cooldown_time, litellm.cooldown_time, _COOLDOWN_S),
-        has_breakers=not router.disable_cooldowns,
+        retries=RetryPolicy(
+            retries=_first(router.num_retries, litellm.num_retries, _RETRIES.retries),
+            least_wait_s=router.retry_after or 0.0,
+            retries_after=_by_kind(router.retry_policy) if router.retry_policy is not None else {},
+            retries_of={name: _by_kind(given) for name, given in (router.model_group_retry_policy or {}).items()},
+        ),
+        breaker=None
+        if router.disable_cooldowns
+        else BreakerPolicy(
+            allowed_fails=_first(router.allowed_fails, litellm.allowed_fails, _BREAKER.allowed_fails),
+            cooldown_s=_first(router.cooldown_time, litellm.cooldown_time, _BREAKER.cooldown_s),
+        ),
         fallbacks=_fallbacks(router, litellm),
         context_window_fallbacks=_named(_first_given(router, litellm, "context_window_fallbacks")[1]),
         checks_windows=bool(router.enable_pre_call_checks),
         targets=tuple(_targets(router, litellm)),
-        retries_after=_by_kind(router.retry_policy) if router.retry_policy is not None else {},
-        retries_of={name: _by_kind(given) for name, given in (router.model_group_retry_policy or {}).items()},
         enforces_rates=ENFORCED_RATES in (router.optional_pre_call_checks or ()),
     )
 

@@ -23,7 +23,7 @@ ModeName = Literal["passthrough", "observe", "mark", "tier"]
 ClientKeys = Literal["refuse", "forward"]
 PerMinute = Annotated[int, Field(ge=1, le=10**12)]
 Text = Annotated[str, AfterValidator(validation.text)]
-Models = Annotated[list[str], AfterValidator(lambda value: list(validation.models(value)))]
+Models = Annotated[list[str], AfterValidator(lambda value: list(validation.patterns(value)))]
 Paths = Annotated[list[str], AfterValidator(lambda value: list(validation.paths(value)))]
 Name = Annotated[str, StringConstraints(pattern=validation.NAME_PATTERN)]
 

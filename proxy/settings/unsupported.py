@@ -19,9 +19,10 @@ from proxy.settings.litellm_keys import (
     LOGGING_CALLBACKS,
     RESTRICTS,
 )
+from proxy.settings.litellm_schema import FallbackList, ModelEntry, RetriesByError
 from proxy.settings.messages import nearest
 from proxy.settings.routing import ENFORCED_RATES
-from proxy.settings.schema import ConfigFile, FallbackList, ModelEntry, RetriesByError
+from proxy.settings.schema import ConfigFile
 
 IGNORE_FLAG = "--ignore-unsupported"
 _OUR_INFO = ("transport", "cache_profile", "system_reminder", "mode", "session_header", "cache_salt")

@@ -10,8 +10,8 @@ from pydantic import Field, ValidationError
 from proxy.core.window.profile import BUILT_IN, Capability, CapabilityProfile, OverBudget
 from proxy.settings.environment import Environment
 from proxy.settings.messages import explain, nearest
-from proxy.settings.prompts import KeyIds, ModelPattern, OptionalName, Patterns, TeamName
-from proxy.settings.teams import Strict
+from proxy.settings.prompts import KeyIds, ModelPattern, OptionalName, Patterns
+from proxy.settings.teams import Name, Strict
 
 _MOST_TOKENS = 1_000_000_000
 Tokens = Annotated[int, Field(ge=0, le=_MOST_TOKENS)]
@@ -61,10 +61,10 @@ class Window(Strict):
 
     profile: OptionalName = Field(default="", description="the profile of all requests; empty: none, and no budget")
     models: dict[ModelPattern, OptionalName] = Field(default={}, description="by model; `*`: any text")
-    teams: dict[TeamName, OptionalName] = {}
+    teams: dict[Name, OptionalName] = {}
     keys: Annotated[dict[str, OptionalName], KeyIds] = Field(default={}, description="by the id of a key")
     allowed: Patterns = Field(default=[], description="the profiles that clients may choose; `*`: any text")
-    profiles: dict[TeamName, Profile] = Field(default={}, description="values of the built-in profiles, and own ones")
+    profiles: dict[Name, Profile] = Field(default={}, description="values of the built-in profiles, and own ones")
 
 
 _PREFIX = "STRATIFORM_"

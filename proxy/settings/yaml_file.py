@@ -46,7 +46,7 @@ def value_of(text: str, path: Path, lines: dict[str, int] | None = None) -> obje
             raise ConfigError(check.twice)
         return loader.construct_document(root)
     except yaml.YAMLError as error:
-        raise ConfigError([f"{path}{_place(error)}: is not valid YAML{_complaint(error)}"]) from None
+        raise ConfigError([f"{path}{_told(error)}"]) from None
     except RecursionError:
         raise ConfigError([f"{path}:{loader.line + 1}: is nested too deeply"]) from None
     except (ValueError, OverflowError, LookupError, AttributeError):
@@ -129,12 +129,8 @@ class _Check:
         return ConfigError([f"{self._path}:{mark.line + 1}:{mark.column + 1}: {complaint}"])
 
 
-def _place(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    return f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-
-
-def _complaint(error: yaml.YAMLError) -> str:
-    # Not str(error): it quotes the line, which may hold a key.
-    complaint = getattr(error, "problem", None)
-    return f": {complaint}" if complaint else ""
+def _told(error: yaml.YAMLError) -> str:
+    """Where the text is wrong, and how. Not str(error): it quotes the line, which may hold a key."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+    return f"{place}: is not valid YAML" + (f": {problem}" if problem else "")

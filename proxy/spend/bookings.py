@@ -64,9 +64,15 @@ class BudgetReservation(Reservation):
         ]
 
     def taken(self, booking: Booking, exchange: Exchange, cost: int) -> int:
-        """What the ended exchange took of a booking."""
-        is_calls = booking.rule.id == DEPLOYMENT_REQUESTS_ID
-        return self.held(booking) if is_calls else taken(booking.rule, exchange, cost)
+        """What the ended exchange took of a booking, in the unit of its rule. ``cost`` is in nano-dollars."""
+        match booking.rule.unit:
+            case "usd":
+                return cost
+            case "tokens":
+                usage = exchange.billed_usage
+                return usage.prompt + usage.output if usage is not None else unit_tokens(exchange.requested.demand)
+            case "requests":
+                return self.held(booking) if booking.rule.id == DEPLOYMENT_REQUESTS_ID else 1
 
     def refusing(self, answer: Refused) -> Booking:
         return next(one for one in self.bookings if one.charge.account == answer.charge.account)
@@ -97,18 +103,6 @@ def booked(rule: Rule, amounts: Mapping[str, Estimate], now: float) -> Booking:
     within = tuple(account_of(rule, name) for name in window.within)
     account = account_of(rule, window.name)
     return Booking(rule, window, Charge(account, amount, rule.hard, window.keep_s, estimate.expected, within))
-
-
-def taken(rule: Rule, exchange: Exchange, cost: int) -> int:
-    """What an ended exchange took, in the unit of a rule. ``cost`` is in nano-dollars."""
-    match rule.unit:
-        case "usd":
-            return cost
-        case "tokens":
-            usage = exchange.billed_usage
-            return usage.prompt + usage.output if usage is not None else unit_tokens(exchange.requested.demand)
-        case "requests":
-            return 1
 
 
 PREFIX = "x-ratelimit-"

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from proxy.core.money.budget import NANOS_PER_USD
 from proxy.ports import Clock, StoreError
 from proxy.spend.leases import Leases
-from proxy.storage.port import Balance, Charge, Granted, MoneyStore, PutOff, Refused, Release, Reserve, Settle
+from proxy.storage.port import Balance, Charge, Granted, PutOff, Refused, Release, Reserve, Settle, Store
 from proxy.storage.spool import Spool
 from proxy.tasks import within
 from proxy.telemetry.metrics import Metrics
@@ -144,7 +144,7 @@ class CatchingUp:
 
     def __init__(
         self,
-        store: MoneyStore,
+        store: Store,
         clock: Clock,
         metrics: Metrics,
         spools: Sequence[Spool],
@@ -225,8 +225,7 @@ class CatchingUp:
         while page := await self._memory.page(0):
             lost += [call for _, call in page]
             await self._memory.forget([number for number, _ in page])
-        for _ in lost:
-            self._metrics.settlement_lost()
+        self._metrics.settlement_lost(by=len(lost))
         for line in lines_of_lost(lost):
             _log.error("%s", line)
         for spool in self._spools:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from proxy.ports import Clock, StoreError
-from proxy.storage.port import Charge, MoneyStore, Reserve
+from proxy.storage.port import Charge, Reserve, Store
 from proxy.telemetry.metrics import Metrics
 
 _FORGET_EVERY_S = 3600.0
@@ -17,7 +17,7 @@ class Leases:
     """The reservations of this worker's exchanges, and the regular work on reservations and old entries."""
 
     def __init__(
-        self, store: MoneyStore, clock: Clock, metrics: Metrics, lease_s: float, keep_entries_s: float | None
+        self, store: Store, clock: Clock, metrics: Metrics, lease_s: float, keep_entries_s: float | None
     ) -> None:
         self._store = store
         self._clock = clock

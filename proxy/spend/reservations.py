@@ -36,7 +36,8 @@ DEFERRED_S = 3600.0
 
 
 class BudgetReservations:
-    """Reserves and settles. ``admit`` says who sends a request, and the rules say what holds for it."""
+    """Reserves and settles, as ``proxy.engine.ports.Admission`` promises. ``admit`` says who sends a request, and the
+    rules say what holds for it."""
 
     def __init__(
         self,
@@ -85,11 +86,10 @@ class BudgetReservations:
             is_hard=is_hard,
             deployments=(deployment, *others),
         )
-        if not rules and self.is_immediate:
-            exchange.reservation = reservation
-            return
         # From here on the end of the exchange gives the reservation back, even where this call does not return.
         exchange.reservation = reservation
+        if not rules and self.is_immediate:
+            return
         is_held = any(_bounds_prompt(one) for one in rules)
         bound = await self._estimates.bounds.bound(exchange, counts=False) if is_held else None
         ask = self._ask(exchange, reservation, rules, bound)
@@ -113,8 +113,6 @@ class BudgetReservations:
                 await self._go_without_store(reservation, ask)
 
     async def extend(self, exchange: Exchange, spent: Settlement, further_tokens: int = 0) -> bool:
-        """Set aside, beside what its calls have ``spent``, the most that a further call of the exchange can cost, whose
-        prompt may have so many tokens more than the first one's. Whether the limits leave room for it."""
         held = exchange.reservation
         if not isinstance(held, BudgetReservation) or not held.is_hard or held.entry is None:
             return True

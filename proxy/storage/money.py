@@ -26,6 +26,7 @@ from proxy.storage.port import (
     Settle,
     SpendQuery,
     SpendRow,
+    largest_first,
 )
 
 _COLUMNS = LedgerEntry.__match_args__
@@ -208,12 +209,11 @@ def spend(connection: sqlite3.Connection, query: SpendQuery) -> Sequence[SpendRo
         sql += f" GROUP BY {', '.join(groups)}"
     values = {"since": query.since, "until": query.until, "utc_offset_s": query.utc_offset_s, **asked}
     cut = len(groups)
-    rows = [
+    return largest_first(
         SpendRow(dict(zip(query.by, row[:cut], strict=True)), *row[cut:])
         for row in connection.execute(sql, values)
         if row[cut]
-    ]
-    return sorted(rows, key=lambda row: (-row.cost, *row.group.values()))
+    )
 
 
 def entries(

@@ -18,7 +18,7 @@ A reserve that arrives after its settle or release is granted and changes nothin
 reservations for at least ``REMEMBERED_S``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Protocol, TypeVar
 
 from proxy.core.value import dataclass, field
@@ -189,6 +189,11 @@ class SpendRow:
     estimated: int
 
 
+def largest_first(rows: Iterable[SpendRow]) -> Sequence[SpendRow]:
+    """The lines of a report in their order: the largest cost first, then by group."""
+    return sorted(rows, key=lambda row: (-row.cost, *row.group.values()))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permissions:
     """What a team or a key may do, and since when there is the team or the key."""
@@ -273,8 +278,20 @@ def record_name(record: Record) -> str:
     return record.name if isinstance(record, TeamRecord) else record.id
 
 
-class MoneyStore(Protocol):
-    """Budgets, rate limits and the ledger."""
+Place = tuple[float, str]
+"""Where a blob stands in the order of its scope: when it is forgotten, and its name."""
+
+
+class Store(Protocol):
+    """One engine."""
+
+    is_shared: bool
+    """Whether several workers and hosts may use it at once."""
+
+    is_durable: bool
+    """Whether what it holds outlives the process."""
+
+    # Budgets, rate limits and the ledger.
 
     async def reserve(self, ask: Reserve, now: float) -> Granted | Refused:
         """Grant all charges or none, in one atomic step; expired reservations of the team are billed first."""
@@ -317,10 +334,8 @@ class MoneyStore(Protocol):
     async def forget_entries(self, before: float) -> int:
         """Delete entries with ``at < before``; how many there were. Counters stay."""
 
-
-class DirectoryStore(Protocol):
-    """Teams, keys and budgets that are managed while the proxy runs. They are few: all are read, and cached by
-    version."""
+    # Teams, keys and budgets that are managed while the proxy runs. They are few: all are read, and cached by
+    # version.
 
     async def directory_version(self) -> int:
         """Grows with every change."""
@@ -334,9 +349,7 @@ class DirectoryStore(Protocol):
     async def remove(self, kind: RecordKind, name: str) -> bool:
         """Delete; whether there was one."""
 
-
-class ObjectStore(Protocol):
-    """The owners of objects in the provider's account. A record counts until its ``forget_at``."""
+    # The owners of objects in the provider's account. A record counts until its ``forget_at``.
 
     async def remember(self, team: str, records: Sequence[ObjectRecord], most: int, now: float) -> None:
         """Keep records of one team. An object that the team has already keeps its bill, and the later end of both. An
@@ -353,13 +366,7 @@ class ObjectStore(Protocol):
         """Take the bill of the team's object away. Of several callers at once, one gets it; the others get an empty
         text."""
 
-
-Place = tuple[float, str]
-"""Where a blob stands in the order of its scope: when it is forgotten, and its name."""
-
-
-class StateStore(Protocol):
-    """Layout state: opaque, versioned blobs. They may be lost (caching then starts anew), but they are never wrong."""
+    # Layout state: opaque, versioned blobs. They may be lost (caching then starts anew), but they are never wrong.
 
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
         """Blobs of one scope, in one round trip."""
@@ -371,15 +378,7 @@ class StateStore(Protocol):
         """Blobs of one scope, the last saved first: name, when it is forgotten, and blob. The page begins behind the
         place of the last one before it; (inf, "") is the very beginning. One round trip."""
 
-
-class Store(MoneyStore, DirectoryStore, ObjectStore, StateStore, Protocol):
-    """One engine. What it says about itself are facts: short texts by name (``proxy.core.epoch``)."""
-
-    is_shared: bool
-    """Whether several workers and hosts may use it at once."""
-
-    is_durable: bool
-    """Whether what it holds outlives the process."""
+    # What the store says about itself are facts: short texts by name (``proxy.core.epoch``).
 
     async def facts(self) -> Mapping[str, str]:
         """All facts."""

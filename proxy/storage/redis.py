@@ -5,20 +5,30 @@ Every method that a request waits for is one script, which is one round trip and
 their team or scope, so that a cluster keeps them on one node. What is acknowledged is as durable as the server's
 configuration makes it: with ``appendonly yes`` and ``appendfsync always`` nothing acknowledged is lost, with
 ``everysec`` up to the last second (https://redis.io/docs/latest/operate/oss_and_stack/management/persistence/).
+
+The owners of objects in the provider's account stand under one hash tag, so that a script sees those of every team: no
+team can take over an object that another team has made.
+
+The facts stand in one hash, and the epoch (``proxy.core.epoch``) also in the keys of every team, where each script of
+the team reads it. Where that copy is missing or differs, either the team is new under this epoch, or its keys were
+lost. For each epoch there is a set of teams, which tells the two cases apart, also in a cluster of which one node was
+emptied: a team's copy is written before the team is entered into the set.
 """
 
 import asyncio
 import heapq
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from operator import attrgetter
+from operator import add, attrgetter
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 from msgspec import json, msgpack
 
+from proxy.core import epoch
 from proxy.ports import StoreError
 from proxy.storage.port import (
     GROUP_FIELDS,
@@ -40,33 +50,42 @@ from proxy.storage.port import (
     SpendGroup,
     SpendQuery,
     SpendRow,
+    largest_first,
     record_name,
 )
-from proxy.storage.redis_epoch import RedisEpoch
-from proxy.storage.redis_link import PREFIX, RedisLink, Script
-from proxy.storage.redis_objects import RedisObjects
+from proxy.storage.redis_link import PREFIX, Argument, RedisLink, Script
 
 _MONEY_KEYS = ("accounts", "forget", "open", "due", "closed", "closed_until", "entries", "order", "claims", "epoch")
 _STATE_KEYS = ("blobs", "until", "sizes")
-_TEAMS = PREFIX + "{directory}:active"
-_VERSION = PREFIX + "{directory}:version"
+_OBJECTS = PREFIX + "{objects}:"
+_DIRECTORY = PREFIX + "{directory}:"
+_TEAMS = _DIRECTORY + "active"
+_VERSION = _DIRECTORY + "version"
+_FACTS = _DIRECTORY + "facts"
+_TEAMS_OF_EPOCH = _DIRECTORY + "teams:"
+NO_EPOCH = ""
+"""The epoch of a store that has lost its own."""
 # Each worker enters a team that it serves into the set of teams this often, because the set may have been lost.
 _REGISTERED_S = 60.0
+# The arguments of a script stand on Lua's stack, which has room for a few thousand values.
 _PAGE = 1000
+_PRUNED_AT_ONCE = 500
 SCOPE_BYTES = 64 << 20
 """The most memory of the server that the layout state of one scope (a team's key) takes."""
 
 _SCRIPTS: Mapping[str, Sequence[str]] = {
-    **dict.fromkeys(
-        ("reserve", "renew", "expire", "balance", "claim", "entries", "forget_entries", "set_spent"), ("team",)
+    "team": (
+        "reserve", "settle", "carry_out", "renew", "expire", "balance", "claim", "entries", "forget_entries",
+        "set_spent",
     ),
-    **dict.fromkeys(("settle", "carry_out"), ("team", "ending")),
-    **dict.fromkeys(("put", "remove", "time"), ()),
-    **dict.fromkeys(("state_load", "state_page", "state_save"), ("state",)),
-}
-"""The scripts, and the texts that stand in front of each."""
+    "objects": ("objects_remember", "objects_owned", "objects_disown", "objects_take_bill", "objects_prune"),
+    "state": ("state_load", "state_page", "state_save"),
+    "": ("put", "remove", "time"),
+}  # fmt: skip
+"""The scripts, behind the text that stands in front of each."""
 
 _ENTRY: Final = json.Decoder(LedgerEntry)
+_OBJECT: Final = json.Decoder(ObjectRecord)
 
 
 class RedisStore:
@@ -86,20 +105,17 @@ class RedisStore:
         self._scope_bytes = scope_bytes
         self._link = RedisLink(url, timeout_s, ca_file)
         self._state_link = RedisLink(url, state_timeout_s, ca_file)
-        self._objects = RedisObjects(self._link)
-        self._epoch = RedisEpoch(self._link, lambda team: _keys("t", team, ["epoch"])[0], self._register_again)
-        self._scripts = {name: Script.load(*front, name) for name, front in _SCRIPTS.items()}
+        self._scripts = {name: Script.load(front, name) for front, names in _SCRIPTS.items() for name in names}
         self._registered: dict[str, float] = {}
-        # These halves of the store keep their own promises.
-        self.owned, self.disown, self.take_bill = self._objects.owned, self._objects.disown, self._objects.take_bill
-        self.facts, self.put_facts, self.ping = self._epoch.facts, self._epoch.put, self._link.ping
+        self._epoch = NO_EPOCH
+        self.ping = self._link.ping
 
     async def reserve(self, ask: Reserve, now: float) -> Granted | Refused:
         await self._register(ask.team, now)
         is_granted, *rest = await self._run("reserve", ask.team, ask.exchange_id, now, ask.expires_at, _record(ask))
         if is_granted:
             balances = _balances((charge.account for charge in ask.charges), rest[0])
-            return Granted(balances, await self._epoch.of(ask.team, rest[1].decode()))
+            return Granted(balances, await self._epoch_of(ask.team, rest[1].decode()))
         charge = ask.charges[rest[0]]
         return Refused(charge, Balance(charge.account, *rest[1]))
 
@@ -145,13 +161,13 @@ class RedisStore:
 
     async def spend(self, query: SpendQuery) -> Sequence[SpendRow]:
         """A report. Every entry asked for is read: one round trip for a thousand."""
-        sums = Sums(query)
+        sums: dict[tuple[str, ...], Sequence[int]] = {}
         for team in [query.team] if query.team is not None else await self._active_teams():
             since, after = query.since, ""
             while page := await self._page(team, since, query.until, after, _PAGE):
-                sums.add(page)
+                _sum_up(page, query, sums)
                 since, after = page[-1].at, page[-1].exchange_id
-        return sums.rows()
+        return largest_first(SpendRow(dict(zip(query.by, group, strict=True)), *sums[group]) for group in sums)
 
     async def entries(
         self, since: float, until: float, after: str = "", limit: int = 1000, team: str | None = None
@@ -172,41 +188,69 @@ class RedisStore:
 
     async def records(self, record_type: type[R]) -> Sequence[R]:
         # In pairs on the wire, by name or not: redis-py makes a mapping of them.
-        found: Mapping[bytes, bytes] = await self._link.command("HGETALL", _directory(RECORD_KINDS[record_type]))
+        found: Mapping[bytes, bytes] = await self._link.command("HGETALL", _DIRECTORY + RECORD_KINDS[record_type])
         return [json.decode(found[name], type=record_type) for name in sorted(found)]
 
     async def put(self, record: Record) -> None:
-        keys = [_directory(RECORD_KINDS[type(record)]), _VERSION]
+        keys = [_DIRECTORY + RECORD_KINDS[type(record)], _VERSION]
         await self._link.run(self._scripts["put"], keys, record_name(record), json.encode(record))
 
     async def remove(self, kind: RecordKind, name: str) -> bool:
-        return bool(await self._link.run(self._scripts["remove"], [_directory(kind), _VERSION], name))
+        return bool(await self._link.run(self._scripts["remove"], [_DIRECTORY + kind, _VERSION], name))
+
+    async def facts(self) -> Mapping[str, str]:
+        found: Mapping[bytes, bytes] = await self._link.command("HGETALL", _FACTS)
+        facts = {name.decode(): value.decode() for name, value in found.items()}
+        current = facts.get(epoch.EPOCH, NO_EPOCH)
+        is_news = current not in (self._epoch, NO_EPOCH)
+        self._epoch = current
+        if is_news and self._registered:
+            # The set of teams was lost. Without it reports are empty, and dead workers are not billed.
+            await self._link.command("SADD", _TEAMS, *self._registered)
+        return facts
+
+    async def put_facts(self, facts: Mapping[str, str], *, overwrite: bool) -> None:
+        if overwrite and facts:  # all at once: nobody sees a part of them
+            await self._link.command("HSET", _FACTS, *(word for pair in facts.items() for word in pair))
+        elif not overwrite:
+            for name, value in facts.items():
+                await self._link.command("HSETNX", _FACTS, name, value)
 
     async def remember(self, team: str, records: Sequence[ObjectRecord], most: int, now: float) -> None:
         await self._register(team, now)
-        await self._objects.remember(team, records, most, now)
+        for start in range(0, len(records), _PAGE):
+            words: list[Argument] = []
+            for record in records[start : start + _PAGE]:
+                words += [record.name, record.server, record.forget_at, json.encode(record)]
+            await self._run_objects("remember", team, now, most, *words)
+
+    async def owned(self, team: str, names: Sequence[str], now: float) -> Sequence[ObjectRecord | None]:
+        found: list[bytes | None] = []
+        for start in range(0, len(names), _PAGE):
+            found += await self._run_objects("owned", team, now, *names[start : start + _PAGE])
+        return [None if record is None else _OBJECT.decode(record) for record in found]
+
+    async def disown(self, team: str, name: str) -> None:
+        await self._run_objects("disown", team, name)
+
+    async def take_bill(self, team: str, name: str) -> str:
+        bill: bytes = await self._run_objects("take_bill", team, name)
+        return bill.decode()
 
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
-        found: list[bytes | None] = await self._state_link.run(
-            self._scripts["state_load"], _keys("s", scope, _STATE_KEYS), repr(now), *names
-        )
+        found: list[bytes | None] = await self._run_state("load", scope, now, *names)
         return found
 
     async def page(self, scope: str, behind: Place, limit: int, now: float) -> Sequence[tuple[str, float, bytes]]:
-        until, name = behind
-        keys = _keys("s", scope, _STATE_KEYS)
-        found = await self._state_link.run(self._scripts["state_page"], keys, repr(now), limit, repr(until), name)
+        found = await self._run_state("page", scope, now, limit, *behind)
         return [(name.decode(), float(until), blob) for name, until, blob in found]
 
     async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
         """Write blobs of one scope. Beyond a bound the ones that were saved first are forgotten."""
-        if not blobs:
-            return
-        pairs = (word for pair in blobs.items() for word in pair)
-        await self._state_link.run(
-            self._scripts["state_save"], _keys("s", scope, _STATE_KEYS),
-            repr(now), repr(now + ttl_s), max(1, int(ttl_s * 1000)), self._scope_bytes, *pairs,
-        )  # fmt: skip
+        if blobs:
+            pairs = (word for pair in blobs.items() for word in pair)
+            ttl_ms = max(1, int(ttl_s * 1000))
+            await self._run_state("save", scope, now, now + ttl_s, ttl_ms, self._scope_bytes, *pairs)
 
     async def time(self) -> float | None:
         """The server's clock; of a cluster that of the node with the directory."""
@@ -217,12 +261,18 @@ class RedisStore:
         await self._link.aclose()
         await self._state_link.aclose()
 
-    async def _run(self, script: str, team: str, *arguments: str | bytes | float) -> Any:
-        words = [repr(word) if isinstance(word, float) else word for word in arguments]
+    async def _run(self, script: str, team: str, *words: Argument) -> Any:
         return await self._link.run(self._scripts[script], _keys("t", team, _MONEY_KEYS), *words)
 
+    async def _run_objects(self, script: str, team: str, *words: Argument) -> Any:
+        keys = [_OBJECTS + "records", _OBJECTS + "owners", f"{_OBJECTS}ends:{quote(team, safe='')}"]
+        return await self._link.run(self._scripts[f"objects_{script}"], keys, team, *words)
+
+    async def _run_state(self, script: str, scope: str, *words: Argument) -> Any:
+        return await self._state_link.run(self._scripts[f"state_{script}"], _keys("s", scope, _STATE_KEYS), *words)
+
     async def _expire_team(self, team: str, now: float) -> int:
-        await self._objects.prune(team, now)
+        await self._run_objects("prune", team, now, _PRUNED_AT_ONCE)
         billed = 0
         while found := await self._run("expire", team, now, _PAGE):
             billed += found
@@ -240,11 +290,32 @@ class RedisStore:
             await self._link.command("SADD", _TEAMS, team)
             self._registered[team] = now
 
-    async def _register_again(self) -> None:
-        """Enter all teams again, because the set was lost. Without it reports are empty, and dead workers are not
-        billed."""
-        if self._registered:
-            await self._link.command("SADD", _TEAMS, *self._registered)
+    async def _epoch_of(self, team: str, copy: str) -> str:
+        """The store's epoch where the team's keys belong to it, else empty. ``copy`` is the team's copy, which a script
+        read."""
+        if copy and copy == self._epoch:
+            return copy
+        facts = await self.facts()
+        current = facts.get(epoch.EPOCH, NO_EPOCH)
+        if current in (NO_EPOCH, copy):
+            return current
+        [copy_key] = _keys("t", team, ["epoch"])
+        if not await self._link.command("SISMEMBER", _TEAMS_OF_EPOCH + current, team):
+            await self._link.command("SET", copy_key, current)
+            await self._link.command("SADD", _TEAMS_OF_EPOCH + current, team)
+            return current
+        # Another worker may have entered the team meanwhile: then the copy is there by now.
+        if await self._link.command("GET", copy_key) == current.encode():
+            return current
+        await self._begin_epoch()
+        return NO_EPOCH
+
+    async def _begin_epoch(self) -> None:
+        """The keys of a team were lost, perhaps with other keys: the store begins a new epoch."""
+        facts = await self.facts()
+        if facts.get(epoch.EPOCH):
+            await self.put_facts(epoch.to_replace(facts, secrets.token_hex(8)), overwrite=True)
+            await self._link.command("DEL", _TEAMS_OF_EPOCH + facts[epoch.EPOCH])
 
     async def _active_teams(self) -> list[str]:
         return sorted(team.decode() for team in await self._link.command("SMEMBERS", _TEAMS))
@@ -254,10 +325,6 @@ def _keys(kind: str, owner: str, names: Iterable[str]) -> list[str]:
     """Keys of one hash slot. A brace in the owner's name must not end the hash tag, so the name is quoted."""
     tag = f"{PREFIX}{{{kind}:{quote(owner, safe='')}}}:"
     return [tag + name for name in names]
-
-
-def _directory(kind: str) -> str:
-    return f"{PREFIX}{{directory}}:{kind}"
 
 
 def _packed(entry: LedgerEntry) -> str:
@@ -295,50 +362,17 @@ def _balances(accounts: Iterable[str], found: Iterable[Sequence[int]]) -> list[B
     return [Balance(account, *numbers) for account, numbers in zip(accounts, found, strict=True)]
 
 
-class Sums:
-    """The sums of one report."""
-
-    def __init__(self, query: SpendQuery) -> None:
-        self._query = query
-        self._sums: dict[tuple[str, ...], list[int]] = {}
-
-    def add(self, entries: Iterable[LedgerEntry]) -> None:
-        by, offset_s = self._query.by, self._query.utc_offset_s
-        for entry in entries:
-            if not _is_asked(entry, self._query):
-                continue
-            sums = self._sums.setdefault(tuple(_group(entry, name, offset_s) for name in by), [0] * 8)
-            for index, value in enumerate(_values(entry)):
-                sums[index] += value
-
-    def rows(self) -> Sequence[SpendRow]:
-        by = self._query.by
-        rows = [SpendRow(dict(zip(by, names, strict=True)), *sums) for names, sums in self._sums.items()]
-        return sorted(rows, key=lambda row: (-row.cost, *row.group.values()))
-
-
-def _values(entry: LedgerEntry) -> tuple[int, ...]:
-    """What is added up, in the order of ``SpendRow``."""
-    return (
-        1,
-        entry.read_tokens,
-        entry.write_5m_tokens + entry.write_1h_tokens,
-        entry.plain_tokens,
-        entry.output_tokens,
-        entry.cost,
-        entry.saved,
-        int(entry.estimated),
-    )
-
-
-def _is_asked(entry: LedgerEntry, query: SpendQuery) -> bool:
-    return (
-        query.since <= entry.at < query.until
-        and query.team in (None, entry.team)
-        and query.key_id in (None, entry.key_id)
-        and query.user in (None, entry.user)
-        and query.model in (None, entry.model)
-    )
+def _sum_up(entries: Iterable[LedgerEntry], query: SpendQuery, sums: dict[tuple[str, ...], Sequence[int]]) -> None:
+    """Add the entries that the query asks for to the sums of their groups, in the order of ``SpendRow``."""
+    for entry in entries:
+        if all(getattr(query, name) in (None, getattr(entry, name)) for name in GROUP_FIELDS.values()):
+            group = tuple(_group(entry, by, query.utc_offset_s) for by in query.by)
+            written = entry.write_5m_tokens + entry.write_1h_tokens
+            values = (
+                1, entry.read_tokens, written, entry.plain_tokens, entry.output_tokens, entry.cost, entry.saved,
+                int(entry.estimated),
+            )  # fmt: skip
+            sums[group] = [*map(add, sums[group], values)] if group in sums else values
 
 
 def _group(entry: LedgerEntry, by: SpendGroup, utc_offset_s: int) -> str:

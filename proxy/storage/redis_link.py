@@ -116,8 +116,6 @@ async def _open(url: str, connections: int, ca_file: Path | None) -> Client:
     return RedisCluster.from_url(url, max_connections=2 * connections, **options)
 
 
-__all__ = ["PREFIX", "SCHEMA", "Argument", "RedisLink", "Script"]
-
 _LUA = Path(__file__).parent / "lua"
 # A server answers one call at a time anyway, and making a connection costs more than many calls.
 _CONNECTIONS = 8
@@ -140,8 +138,8 @@ class Script:
 
     @classmethod
     def load(cls, *names: str) -> "Script":
-        """The files of these names, one behind the other."""
-        text = "\n".join((_LUA / f"{name}.lua").read_text(encoding="utf-8") for name in names)
+        """The files of these names, one behind the other. An empty name is no file."""
+        text = "\n".join((_LUA / f"{name}.lua").read_text(encoding="utf-8") for name in names if name)
         return cls(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
@@ -152,7 +150,6 @@ class _Line:
     client: Client
     calls: int = 0
     is_dropped: bool = False
-    is_closed: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -261,7 +258,7 @@ class RedisLink:
                 raise
             finally:
                 line.calls -= 1
-                self._close_dropped(line)
+                self._close_unused(line)
 
     async def _connect(self) -> _Line:
         if self._connecting is None:
@@ -281,9 +278,7 @@ class RedisLink:
         finally:
             self._connecting = None
         if self._line is not None:
-            old = self._line
-            self._drop(old)
-            self._close_dropped(old)
+            self._drop(self._line)
         self._line = line
         return line
 
@@ -293,10 +288,10 @@ class RedisLink:
             line.is_dropped = True
             if self._line is line:
                 self._line = None
+            self._close_unused(line)
 
-    def _close_dropped(self, line: _Line) -> None:
-        if line.is_dropped and not line.calls and not line.is_closed:
-            line.is_closed = True
+    def _close_unused(self, line: _Line) -> None:
+        if line.is_dropped and not line.calls:
             spawn(line.client.aclose(), self._tasks)
 
     @asynccontextmanager

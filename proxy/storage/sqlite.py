@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from proxy.storage import directory_sql, layout_blobs, money
 from proxy.storage.damage import DamagedFile, damage_of
@@ -44,15 +44,17 @@ _PROBE = "probe" * 8192
 _log = logging.getLogger("stratiform.store")
 
 
+_How = Literal["write", "read", "report"]
+"""In a transaction; or beside the writer, where work reads a few rows, or many."""
+
+
 def _method(
-    work: Callable[Concatenate[sqlite3.Connection, P], T], *, reads: bool = False, reports: bool = False
+    work: Callable[Concatenate[sqlite3.Connection, P], T], how: _How = "write"
 ) -> Callable[Concatenate["SqliteStore", P], Coroutine[Any, Any, T]]:
-    """A method of the store that does this work: in a transaction, or, where it ``reads`` a few rows or ``reports`` on
-    many, beside the writer."""
+    """A method of the store that does this work."""
 
     async def method(store: "SqliteStore", /, *args: P.args, **named: P.kwargs) -> T:
-        run = store._report if reports else store._read if reads else store._write
-        return await run(lambda connection: work(connection, *args, **named))
+        return await store._do(lambda connection: work(connection, *args, **named), how)
 
     return method
 
@@ -95,18 +97,18 @@ class SqliteStore:
     settle = _method(money.settle)
     carry_out = _method(money.carry_out)
     renew = _method(money.renew)
-    balance = _method(money.balance, reads=True)
+    balance = _method(money.balance, "read")
     set_spent = _method(money.set_spent)
     claim = _method(money.claim)
-    spend = _method(money.spend, reports=True)
-    entries = _method(money.entries, reports=True)
-    directory_version = _method(directory_sql.directory_version, reads=True)
+    spend = _method(money.spend, "report")
+    entries = _method(money.entries, "report")
+    directory_version = _method(directory_sql.directory_version, "read")
     put = _method(directory_sql.put)
     remove = _method(directory_sql.remove)
-    owned = _method(directory_sql.owned, reads=True)
+    owned = _method(directory_sql.owned, "read")
     disown = _method(directory_sql.disown)
     take_bill = _method(directory_sql.take_bill)
-    facts = _method(directory_sql.facts, reads=True)
+    facts = _method(directory_sql.facts, "read")
     put_facts = _method(directory_sql.put_facts)
 
     async def expire(self, now: float) -> int:
@@ -116,19 +118,19 @@ class SqliteStore:
             directory_sql.remember(connection, (), now)
             return money.expire(connection, now)
 
-        expired = await self._write(work)
+        expired = await self._do(work)
         with suppress(DamagedFile):  # of the layout state
             await self._database.write(partial(layout_blobs.forget, now=now))
         return expired
 
     async def forget_entries(self, before: float) -> int:
         total = 0
-        while count := await self._write(partial(money.forget_entries, before=before, most=_FORGOTTEN_AT_ONCE)):
+        while count := await self._do(partial(money.forget_entries, before=before, most=_FORGOTTEN_AT_ONCE)):
             total += count
         return total
 
     async def records(self, record_type: type[R]) -> Sequence[R]:
-        return await self._read(lambda connection: directory_sql.records(connection, record_type))
+        return await self._do(lambda connection: directory_sql.records(connection, record_type), "read")
 
     async def remember(self, team: str, records: Sequence[ObjectRecord], most: int, now: float) -> None:
 
@@ -140,7 +142,7 @@ class SqliteStore:
                 added = 0
             self._untrimmed[team] = added
 
-        await self._write(work)
+        await self._do(work)
 
     async def load(self, scope: str, names: Sequence[str], now: float) -> Sequence[bytes | None]:
         return await self._database.read(partial(layout_blobs.load, scope=scope, names=names, now=now))
@@ -168,21 +170,14 @@ class SqliteStore:
         """Raises StoreError where the file cannot be written: damaged, locked, or on a full disk."""
         if self._damage and await asyncio.to_thread(self._stamp) != self._damaged:
             await self.check(_CHECK_AGAIN_S)
-        await self._write(_probe)
+        await self._do(_probe)
 
-    async def _write(self, work: Work[T]) -> T:
-        self._refuse_damaged()
-        return await self._watched(self._database.write(work))
-
-    async def _read(self, work: Work[T]) -> T:
-        return await self._watched(self._database.read(work))
-
-    async def _report(self, work: Work[T]) -> T:
-        return await self._watched(self._database.report(work))
-
-    async def _watched(self, call: Awaitable[T]) -> T:
+    async def _do(self, work: Work[T], how: _How = "write") -> T:
+        if how == "write":
+            self._refuse_damaged()
+        run: Callable[[Work[T]], Awaitable[T]] = getattr(self._database, how)
         try:
-            return await call
+            return await run(work)
         except DamagedFile as error:
             await self._found(str(error))
             raise
@@ -232,5 +227,5 @@ class MemoryStore(SqliteStore):
         self._unbounded += 1
         if self._unbounded >= _ENTRIES_AT_ONCE:
             self._unbounded = 0
-            await self._write(lambda connection: money.keep_entries(connection, _MOST_ENTRIES))
+            await self._do(lambda connection: money.keep_entries(connection, _MOST_ENTRIES))
         return await super().settle(end, now)

@@ -30,7 +30,7 @@ from proxy.core.response.usage import Usage, summed
 from proxy.deployments.price_map import price_for
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
 from proxy.ports import Deployment
-from proxy.telemetry.metrics import NO_PROFILE, Metrics, mode_label
+from proxy.telemetry.metrics import NO_PROFILE, UNRECOGNISED, Metrics, mode_label
 
 NONE = "none"
 """The label where an exchange never got so far as to have a model, a team or a transport."""
@@ -46,7 +46,7 @@ _STATUS = {
 
 
 class Meter:
-    """Prices and counts exchanges (``proxy.engine.ports.Meter``)."""
+    """Prices and counts exchanges. What its methods promise stands in ``proxy.engine.ports.Meter``."""
 
     def __init__(
         self, metrics: Metrics, prices: PriceMap, on_settled: Callable[[Exchange], None] | None = None
@@ -58,18 +58,14 @@ class Meter:
         self._speeds = Speeds()
 
     def began(self, exchange: Exchange) -> None:
-        """An exchange is opened."""
         self._metrics.began()
 
     def failed(self, exchange: Exchange, kind: str) -> None:
-        """An attempt failed, and another one follows."""
         model = _model(exchange)
         self._metrics.upstream_error(model, kind)
         self._metrics.retried(model, kind)
 
     def lose(self, exchange: Exchange) -> Settlement:
-        """The upstream got a call, and nothing of an answer has reached the client: what all such calls have used and
-        cost."""
         deployment, lost = exchange.deployment, exchange.lost
         outcome = self._answered(exchange, is_billed=True)
         if deployment is None or (outcome.usage is None and exchange.requested.demand.kind not in UNIT_KINDS):
@@ -78,7 +74,6 @@ class Meter:
         return Settlement(both(lost.usage, gone.usage), lost.cost_usd + gone.cost_usd)
 
     def price(self, exchange: Exchange) -> Settlement:
-        """The exchange is about to end: what it used and cost."""
         own, lost, deployment = self._priced(exchange), exchange.lost, exchange.deployment
         if exchange.answer.further and deployment is not None:
             more = self._unplanned(exchange, deployment, exchange.answer.further, has_use=True)
@@ -86,7 +81,6 @@ class Meter:
         return Settlement(both(own.usage, lost.usage), lost.cost_usd + own.cost_usd, own.saved_usd)
 
     def spent(self, exchange: Exchange, outcomes: Sequence[Outcome]) -> Settlement:
-        """The cost of these answers by their usage, and what was lost before them."""
         deployment, usage, cost_usd = exchange.deployment, exchange.lost.usage, exchange.lost.cost_usd
         price = price_for(self._prices, deployment) if deployment is not None else None
         for one in outcomes:
@@ -97,13 +91,11 @@ class Meter:
         return Settlement(usage, cost_usd)
 
     def booked(self, exchange: Exchange, outcome: Outcome, further_tokens: int, silent_s: float) -> Outcome:
-        """The answer to a further call with its usage, which is our own where it reports none."""
         if outcome.usage is not None and not outcome.is_open:
             return outcome
         return self._booked(exchange, outcome, prompt_tokens(exchange) + further_tokens, silent_s)
 
     def settle(self, exchange: Exchange) -> None:
-        """The exchange has ended: count it."""
         self._count_traffic(exchange)
         self._count_trouble(exchange)
         self._count_plan(exchange)
@@ -136,7 +128,8 @@ class Meter:
         if is_refresh(plan):
             self._metrics.refresh_cost(model, team, by=spent.total_usd)
         if plan is not None and plan.arm:
-            self._metrics.arm(model, plan.arm, spent.input_usd, uncached_usd)
+            self._metrics.arm_cost(model, plan.arm, by=spent.input_usd)
+            self._metrics.arm_uncached_cost(model, plan.arm, by=uncached_usd)
         saved = savings(exchange, price)
         for basis, usd in saved.items():
             self._metrics.saved(model, team, basis, usd)
@@ -168,7 +161,10 @@ class Meter:
         if spent is None:
             self._metrics.unpriced(deployment.name)
         else:
-            self._metrics.cost(deployment.name, _team(exchange), spent, uncached_usd, _client(exchange))
+            model, team = deployment.name, _team(exchange)
+            self._metrics.cost(model, team, _client(exchange), by=spent.total_usd)
+            self._metrics.input_cost(model, team, by=spent.input_usd)
+            self._metrics.uncached_cost(model, team, by=uncached_usd)
         return spent, uncached_usd
 
     def _answered(self, exchange: Exchange, *, is_billed: bool) -> Outcome:
@@ -207,7 +203,7 @@ class Meter:
         transport = deployment.transport.value if deployment else NONE
         self._metrics.ended(model, mode_label(exchange.planned.mode), status, transport)
         if exchange.answer.first_byte_s is not None:
-            self._metrics.first_byte(model, exchange.answer.first_byte_s)
+            self._metrics.first_byte.child(model).observe(exchange.answer.first_byte_s)
         if exchange.overhead_s > 0:
             self._metrics.overhead(exchange.overhead_s)
 
@@ -240,13 +236,15 @@ class Meter:
         if exchange.answer.further:
             usage = exchange.answer.outcome.usage  # the plan was about the first call alone
         if sent is not None and usage is not None and not usage.estimated and exchange.answer.is_accepted:
-            self._metrics.predicted(scaled(sent, usage.prompt).read, usage.read)
+            error = scaled(sent, usage.prompt).read - usage.read
+            self._metrics.prediction.child("over" if error >= 0 else "under").observe(abs(error))
 
     def _count_break(self, exchange: Exchange) -> None:
         """Count what broke the cache, and whether the provider's own cause says the same, where it tells one."""
         broke, cause = exchange.planned.result.broke, exchange.answer.outcome.cache_cause
         if broke is not None and isfinite(broke.usd):
-            self._metrics.broke(_model(exchange), broke.kind, broke.usd)
+            self._metrics.broke(_model(exchange), broke.kind)
+            self._metrics.break_cost(_model(exchange), broke.kind, by=broke.usd)
         is_diagnosed = exchange.planned.plan is not None or exchange.inquiry is not None
         if is_diagnosed and cause in CHANGES:
             ours = broke.expected_cause if broke is not None else ""
@@ -337,7 +335,9 @@ def _model(exchange: Exchange) -> str:
 
 
 def _client(exchange: Exchange) -> str:
-    return exchange.planned.plan.client if exchange.planned.plan is not None else ""
+    """The recogniser that knows the client's texts."""
+    plan = exchange.planned.plan
+    return (plan.client if plan is not None else "") or UNRECOGNISED
 
 
 def _team(exchange: Exchange) -> str:

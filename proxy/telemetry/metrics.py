@@ -20,7 +20,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from proxy import __version__
 from proxy.core.diagnosis.breaks import KINDS
 from proxy.core.modes import Mode
-from proxy.core.money.prices import Cost
 from proxy.core.planner.analysis import UNMARKED
 from proxy.core.reasons import Edit, Reason
 from proxy.core.resilience.retry import Kind
@@ -30,7 +29,8 @@ from proxy.core.response.panel_calls import PanelCallOutcome
 from proxy.core.response.usage import Usage
 from proxy.core.shadow.deviations import Deviation
 from proxy.ports import Deployment
-from proxy.telemetry.series import BoundedNames, Counters, Labelling, Series, Source, WithoutCreated, pieces, written
+from proxy.tasks import in_turns
+from proxy.telemetry.series import BoundedNames, Counters, Labelling, Series, Source, pieces
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format"""
@@ -101,7 +101,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._process = ProcessCollector(registry=self.registry)
         self._series: list[Series[Any]] = []
-        self._source: Source = shared or self.registry
+        self._shared = shared
         self._labellings: Mapping[str, Labelling] = {
             "model": BoundedNames(deployment.name for deployment in deployments),
             "team": BoundedNames(teams),
@@ -139,7 +139,7 @@ class Metrics:
         self.overhead = self._histogram(
             "overhead_seconds", "Time spent in the proxy before the request was forwarded.", _OVERHEAD_S
         ).child().observe  # fmt: skip
-        self._first_byte = self._histogram(
+        self.first_byte = self._histogram(
             "time_to_first_byte_seconds", "From the request's arrival to the first byte of the answer.",
             _FIRST_BYTE_S, "model", starts=zip(self._models),
         )  # fmt: skip
@@ -149,14 +149,14 @@ class Metrics:
 
     def _define_money(self) -> None:
         models, teams, bases = self._models, self._teams, ("shadow", "reported")
-        self._cost = self._counter(
+        self.cost = self._counter(
             "cost_usd_total", "What the exchanges cost.", "model", "team", "client",
             starts=product(models, teams, [UNRECOGNISED]),
         )  # fmt: skip
-        self._input_cost = self._counter(
+        self.input_cost = self._counter(
             "input_cost_usd_total", "The prompts' part of the cost.", "model", "team", starts=product(models, teams)
         )
-        self._uncached_cost = self._counter(
+        self.uncached_cost = self._counter(
             "uncached_input_cost_usd_total", "What the prompts would have cost without any cache.", "model", "team",
             starts=product(models, teams),
         )  # fmt: skip
@@ -168,10 +168,10 @@ class Metrics:
             "lost_usd_total", "Lost against the client's own layout, where ours was dearer.",
             "model", "team", "basis", starts=product(models, teams, bases),
         )  # fmt: skip
-        self._arm_cost = self._counter(
+        self.arm_cost = self._counter(
             "holdout_input_cost_usd_total", "The prompts' cost, by the hold-out's arm.", "model", "arm"
         )
-        self._arm_uncached_cost = self._counter(
+        self.arm_uncached_cost = self._counter(
             "holdout_uncached_input_cost_usd_total", "What these would have cost without any cache.", "model", "arm"
         )
         self.unpriced = self._counter("unpriced_requests_total", "Exchanges of a model without a price.", "model")
@@ -237,7 +237,7 @@ class Metrics:
         self.empty_tiers = self._counter("assembly_empty_tiers_total", "Tiers L0 to L3 in which nothing stood.")
 
     def _define_caches(self) -> None:
-        self._prediction = self._histogram(
+        self.prediction = self._histogram(
             "prediction_error_tokens", "Predicted minus reported cache reads, as a distance; over or under.",
             _TOKENS, "side", starts=[("over",), ("under",)],
         )  # fmt: skip
@@ -246,11 +246,11 @@ class Metrics:
             "model", "kind", "cause", starts=product(self._models, map(str, Deviation), [UNTOLD]),
         )  # fmt: skip
 
-        self._breaks = self._counter(
+        self.broke = self._counter(
             "cache_breaks_total", "Requests that were read from the cache less than they could have been.",
             "model", "kind", starts=product(self._models, KINDS),
         )  # fmt: skip
-        self._break_cost = self._counter(
+        self.break_cost = self._counter(
             "cache_break_usd_total", "What these breaks have cost.", "model", "kind",
             starts=product(self._models, KINDS),
         )  # fmt: skip
@@ -343,38 +343,33 @@ class Metrics:
             found.child(*values)
         return found
 
-    def render(self) -> bytes:
-        """The text that Prometheus scrapes; its content type is ``CONTENT_TYPE``."""
-        return generate_latest(self._families())
-
     def pieces(self) -> Iterator[bytes]:
-        """The counters of this process, as a text in pieces."""
+        """The metrics of this process, as a text in pieces."""
+        self._show_budgets()
         yield generate_latest(self._process)
         yield from pieces(self._series)
 
     async def rendered(self) -> bytes:
-        """The same text, while the event loop does other work, too. What several workers have counted is added up
-        beside it."""
-        families = self._families()
-        if self._source is not self.registry:
-            return await asyncio.to_thread(generate_latest, families)
-        return await written(self.pieces())
+        """The text that Prometheus scrapes; its content type is ``CONTENT_TYPE``. The event loop does other work
+        meanwhile. What several workers have counted is added up beside it."""
+        if self._shared is None:
+            return b"".join(await in_turns(self.pieces(), 1))
+        self._show_budgets()
+        return await asyncio.to_thread(generate_latest, self._shared)
 
-    def _families(self) -> WithoutCreated:
+    def _show_budgets(self) -> None:
         for team, (usd, until) in self._remaining().items():
             self._budget.child(team).set(usd)
             self._budget_end.child(team).set(until)
-        return WithoutCreated(self._source)
 
     def ended(self, model: str, mode: str, status: int, transport: str) -> None:
         """An exchange that ``began`` has ended, with the status that the client saw (499: it hung up before one)."""
         self._in_flight.dec()
         self._requests(model, mode, str(status), transport)
 
-    def tokens(self, model: str, usage: Usage, client: str = "") -> None:
+    def tokens(self, model: str, usage: Usage, client: str = UNRECOGNISED) -> None:
         """The tokens of an exchange of a client that this recogniser knows. A prompt that nobody reported on is a kind
         of its own: no hit ratio counts it."""
-        client = client or UNRECOGNISED
         if usage.estimated:
             self._tokens(model, "estimated", client, by=usage.prompt)
             self._tokens(model, "output", client, by=usage.output)
@@ -385,12 +380,6 @@ class Metrics:
         if usage.prompt > 0:
             self._hit_ratio.child(model).observe(usage.read / usage.prompt)
 
-    def cost(self, model: str, team: str, cost: Cost, uncached_usd: float, client: str = "") -> None:
-        """Count the cost of an exchange, and what its prompt would have cost without a cache."""
-        self._cost(model, team, client or UNRECOGNISED, by=cost.total_usd)
-        self._input_cost(model, team, by=cost.input_usd)
-        self._uncached_cost(model, team, by=uncached_usd)
-
     def saved(self, model: str, team: str, basis: str, usd: float) -> None:
         """Count the saving of a plan against the client's own layout; negative: lost. ``basis`` is shadow, reported or
         observed.
@@ -398,16 +387,6 @@ class Metrics:
         ``observed`` is what mode observe would have saved: nothing was.
         """
         (self._saved if usd >= 0 else self._lost)(model, team, basis, by=abs(usd))
-
-    def broke(self, model: str, kind: str, usd: float) -> None:
-        """A request broke the cache, and what that cost."""
-        self._breaks(model, kind)
-        self._break_cost(model, kind, by=usd)
-
-    def arm(self, model: str, arm: str, input_usd: float, uncached_usd: float) -> None:
-        """Count the cost of a prompt in one arm of the hold-out, and what it would have cost without a cache."""
-        self._arm_cost(model, arm, by=input_usd)
-        self._arm_uncached_cost(model, arm, by=uncached_usd)
 
     def plan(self, mode: str, reason: str, tier_tokens: Mapping[str, int], segment_tokens: Mapping[str, int]) -> None:
         """A plan was made."""
@@ -422,15 +401,6 @@ class Metrics:
     def prompt_set(self, version: str) -> None:
         """The prompts are those of this version: hexadecimal digits, which become a number of 48 bits at most."""
         self._prompt_set.set(int(version[:12] or "0", 16))
-
-    def predicted(self, predicted_read: int, reported_read: int) -> None:
-        """The provider has reported how much it read; the shadow cache had expected something."""
-        error = predicted_read - reported_read
-        self._prediction.child("over" if error >= 0 else "under").observe(abs(error))
-
-    def first_byte(self, model: str, seconds: float) -> None:
-        """The answer's first byte reached us."""
-        self._first_byte.child(model).observe(seconds)
 
     def breaker(self, deployment: str, state: str) -> None:
         """A deployment's circuit breaker has changed its state."""

@@ -7,16 +7,14 @@ meanwhile; so the event loop has its turn, and a moment of rest, after each half
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from prometheus_client import Counter, Gauge, Histogram, generate_latest
+from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.metrics_core import Metric
 from prometheus_client.utils import floatToGoString
 
 from proxy.core.secrets.redaction import without_keys
-from proxy.core.value import dataclass
-from proxy.tasks import in_turns
 
 OTHER = "other"
 """The value that stands for all names beyond the bound."""
@@ -101,37 +99,16 @@ class Source(Protocol):
         ...
 
 
-class WithoutCreated:
-    """A registry whose ``_created`` samples, one for every series, are left out."""
-
-    def __init__(self, registry: Source) -> None:
-        self._registry = registry
-
-    def collect(self) -> Iterable[Metric]:
-        """Every family with all other samples."""
-        for family in self._registry.collect():
-            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
-            yield family
-
-
 _AT_ONCE: Final = 50
 _ESCAPED: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
-
-
-@dataclass(frozen=True, slots=True)
-class _Families:
-    """Families of samples, as a registry."""
-
-    families: Sequence[Metric]
-
-    def collect(self) -> Iterable[Metric]:
-        return self.families
 
 
 def pieces(series: Iterable[Series[Any]]) -> Iterator[bytes]:
     """The text of these metrics, piece by piece."""
     for one in series:
-        yield generate_latest(_Families([Metric(one.name, one.text, one.type)]))
+        name = one.name + ("_total" if one.type == "counter" else "")
+        text = one.text.replace("\\", r"\\").replace("\n", r"\n")
+        yield f"# HELP {name} {text}\n# TYPE {name} {one.type}\n".encode()
         found = list[str]()
         for labels, child in list(one.children()):
             found += _lines(dict(zip(one.label_names, labels, strict=True)), child.collect())
@@ -149,8 +126,3 @@ def _lines(labels: Mapping[str, str], families: Iterable[Metric]) -> Iterator[st
             more = [f'{name}="{value}"' for name, value in sample.labels.items()]
             shown = f"{{{','.join(sorted(own + more) if more else own)}}}" if own or more else ""
             yield f"{sample.name}{shown} {floatToGoString(sample.value)}\n"  # type: ignore[no-untyped-call]
-
-
-async def written(texts: Iterable[bytes]) -> bytes:
-    """The pieces as one text, while the event loop does other work, too."""
-    return b"".join(await in_turns(texts, 1))

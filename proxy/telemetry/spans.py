@@ -49,12 +49,14 @@ _PROVIDERS = {
     "xai": "x_ai",
 }
 """What the conventions call a provider, where LiteLLM calls it otherwise."""
-_USAGE = {
+_NAMES = {
+    "model": "gen_ai.request.model",
     "prompt": "gen_ai.usage.input_tokens",
     "output": "gen_ai.usage.output_tokens",
     "read": "gen_ai.usage.cache_read.input_tokens",
     "write": "gen_ai.usage.cache_creation.input_tokens",
 }
+"""What the conventions call a value of the log line."""
 
 _log = logging.getLogger("stratiform")
 
@@ -115,14 +117,12 @@ def _attributes(exchange: Exchange, operation: str, values: Mapping[str, Value])
     found["http.response.status_code"] = exchange.answer.status
     if operation:
         found["gen_ai.operation.name"] = operation
-    if "model" in values:
-        found["gen_ai.request.model"] = values["model"]
     if exchange.deployment is not None:
         server = exchange.deployment.server
         found["gen_ai.provider.name"] = _PROVIDERS.get(server, server) or exchange.deployment.transport.value
         if host := urlsplit(exchange.deployment.base_url).hostname:
             found["server.address"] = host
-    found |= {theirs: values[ours] for ours, theirs in _USAGE.items() if ours in values}
+    found |= {theirs: values[ours] for ours, theirs in _NAMES.items() if ours in values}
     if finish := exchange.answer.outcome.finish_reason:
         found["gen_ai.response.finish_reasons"] = [shown(finish, exchange.arrival.keys)]
     if exchange.ending is not ExchangeOutcome.COMPLETED:

@@ -53,7 +53,7 @@ class World:
 
     def in_flight(self) -> float:
         """Exchanges that have not ended."""
-        text = self.assembly.parts.metrics.render().decode()
+        text = b"".join(self.assembly.parts.metrics.pieces()).decode()
         return float(text.split("\nstratiform_in_flight ")[1].split("\n")[0])
 
 

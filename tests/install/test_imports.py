@@ -37,9 +37,9 @@ from proxy.app.foundation import lay
 from proxy.settings import Settings
 async def main():
     base = await lay(Settings(), encode=len)
-    assert base.planner.pure and base.windows() and "stratiform" in base.metrics.render().decode()
-    for part in reversed(base.closing):
-        await part.aclose()
+    assert base.planner.pure and base.windows() and "stratiform" in b"".join(base.metrics.pieces()).decode()
+    for close in reversed(base.closing):
+        await close()
 asyncio.run(main())
 """
 

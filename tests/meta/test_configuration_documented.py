@@ -8,7 +8,8 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel
 
-from proxy.settings.schema import ModelInfo, Stratiform
+from proxy.settings.litellm_schema import ModelInfo
+from proxy.settings.schema import Stratiform
 
 PAGES = sorted((Path(__file__).resolve().parents[2] / "proxy" / "settings").glob("*.md"))
 TEXT = "\n".join(page.read_text("utf-8") for page in PAGES)

@@ -20,7 +20,7 @@ from proxy.cli import check_config, main, serve
 from proxy.cli.checks import is_loopback, not_honoured, provider_keys, refuse_exposed
 from proxy.cli.server import listen
 from proxy.settings import ConfigError, Effect, Environment, Settings, load
-from proxy.settings.schema import GeneralSettings, LiteLLMParams, LiteLLMSettings, ModelInfo, RouterSettings
+from proxy.settings.litellm_schema import GeneralSettings, LiteLLMParams, LiteLLMSettings, ModelInfo, RouterSettings
 from proxy.settings.unsupported import effect_of
 from tests.config_lines import bare
 from tests.examples import sampled

@@ -217,7 +217,7 @@ class World:
 
     def metrics(self) -> str:
         """What ``/metrics`` says."""
-        return self._assembly.parts.metrics.render().decode()
+        return b"".join(self._assembly.parts.metrics.pieces()).decode()
 
     def ledger(self, team: str) -> list[LedgerEntry]:
         """The team's entries, oldest first, after everything that runs has ended."""

@@ -37,6 +37,7 @@ _FIELDS = frozenset(
     {_SEARCH, _MAPS, _SPECIFIC, *_REGIONAL, *_IMAGE, *_SECOND, *_PIXEL, _CHARACTER, _QUERY, _REQUEST, *_TOKENS,
      "max_input_tokens"}
 )  # fmt: skip
+"""What ``extras_of`` reads."""
 
 SEARCH_USD = 0.025
 FILE_SEARCH_USD = 0.0025
@@ -82,11 +83,6 @@ class Extras:
 
 
 NO_EXTRAS = Extras()
-
-
-def is_extra(key: str) -> bool:
-    """Whether ``extras_of`` reads this field."""
-    return key in _FIELDS
 
 
 def extras_of(entry: Mapping[str, object]) -> Extras:
@@ -201,11 +197,6 @@ class Price:
             write_5m=self.write_5m * factor, write_1h=self.write_1h * factor, tiers=tiers,
         )  # fmt: skip
 
-    @property
-    def read_multiplier(self) -> float | None:
-        """A cache read in input prices; None where input is free."""
-        return self.read / self.input if self.input else None
-
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -305,7 +296,7 @@ def needed(entry: Entry) -> dict[str, object]:
 @lru_cache(maxsize=1024)
 def _is_needed(key: str) -> bool:
     # The same few hundred keys stand in thousands of entries.
-    return _NEEDED.match(key) is not None or is_extra(key)
+    return _NEEDED.match(key) is not None or key in _FIELDS
 
 
 def _rates(entry: Entry, suffix: str, base: Price | None) -> Price:

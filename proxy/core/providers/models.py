@@ -5,6 +5,7 @@ Every row says where it was read, and when (``Source``); ``stratiform check-conf
 whose rows are old. Mythos Preview: 2048 by Anthropic's page, 512 by litellm's map.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -153,10 +154,4 @@ def _plain(model: str) -> str:
 
 def _names(name: str, part: str) -> bool:
     """Whether the part stands in the name as a whole: ``opus-5`` is not in ``opus-50`` by accident of digits."""
-    at = name.find(part)
-    while at >= 0:
-        before, behind = name[at - 1 : at] if at else "", name[at + len(part) : at + len(part) + 1]
-        if not (before.isascii() and before.isalnum()) and not behind.isdecimal():
-            return True
-        at = name.find(part, at + 1)
-    return False
+    return re.search(rf"(?<![a-z0-9]){re.escape(part)}(?!\d)", name) is not None

@@ -246,16 +246,12 @@ class CacheProfile:
 
 def pessimistic(profile: CacheProfile) -> CacheProfile:
     """The profile if every unknown turns out badly."""
-    return _settled(profile, {unknown.field: unknown.pessimistic for unknown in profile.unknowns})
+    return replace(profile, **{unknown.field: unknown.pessimistic for unknown in profile.unknowns}, unknowns=())
 
 
 def optimistic(profile: CacheProfile) -> CacheProfile:
     """The profile if every unknown turns out well."""
-    return _settled(profile, {unknown.field: unknown.optimistic for unknown in profile.unknowns})
-
-
-def _settled(profile: CacheProfile, values: Mapping[str, Any]) -> CacheProfile:
-    return replace(profile, **values, unknowns=())
+    return replace(profile, **{unknown.field: unknown.optimistic for unknown in profile.unknowns}, unknowns=())
 
 
 STICKY = Routing(

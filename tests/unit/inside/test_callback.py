@@ -73,7 +73,7 @@ async def test_a_plan_takes_the_place_of_the_messages_and_of_nothing_else() -> N
 async def test_what_only_pages_show_is_not_found_out() -> None:
     callback = Callback(MadeHost())
     going = await sent(callback, call(long_messages()))
-    work = await callback.start.work()
+    work = await callback.work()
     attempt = work.open.of(going["litellm_call_id"], going)
     assert attempt is not None
     await callback.after(Work.succeeded, going, answer())
@@ -280,7 +280,7 @@ async def test_what_is_switched_off_or_no_chat_is_not_touched(tmp_path: Path) ->
 async def test_planning_that_has_had_its_share_of_time_stands_down(tmp_path: Path) -> None:
     callback = Callback(MadeHost(tmp_path, callback={"share_of_time": 1e-9}))
     assert await callback.before_attempt(call(long_messages()), CHAT) is not None
-    callback.start.share.take(10.0)
+    callback.share.take(10.0)
     assert await callback.before_attempt(call(long_messages(), "call-2"), CHAT) is None
     assert stand_downs(callback, "share-of-time") == 1
 

@@ -116,7 +116,7 @@ def test_retries_follow_the_policy_of_the_error(kind: Kind, retries: int, tmp_pa
     ],
 )
 def test_the_classes_of_a_retry_policy(policy: str, retries: dict[Kind, int], tmp_path: Path) -> None:
-    assert read(tmp_path, f"router_settings: {{retry_policy: {policy}}}").routing.retries_after == retries
+    assert read(tmp_path, f"router_settings: {{retry_policy: {policy}}}").routing.retries.retries_after == retries
 
 
 def test_a_name_may_have_a_retry_policy_of_its_own(tmp_path: Path) -> None:

@@ -1,10 +1,7 @@
-"""Reservations, settlements, soft limits, and what a store that is away may and may not do."""
+"""Reservations, settlements and soft limits."""
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
-from types import NoneType
-from typing import Any
 
 import pytest
 
@@ -14,16 +11,9 @@ from proxy.core.money.budget import Rule
 from proxy.core.planner.plan import Plan
 from proxy.core.request.demand import Kind
 from proxy.core.response.usage import Usage
-from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
-from proxy.errors import BudgetExceeded, Forbidden, RateLimited
-from proxy.ports import Deployment, RateLimit, Transport
-from proxy.spend.bookings import account_of
-from proxy.spend.reservations import DEFERRED_S
-from proxy.spend.rules import deployment_rules
-from proxy.spend.webhooks import WebhookSender
+from proxy.errors import BudgetExceeded, Forbidden
+from proxy.ports import Deployment, Transport
 from proxy.storage.port import Charge, LedgerEntry
-from proxy.telemetry.metrics import Metrics
-from tests.doubles import ManualClock
 from tests.money import (
     DOLLAR,
     MODEL,
@@ -31,7 +21,6 @@ from tests.money import (
     NOW,
     SIZE,
     TOTAL,
-    Budgeting,
     Flaky,
     budgeting,
     exchange,
@@ -88,69 +77,6 @@ def test_a_reservation_says_whether_anything_limits_it() -> None:
                 asked = exchange(SIZE)
                 held = await one.reserve(asked)
                 assert held.is_limited is bool(rules)
-
-    run(main)
-
-
-CALL = MOST + 10 * DOLLAR
-"""The most that one call costs."""
-
-
-def test_a_further_call_is_set_aside_beside_what_the_calls_before_it_have_spent() -> None:
-    async def main() -> None:
-        async with budgeting(TOTAL) as one:
-            asked = exchange(SIZE)
-            await one.reserve(asked, limit=10)
-            assert await one.reservations.extend(asked, Settlement(cost_usd=0.0))
-            assert await spent(one) == (0, CALL), "what is set aside covers one call"
-            assert await one.reservations.extend(asked, Settlement(Usage(1, 0), 20.0))
-            assert await spent(one) == (0, CALL + 20 * DOLLAR)
-            assert await one.reservations.extend(asked, Settlement(Usage(1, 0), 30.0), further_tokens=4)
-            assert await spent(one) == (0, CALL + 30 * DOLLAR + 4 * 2 * DOLLAR)
-            await one.settle(asked, Usage(50, 7))
-            assert await spent(one) == (57 * DOLLAR, 0)
-
-    run(main)
-
-
-def test_a_further_call_that_does_not_fit_leaves_what_was_set_aside() -> None:
-    async def main() -> None:
-        for rule in (replace(TOTAL, hard=CALL + 5 * DOLLAR), replace(TOTAL, unit="tokens", hard=SIZE + 60)):
-            async with budgeting(rule) as one:
-                asked = exchange(SIZE)
-                await one.reserve(asked, limit=10)
-                before = await spent(one)
-                assert not await one.reservations.extend(asked, Settlement(Usage(300, 0), 10.0))
-                assert await spent(one) == before
-                await one.settle(asked, Usage(3, 0))
-                assert (await spent(one))[1] == 0
-
-    run(main)
-
-
-def test_what_was_set_aside_later_is_billed_where_its_worker_dies() -> None:
-    async def main() -> None:
-        async with budgeting(TOTAL) as one:
-            asked = exchange(SIZE)
-            await one.reserve(asked, limit=10)
-            assert await one.reservations.extend(asked, Settlement(Usage(1, 0), 20.0))
-            await one.store.expire(NOW + 1e6)
-            assert await spent(one) == (CALL + 20 * DOLLAR, 0)
-            entries = await one.store.entries(0, NOW + 1)
-            assert sorted(entry.cost for entry in entries) == [20 * DOLLAR, CALL]
-
-    run(main)
-
-
-def test_without_a_hard_limit_nothing_more_is_set_aside() -> None:
-    async def main() -> None:
-        for rules in ((), (replace(TOTAL, hard=None),)):
-            async with budgeting(*rules) as one:
-                asked = exchange(SIZE)
-                await one.reserve(asked, limit=10)
-                before = await spent(one)
-                assert await one.reservations.extend(asked, Settlement(Usage(1, 0), 20.0))
-                assert await spent(one) == before
 
     run(main)
 
@@ -281,121 +207,6 @@ def test_whom_a_rule_is_for_may_be_called_anything() -> None:
     run(main)
 
 
-def test_a_rate_limit_says_when_to_come_back() -> None:
-    async def main() -> None:
-        rule = Rule(
-            "rate", "the requests per minute of key 'k'", unit="requests", hard=2, window="minute", is_rate=True
-        )
-        async with budgeting(rule) as one:
-            for _ in range(2):
-                await one.settle(await reserved(one, exchange(SIZE)), Usage(1, 1))
-            with pytest.raises(RateLimited) as caught:
-                await one.reserve(exchange(SIZE))
-            wait_s = 60 - int(NOW % 60)
-            assert caught.value.headers == {
-                "retry-after": str(wait_s),
-                "x-ratelimit-limit-requests": "2",
-                "x-ratelimit-remaining-requests": "0",
-                "x-ratelimit-reset-requests": f"{wait_s}s",
-            }
-            assert (caught.value.kind, caught.value.code) == ("requests", "rate_limit_exceeded")
-            assert one.sample("rate_limited_total", team="red", unit="requests") == 1
-            await one.reserve(exchange(SIZE, at=NOW + 60))
-
-    run(main)
-
-
-LIMITED = replace(MODEL, id="m#1", rates=RateLimit("", requests=3, tokens=100))
-MINUTE = NOW // 60 * 60
-
-
-async def counted(one: Budgeting, deployment: Deployment, minute: float = MINUTE) -> list[tuple[int, int]]:
-    """The calls and the tokens of a deployment in a minute, spent and reserved."""
-    accounts = [account_of(rule, f"minute:{minute / 60:.0f}") for rule in deployment_rules(deployment)]
-    return [await spent(one, account) for account in accounts]
-
-
-def called(asked: Exchange, deployment: Deployment) -> None:
-    """The exchange goes to that deployment."""
-    asked.deployment, asked.attempts = deployment, asked.attempts + 1
-
-
-def test_the_calls_and_tokens_of_a_deployment_count_in_their_minute() -> None:
-    async def main() -> None:
-        other = replace(LIMITED, id="m#2", rates=RateLimit("", tokens=50))
-        async with budgeting(TOTAL) as one:
-            asked = await reserved(one, exchange(SIZE, at=MINUTE))
-            for deployment in (LIMITED, LIMITED, other):  # a retry, then another deployment
-                await one.reservations.take_turn(asked, deployment)
-                called(asked, deployment)
-            assert await counted(one, LIMITED) == [(0, 2), (0, 2)]
-            await one.settle(asked, Usage(40, 9))
-            assert await counted(one, LIMITED) == [(2, 0), (0, 0)], "its calls gave no answer"
-            assert await counted(one, other) == [(49, 0)]
-            assert (await spent(one))[1] == 0
-
-            # One token is left: a call may go out however many it takes, as in LiteLLM.
-            for is_last in (False, True):
-                asked = await reserved(one, exchange(SIZE, at=MINUTE + 30))
-                if is_last:
-                    with pytest.raises(RateLimited) as caught:
-                        await one.reservations.take_turn(asked, other)
-                    assert caught.value.kind == "tokens"
-                    assert 0 < int(caught.value.headers["retry-after"]) <= 30
-                    await one.reservations.settle(asked)
-                    break
-                await one.reservations.take_turn(asked, other)
-                called(asked, other)
-                await one.settle(asked, Usage(500, 0))
-            assert await counted(one, other) == [(549, 0)]
-            asked = await reserved(one, exchange(SIZE, at=MINUTE + 60))
-            await one.reservations.take_turn(asked, other)
-
-    run(main)
-
-
-def test_of_calls_at_once_no_more_go_to_a_deployment_than_its_limit() -> None:
-    async def main() -> None:
-        async with budgeting() as one:
-            asks = [await reserved(one, exchange(SIZE, at=MINUTE)) for _ in range(5)]
-            turns = (one.reservations.take_turn(asked, LIMITED) for asked in asks)
-            results = await asyncio.gather(*turns, return_exceptions=True)
-            assert [type(result) for result in results] == [NoneType] * 3 + [RateLimited] * 2
-            for asked, result in zip(asks, results, strict=True):
-                if result is None:
-                    called(asked, LIMITED)
-                    await one.settle(asked)
-                else:
-                    await one.reservations.settle(asked)
-            assert await counted(one, LIMITED) == [(3, 0), (0, 0)]
-            assert len(await one.store.entries(0, NOW + 1)) == 3
-
-    run(main)
-
-
-def test_while_the_store_is_away_a_deployment_has_no_limit() -> None:
-    async def main() -> None:
-        store = Flaky()
-        async with budgeting(store=store) as one:
-            store.is_out = True
-            for _ in range(5):
-                asked = await reserved(one, exchange(SIZE, at=MINUTE))
-                await one.reservations.take_turn(asked, LIMITED)
-
-    run(main)
-
-
-def test_what_exceeds_a_rate_by_itself_is_not_to_be_tried_again() -> None:
-    async def main() -> None:
-        rule = Rule("rate", "the tokens per minute", unit="tokens", hard=10, window="minute", is_rate=True)
-        async with budgeting(rule) as one:
-            with pytest.raises(RateLimited) as caught:
-                await one.reserve(exchange(SIZE))
-            assert caught.value.headers["x-should-retry"] == "false"
-
-    run(main)
-
-
 def test_answers_teach_how_much_is_expected_of_the_next_request() -> None:
     async def main() -> None:
         async with budgeting(replace(TOTAL, hard=10**9 * DOLLAR)) as one:
@@ -422,87 +233,6 @@ def test_many_at_once_cannot_pass_the_limit_together() -> None:
             await one.reserve(exchange(SIZE))
 
     run(main)
-
-
-def test_what_was_never_sent_leaves_nothing_and_what_failed_leaves_an_entry() -> None:
-    async def main() -> None:
-        async with budgeting(TOTAL) as one:
-            never, failed = exchange(SIZE), exchange(SIZE)
-            await one.reserve(never)
-            await one.reserve(failed)
-            await one.reservations.settle(never)
-            await one.settle(failed, None, ExchangeOutcome.BROKEN)
-            assert await spent(one) == (0, 0)
-            (entry,) = await one.store.entries(0, NOW + 1)
-            assert (entry.exchange_id, entry.ending, entry.cost) == (failed.arrival.id, "broken", 0)
-
-    run(main)
-
-
-def test_a_client_that_leaves_while_money_is_reserved_holds_none() -> None:
-    async def main() -> None:
-        class Slow(Flaky):
-            asked = asyncio.Event()
-
-        store = Slow()
-        real = store.reserve
-
-        async def slowly(*args: Any) -> Any:
-            answer = await real(*args)
-            store.asked.set()
-            await asyncio.sleep(3600)
-            return answer
-
-        async with budgeting(TOTAL, store=store, timeout_s=30.0) as one:
-            store.__dict__["reserve"] = slowly
-            one.store_client._store = _Patched(store, slowly)  # type: ignore[assignment]
-            task = asyncio.ensure_future(one.reserve(exchange(SIZE)))
-            await store.asked.wait()
-            assert (await spent(one))[1] == MOST
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            while (await spent(one))[1]:
-                await asyncio.sleep(0)
-
-    run(main)
-
-
-def test_a_client_that_leaves_while_a_notice_is_claimed_holds_no_money() -> None:
-    async def main() -> None:
-        class Claiming(Flaky):
-            asked = asyncio.Event()
-
-            async def claim(self, *args: Any) -> bool:
-                self.asked.set()
-                await asyncio.sleep(3600)
-                return True
-
-        store, soft = Claiming(), replace(TOTAL, soft=0, webhook="http://127.0.0.1:1")
-        sender = WebhookSender(b"", ManualClock(NOW), Metrics())
-        async with budgeting(soft, store=store, timeout_s=30.0, webhooks=sender) as one:
-            asked = exchange(SIZE)
-            task = asyncio.ensure_future(one.reserve(asked))
-            await store.asked.wait()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert await spent(one) == (0, MOST)
-            await one.reservations.settle(asked)
-            assert await spent(one) == (0, 0)
-
-    run(main)
-
-
-class _Patched:
-    """A store of which one method is another."""
-
-    def __init__(self, store: Flaky, reserve: Any) -> None:
-        self._store = store
-        self.reserve = reserve
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
 
 
 def test_without_rules_and_without_a_durable_store_nothing_is_asked_and_nothing_written() -> None:
@@ -576,9 +306,6 @@ def test_what_costs_more_than_was_expected_at_most_is_counted() -> None:
     run(main)
 
 
-# Soft limits
-
-
 def test_a_soft_limit_refuses_nobody_and_says_so() -> None:
     async def main() -> None:
         soft = replace(TOTAL, hard=None, soft=600 * DOLLAR)
@@ -590,95 +317,5 @@ def test_a_soft_limit_refuses_nobody_and_says_so() -> None:
             await one.reserve(second, limit=1)
             assert second.reservation.notice == "total; spent=$590.00; soft=$600.00"
             assert one.sample("soft_limits_total", team="red") == 1
-
-    run(main)
-
-
-# The store is away
-
-
-def test_what_the_provider_still_works_on_stays_reserved_for_an_hour_and_is_billed_then() -> None:
-    async def main() -> None:
-        async with budgeting(TOTAL, lease_s=60.0) as one:
-            asked = exchange(SIZE)
-            await one.reserve(asked, limit=10)
-            await one.reservations.defer(asked)
-            await one.store.expire(NOW + 3590)
-            assert await spent(one) == (0, MOST + 10 * DOLLAR)
-            await one.store.expire(NOW + 3610)
-            (entry,) = await one.store.entries(0, NOW + 1)
-            assert (entry.exchange_id, entry.estimated) == (asked.arrival.id, True)
-            assert await spent(one) == (entry.cost, 0)
-            assert entry.cost > 0
-
-    run(main)
-
-
-def test_a_deferred_exchange_is_billed_with_what_it_did_cost_where_that_is_known_in_time() -> None:
-    async def main() -> None:
-        async with budgeting(TOTAL) as one:
-            asked = exchange(SIZE)
-            await one.reserve(asked, limit=10)
-            await one.reservations.defer(asked)
-            asked.attempts, asked.ending, asked.settlement = (
-                1,
-                ExchangeOutcome.COMPLETED,
-                Settlement(Usage(50, 7), 57.0),
-            )
-            await one.reservations.settle_later(asked)
-            assert await spent(one) == (57 * DOLLAR, 0)
-            await one.store.expire(NOW + 7200)
-            (entry,) = await one.store.entries(0, NOW + 1)
-            assert (entry.ending, entry.estimated, entry.cost) == ("completed", False, 57 * DOLLAR)
-
-    run(main)
-
-
-def test_an_exchange_that_is_deferred_while_the_store_is_away_is_billed_at_once(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = Flaky()
-        async with budgeting(TOTAL, store=store, spool=tmp_path, retry_s=0.01) as one:
-            asked = exchange(SIZE)
-            await one.reserve(asked, limit=10)
-            store.is_out = True
-            await one.reservations.defer(asked)
-            store.is_out = False
-            while not await store.entries(0, NOW + 1):
-                await asyncio.sleep(0.005)
-            (entry,) = await store.entries(0, NOW + 1)
-            assert (entry.ending, entry.estimated, entry.cost > 0) == ("deferred", True, True)
-            assert await spent(one) == (entry.cost, 0)
-
-    run(main)
-
-
-def test_what_was_reserved_for_nobody_is_not_deferred() -> None:
-    async def main() -> None:
-        async with budgeting(TOTAL) as one:
-            await one.reservations.defer(exchange(SIZE))
-            assert await spent(one) == (0, 0)
-
-    run(main)
-
-
-def test_a_deferred_estimate_is_the_only_one_of_its_limit_until_it_is_billed() -> None:
-    body = b'{"model":"m","messages":[{"role":"user","content":"%b"}]}' % (b"word " * 800)
-
-    async def main() -> None:
-        for is_known in (True, False):
-            async with budgeting(replace(TOTAL, hard=7000 * DOLLAR)) as one:
-                first, second = (exchange(len(body), sent=((body, 0),)) for _ in range(2))
-                await one.reserve(first)
-                assert first.reservation.estimated
-                await one.reservations.defer(first)
-                with pytest.raises(BudgetExceeded):
-                    await one.reserve(second)
-                await one.settle(second)
-                if is_known:
-                    first.attempts, first.ending, first.settlement = 1, ExchangeOutcome.COMPLETED, Settlement()
-                    await one.reservations.settle_later(first)
-                else:
-                    await one.store.expire(NOW + DEFERRED_S + 1)
-                await one.reserve(exchange(len(body), NOW + (0 if is_known else DEFERRED_S + 1), sent=((body, 0),)))
 
     run(main)

@@ -10,7 +10,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from proxy import __version__
 from proxy.core.diagnosis.breaks import KINDS
 from proxy.core.modes import Mode
-from proxy.core.money.prices import Cost
 from proxy.core.reasons import Edit, Reason
 from proxy.core.response.miss_diagnostics import CAUSES
 from proxy.core.response.usage import Usage
@@ -24,7 +23,7 @@ def scraped(metrics):
     """Every sample: {(name, labels): value}."""
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(metrics.render().decode())
+        for family in text_string_to_metric_families(b"".join(metrics.pieces()).decode())
         for sample in family.samples
     }
 
@@ -64,7 +63,9 @@ def test_estimates_are_a_kind_of_their_own(metrics):
 
 
 def test_money(metrics):
-    metrics.cost("m", "t", Cost(0.2, 0.3), 1.0)
+    metrics.cost("m", "t", "unrecognised", by=0.5)
+    metrics.input_cost("m", "t", by=0.2)
+    metrics.uncached_cost("m", "t", by=1.0)
     metrics.saved("m", "t", "shadow", 0.8)
     metrics.saved("m", "t", "shadow", -0.3)
     labels = {"model": "m", "team": "t"}
@@ -78,11 +79,11 @@ def test_money(metrics):
 def test_plans_and_trouble(metrics):
     metrics.plan("tier", "ordered", {"L0": 500, "L1": 0, "active": 20}, {})
     metrics.moved("L1", "L0")
-    metrics.predicted(1000, 800)
-    metrics.predicted(800, 1000)
+    metrics.prediction.child("over").observe(200)
+    metrics.prediction.child("under").observe(200)
     metrics.deviation("m", "evicted", "untold")
     metrics.overhead(0.0007)
-    metrics.first_byte("m", 0.3)
+    metrics.first_byte.child("m").observe(0.3)
     metrics.upstream_error("m", "timeout")
     metrics.retried_original()
     metrics.disconnected()
@@ -90,7 +91,8 @@ def test_plans_and_trouble(metrics):
     metrics.plugin_failed("aider", "recognise")
     metrics.plugin_reached("fenced", "pieces")
     metrics.plugin_switched_off("slow")
-    metrics.arm("m", "control", 0.25, 0.5)
+    metrics.arm_cost("m", "control", by=0.25)
+    metrics.arm_uncached_cost("m", "control", by=0.5)
     metrics.unpriced("m")
     metrics.usage_missing("m")
     assert value(metrics, "plan_reasons_total", mode="tier", reason="ordered") == 1
@@ -134,7 +136,7 @@ def test_names_that_clients_choose_are_bounded():
     metrics = Metrics([make_deployment(name="configured")], teams=["ours"])
     for number in range(1000):
         metrics.ended(f"junk-{number}", "tier", 200, "http")
-        metrics.cost("configured", f"junk-{number}", Cost(0, 0), 0)
+        metrics.cost("configured", f"junk-{number}", "unrecognised", by=0)
     metrics.ended("configured", "tier", 200, "http")
     metrics.ended("", "tier", 200, "http")
     models = {dict(labels).get("model") for name, labels in scraped(metrics) if name == "stratiform_requests_total"}
@@ -185,11 +187,11 @@ def test_twenty_teams_at_twenty_models_stay_below_ten_thousand_series_whatever_c
 def test_beyond_the_bound_a_client_and_a_cause_are_others_and_nothing_is_lost():
     metrics = Metrics()
     for model, team, client in product(range(20), range(20), range(3)):
-        metrics.cost(f"m{model}", f"t{team}", Cost(0.5, 0.5), 1.0, f"client-{client}")
+        metrics.cost(f"m{model}", f"t{team}", f"client-{client}")
     found = {labels: cost for (name, labels), cost in scraped(metrics).items() if name == "stratiform_cost_usd_total"}
     assert sum(found.values()) == 1200
     assert 600 < len(found) < 1000
-    metrics.cost("m0", "t0", Cost(0.5, 0.5), 1.0, "client-0")
+    metrics.cost("m0", "t0", "client-0")
     assert value(metrics, "cost_usd_total", model="m0", team="t0", client="client-0") == 2, "what is told stays told"
 
 
@@ -204,8 +206,9 @@ def test_a_status_that_nobody_knows_is_told_by_its_class():
 
 
 def test_a_break_is_counted_and_priced_by_its_kind(metrics):
-    metrics.broke("m", "changed", 0.25)
-    metrics.broke("m", "changed", 0.5)
+    for usd in (0.25, 0.5):
+        metrics.broke("m", "changed")
+        metrics.break_cost("m", "changed", by=usd)
     assert value(metrics, "cache_breaks_total", model="m", kind="changed") == 2
     assert value(metrics, "cache_break_usd_total", model="m", kind="changed") == 0.75
 
@@ -240,7 +243,7 @@ def test_two_apps_do_not_share_metrics():
 
 def test_the_text_is_prometheus_own_without_creation_times(metrics):
     metrics.ended("m", "tier", 200, "http")
-    text = metrics.render().decode()
+    text = b"".join(metrics.pieces()).decode()
     assert "_created" not in text
     assert CONTENT_TYPE.startswith("text/plain; version=0.0.4")
     assert re.search(r"^stratiform_requests_total\{.*\} 1\.0$", text, re.MULTILINE)

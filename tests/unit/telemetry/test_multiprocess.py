@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 WORKER = """
-import os, sys
+import asyncio, os, sys
 from pathlib import Path
 from proxy.telemetry.multiprocess import FOLDER_VARIABLE, SharedMetrics
 
@@ -30,7 +30,7 @@ for step in steps:
     if step == "d":
         shared.died(1 - slot)
 metrics.watch_budgets(lambda: {"red": (5.0 - slot, 9.0)})
-sys.stdout.buffer.write(metrics.render())
+sys.stdout.buffer.write(asyncio.run(metrics.rendered()))
 """
 
 

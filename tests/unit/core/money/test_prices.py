@@ -55,8 +55,7 @@ def test_an_entry_with_every_rate():
 def test_multipliers():
     price = price_of(SONNET)
     assert price is not None
-    assert price.read_multiplier == pytest.approx(0.1)
-    assert Price(0, 0, 0, 0, 0).read_multiplier is None
+    assert price.read / price.input == pytest.approx(0.1)
 
 
 def test_openai_sells_twelve_hours_as_its_longer_life():

@@ -1,0 +1,243 @@
+"""LiteLLM's sections of the configuration file as pydantic models, as far as Stratiform uses them.
+
+Keys that LiteLLM knows and Stratiform does not use are accepted (``extra="allow"``). ``proxy.settings.unsupported``
+says what follows from that.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    IPvAnyNetwork,
+    SecretStr,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from proxy.core.money.prices import needed
+from proxy.core.providers import PROFILES
+
+TransportName = Literal["http", "litellm", "embedded"]
+Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_AMOUNT: TypeAdapter[float] = TypeAdapter(Usd)
+
+# LiteLLM has a ``model_info.mode`` of its own, the kind of endpoint (the values in its price map, 1.109). They say
+# nothing about Stratiform's mode, and are ignored.
+ENDPOINT_MODES = frozenset(
+    {
+        "audio_speech", "audio_transcription", "batch", "chat", "completion", "decisions", "embedding", "evaluation",
+        "extraction", "guardrail", "image_edit", "image_generation", "moderation", "moderations", "ocr", "realtime",
+        "rerank", "responses", "search", "vector_store", "video_generation",
+    }
+)  # fmt: skip
+
+
+def http_url(url: str) -> str:
+    """The URL without a trailing slash. Raises ValueError where it is no http or https URL."""
+    text = url.strip().rstrip("/")
+    scheme, separator, rest = text.partition("://")
+    if not separator or scheme.lower() not in ("http", "https") or not rest or rest[0] in "/?#":
+        raise ValueError("must be an http:// or https:// URL")
+    return text
+
+
+HttpUrl = Annotated[str, AfterValidator(http_url)]
+
+
+def filled(instead: str) -> Callable[[SecretStr], SecretStr]:
+    """The check of a key that it is none but an empty one; ``instead`` says what happens without a key."""
+
+    def check(key: SecretStr) -> SecretStr:
+        if not key.get_secret_value().strip():
+            raise ValueError(f"is empty; remove it to {instead}, or set one")
+        return key
+
+    return check
+
+
+def _amount(name: str, value: object) -> float:
+    try:
+        return _AMOUNT.validate_python(value)
+    except ValidationError:
+        raise ValueError(f"{name} must be a number of USD, not below 0") from None
+
+
+def _known_profile(name: str) -> str:
+    if name not in PROFILES:
+        raise ValueError(f"must be one of {', '.join(PROFILES)}")
+    return name
+
+
+CacheProfileName = Annotated[str, AfterValidator(_known_profile)]
+
+
+class Loose(BaseModel):
+    """A section in which unknown keys are accepted."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        frozen=True,
+        protected_namespaces=(),
+        hide_input_in_errors=True,
+        coerce_numbers_to_str=True,
+    )
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, object]]:
+        # Without the extra fields: they may hold credentials (aws_secret_access_key, database_url, ...).
+        return ((name, getattr(self, name)) for name, field in type(self).model_fields.items() if field.repr)
+
+
+class LiteLLMParams(Loose):
+    """The target of a deployment's requests. Parameters without a field here reach the litellm transport unchanged."""
+
+    model: str = Field(min_length=1)
+    custom_llm_provider: str | None = None
+    api_base: HttpUrl | None = None
+    base_url: HttpUrl | None = None
+    api_key: Annotated[SecretStr, AfterValidator(filled("forward the client's own key"))] | None = None
+    timeout: float | None = Field(default=None, gt=0)
+    extra_headers: dict[str, str] | None = Field(default=None, repr=False)
+    organization: str | list[str] | None = None
+    litellm_credential_name: str | None = None
+    weight: float | None = Field(default=None, ge=0)
+    order: int | None = None
+    rpm: float | None = Field(default=None, ge=0)
+    tpm: float | None = Field(default=None, ge=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _priced(cls, values: object) -> object:
+        """YAML 1.1 reads ``3e-6`` as text. A price is a number however it is written, as it is for LiteLLM."""
+        if not isinstance(values, dict):
+            return values
+        prices = {name for name in needed(values) if "_cost" in name and values[name] is not None}
+        return {name: _amount(name, value) if name in prices else value for name, value in values.items()}
+
+
+class ModelInfo(Loose):
+    """The facts about a model. The first six keys are Stratiform's, the rest is LiteLLM's. ``session_header`` is the
+    header by which a router in front of self-hosted engines keeps a conversation on one of them; ``cache_salt`` keeps
+    the teams apart in the engine's cache. ``max_input_tokens`` is the most that it reads; None: what the price map
+    says. ``id`` names this entry alone, ``access_groups`` the lists of models that it is in."""
+
+    transport: TransportName | None = None
+    cache_profile: CacheProfileName | None = None
+    system_reminder: bool | str = False
+    mode: str | None = None
+    session_header: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,63}$")
+    cache_salt: Literal["team"] | None = None
+    base_model: str | None = None
+    max_input_tokens: int | None = Field(default=None, gt=0)
+    id: str | None = None
+    access_groups: list[str] | None = None
+    rpm: float | None = Field(default=None, ge=0)
+    tpm: float | None = Field(default=None, ge=0)
+
+    @field_validator("mode")
+    @classmethod
+    def _known_mode(cls, mode: str | None) -> str | None:
+        if mode is None or mode in ENDPOINT_MODES:
+            return None
+        if mode not in ("passthrough", "observe", "mark", "tier"):
+            raise ValueError("must be passthrough, observe, mark or tier (or one of LiteLLM's endpoint kinds)")
+        return mode
+
+
+class ModelEntry(Loose):
+    """One entry of ``model_list``."""
+
+    model_name: str = Field(min_length=1)
+    litellm_params: LiteLLMParams
+    model_info: ModelInfo = ModelInfo()
+
+    @field_validator("model_info", mode="before")
+    @classmethod
+    def _left_empty(cls, value: object) -> object:
+        return {} if value is None else value
+
+
+class Credential(Loose):
+    """One entry of LiteLLM's ``credential_list``: parameters shared by deployments that name it."""
+
+    credential_name: str
+    credential_values: dict[str, object] = Field(repr=False)
+
+
+class GeneralSettings(Loose):
+    """LiteLLM's ``general_settings``, of which the master key and the allowed addresses are used."""
+
+    master_key: Annotated[SecretStr, AfterValidator(filled("accept any key"))] | None = None
+    allowed_ips: list[IPvAnyNetwork] | None = Field(default=None, min_length=1)
+
+    @model_validator(mode="after")
+    def _connections_count(self) -> Self:
+        if self.allowed_ips and (self.model_extra or {}).get("use_x_forwarded_for"):
+            raise ValueError(
+                "allowed_ips goes by the address of the connection, because a client can write any address into a "
+                "header: remove use_x_forwarded_for, or restrict addresses in the proxy that stands in front"
+            )
+        return self
+
+
+class FallbackTarget(Loose):
+    """The long form of a fallback."""
+
+    model: str
+
+
+FallbackList = list[dict[str, list[str | FallbackTarget]] | str]
+"""The names that stand in for a name; a name alone stands in for every other."""
+
+
+class _Retries(Loose):
+    num_retries: int | None = Field(default=None, ge=0, le=20)
+    allowed_fails: int | None = Field(default=None, ge=0)
+    cooldown_time: float | None = Field(default=None, ge=0)
+    fallbacks: FallbackList | None = None
+    default_fallbacks: list[str] | None = None
+    context_window_fallbacks: FallbackList | None = None
+
+
+class LiteLLMSettings(_Retries):
+    """LiteLLM's ``litellm_settings``: what holds for every call."""
+
+    drop_params: bool | None = None
+    request_timeout: float | None = Field(default=None, gt=0)
+    max_budget: Usd | None = None
+    budget_duration: str | None = None
+
+
+class AliasTarget(Loose):
+    """The long form of an alias; ``hidden``: it is not listed."""
+
+    model: str
+    hidden: bool = False
+
+
+class RetriesByError(Loose):
+    """LiteLLM's ``retry_policy``: retries after an error, by its class there. Refusals are never repeated here."""
+
+    TimeoutErrorRetries: int | None = Field(default=None, ge=0, le=20)
+    RateLimitErrorRetries: int | None = Field(default=None, ge=0, le=20)
+    InternalServerErrorRetries: int | None = Field(default=None, ge=0, le=20)
+    ServiceUnavailableErrorRetries: int | None = Field(default=None, ge=0, le=20)
+    DefaultRetries: int | None = Field(default=None, ge=0, le=20)
+
+
+class RouterSettings(_Retries):
+    """LiteLLM's ``router_settings``: aliases, the timeout, retries, cooldowns and fallbacks are used."""
+
+    model_group_alias: dict[str, str | AliasTarget] = {}
+    timeout: float | None = Field(default=None, gt=0)
+    retry_after: float | None = Field(default=None, ge=0)
+    disable_cooldowns: bool | None = None
+    retry_policy: RetriesByError | None = None
+    model_group_retry_policy: dict[str, RetriesByError] | None = None
+    enable_pre_call_checks: bool | None = None
+    optional_pre_call_checks: list[str] | None = None
