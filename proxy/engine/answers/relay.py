@@ -32,7 +32,7 @@ from proxy.engine.headers import (
     uses_operators_key,
 )
 from proxy.engine.inquiries import untold_cause
-from proxy.engine.ports import Client, ClientDisconnected, UsageReports
+from proxy.engine.ports import Client, ClientDisconnected, Ports
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import (
     BudgetExceeded,
@@ -44,7 +44,7 @@ from proxy.errors import (
     error_form,
     sse_error,
 )
-from proxy.ports import Answer, Call, Headers, Planner, TellsUsage, Upstream
+from proxy.ports import Answer, Call, Headers, TellsUsage, Upstream
 
 # A gateway gave up waiting for a server that had the request: RFC 9110 section 15.6.5, and Cloudflare's 524,
 # https://developers.cloudflare.com/support/troubleshooting/http-status-codes/cloudflare-5xx-errors/error-524/.
@@ -103,12 +103,11 @@ class AnswerRelay:
         self,
         exchange: Exchange,
         client: Client,
-        planner: Planner,
+        ports: Ports,
         conclusion: Conclusion,
         panels: PanelService | None = None,
-        reports: UsageReports | None = None,
     ) -> None:
-        """``panels``: calls of panels by the model are answered; ``reports``: a client may be told what it used."""
+        """``panels``: calls of panels by the model are answered."""
         self.refused = OurEdit.NONE
         self.names_usage = False
         self.said = NO_WORDS
@@ -117,10 +116,9 @@ class AnswerRelay:
         """Called where the upstream takes the request, after it refused the one before."""
         self._exchange = exchange
         self._client = client
-        self._planner = planner
+        self._ports = ports
         self._conclusion = conclusion
         self._panels = panels
-        self._reports = reports
         self._further: ContinuedAnswer | None = None
         self._source: Answer | TellsUsage | None = None
         self._written = 0
@@ -136,7 +134,7 @@ class AnswerRelay:
         if not attempts.began():
             return AttemptResult.FAILED
         try:
-            await self._conclusion.take_turn(exchange, call.deployment)
+            await self._ports.admission.take_turn(exchange, call.deployment)
             exchange.attempts += 1
             exchange.call = call
             is_hard = exchange.reservation is not None and exchange.reservation.is_hard
@@ -274,7 +272,7 @@ class AnswerRelay:
         exchange, client = self._exchange, self._client
         fold, chunks, self._written = _fold_of(answer, exchange), answer.chunks(), 0
         hold = self._hold(answer, fold, attempts, may_refuse=may_refuse)
-        told = returned_usage(exchange, fold, self._reports) or untold_cause(exchange.inquiry, fold)
+        told = returned_usage(exchange, fold, self._ports.usage_reports) or untold_cause(exchange.inquiry, fold)
         headers, passes = self._headers(answer, fold, is_spent=attempts.is_spent, keep_length=told is None), False
         try:
             # Where another attempt could follow, the client hears nothing before the first bytes that it can use.
@@ -369,7 +367,7 @@ class AnswerRelay:
             answer.first_byte_s = exchange.elapsed_s()
             if exchange.planned.plan is not None and answer.is_accepted:
                 with suppress_and_log("planner.on_accepted"):
-                    self._planner.on_accepted(exchange.planned.plan, exchange.time())
+                    self._ports.planner.on_accepted(exchange.planned.plan, exchange.time())
         written = fold.written
         if written > self._written:
             self._written = written

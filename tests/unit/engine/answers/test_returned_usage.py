@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.response.addition import BodyAddition
+from proxy.engine.answers.returned_usage import BodyAddition
 from proxy.engine.exchange import Exchange
 from tests.unit.engine.parts import (
     BODY,
