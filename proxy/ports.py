@@ -98,10 +98,6 @@ class Call:
     forwards_key: bool = False
     """The client's own key must be used, and no other."""
 
-    async def whole_body(self) -> bytes:
-        """The body, for a transport that reads it before it sends anything."""
-        return self.body if isinstance(self.body, bytes) else b"".join([part async for part in self.body])
-
 
 class Answer(Protocol):
     """An upstream's answer, opened: the status and headers are known, the body is still to be read."""

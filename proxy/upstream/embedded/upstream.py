@@ -148,7 +148,7 @@ class EmbeddedUpstream:
         """Answer a call. A refusal of the provider's is an answer, too."""
         if self._closed:
             raise UpstreamUnavailable("the embedded provider is closed").unreached()
-        body = await call.whole_body()
+        body = call.body if isinstance(call.body, bytes) else b"".join([part async for part in call.body])
         ledger = self.ledger(_account(call))
         self._models.add(call.deployment.name)
         try:

@@ -86,7 +86,7 @@ def _check_forwards(key: str | None, route: Route) -> None:
 
 async def _read(call: Call) -> dict[str, Any]:
     """The body. Halves of surrogate pairs are kept: most of litellm's providers are sent them as they came."""
-    raw = await call.whole_body()
+    raw = call.body if isinstance(call.body, bytes) else b"".join([part async for part in call.body])
     try:
         body = text_value(raw)
     except Unreadable as error:
