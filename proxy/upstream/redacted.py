@@ -28,7 +28,8 @@ _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate
 def secrets_of(deployment: Deployment, *further: str | None) -> tuple[str, ...]:
     """Every secret that a message about this deployment could contain."""
     named = [value for name, value in deployment.params.items() if _SECRET_NAME.search(name)]
-    named += [value for name, value in deployment.headers if _is_secret(name.lower())]
+    known = CREDENTIAL_HEADERS | ACCOUNT_HEADERS
+    named += [value for name, value in deployment.headers if _SECRET_NAME.search(name) or name.lower() in known]
     password = urlsplit(deployment.base_url).password if "@" in deployment.base_url else None
     values = (deployment.api_key, *further, *named, password)
     return tuple(value for value in values if isinstance(value, str) and len(value) >= _SECRET_CHARS)
@@ -97,10 +98,6 @@ def _is_stream(answer: Answer) -> bool:
     """Whether the answer is a stream of events that can be read."""
     kind = content_type(answer.headers)
     return kind.startswith("text/event-stream") and get(answer.headers, "content-encoding") in (None, "", "identity")
-
-
-def _is_secret(name: str) -> bool:
-    return bool(_SECRET_NAME.search(name)) or name in CREDENTIAL_HEADERS or name in ACCOUNT_HEADERS
 
 
 def _unpacked(body: bytes, coding: str) -> bytes | None:

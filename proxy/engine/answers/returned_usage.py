@@ -69,8 +69,8 @@ class ReturnedUsage:
         return self._event(section) + end if section and is_between else end
 
     async def _section(self) -> bytes:
-        with suppress_and_log("usage_reports.of"):
-            return orjson.dumps({TOKEN_USAGE: await self._reports.of(self._exchange)})
+        with suppress_and_log("usage_reports"):
+            return orjson.dumps({TOKEN_USAGE: await self._reports(self._exchange)})
         return b""
 
     def _event(self, section: bytes) -> bytes:

@@ -113,11 +113,10 @@ class Provider:
         dimensions = request.get("dimensions") or _DIMENSIONS
         if not isinstance(dimensions, int) or not 0 < dimensions <= 4096:
             raise refuse("Invalid 'dimensions'.", "dimensions", "invalid_value")
-        as_base64 = request.get("encoding_format") == "base64"
-        rows = [
-            {"object": "embedding", "index": i, "embedding": _encoded(_vector(text, dimensions), as_base64)}
-            for i, text in enumerate(texts)
-        ]
+        vectors: list[Any] = [_vector(text, dimensions) for text in texts]
+        if request.get("encoding_format") == "base64":  # of little-endian floats: the ``openai`` SDK asks for it
+            vectors = [base64.b64encode(struct.pack(f"<{dimensions}f", *one)).decode() for one in vectors]
+        rows = [{"object": "embedding", "index": i, "embedding": one} for i, one in enumerate(vectors)]
         tokens = sum(self._count(text) for text in texts)
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         answer = {"object": "list", "data": rows, "model": request.get("model"), "usage": usage}
@@ -167,8 +166,3 @@ def _vector(text: str, dimensions: int) -> list[float]:
     raw = raw[:dimensions]
     length = sum(x * x for x in raw) ** 0.5 or 1.0
     return [x / length for x in raw]
-
-
-def _encoded(vector: list[float], as_base64: bool) -> list[float] | str:
-    """The vector as the client wants it. By default the ``openai`` SDK asks for base64 of little-endian floats."""
-    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode() if as_base64 else vector

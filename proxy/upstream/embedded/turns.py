@@ -1,7 +1,7 @@
 """Messages and tools to blocks, read once per distinct message."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import sha256
 
 from proxy.core.caches.prompt import Life
@@ -103,7 +103,9 @@ class TurnReader:
         blocks = self._content(message, role, at)
         texts = [content] if isinstance(content, str) else [part.get("text") for part in content]
         has_image = any(block.kind is BlockKind.MEDIA for block in blocks)
-        return Turn(role, blocks, has_image=has_image, asks=_asked_calls(texts) if role == "user" else 0)
+        said = [text for text in texts if isinstance(text, str) and role == "user"]
+        asks = max((2 if match[1] else 1 for text in said for match in _CALL_WORDS.finditer(text)), default=0)
+        return Turn(role, blocks, has_image=has_image, asks=asks)
 
     def _assistant(self, message: Json, at: str) -> Turn:
         content, calls = message.get("content"), message.get("tool_calls") or []
@@ -211,11 +213,6 @@ class TurnReader:
                 mark = mark or cache_control(function, f"{at}.function")
             tool = {**tool, "function": _unmarked(function)}
         return self._maker.make(BlockKind.TOOL, (), _dumps(_unmarked(tool)), mark=mark)
-
-
-def _asked_calls(texts: Sequence[object]) -> int:
-    found = [match for text in texts if isinstance(text, str) for match in _CALL_WORDS.finditer(text)]
-    return max((2 if match[1] else 1 for match in found), default=0)
 
 
 def _unmarked(owner: Json) -> Json:

@@ -50,7 +50,7 @@ class Broken:
 
 
 def asked(script: Script, reports: Any = None, **more: object) -> MemoryClient:
-    bench = Bench(script, usage_reports=reports or Reports())
+    bench = Bench(script, usage_reports=(reports or Reports()).of)
     client = bench.chat(MemoryClient(chat_body(**{**ASKED, **more})))
     assert client.has_ended
     assert all("stratiform" not in orjson.loads(body) for body in bench.upstream.bodies)
