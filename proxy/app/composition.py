@@ -82,7 +82,9 @@ async def build(
     meter = Meter(metrics, base.prices, spans.record if spans is not None else None)
     custody, book, asked = _custody(settings, base), _session_book(settings, base), _inquiries(settings, base)
     reports = TokenUsage(base.facts, aside, book.so_far if book is not None else None)
-    ports = Ports(models, used, base.planner, admission, meter, state.clock, composer, base.windows(), reports, asked)
+    ports = Ports(
+        models, used, base.planner, admission, meter, state.clock, composer, base.windows(), reports.of, asked
+    )
     follower = _followers(settings, base, ports, conclusion := Conclusion(ports, custody), wait, book)
     limits = factories.request_rules(settings, base.prices)
     engine = Engine(

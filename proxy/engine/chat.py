@@ -57,13 +57,13 @@ class ChatRequests:
     async def serve(self, exchange: Exchange, client: Client) -> None:
         """Serve one request. Raises ProxyError."""
         chat, raw = await self._received(exchange, client)
-        route = await self._intake.route(exchange, client, raw, may_repeat=True)
+        attempts, reach = await self._intake.route(exchange, client, raw, may_repeat=True)
         outgoing = await self._outgoing(exchange, chat)
-        if route.attempts.others:
+        if attempts.others:
             self._note_whole(exchange, chat, outgoing.plan)
-        await self._intake.reserve(exchange, route, raw)
+        await self._intake.reserve(exchange, attempts, reach, raw)
         exchange.overhead_s = exchange.elapsed_s()
-        await self._forward(exchange, chat, outgoing, route.attempts)
+        await self._forward(exchange, chat, outgoing, attempts)
 
     async def breakdown(self, exchange: Exchange, client: Client) -> None:
         """Answer what a request with structured context would consist of. Nothing is sent or counted. Raises
@@ -92,7 +92,7 @@ class ChatRequests:
         exchange.asks_break = (get(client.headers, BREAK_HEADER) or "0").lower() not in _OFF
         await self._intake.enter(exchange, client)
         body = await client.read(self._intake.rules.limits.body_bytes)
-        self._intake.arrived(exchange, client, len(body))
+        exchange.arrived(self._intake.now(client), len(body))
         read = partial(_read, body, exchange.arrival.addressed, self._ports.planner.parse)
         found, section = await self._aside.run_large(len(body), read)
         exchange.returns_usage = section.returns_usage
@@ -184,8 +184,7 @@ class ChatRequests:
 
     async def _forward(self, exchange: Exchange, chat: "_Chat", outgoing: Outgoing, attempts: Attempts) -> None:
         """Send the plan, or what takes its place, until an answer is passed on. Raises ProxyError."""
-        planner, reports = self._ports.planner, self._ports.usage_reports
-        relay = AnswerRelay(exchange, chat.client, planner, self._conclusion, self._panels(chat), reports)
+        relay = AnswerRelay(exchange, chat.client, self._ports, self._conclusion, self._panels(chat))
         resize = partial(self._outgoing, exchange, chat)
         oversized = Oversized(exchange, chat.client, self._conclusion, resize, self._ports.windows)
         while True:

@@ -36,7 +36,7 @@ from proxy.engine.exchange import (
 )
 from proxy.engine.ports import Ports
 from proxy.engine.suppress import suppress_and_log
-from proxy.ports import Deployment, Principal
+from proxy.ports import Principal
 from proxy.tasks import Tasks, drain, spawn
 
 _log = logging.getLogger("stratiform")
@@ -62,10 +62,6 @@ class Conclusion:
         is_new = exchange.lost == Settlement()
         return is_new or await self._ports.admission.extend(exchange, exchange.lost)
 
-    async def take_turn(self, exchange: Exchange, deployment: Deployment) -> None:
-        """Count a call that goes out to the deployment. Raises RateLimited where its own limits leave no room."""
-        await self._ports.admission.take_turn(exchange, deployment)
-
     async def book(self, exchange: Exchange) -> None:
         """Price the exchange and write it into the ledger. The second call does nothing. The writing goes on if the
         client leaves meanwhile."""
@@ -75,14 +71,15 @@ class Conclusion:
             return
         # Before the client can send its next request, which another worker may get.
         self._learn(exchange)
-        exchange.settlement = self._settlement(exchange)
+        defers = self._custody is not None and is_deferred(exchange)
+        exchange.settlement = self._settlement(exchange, defers=defers)
         if exchange.reservation is None:
             return
         if self._ports.admission.is_immediate:
             # What never waits cannot be cut short either: a task would cost more than the work.
-            await self._write(exchange)
+            await self._write(exchange, defers=defers)
         else:
-            await asyncio.shield(spawn(self._write(exchange), self._settling))
+            await asyncio.shield(spawn(self._write(exchange, defers=defers), self._settling))
 
     async def end(self, exchange: Exchange) -> None:
         """Book the exchange if that is still to be done, count it, and log it. Called once."""
@@ -121,18 +118,18 @@ class Conclusion:
             with suppress_and_log("windows.settled"):
                 windows.settled(deployment, fitted, exchange.answer.outcome.usage, scope=exchange.admitted.scope)
 
-    def _settlement(self, exchange: Exchange) -> Settlement:
+    def _settlement(self, exchange: Exchange, *, defers: bool) -> Settlement:
         """What the exchange used and cost. One that is deferred costs nothing yet."""
-        if self._custody is None or not is_deferred(exchange):
+        if not defers:
             with suppress_and_log("meter.price"):
                 return self._ports.meter.price(exchange)
         return replace(exchange.lost, usage=exchange.answer.outcome.usage)
 
-    async def _write(self, exchange: Exchange) -> None:
+    async def _write(self, exchange: Exchange, *, defers: bool) -> None:
         """Write the settlement, and what the exchange has made, all at once: a store writes together what comes
         together."""
         custody, outcome = self._custody, exchange.answer.outcome
-        if custody is not None and is_deferred(exchange):
+        if custody is not None and defers:
             await asyncio.gather(
                 _contained("admission.defer", self._ports.admission.defer(exchange)),
                 _contained("custody.remember", custody.remember(exchange, bill_of(exchange))),

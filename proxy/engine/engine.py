@@ -103,7 +103,8 @@ class Engine:
         try:
             await serve(exchange, client)
         except ProxyError as error:
-            _note_refusal(exchange, error)
+            exchange.answer.status, exchange.answer.error_code = error.status, error.code or ""
+            exchange.ending = next(ending for kind, ending in _ENDINGS if isinstance(error, kind))
             await self._conclusion.book(exchange)
             await client.refuse(error, own_headers(exchange, tuple(error.headers.items())))
         except ClientDisconnected:
@@ -137,9 +138,3 @@ class Engine:
             tells_id=self._rules.tells_id,
         )
         return Exchange(arrival, read_as=read_as)
-
-
-def _note_refusal(exchange: Exchange, error: ProxyError) -> None:
-    exchange.answer.status = error.status
-    exchange.answer.error_code = error.code or ""
-    exchange.ending = next(ending for kind, ending in _ENDINGS if isinstance(error, kind))

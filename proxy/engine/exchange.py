@@ -171,12 +171,6 @@ class AnswerRecord:
         self.status = 0
         self.asked_s, self.heard_s, self.silent_s, self.runs_on = now_s, None, 0.0, runs_on
 
-    def heard(self, now_s: float) -> None:
-        """The model has written something."""
-        if self.heard_s is None or now_s - self.heard_s > _PAUSE_S:
-            self.silent_s = self.silence_s(now_s)
-        self.heard_s = now_s
-
     def silence_s(self, now_s: float) -> float:
         """How long nothing has come, up to now: in all that time the model may have thought."""
         pause_s = now_s - (self.asked_s if self.heard_s is None else self.heard_s)
@@ -285,6 +279,13 @@ class Exchange:
     def stands_for(self, size: int) -> None:
         """The request is sent with so many bytes, however many it came with: that is what it can cost."""
         self.arrival.size = size
+
+    def heard(self) -> None:
+        """The model has written something. This is noted for each piece of a stream."""
+        answer, now_s = self.answer, perf_counter() - self.arrival.opened
+        if answer.heard_s is None or now_s - answer.heard_s > _PAUSE_S:
+            answer.silent_s = answer.silence_s(now_s)
+        answer.heard_s = now_s
 
     def elapsed_s(self) -> float:
         """Seconds since the request was complete."""

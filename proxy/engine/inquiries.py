@@ -20,7 +20,6 @@ from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.request.tokens import bytes_over_four, quick
 from proxy.core.response.body_fold import BodyFold
 from proxy.core.response.miss_diagnostics import QUESTIONS, AnswerWithout, MissQuestion
-from proxy.core.response.outcome import Outcome
 from proxy.core.response.stream import Fold, StreamFold
 from proxy.core.wire.json_body import MOST_ELEMENTS, TooMany
 from proxy.engine.attempts.retry_body import QuestionOptOut
@@ -95,13 +94,9 @@ class Inquiries:
             broke = found.comparison.diagnosed(usage, profile, self._price_of(deployment))
         if broke is not None and broke.lost:
             exchange.planned.result = replace(exchange.planned.result, broke=broke)
-        said = Exchanged(found.record.answered(usage, profile), _answer_id(outcome), deployment.id)
+        name = outcome.said.id if outcome.said is not None and _ID.fullmatch(outcome.said.id) else ""
+        said = Exchanged(found.record.answered(usage, profile), name, deployment.id)
         self._conversations.add(inquiry.scope, found, said)
-
-
-def _answer_id(outcome: Outcome) -> str:
-    name = outcome.said.id if outcome.said is not None else ""
-    return name if _ID.fullmatch(name) else ""
 
 
 def _profile(question: MissQuestion, deployment: Deployment) -> CacheProfile:

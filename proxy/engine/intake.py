@@ -9,15 +9,16 @@ from proxy.clock import request_time
 from proxy.core.access.reach import Reach
 from proxy.core.request.demand import demand_of
 from proxy.core.request.parsed_body import ParsedBody
-from proxy.core.resilience.retry import RetryPolicy
+from proxy.core.resilience.retry import RETRY_COUNT, USER_AGENT, RetryPolicy, beside_client
 from proxy.core.value import dataclass, replace
 from proxy.deployments import ModelTable
 from proxy.engine.attempts.affinity import session_key
 from proxy.engine.attempts.breaker import Breakers
-from proxy.engine.attempts.retry import ONE_TRY, Attempts, Levels, policy_for
+from proxy.engine.attempts.retry import ONE_TRY, Attempts, Levels
 from proxy.engine.bodies.raw import Raw, check_addressed, refuse_compressed
 from proxy.engine.custody import Custody, pinned
 from proxy.engine.exchange import Exchange, Requested
+from proxy.engine.headers import get
 from proxy.engine.ports import Client, Limits, Ports
 from proxy.engine.rights import further_of, model_of_place, permitted, reach_of_request, refuse_unpriced, usable
 from proxy.engine.target import refuse_key_in_model, refuse_key_in_path, without_credentials, without_keys_of
@@ -41,14 +42,6 @@ class RequestRules:
     tells_id: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """Who may serve a request, and everything that the request can reach."""
-
-    attempts: Attempts
-    reach: Reach
-
-
 class Intake:
     """Takes requests in. Its methods are called in the order in which they stand here."""
 
@@ -63,25 +56,26 @@ class Intake:
 
     async def enter(self, exchange: Exchange, client: Client) -> Principal:
         """Who sends the request, and whether its path may be used. Raises ProxyError."""
-        now = self._now(client) if self.rules.trust_time_header else exchange.arrival.now
+        now = self.now(client) if self.rules.trust_time_header else exchange.arrival.now
         principal = exchange.principal = self._ports.admission.admit(client.headers, now)
         refuse_key_in_path(client, principal)
         if self._custody is not None:
             await self._custody.enter(exchange, client)
         return principal
 
-    def arrived(self, exchange: Exchange, client: Client, size: int) -> None:
-        """The request is complete; ``size`` is how many bytes its body has."""
-        exchange.arrived(self._now(client), size)
+    def now(self, client: Client) -> float:
+        """The time at which the request happens."""
+        return request_time(client.headers, self._ports.clock, trust_header=self.rules.trust_time_header)
 
     async def check_objects(self, exchange: Exchange, raw: Raw) -> None:
         """Whether the request may use the objects that its body names. Raises ProxyError."""
         if self._custody is not None:
             await self._custody.read(exchange, raw)
 
-    async def route(self, exchange: Exchange, client: Client, raw: Raw, *, may_repeat: bool) -> Route:
+    async def route(self, exchange: Exchange, client: Client, raw: Raw, *, may_repeat: bool) -> tuple[Attempts, Reach]:
         """Who may serve the request, in the order in which its session asks them; only the first of them, once, if the
-        request must not be repeated. Raises UnknownModel, Forbidden, InvalidRequest, CircuitOpen."""
+        request must not be repeated. With it everything that the request can reach. Raises UnknownModel, Forbidden,
+        InvalidRequest, CircuitOpen."""
         principal, head, models = exchange.admitted, raw.head, self._ports.models
         reach = await self._aside.run_large(raw.size, reach_of_request, exchange.parsed, client, raw, principal)
         if head is not None:
@@ -97,15 +91,21 @@ class Intake:
         if principal.forwards_key:
             levels, wider = _without_credentials(levels), _without_credentials(wider)
         levels = pinned(levels, exchange)
-        levels, wider = await self._fitting(exchange, raw, levels, wider)
+        parsed = head.parsed if head is not None else None
+        if self.rules.window_of is not None and parsed is not None and exchange.arrival.is_chat:
+            levels, wider = await fitting(self._ports.planner, self.rules.window_of, exchange, parsed, levels, wider)
         is_spread = any(len(level) > 1 for level in (*levels, *wider))
         key = await self._aside.run_large(raw.size, session_key, principal, head) if is_spread else b""
-        policy = policy_for(self.rules.retries.of(exchange.requested.model), client.headers) if may_repeat else ONE_TRY
+        policy, sent = ONE_TRY, client.headers
+        if may_repeat:
+            own = self.rules.retries.of(exchange.requested.model)
+            policy = beside_client(own, get(sent, RETRY_COUNT), get(sent, USER_AGENT))
         on_failure = partial(self._ports.meter.failed, exchange)
-        attempts = Attempts(levels, key, self._breakers, policy, exchange.elapsed_s, on_failure, may_move=may_repeat)
-        attempts.add_wider(wider)
+        attempts = Attempts(
+            levels, key, self._breakers, policy, exchange.elapsed_s, on_failure, wider=wider if may_repeat else None
+        )
         exchange.deployment = attempts.deployment
-        return Route(attempts, reach)
+        return attempts, reach
 
     def _wider(self, exchange: Exchange, principal: Principal) -> Levels:
         """Whom the request goes to where a context window is too small. What lives at one provider's stays there."""
@@ -114,20 +114,14 @@ class Intake:
             return ()
         return usable(self._ports.models.wider(name), principal)
 
-    async def _fitting(self, exchange: Exchange, raw: Raw, levels: Levels, wider: Levels) -> tuple[Levels, Levels]:
-        """Those whose context window is wide enough, as far as that is checked. Raises ContextTooLong."""
-        parsed = raw.head.parsed if raw.head is not None else None
-        if self.rules.window_of is None or parsed is None or not exchange.arrival.is_chat:
-            return levels, wider
-        return await fitting(self._ports.planner, self.rules.window_of, exchange, parsed, levels, wider)
-
-    async def reserve(self, exchange: Exchange, route: Route, raw: Raw, sound_s: float | None = None) -> None:
+    async def reserve(
+        self, exchange: Exchange, attempts: Attempts, reach: Reach, raw: Raw, sound_s: float | None = None
+    ) -> None:
         """Set aside what the request can cost. ``sound_s`` is how long the sound in it lasts, where that is known.
         Raises ProxyError."""
         # Nothing is known of compressed bytes: under a limit they are refused in any case.
         asked = raw.head.asked if raw.head is not None else {} if raw.is_unread else None
-        model, attempts = exchange.requested.model, route.attempts
-        further = further_of(self._ports.models, route.reach, model, attempts.deployment)
+        further = further_of(self._ports.models, reach, exchange.requested.model, attempts.deployment)
         size, method, path = sum(map(len, (asked or {}).values())), exchange.arrival.method, exchange.parsed.text
         exchange.requested.demand = await self._aside.run_large(size, demand_of, method, path, asked, sound_s)
         body: bytes | ParsedBody | None = raw.head.parsed if raw.head is not None else None
@@ -138,10 +132,7 @@ class Intake:
         await self._ports.admission.reserve(exchange, (*attempts.others, *further.deployments))
         if raw.is_unread and exchange.reservation is not None and exchange.reservation.is_limited:
             refuse_compressed()
-        refuse_unpriced(exchange, route.reach, further)
-
-    def _now(self, client: Client) -> float:
-        return request_time(client.headers, self._ports.clock, trust_header=self.rules.trust_time_header)
+        refuse_unpriced(exchange, reach, further)
 
 
 def _without_credentials(levels: Levels) -> Levels:

@@ -1,7 +1,7 @@
 """What the engine asks of the client's side of an exchange, and of the parts that know about exchanges: admission, the
 meter, and what follows an exchange."""
 
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from proxy.core.prompts.composition import Inset
@@ -60,12 +60,9 @@ class Follower(Protocol):
         """Send nothing more."""
 
 
-class UsageReports(Protocol):
-    """Says what exchanges used, in figures alone."""
-
-    def of(self, exchange: Exchange) -> Awaitable[Mapping[str, object]]:
-        """What an exchange used that was just booked, and its session with it, as a value that can be written as JSON.
-        What is to be known of the session is read at once."""
+UsageReports = Callable[[Exchange], Awaitable[Mapping[str, object]]]
+"""Says in figures alone what an exchange used that was just booked, and its session with it, as a value that can be
+written as JSON. What is to be known of the session is read at once."""
 
 
 class Admission(Protocol):

@@ -3,6 +3,7 @@
 from functools import partial
 
 from proxy.aside import Aside
+from proxy.core.access.reach import Reach
 from proxy.core.access.unambiguous import unambiguous
 from proxy.core.account.paths import is_body_path, takes_prompt
 from proxy.core.request.demand import asks_for_text
@@ -10,6 +11,7 @@ from proxy.core.request.parsed_body import parse_body
 from proxy.core.structured.form.section import SECTION, section_of
 from proxy.core.value import dataclass
 from proxy.engine.answers.relay import AnswerRelay, AttemptResult
+from proxy.engine.attempts.retry import Attempts
 from proxy.engine.attempts.retry_body import OurEdit
 from proxy.engine.bodies.raw import (
     Raw,
@@ -28,7 +30,7 @@ from proxy.engine.custody import Custody, FileWatch, refers
 from proxy.engine.exchange import Exchange
 from proxy.engine.headers import PROFILE_HEADER, get
 from proxy.engine.inquiries import MOST_ASKED_BYTES
-from proxy.engine.intake import Intake, Route
+from proxy.engine.intake import Intake
 from proxy.engine.listing import Listing
 from proxy.engine.oversized import Oversized
 from proxy.engine.ports import Client, Ports
@@ -52,34 +54,33 @@ class RawRequests:
         principal = await self.intake.enter(exchange, client)
         raw = await self._read(exchange, client, principal)
         await self.intake.check_objects(exchange, raw)
-        self.intake.arrived(exchange, client, raw.size or json_length(client))
-        route = await self.intake.route(exchange, client, raw, may_repeat=raw.may_repeat(exchange))
-        self._obey_operator(exchange, client, raw, route)
+        exchange.arrived(self.intake.now(client), raw.size or json_length(client))
+        attempts, reach = await self.intake.route(exchange, client, raw, may_repeat=raw.may_repeat(exchange))
+        self._obey_operator(exchange, client, raw, reach)
         fitted = await self._fitted(exchange, raw)
         await self._inquire(exchange, fitted)
-        await self.intake.reserve(exchange, route, raw, await self._sound_s(raw))
+        await self.intake.reserve(exchange, attempts, reach, raw, await self._sound_s(raw))
         exchange.overhead_s = exchange.elapsed_s()
         if exchange.objects.is_filtered and self.custody is not None:
-            attempts = route.attempts
             call = raw_call(exchange, client, attempts.deployment, raw, client.path)
             listing = Listing(exchange, client, self.custody, self.conclusion)
             await listing.serve(self.ports.upstreams[attempts.deployment.transport], call, attempts)
             return
         try:
-            await self._forward(exchange, client, raw, fitted, route)
+            await self._forward(exchange, client, raw, fitted, attempts, reach)
         except UpstreamError as error:
             # Seen from the upstream's side, an upload that the client or the proxy breaks off is a broken connection.
             if client.failure is not None:
                 raise client.failure from error
             raise
 
-    def _obey_operator(self, exchange: Exchange, client: Client, raw: Raw, route: Route) -> None:
+    def _obey_operator(self, exchange: Exchange, client: Client, raw: Raw, reach: Reach) -> None:
         """A client must not go around the operator's prompts and windows by another path. Raises InvalidRequest,
         Forbidden."""
         composer, path = self.ports.composer, exchange.parsed.text
         if composer is None or not asks_for_text(exchange.arrival.method, path):
             return
-        models = (exchange.requested.model, *route.reach.models)
+        models = (exchange.requested.model, *reach.models)
         if any(composer.requires(model, exchange.admitted) for model in models):
             raise InvalidRequest(
                 "the operator's prompts belong into this request, and are composed in chat completions only",
@@ -112,17 +113,20 @@ class RawRequests:
             exchange.inquiry = await self.ports.inquiries.open(exchange, parsed)
             exchange.sent = ((parsed, MOST_ASKED_BYTES),) if exchange.inquiry is not None else ()
 
-    async def _forward(self, exchange: Exchange, client: Client, raw: Raw, sent: Raw, route: Route) -> None:
+    async def _forward(
+        self, exchange: Exchange, client: Client, raw: Raw, sent: Raw, attempts: Attempts, reach: Reach
+    ) -> None:
         """Send the request as it was fitted, or what takes its place, until an answer is passed on. Raises
         ProxyError."""
-        attempts, resize = route.attempts, partial(self._fitted, exchange, raw)
-        oversized = Oversized(exchange, client, self.conclusion, resize, self.ports.windows)
-        relay = AnswerRelay(exchange, client, self.ports.planner, self.conclusion)
+        oversized = Oversized(
+            exchange, client, self.conclusion, partial(self._fitted, exchange, raw), self.ports.windows
+        )
+        relay = AnswerRelay(exchange, client, self.ports, self.conclusion)
         inquiries, inquiry = self.ports.inquiries, exchange.inquiry
         while True:
             deployment = attempts.deployment
             asked = inquiries.changes(inquiry, deployment) if inquiries is not None else {}
-            path = path_for(client.path, route.reach.place, exchange.requested.model, deployment.model)
+            path = path_for(client.path, reach.place, exchange.requested.model, deployment.model)
             call = await self.aside.run_large(sent.size, raw_call, exchange, client, deployment, sent, path, asked)
             upstream = self.ports.upstreams[deployment.transport]
             match await relay.attempt(upstream, call, attempts, OurEdit.CAUSE if asked else OurEdit.NONE):

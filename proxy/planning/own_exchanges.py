@@ -163,7 +163,7 @@ class OwnExchanges:
     async def _reserved(self, exchange: Exchange, call: Call) -> tuple[OwnEnding, bytes]:
         try:
             await self._ports.admission.reserve(exchange)
-            await self._conclusion.take_turn(exchange, call.deployment)
+            await self._ports.admission.take_turn(exchange, call.deployment)
         except ProxyError as error:
             _note_error(exchange, ExchangeOutcome.REFUSED, error)
             return OwnEnding.DENIED, b""

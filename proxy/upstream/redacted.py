@@ -5,7 +5,6 @@ headers and body are read, and so are error events in a stream; long ones are cu
 may be quoted to it.
 """
 
-import asyncio
 import re
 import zlib
 from collections.abc import AsyncIterator
@@ -14,15 +13,14 @@ from urllib.parse import urlsplit
 from proxy.core.response.error_events import ErrorEvents
 from proxy.core.secrets.credentials import ACCOUNT_HEADERS, CREDENTIAL_HEADERS
 from proxy.core.secrets.redaction import Redaction, excerpt
-from proxy.engine.answers.upstream_answer import WholeAnswer
+from proxy.engine.answers.upstream_answer import ReadAhead, WholeAnswer
 from proxy.engine.headers import content_type, get
-from proxy.errors import ProxyError, UpstreamRejected, error_body
+from proxy.errors import UpstreamRejected, error_body
 from proxy.ports import Answer, Deployment, Headers
 
 _SECRET_NAME = re.compile(r"(?i)key|secret|token|password|credential|authorization|cookie")
 _SECRET_CHARS = 8
 _MOST_BYTES = 1 << 20
-_READ_S = 2.0
 _LEFT_OUT = frozenset({"content-length", "content-encoding"})
 _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
@@ -30,7 +28,8 @@ _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate
 def secrets_of(deployment: Deployment, *further: str | None) -> tuple[str, ...]:
     """Every secret that a message about this deployment could contain."""
     named = [value for name, value in deployment.params.items() if _SECRET_NAME.search(name)]
-    named += [value for name, value in deployment.headers if _is_secret(name.lower())]
+    known = CREDENTIAL_HEADERS | ACCOUNT_HEADERS
+    named += [value for name, value in deployment.headers if _SECRET_NAME.search(name) or name.lower() in known]
     password = urlsplit(deployment.base_url).password if "@" in deployment.base_url else None
     values = (deployment.api_key, *further, *named, password)
     return tuple(value for value in values if isinstance(value, str) and len(value) >= _SECRET_CHARS)
@@ -50,19 +49,12 @@ async def redacted(answer: Answer, deployment: Deployment) -> Answer:
 async def _error(answer: Answer, redaction: Redaction) -> WholeAnswer:
     """A refusal, a failure, a redirection. One that does not end, or that breaks off, is one all the same: what has
     come is shown."""
-    found = bytearray()
     try:
-        async with asyncio.timeout(_READ_S):
-            async for chunk in answer.chunks():
-                found += chunk
-                if len(found) > _MOST_BYTES:
-                    break
-    except (TimeoutError, ProxyError):
-        pass
+        found = await ReadAhead(answer, _MOST_BYTES).read()
     finally:
         await answer.aclose()
     headers = [(name, redaction.text(value)) for name, value in answer.headers if name not in _LEFT_OUT]
-    return WholeAnswer(answer.status, headers, _shown(answer, bytes(found), redaction))
+    return WholeAnswer(answer.status, headers, _shown(answer, found, redaction))
 
 
 def _shown(answer: Answer, body: bytes, redaction: Redaction) -> bytes:
@@ -106,10 +98,6 @@ def _is_stream(answer: Answer) -> bool:
     """Whether the answer is a stream of events that can be read."""
     kind = content_type(answer.headers)
     return kind.startswith("text/event-stream") and get(answer.headers, "content-encoding") in (None, "", "identity")
-
-
-def _is_secret(name: str) -> bool:
-    return bool(_SECRET_NAME.search(name)) or name in CREDENTIAL_HEADERS or name in ACCOUNT_HEADERS
 
 
 def _unpacked(body: bytes, coding: str) -> bytes | None:

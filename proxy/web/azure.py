@@ -100,8 +100,7 @@ def _as_openai(scope: Scope, path: str) -> Scope:
 def _with_bearer(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     if any(name == _AUTHORIZATION for name, _ in headers):
         return headers
-    return [(_AUTHORIZATION, _bearer(value)) if name == _KEY else (name, value) for name, value in headers]
-
-
-def _bearer(key: bytes) -> bytes:
-    return f"Bearer {bare(key.decode('latin-1'))}".encode("latin-1")
+    return [
+        (_AUTHORIZATION, f"Bearer {bare(value.decode('latin-1'))}".encode("latin-1")) if name == _KEY else (name, value)
+        for name, value in headers
+    ]

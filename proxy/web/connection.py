@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from time import perf_counter
 
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from proxy.engine import ClientDisconnected, suppress_and_log
 from proxy.engine.headers import content_length, content_type, is_safe
@@ -136,7 +136,8 @@ class Connection:
         self.is_started = True
         self._is_stream = content_type(headers).startswith("text/event-stream")
         raw = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers]
-        await self._tell({"type": "http.response.start", "status": status, "headers": raw})
+        if not self.has_left:
+            await self._send({"type": "http.response.start", "status": status, "headers": raw})
 
     async def send(self, chunk: bytes) -> None:
         """Send a part of the answer's body; waits while the client does not read."""
@@ -144,27 +145,22 @@ class Connection:
         if not self.has_left:
             await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
-    async def end(self) -> None:
-        """The answer's body is complete."""
+    async def end(self, last: bytes = b"") -> None:
+        """The answer's body is complete with its ``last`` part."""
         self._has_ended = True
-        await self._tell({"type": "http.response.body", "body": b"", "more_body": False})
+        if not self.has_left:
+            await self._send({"type": "http.response.body", "body": last, "more_body": False})
 
     async def answer(self, status: int, body: bytes, headers: Headers) -> None:
         """Send a complete answer."""
         await self.start(status, [*headers, ("content-length", str(len(body)))])
-        self._has_ended = True
-        await self._tell({"type": "http.response.body", "body": body, "more_body": False})
+        await self.end(body)
 
     async def refuse(self, error: ProxyError, headers: Headers = ()) -> None:
         """Send a complete error answer."""
         theirs = [(name, value) for name, value in error.headers.items() if is_safe(value)]
         body = error_body(error, error_form(self.path))
         await self.answer(error.status, body, [("content-type", "application/json"), *theirs, *headers])
-
-    async def _tell(self, message: Message) -> None:
-        """Send a message to a client that is still there."""
-        if not self.has_left:
-            await self._send(message)
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         """What is left of the request body. At its end the watch for the client's leaving begins."""

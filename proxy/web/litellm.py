@@ -5,7 +5,6 @@ Whoever has the master key sees everything; a key sees the models that it may us
 
 from collections.abc import Callable
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -14,13 +13,11 @@ from proxy import __version__
 from proxy.admin.operations import AdminResponse
 from proxy.core.value import dataclass
 from proxy.engine import Engine
-from proxy.errors import ProxyError
 from proxy.ports import Deployment
 from proxy.web.admin import AdminEndpoint, sent, serve
 from proxy.web.connection import Connection
 from proxy.web.models import ModelsEndpoint
 
-_JSON = (("content-type", "application/json"),)
 _FRONT = {
     "name": "stratiform",
     "version": __version__,
@@ -68,13 +65,11 @@ class LitellmModels:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         connection = Connection(scope, receive, send, scope["path"])
-        try:
-            found = self.models.deployments(self.engine.principal(connection))
-        except ProxyError as error:
-            await connection.refuse(error)
-            return
-        content = self._health(found) if scope["path"] == "/health" else {"data": list(map(_info, found))}
-        await connection.answer(200, orjson.dumps(content), _JSON)
+        await connection.serve(serve(connection, self._answer))
+
+    async def _answer(self, connection: Connection) -> AdminResponse:
+        found = self.models.deployments(self.engine.principal(connection))
+        return AdminResponse(self._health(found) if connection.path == "/health" else {"data": list(map(_info, found))})
 
     def _health(self, found: list[tuple[str, Deployment]]) -> object:
         parts: dict[bool, list[object]] = {False: [], True: []}

@@ -21,7 +21,8 @@ _READ = (
     "service_tier", "duration", "id", "status", "model", "store", "background", "conversation", "container", "file",
     "output_file_id", "error_file_id",
 )  # fmt: skip
-"""The small members of an answer; the others are skipped without being built."""
+"""The small members of an answer; the others are skipped without being built. Texts that hold half of a surrogate pair
+have another character in its place."""
 _ITEM_LISTS = ("output", "data")
 _BODY = msgspec.json.Decoder(msgspec.defstruct("_Body", [(name, Raw, Raw()) for name in (*_READ, *_ITEM_LISTS)]))
 
@@ -74,51 +75,36 @@ class BodyFold(RawFold):
         super().__init__(length)
         self._length = length or 0
         self._chunks: list[bytes] = []
-        self._size = 0
         self._outline: Outline | None = None
         self._outcome: Outcome | None = None
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk; it passes as it is, unless it is the end."""
-        self._size += len(chunk)
-        if self._outline is not None:
-            self._outline.feed(chunk)
-        else:
-            self._chunks.append(chunk)
-        if self._outline is None and self._size > MAX_BODY_BYTES:
-            self._outline = Outline()
+        passed = super().feed(chunk)
+        self._chunks.append(chunk)
+        if self.written > MAX_BODY_BYTES:
+            self._outline = self._outline or Outline()
             for kept in self._chunks:
                 self._outline.feed(kept)
             self._chunks.clear()
-        return super().feed(chunk)
+        return passed
 
     def close(self) -> bytes:
         """The body ended: read it."""
         body = b"".join(self._chunks) if self._outline is None else self._outline.text()
         self._chunks.clear()
-        self._outcome = _outcome_of(body, saw_content=self.saw_content)
+        facts, read = AnswerFacts(), read_or_mended(_BODY.decode, body.removeprefix(BOM))
+        self._outcome = Outcome(saw_content=self.saw_content)
+        if read is not None:
+            found = {name: bytes(raw) for name in (*_READ, *_ITEM_LISTS) if (raw := getattr(read, name))}
+            lists = {name: known_items(found.pop(name)) for name in _ITEM_LISTS if name in found}
+            facts.learn({name: payload_of(raw) for name, raw in found.items()} | lists)
+            self._outcome = facts.outcome(saw_content=self.saw_content)
         return b""
 
     def outcome(self) -> Outcome:
         """The outcome of the body; before ``close`` no more than how long the whole is, as its model has written it."""
         if self._outcome is not None:
             return self._outcome
-        tokens = max(self._size, self._length) // _BYTES_PER_TOKEN
+        tokens = max(self.written, self._length) // _BYTES_PER_TOKEN
         return Outcome(saw_content=self.saw_content, tokens=tokens, is_open=True)
-
-
-def _outcome_of(body: bytes, *, saw_content: bool) -> Outcome:
-    members = _members(body.removeprefix(BOM))
-    if members is None:
-        return Outcome(saw_content=saw_content)
-    payload = {name: payload_of(members[name]) for name in _READ if members[name]}
-    facts = AnswerFacts()
-    facts.learn(payload | {name: known_items(members[name]) for name in _ITEM_LISTS if members[name]})
-    return facts.outcome(saw_content=saw_content)
-
-
-def _members(body: bytes) -> dict[str, bytes] | None:
-    """The members that are read, each empty where it is missing; None where the body is no object. Texts that hold half
-    of a surrogate pair have another character in its place."""
-    found = read_or_mended(_BODY.decode, body)
-    return None if found is None else {name: bytes(getattr(found, name)) for name in (*_READ, *_ITEM_LISTS)}

@@ -19,6 +19,13 @@ EDGE_BYTES = 3
 _DATA = re.compile(rb"(?:^|[\r\n])data(?::\ ?([^\r\n]*+)|(?=[\r\n]|$))")
 _TERMINATORS = re.compile(rb"[\r\n]*+")
 BOM = b"\xef\xbb\xbf"
+DONE = b"data: [DONE]\n\n"
+"""The event that ends a stream of OpenAI's."""
+
+
+def event_of(data: bytes) -> bytes:
+    """An event with this data, which is one line."""
+    return b"data: " + data + b"\n\n"
 
 
 class Part(Enum):

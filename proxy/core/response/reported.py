@@ -73,7 +73,7 @@ def reported_in(payload: Mapping[str, object]) -> Reported:
     ]
     data = payload.get("data")
     gemini = mapping(outer.get("usageMetadata"))
-    heard, made = _by_mode(gemini.get("promptTokensDetails")), _by_mode(gemini.get("candidatesTokensDetails"))
+    heard, made = (_by_mode(gemini.get(f"{one}TokensDetails")) if gemini else {} for one in ("prompt", "candidates"))
     return Reported(
         tier=tier_of(tier.lower()) if isinstance(tier, str) else "",
         is_fast=usage.get("speed") == "fast",

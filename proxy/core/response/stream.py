@@ -143,7 +143,8 @@ class StreamFold:
             self.saw_content = True
             return event
         self._learn(payload)
-        return b"" if self._drop and _is_usage_only(payload) else event
+        is_usage_only = payload.get("choices") == [] and isinstance(payload.get("usage"), dict)
+        return b"" if self._drop and is_usage_only else event
 
     def _learn(self, payload: Mapping[str, object]) -> None:
         kind = payload.get("type")
@@ -165,10 +166,6 @@ class StreamFold:
 
 Fold = StreamFold | RawFold
 """What the engine does with an answer's bytes. A ``BodyFold`` is a ``RawFold``, too."""
-
-
-def _is_usage_only(payload: Mapping[str, object]) -> bool:
-    return payload.get("choices") == [] and isinstance(payload.get("usage"), dict)
 
 
 def _has_content(choice: Mapping[str, object]) -> bool:

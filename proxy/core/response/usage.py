@@ -114,37 +114,27 @@ class Counts:
         )
 
     def usage(self) -> Usage:
-        """The normalised usage; writes of no stated life count as those of the shorter one."""
-        write = max(self.write, self.write_5m + self.write_1h)
-        read = self.read
-        prompt = self.base
-        if self._is_exclusive(write):
-            prompt += read + write
-        elif not prompt:
-            prompt = max(self.total - self.output, read + write)
-        read = min(read, prompt)
-        write = min(write, prompt - read)
-        long = min(self.write_1h, write)
-        output = self.output + self._hidden_output(prompt)
-        split = self.write_5m + self.write_1h > 0
-        return Usage(prompt, output, read, write - long, long, writes_told=self.writes_told, lives_told=split)
+        """The normalised usage; writes of no stated life count as those of the shorter one.
 
-    def _is_exclusive(self, write: int) -> bool:
-        """Whether the prompt counter leaves out what the cache read and wrote. The shape of the report says so, or the
-        provider's own sum."""
-        cached = self.read + write
-        return self.exclusive or (cached > 0 and self.base > 0 and self.total == self.base + cached + self.output)
-
-    def _hidden_output(self, prompt: int) -> int:
-        """Thinking that is billed as output and stands in the total alone.
-
-        xAI keeps ``reasoning_tokens`` out of ``completion_tokens`` (litellm ``llms/xai/chat/transformation.py``,
+        The prompt counter leaves out what the cache read and wrote where the shape of the report says so, or the
+        provider's own sum. Thinking that is billed as output may stand in the total alone: xAI keeps
+        ``reasoning_tokens`` out of ``completion_tokens`` (litellm ``llms/xai/chat/transformation.py``,
         fold_reasoning_tokens_into_completion); Gemini's OpenAI surface does the same without naming them.
         """
-        gap = self.total - prompt - self.output
-        if self.exclusive or gap <= 0 or not self.total:
-            return 0
-        return gap if self.reasoning in (0, gap) else 0
+        split = self.write_5m + self.write_1h
+        write = max(self.write, split)
+        cached, prompt, output = self.read + write, self.base, self.output
+        if self.exclusive or (cached > 0 and prompt > 0 and self.total == prompt + cached + output):
+            prompt += cached
+        elif not prompt:
+            prompt = max(self.total - output, cached)
+        hidden = self.total - prompt - output
+        if self.total and not self.exclusive and hidden > 0 and self.reasoning in (0, hidden):
+            output += hidden
+        read = min(self.read, prompt)
+        write = min(write, prompt - read)
+        long = min(self.write_1h, write)
+        return Usage(prompt, output, read, write - long, long, writes_told=self.writes_told, lives_told=split > 0)
 
 
 def usage_of(payload: Mapping[str, object]) -> Usage | None:
@@ -209,7 +199,7 @@ def _inclusive(report: Mapping[str, object], prompt: str, output: str) -> Counts
         total=_count(report.get("total_tokens")),
         reasoning=_count(mapping(report.get(output + "_details")).get("reasoning_tokens")),
         read=max(hit, _most(details, "cached_tokens"), _most(report, "cached_tokens", "cache_read_input_tokens")),
-        write=max(_written(details), _written(report)),
+        write=max(_most(details, *_WRITE_KEYS), _most(report, *_WRITE_KEYS)),
         write_5m=short,
         write_1h=long,
         writes_told=any(key in part for part in (details, report) for key in _WRITE_KEYS),
@@ -286,10 +276,6 @@ def _llamacpp(report: Mapping[str, object]) -> Counts:
     https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md"""
     read = _count(report.get("cache_n"))
     return Counts(base=read + _count(report.get("prompt_n")), output=_count(report.get("predicted_n")), read=read)
-
-
-def _written(report: Mapping[str, object]) -> int:
-    return _most(report, *_WRITE_KEYS)
 
 
 def _lives(report: Mapping[str, object], details: Mapping[str, object]) -> tuple[int, int]:

@@ -66,11 +66,7 @@ class ChatRequest:
     def edited(self, changes: Mapping[str, bytes | None], within: Sequence[Patch] = ()) -> bytes:
         """The body with top-level members replaced, removed (None) or added, and with patches ``within`` its messages,
         in their order."""
-        if not within or self.span is None or "messages" in changes:
-            return splice(self.body, self.members, changes, self.span)
-        if any(v is None and k in self.members for k, v in changes.items()):
-            return splice(self.body, self.members, {**changes, "messages": _patched(self.body, self.span, within)})
-        return splice(self.body, self.members, changes, self.span, within)
+        return splice(self.body, self.members, changes, self.span, () if "messages" in changes else within)
 
 
 def parse_members(body: bytes) -> Members:
@@ -224,12 +220,15 @@ def splice(
 
     Where ``messages_at`` says where the messages stand, they are not searched for, and may be patched ``within``.
     """
+    within = within if messages_at is not None else ()
     effective = {k: v for k, v in changes.items() if v is not None or k in members}
     if not effective and not within:
         return body
     removes = any(v is None for v in effective.values())
     spans = None if removes else value_spans(body, members, messages_at)
     if spans is None:
+        if within and messages_at is not None:
+            effective["messages"] = _patched(body, messages_at, within)
         return join_members(members, effective)
     whole = memoryview(body)  # not copied piece by piece: messages are large
     pieces: list[bytes | memoryview] = []
@@ -241,7 +240,7 @@ def splice(
             position = end
         elif within and key == "messages":
             position = _patch(whole, position, within, pieces)
-    added = [_member(key, new) for key, new in effective.items() if key not in members and new is not None]
+    added = [orjson.dumps(key) + b":" + new for key, new in effective.items() if key not in members and new is not None]
     close = body.rindex(b"}")
     pieces.append(whole[position:close])
     if added:
@@ -276,10 +275,6 @@ def join_members(members: Members, changes: Mapping[str, bytes | None]) -> bytes
         if key not in members and new is not None:
             parts += (b",", orjson.dumps(key), b":", new)
     return b"".join((b"{", *parts[1:], b"}"))  # not copied piece by piece: messages are large
-
-
-def _member(key: str, raw: bytes) -> bytes:
-    return orjson.dumps(key) + b":" + raw
 
 
 def _is_json_object(body: bytes) -> bool:

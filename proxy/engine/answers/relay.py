@@ -32,7 +32,7 @@ from proxy.engine.headers import (
     uses_operators_key,
 )
 from proxy.engine.inquiries import untold_cause
-from proxy.engine.ports import Client, ClientDisconnected, UsageReports
+from proxy.engine.ports import Client, ClientDisconnected, Ports
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import (
     BudgetExceeded,
@@ -44,7 +44,7 @@ from proxy.errors import (
     error_form,
     sse_error,
 )
-from proxy.ports import Answer, Call, Headers, Planner, TellsUsage, Upstream
+from proxy.ports import Answer, Call, Headers, TellsUsage, Upstream
 
 # A gateway gave up waiting for a server that had the request: RFC 9110 section 15.6.5, and Cloudflare's 524,
 # https://developers.cloudflare.com/support/troubleshooting/http-status-codes/cloudflare-5xx-errors/error-524/.
@@ -103,12 +103,11 @@ class AnswerRelay:
         self,
         exchange: Exchange,
         client: Client,
-        planner: Planner,
+        ports: Ports,
         conclusion: Conclusion,
         panels: PanelService | None = None,
-        reports: UsageReports | None = None,
     ) -> None:
-        """``panels``: calls of panels by the model are answered; ``reports``: a client may be told what it used."""
+        """``panels``: calls of panels by the model are answered."""
         self.refused = OurEdit.NONE
         self.names_usage = False
         self.said = NO_WORDS
@@ -117,13 +116,11 @@ class AnswerRelay:
         """Called where the upstream takes the request, after it refused the one before."""
         self._exchange = exchange
         self._client = client
-        self._planner = planner
+        self._ports = ports
         self._conclusion = conclusion
         self._panels = panels
-        self._reports = reports
         self._further: ContinuedAnswer | None = None
         self._source: Answer | TellsUsage | None = None
-        self._written = 0
 
     async def attempt(self, upstream: Upstream, call: Call, attempts: Attempts, suspects: OurEdit) -> AttemptResult:
         """Send a call and pass its answer on. Where it is refused for what may be one of the suspects, ``refused`` says
@@ -136,7 +133,7 @@ class AnswerRelay:
         if not attempts.began():
             return AttemptResult.FAILED
         try:
-            await self._conclusion.take_turn(exchange, call.deployment)
+            await self._ports.admission.take_turn(exchange, call.deployment)
             exchange.attempts += 1
             exchange.call = call
             is_hard = exchange.reservation is not None and exchange.reservation.is_hard
@@ -271,10 +268,10 @@ class AnswerRelay:
         answer.outcome, answer.further = Outcome(), ()
 
     async def _pass_on(self, answer: Answer, attempts: Attempts, *, may_refuse: bool) -> AttemptResult:
-        exchange, client = self._exchange, self._client
-        fold, chunks, self._written = _fold_of(answer, exchange), answer.chunks(), 0
+        exchange, client, record, written = self._exchange, self._client, self._exchange.answer, 0
+        fold, chunks = _fold_of(answer, exchange), answer.chunks()
         hold = self._hold(answer, fold, attempts, may_refuse=may_refuse)
-        told = returned_usage(exchange, fold, self._reports) or untold_cause(exchange.inquiry, fold)
+        told = returned_usage(exchange, fold, self._ports.usage_reports) or untold_cause(exchange.inquiry, fold)
         headers, passes = self._headers(answer, fold, is_spent=attempts.is_spent, keep_length=told is None), False
         try:
             # Where another attempt could follow, the client hears nothing before the first bytes that it can use.
@@ -282,38 +279,49 @@ class AnswerRelay:
                 await client.start(answer.status, headers)
             async for chunk in chunks:
                 out = fold.feed(chunk)
-                self._note_times(fold)
+                if record.first_byte_s is None:
+                    self._note_first_byte()
+                if fold.written > written:
+                    written = fold.written
+                    exchange.heard()
                 out = out if told is None else told.feed(out)
                 if not passes and (hold is None or not hold.keeps(out, fold, exchange.elapsed_s())):
                     attempts.answered()
                     out, hold, passes = out if hold is None else hold.taken(), None, True
-                if passes:
-                    await self._go_out(out, answer.status, headers)
+                if passes and out:
+                    if not client.is_started:
+                        await client.start(answer.status, headers)
+                    record.sent_bytes += len(out)
+                    await client.send(out)
                 if fold.keeps_end:
                     break
             attempts.answered()
             # Behind the last event may stand the beginning of another, whose end nobody waits for.
-            is_between, held = fold.is_between, b""
+            is_between = fold.is_between
             rest = b"" if fold.keeps_end else fold.close()
-            if hold is not None:
-                if not hold.is_whole and (found := self._too_large(*_told(self._outcome(fold)), attempts)) is not None:
-                    return found
-                if may_refuse and not hold.is_whole and _is_void(self._outcome(fold)):
-                    attempts.refused()
-                    return self._refused(OurEdit.LAYOUT)
-                held = hold.taken()
-            if not client.is_started:
-                await client.start(answer.status, headers)
+            instead = self._instead_of_stream(fold, attempts, may_refuse=may_refuse) if hold is not None else None
+            if instead is not None:
+                return instead
             end = await self._end_of(answer.status, fold, rest, told, is_between=is_between)
-            await self._go_out(held + end, answer.status, headers)
-            await client.end()
+            await self._finish(end if hold is None else hold.taken() + end, answer.status, headers)
         except ProxyError as error:
             await self._broken(error, fold)
         finally:
-            self._note(self._outcome(fold))
+            self._note(fold)
         if isinstance(fold, StreamFold):
             await ended(chunks)
         return AttemptResult.DONE
+
+    def _instead_of_stream(self, fold: Fold, attempts: Attempts, *, may_refuse: bool) -> AttemptResult | None:
+        """What takes the place of a stream that has ended while it was kept back; None: it is passed on."""
+        if not isinstance(fold, StreamFold):
+            return None
+        outcome = self._outcome(fold)
+        found = self._too_large(*_told(outcome), attempts)
+        if found is None and may_refuse and _is_void(outcome):
+            attempts.refused()
+            return self._refused(OurEdit.LAYOUT)
+        return found
 
     def _hold(self, answer: Answer, fold: Fold, attempts: Attempts, *, may_refuse: bool) -> _Hold | None:
         until_s = self._exchange.elapsed_s() + _HOLD_S
@@ -324,13 +332,13 @@ class AnswerRelay:
         may_fail = attempts.may_follow or self._panels is not None
         return _Hold(until_s, is_whole=True) if is_json and answer.status < 300 and may_fail else None
 
-    async def _go_out(self, out: bytes, status: int, headers: Headers) -> None:
-        if not out:
-            return
+    async def _finish(self, end: bytes, status: int, headers: Headers) -> None:
         if not self._client.is_started:
             await self._client.start(status, headers)
-        self._exchange.answer.sent_bytes += len(out)
-        await self._client.send(out)
+        if end:
+            self._exchange.answer.sent_bytes += len(end)
+            await self._client.send(end)
+        await self._client.end()
 
     async def _end_of(
         self, status: int, fold: Fold, rest: bytes, told: ReturnedUsage | AnswerWithout | None, *, is_between: bool
@@ -338,11 +346,11 @@ class AnswerRelay:
         """All of the answer is known: have it booked before the client has all of it. Returns the end of the answer,
         with what it used where the client is told."""
         if self._exchange.settlement is None:
-            outcome = self._outcome(fold)
+            self._note(fold)
+            outcome = self._exchange.answer.outcome
             if self.on_accepted is not None and self._exchange.answer.is_accepted and not _is_void(outcome):
                 self.on_accepted()
             self._exchange.ending = ExchangeOutcome.HUNG_UP if self._client.has_left else _ending(status, outcome)
-            self._note(outcome)
             await self._conclusion.book(self._exchange)
         end = fold.end() + rest
         if isinstance(told, AnswerWithout):
@@ -363,17 +371,12 @@ class AnswerRelay:
             headers = [*((name, value) for name, value in headers if name != _NOT_AGAIN[0]), _NOT_AGAIN]
         return [*headers, *own_headers(self._exchange, headers)]
 
-    def _note_times(self, fold: Fold) -> None:
-        exchange, answer = self._exchange, self._exchange.answer
-        if answer.first_byte_s is None:
-            answer.first_byte_s = exchange.elapsed_s()
-            if exchange.planned.plan is not None and answer.is_accepted:
-                with suppress_and_log("planner.on_accepted"):
-                    self._planner.on_accepted(exchange.planned.plan, exchange.time())
-        written = fold.written
-        if written > self._written:
-            self._written = written
-            answer.heard(exchange.elapsed_s())
+    def _note_first_byte(self) -> None:
+        exchange = self._exchange
+        exchange.answer.first_byte_s = exchange.elapsed_s()
+        if exchange.planned.plan is not None and exchange.answer.is_accepted:
+            with suppress_and_log("planner.on_accepted"):
+                self._ports.planner.on_accepted(exchange.planned.plan, exchange.time())
 
     async def _broken(self, error: ProxyError, fold: Fold) -> None:
         """The upstream broke off. A stream of events says so in an event that SDKs raise; then every answer is cut
@@ -383,7 +386,7 @@ class AnswerRelay:
         self._given_up(error)
         self._exchange.ending = ExchangeOutcome.BROKEN
         self._exchange.answer.error_code = error.code or ""
-        self._note(self._outcome(fold))
+        self._note(fold)
         await self._conclusion.book(self._exchange)
         _log.warning("exchange %s: the answer broke off (%s): %s", self._exchange.arrival.id, error.code, _CUT_OFF)
         if isinstance(fold, StreamFold):
@@ -396,11 +399,12 @@ class AnswerRelay:
             return replace(outcome, usage=usage_of(self._source.usage_so_far()))
         return outcome
 
-    def _note(self, outcome: Outcome) -> None:
+    def _note(self, fold: Fold) -> None:
+        """Note what is known of the answer up to now, unless the exchange is settled."""
         answer = self._exchange.answer
         if self._exchange.settlement is not None:
             return
-        answer.outcome = outcome
+        outcome = answer.outcome = self._outcome(fold)
         if outcome.error is not None and not answer.error_code:
             answer.error_code = "upstream_stream_error"
 

@@ -6,7 +6,6 @@ answer that came compressed, an error, and a stream that ends within an event pa
 
 import orjson
 
-from proxy.core.response.addition import BodyAddition
 from proxy.core.response.body_fold import BodyFold
 from proxy.core.response.outcome import Outcome
 from proxy.core.response.stream import Fold, StreamFold
@@ -17,6 +16,35 @@ from proxy.engine.suppress import suppress_and_log
 
 TOKEN_USAGE = "token_usage"
 """The member of the section of an answer."""
+_MOST_KEPT = 1 << 16
+
+
+class BodyAddition:
+    """A JSON object as it passes, to which a member is added behind the others. No other byte changes. Its last closing
+    brace is kept back until ``end``, with the white space behind it: so that the object may be of any length, and comes
+    in any pieces."""
+
+    def __init__(self) -> None:
+        self._kept = b""
+        self._before = b""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Take a piece of the body; returns what may pass now."""
+        text = self._kept + chunk
+        place = text.rfind(b"}")
+        if place < 0 or text[place + 1 :].strip() or len(text) - place > _MOST_KEPT:
+            place = len(text)
+        passed, self._kept = text[:place], text[place:]
+        self._before = passed.rstrip()[-1:] or self._before
+        return passed
+
+    def end(self, chunk: bytes, member: bytes) -> bytes:
+        """Take the last piece of the body; returns the rest with the ``member``, which is a name and a value. Nothing
+        is added where the body does not end as an object does, or where the member is empty."""
+        passed = self.feed(chunk)
+        if not self._kept or not member:
+            return passed + self._kept
+        return passed + (b"" if self._before == b"{" else b",") + member + self._kept
 
 
 class ReturnedUsage:
@@ -41,8 +69,8 @@ class ReturnedUsage:
         return self._event(section) + end if section and is_between else end
 
     async def _section(self) -> bytes:
-        with suppress_and_log("usage_reports.of"):
-            return orjson.dumps({TOKEN_USAGE: await self._reports.of(self._exchange)})
+        with suppress_and_log("usage_reports"):
+            return orjson.dumps({TOKEN_USAGE: await self._reports(self._exchange)})
         return b""
 
     def _event(self, section: bytes) -> bytes:

@@ -55,7 +55,8 @@ class ReadAhead:
     """An answer of which the beginning has been read; all of it is still passed on, also how it breaks off. The chunks
     of the answer come from an iterator that goes on after a wait for it was given up."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, most_bytes: int = _MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
         self.status = answer.status
         self.headers = answer.headers
         self.aclose = answer.aclose
@@ -65,10 +66,12 @@ class ReadAhead:
 
     async def read(self) -> bytes:
         """The body, as far as it comes soon and is short enough to be an error object."""
+        size = sum(map(len, self._chunks))
         try:
             async with asyncio.timeout(_MOST_S):
-                while self._failure is None and sum(map(len, self._chunks)) <= _MOST_BYTES:
+                while self._failure is None and size <= self._most_bytes:
                     self._chunks.append(await anext(self._rest))
+                    size += len(self._chunks[-1])
         except ProxyError as error:
             self._failure = error
         except (TimeoutError, StopAsyncIteration):

@@ -11,13 +11,10 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from proxy.core.resilience.retry import (
-    RETRY_COUNT,
-    USER_AGENT,
     Failure,
     Kind,
     Option,
     RetryPolicy,
-    beside_client,
     is_quota,
     kind_of,
     next_step,
@@ -62,16 +59,17 @@ class Attempts:
         elapsed_s: Callable[[], float],
         on_failure: Callable[[Kind], None],
         *,
-        may_move: bool = True,
+        wider: Levels | None = (),
     ) -> None:
-        """``key`` says which session it is; ``may_move``: another deployment may be asked after a failure.
-        Raises CircuitOpen where every deployment was shut."""
+        """``key`` says which session it is. ``wider`` are asked, one level after the other, where the context window of
+        another is too small, and in no other case; None: no second deployment is asked for anything. Raises CircuitOpen
+        where every deployment was shut."""
         options = [(level, d) for level, group in enumerate(levels) for d in ordered(group, key)]
         self._breakers = breakers
         self._options = options
         self._tries = [0] * len(options)
         self._missed: set[int] = set()
-        if not may_move:
+        if wider is None:
             self._options = [options[self._first()]]
             self._tries = [0]
         self._policy = policy
@@ -79,8 +77,8 @@ class Attempts:
         self._on_failure = on_failure
         self._call: int | None = None
         """The breaker's number of the call that is on its way; None where none is."""
-        self._key = key
-        self._wider: list[tuple[int, Deployment]] = []
+        first = 1 + max(level for level, _ in self._options)
+        self._wider = [(first + level, d) for level, group in enumerate(wider or ()) for d in ordered(group, key)]
         self._asked: set[str] = set()
         self._counted: set[int] = set()
         self._wait_s = 0.0
@@ -88,12 +86,6 @@ class Attempts:
         """The call failed in a way that the client must not repeat: what was to be tried has been tried."""
         self._index = self._first()
         self.deployment = self._options[self._index][1]
-
-    def add_wider(self, levels: Levels) -> None:
-        """Deployments that are asked, one level after the other, where the context window of another is too small, and
-        in no other case."""
-        first = 1 + max(level for level, _ in self._options)
-        self._wider = [(first + level, d) for level, group in enumerate(levels) for d in ordered(group, self._key)]
 
     @property
     def has_wider(self) -> bool:
@@ -234,11 +226,6 @@ class Attempts:
             return
         if len(self._options) > 1 and self.deployment.api_key is not None:
             self._breakers.rest(self.deployment, rest_s)
-
-
-def policy_for(policy: RetryPolicy, headers: Headers) -> RetryPolicy:
-    """The policy for a client that sends these headers: its own retries are counted in."""
-    return beside_client(policy, get(headers, RETRY_COUNT), get(headers, USER_AGENT))
 
 
 def failure_of(error: ProxyError) -> Failure | None:

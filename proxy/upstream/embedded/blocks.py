@@ -23,7 +23,10 @@ from proxy.core.providers import CacheProfile
 from proxy.core.request.tokens import Encode, TokenCounter
 from proxy.core.value import dataclass
 from proxy.core.wire.json_body import Unreadable, text_value
+from proxy.core.wire.surrogates import utf8
 from proxy.errors import UpstreamRejected
+
+Json = Mapping[str, Any]
 
 
 class BlockKind(StrEnum):
@@ -74,10 +77,9 @@ class BlockMaker:
     ) -> Block:
         """A block of ``text``; ``label`` is what else enters the prefix (role, name, id)."""
         head = digest(kind.encode(), *label)
-        encoded = _bytes(text)
         return Block(
             kind=kind,
-            digest=digest(head, encoded),
+            digest=digest(head, utf8(text)),
             tokens=self.count(text) + extra_tokens,
             cuts=self._slices(head, text) if self._cuts else (),
             mark=mark,
@@ -87,12 +89,19 @@ class BlockMaker:
     def count(self, text: str) -> int:
         """Tokens of a text."""
         if len(text) <= _LONG_CHARS:
-            return self._counter.count(digest(_bytes(text)), text)
-        return sum(self._counter.count(digest(_bytes(part)), part) for part in _PARAGRAPH.split(text))
+            return self._counter.count(digest(utf8(text)), text)
+        return sum(self._counter.count(digest(utf8(part)), part) for part in _PARAGRAPH.split(text))
 
     def _slices(self, head: bytes, text: str) -> tuple[bytes, ...]:
         starts = range(0, max(1, len(text)), SLICE_CHARS)
-        return tuple(digest(head if i == 0 else b"", _bytes(text[i : i + SLICE_CHARS])) for i in starts)
+        return tuple(digest(head if i == 0 else b"", utf8(text[i : i + SLICE_CHARS])) for i in starts)
+
+
+def object_at(value: object, at: str) -> Json:
+    """A part of a request that must be an object. Raises UpstreamRejected where it is none."""
+    if not isinstance(value, dict):
+        raise refuse(f"Invalid type for '{at}': expected an object.", at, "invalid_type")
+    return value
 
 
 def dumps(value: object, option: int = 0) -> bytes:
@@ -116,20 +125,13 @@ def parsed_value(raw: bytes, at: str) -> Any:
         raise refuse(f"'{at}' is not valid JSON text.", at) from error
 
 
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
 def refuse(message: str, param: str | None = None, code: str | None = None) -> UpstreamRejected:
     """A 400 in OpenAI's form."""
     return UpstreamRejected(message, status=400, error_type="invalid_request_error", code=code, param=param)
 
 
-Json = Mapping[str, Any]
-
 CACHE_CONTROL = "cache_control"
 BREAKPOINT = "prompt_cache_breakpoint"
-_LIVES: Mapping[str, Life] = {"5m": "5m", "1h": "1h"}
 
 
 def reads_control(profile: CacheProfile) -> bool:
@@ -160,10 +162,9 @@ def cache_control(owner: Json, at: str) -> Life | None:
     if not isinstance(control, Mapping) or control.get("type") != "ephemeral":
         raise refuse(f"{at}.cache_control.type: Input should be 'ephemeral'", f"{at}.cache_control")
     ttl = control.get("ttl", "5m")
-    life = _LIVES.get(ttl) if isinstance(ttl, str) else None
-    if life is None:
+    if ttl not in ("5m", "1h"):
         raise refuse(f"{at}.cache_control.ttl: Input should be '5m' or '1h'", f"{at}.cache_control.ttl")
-    return life
+    return "1h" if ttl == "1h" else "5m"
 
 
 def text_mark(owner: Json, at: str, text: str) -> Life | None:

@@ -9,7 +9,7 @@ from proxy.core.caches.prompt import Bill
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.request.tokens import Encode
 from proxy.core.value import dataclass
-from proxy.upstream.embedded.blocks import dumps, refuse
+from proxy.upstream.embedded.blocks import Json, dumps, refuse
 from proxy.upstream.embedded.request import ChatRequest
 
 # An end for schemas that refer to themselves; OpenAI allows 5000 properties and 10 levels ("Structured outputs").
@@ -96,20 +96,11 @@ _SENTENCES = (
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
-    """A call that the model makes."""
-
-    id: str
-    name: str
-    arguments: str = "{}"
-
-
-@dataclass(frozen=True, slots=True)
 class Completion:
-    """One answer: text in pieces, as it streams, or tool calls."""
+    """One answer: text in pieces, as it streams, or tool calls in the form that a message has for them."""
 
     pieces: tuple[str, ...]
-    calls: tuple[ToolCall, ...]
+    calls: tuple[Json, ...]
     finish_reason: str
     tokens: int
 
@@ -122,10 +113,7 @@ class Completion:
         """The answer as an OpenAI message, as the client will send it back."""
         if not self.calls:
             return {"role": "assistant", "content": self.text}
-        calls = [
-            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in self.calls
-        ]
-        return {"role": "assistant", "content": None, "tool_calls": calls}
+        return {"role": "assistant", "content": None, "tool_calls": [*self.calls]}
 
 
 def told(bill: Bill, profile: CacheProfile) -> str:
@@ -147,8 +135,11 @@ def complete(request: ChatRequest, seed: bytes, output_tokens: int, encode: Enco
     limit = request.settings.get("max_completion_tokens") or request.settings.get("max_tokens")
     names = _called_tools(request)
     if names:
-        calls = tuple(ToolCall(f"call_{seed.hex()[:20]}{i:04}", name) for i, name in enumerate(names))
-        tokens = sum(encode(call.name) + encode(call.arguments) for call in calls)
+        calls = tuple(
+            {"id": f"call_{seed.hex()[:20]}{i:04}", "type": "function", "function": {"name": name, "arguments": "{}"}}
+            for i, name in enumerate(names)
+        )
+        tokens = sum(encode(name) + encode("{}") for name in names)
         return Completion(pieces=(), calls=calls, finish_reason="tool_calls", tokens=tokens)
     structured = _structured(request.settings.get("response_format"))
     if structured is not None:

@@ -39,11 +39,17 @@ def lay_out(request: ChatRequest, profile: CacheProfile, account: str) -> Prompt
     if profile.body_mark:
         prompt = _with_automatic(prompt, sections, settings)
     options = settings.get("prompt_cache_options")
-    if profile.implicit_marks:
-        return _with_endings(prompt, request, _checked(options, profile))
-    if profile.meters_writes and options is not None:
-        return _with_life(prompt, _checked(options, profile), profile)
-    return prompt
+    if not profile.implicit_marks and (not profile.meters_writes or options is None):
+        return prompt
+    mode, life = _read_options(options, profile)
+    if not profile.implicit_marks:
+        # Kimi sells one life for the whole prompt, as if a marker stood at its end.
+        return replace(prompt, marks={len(prompt.hashes) - 1: life}) if prompt.hashes else prompt
+    if mode == "explicit":
+        return prompt
+    # In implicit mode the provider sets a boundary itself, and looks up earlier message endings.
+    endings, head_end = _endings(request)
+    return replace(prompt, endings=tuple(endings), head_end=head_end)
 
 
 def _hoisted(request: ChatRequest) -> ChatRequest:
@@ -125,27 +131,13 @@ def _with_automatic(
     return replace(prompt, marks={**prompt.marks, last: life})
 
 
-def _checked(options: object, profile: CacheProfile) -> Mapping[str, Any]:
-    """``prompt_cache_options``, as the provider would accept them."""
+def _read_options(options: object, profile: CacheProfile) -> tuple[str, Life]:
+    """The mode and the life in ``prompt_cache_options``, as the provider would accept them."""
     given = {} if options is None else options
-    if not isinstance(given, Mapping) or given.get("mode", "implicit") not in ("implicit", "explicit"):
+    mode = given.get("mode", "implicit") if isinstance(given, Mapping) else None
+    if not isinstance(given, Mapping) or mode not in ("implicit", "explicit"):
         raise refuse("Invalid 'prompt_cache_options.mode'.", "prompt_cache_options.mode", "invalid_value")
-    named_life(given, "prompt_cache_options", profile)
-    return given
-
-
-def _with_life(prompt: Prompt, options: Mapping[str, Any], profile: CacheProfile) -> Prompt:
-    """Kimi sells one life for the whole prompt, as if a marker stood at its end."""
-    life = named_life(options, "prompt_cache_options", profile)
-    return replace(prompt, marks={len(prompt.hashes) - 1: life}) if prompt.hashes else prompt
-
-
-def _with_endings(prompt: Prompt, request: ChatRequest, options: Mapping[str, Any]) -> Prompt:
-    """In implicit mode the provider sets a boundary itself, and looks up earlier message endings."""
-    if options.get("mode", "implicit") != "implicit":
-        return prompt
-    endings, head_end = _endings(request)
-    return replace(prompt, endings=tuple(endings), head_end=head_end)
+    return mode, named_life(given, "prompt_cache_options", profile)
 
 
 def _endings(request: ChatRequest) -> tuple[list[int], int]:

@@ -2,25 +2,34 @@
 
 import base64
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
 import orjson
 
 from proxy.core.caches import make_cache
-from proxy.core.caches.prompt import Bill, Prompt
+from proxy.core.caches.prompt import Bill
 from proxy.core.digest import digest
-from proxy.core.providers import CacheProfile
+from proxy.core.providers import NONE, CacheProfile
 from proxy.core.request.tokens import Encode
 from proxy.core.value import dataclass, replace
-from proxy.core.wire.surrogates import printable
+from proxy.core.wire.surrogates import utf8
 from proxy.upstream.embedded.blocks import parsed_value, refuse
 from proxy.upstream.embedded.completion import Completion, complete, told, write
 from proxy.upstream.embedded.layout import ENTRIES_A_TURN, PromptReader, extend
-from proxy.upstream.embedded.request import ChatRequest, read_object
+from proxy.upstream.embedded.request import ChatRequest, check_model, read_object, wants_usage
 from proxy.upstream.embedded.turns import KNOWN_TURNS
-from proxy.upstream.embedded.wire import Envelope, chat_body, chat_events, text_body, text_events, usage_fields
+from proxy.upstream.embedded.wire import (
+    CHAT,
+    TEXT,
+    Envelope,
+    chat_pieces,
+    chat_rows,
+    text_pieces,
+    text_rows,
+    usage_fields,
+)
 
 TAIL_TOKENS = 3
 """The provider's framing behind every prompt, which is never cached (observed: 2 with Anthropic, 3 with OpenAI)."""
@@ -61,12 +70,14 @@ class Provider:
         choices = self._choices(request, output_tokens, told(bill, self._profile) if self._tells else "")
         tokens = sum(choice.tokens for choice in choices)
         usage = usage_fields(bill, tokens, self._profile)
-        envelope = self._envelope("chatcmpl", account, now, request.model)
+        envelope = self._envelope("chatcmpl", account, now, request.model, CHAT)
         if request.stream:
-            chunks = chat_events(envelope, choices, usage, include_usage=request.include_usage)
+            chunks = envelope.events(chat_pieces(choices), usage, include_usage=request.include_usage)
         else:
-            chunks = [chat_body(envelope, choices, usage)]
-        output = self._output(prompt, choices[0])
+            chunks = [envelope.whole(chat_rows(choices), usage)]
+        output = None
+        if self._profile.caches_output:
+            output = extend(prompt, self._reader.turns.read(choices[0].message(), "output"))
         return ProviderReply(
             chunks=chunks,
             is_stream=request.stream,
@@ -82,21 +93,15 @@ class Provider:
         limit = request.get("max_tokens")
         if limit is not None and not isinstance(limit, int):
             raise refuse("Invalid type for 'max_tokens': expected an integer.", "max_tokens", "invalid_type")
-        choice = write(digest(text.encode("utf-8", "surrogatepass")), output_tokens, limit, self._count)
+        choice = write(digest(utf8(text)), output_tokens, limit, self._count)
         bill = Bill(read=0, write_5m=0, write_1h=0, plain=self._count(text))
-        usage = {
-            "prompt_tokens": bill.total,
-            "completion_tokens": choice.tokens,
-            "total_tokens": bill.total + choice.tokens,
-        }
-        envelope = self._envelope("cmpl", account, now, str(request.get("model")))
+        usage = usage_fields(bill, choice.tokens, NONE)
+        envelope = self._envelope("cmpl", account, now, request["model"], TEXT)
         is_stream = request.get("stream") is True
         if is_stream:
-            options = request.get("stream_options")
-            wanted = isinstance(options, Mapping) and options.get("include_usage") is True
-            chunks = text_events(envelope, choice, usage, include_usage=wanted)
+            chunks = envelope.events(text_pieces(choice), usage, include_usage=wants_usage(request))
         else:
-            chunks = [text_body(envelope, choice, usage)]
+            chunks = [envelope.whole(text_rows(choice), usage)]
         return ProviderReply(chunks=chunks, is_stream=is_stream, bill=bill, output_tokens=choice.tokens)
 
     def embeddings(self, body: bytes) -> ProviderReply:
@@ -108,11 +113,10 @@ class Provider:
         dimensions = request.get("dimensions") or _DIMENSIONS
         if not isinstance(dimensions, int) or not 0 < dimensions <= 4096:
             raise refuse("Invalid 'dimensions'.", "dimensions", "invalid_value")
-        as_base64 = request.get("encoding_format") == "base64"
-        rows = [
-            {"object": "embedding", "index": i, "embedding": _encoded(_vector(text, dimensions), as_base64)}
-            for i, text in enumerate(texts)
-        ]
+        vectors: list[Any] = [_vector(text, dimensions) for text in texts]
+        if request.get("encoding_format") == "base64":  # of little-endian floats: the ``openai`` SDK asks for it
+            vectors = [base64.b64encode(struct.pack(f"<{dimensions}f", *one)).decode() for one in vectors]
+        rows = [{"object": "embedding", "index": i, "embedding": one} for i, one in enumerate(vectors)]
         tokens = sum(self._count(text) for text in texts)
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         answer = {"object": "list", "data": rows, "model": request.get("model"), "usage": usage}
@@ -131,23 +135,16 @@ class Provider:
             for i in range(number)
         )
 
-    def _output(self, prompt: Prompt, choice: Completion) -> bytes | None:
-        if not self._profile.caches_output:
-            return None
-        return extend(prompt, self._reader.turns.read(choice.message(), "output"))
-
-    def _envelope(self, prefix: str, account: str, now: float, model: str) -> Envelope:
+    def _envelope(self, prefix: str, account: str, now: float, model: str, kind: str) -> Envelope:
         name = digest(account.encode(), self._profile.name.encode(), b"%d" % next(self._ids)).hex()
-        return Envelope(id=f"{prefix}-{name}", created=int(now), model=model)
+        return Envelope(id=f"{prefix}-{name}", created=int(now), model=model, kind=kind)
 
 
 def parsed(body: bytes) -> dict[str, Any]:
     """A small JSON object, parsed whole."""
     read_object(body)
     request: dict[str, Any] = parsed_value(body, "body")
-    model = request.get("model")
-    if not isinstance(model, str) or printable(model) != model:
-        raise refuse("you must provide a model parameter", "model", "missing_required_parameter")
+    check_model(request)
     return request
 
 
@@ -164,13 +161,8 @@ def _vector(text: str, dimensions: int) -> list[float]:
     """A vector of length one, as OpenAI's are."""
     raw: list[float] = []
     for i in range(-(-dimensions // _DIMENSIONS)):
-        words = struct.unpack(f"<{_DIMENSIONS}H", digest(text.encode("utf-8", "surrogatepass"), b"%d" % i))
+        words = struct.unpack(f"<{_DIMENSIONS}H", digest(utf8(text), b"%d" % i))
         raw += [word / 32768 - 1 for word in words]
     raw = raw[:dimensions]
     length = sum(x * x for x in raw) ** 0.5 or 1.0
     return [x / length for x in raw]
-
-
-def _encoded(vector: list[float], as_base64: bool) -> list[float] | str:
-    """The vector as the client wants it. By default the ``openai`` SDK asks for base64 of little-endian floats."""
-    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode() if as_base64 else vector

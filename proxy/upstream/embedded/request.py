@@ -44,9 +44,7 @@ def read_chat(body: bytes, reader: TurnReader) -> ChatRequest:
     """The request. Raises UpstreamRejected (400) for what the provider would refuse."""
     members = read_object(body)
     settings = {name: parsed_value(bytes(raw), name) for name, raw in members.items() if name not in _LARGE}
-    model = settings.get("model")
-    if not isinstance(model, str) or not model or printable(model) != model:
-        raise refuse("you must provide a model parameter", "model", "missing_required_parameter")
+    model = check_model(settings)
     forbid(settings, "", reader.profile)
     if "stratiform" in settings:
         raise refuse("Unknown parameter: 'stratiform'.", "stratiform", "unknown_parameter")
@@ -67,9 +65,23 @@ def read_chat(body: bytes, reader: TurnReader) -> ChatRequest:
         tool_names=names,
         settings=settings,
         stream=stream,
-        include_usage=isinstance(options, Mapping) and options.get("include_usage") is True,
+        include_usage=wants_usage(settings),
         opening=body[:_OPENING_BYTES],
     )
+
+
+def check_model(settings: Mapping[str, Any]) -> str:
+    """The model that a request names. Raises UpstreamRejected where it names none."""
+    model = settings.get("model")
+    if not isinstance(model, str) or not model or printable(model) != model:
+        raise refuse("you must provide a model parameter", "model", "missing_required_parameter")
+    return model
+
+
+def wants_usage(settings: Mapping[str, Any]) -> bool:
+    """Whether a stream is to end with its usage."""
+    options = settings.get("stream_options")
+    return isinstance(options, Mapping) and options.get("include_usage") is True
 
 
 def read_object(body: bytes) -> Mapping[str, Raw]:

@@ -1,7 +1,7 @@
 """Messages and tools to blocks, read once per distinct message."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import sha256
 
 from proxy.core.caches.prompt import Life
@@ -10,6 +10,7 @@ from proxy.core.lru import LastUsed
 from proxy.core.providers import CacheProfile, MarkPlace
 from proxy.core.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS
 from proxy.core.value import dataclass
+from proxy.core.wire.surrogates import utf8
 from proxy.upstream.embedded.blocks import (
     BREAKPOINT,
     CACHE_CONTROL,
@@ -21,6 +22,7 @@ from proxy.upstream.embedded.blocks import (
     cache_control,
     dumps,
     forbid,
+    object_at,
     parsed_value,
     reads_breakpoint,
     reads_control,
@@ -83,8 +85,7 @@ class TurnReader:
 
     def read(self, message: object, at: str) -> Turn:
         """A parsed message."""
-        if not isinstance(message, dict):
-            raise refuse(f"Invalid type for '{at}': expected an object.", at, "invalid_type")
+        message = object_at(message, at)
         role = message.get("role")
         if not isinstance(role, str) or role not in _ROLES:
             raise refuse(f"Invalid value for '{at}.role'.", f"{at}.role", "invalid_value")
@@ -102,7 +103,9 @@ class TurnReader:
         blocks = self._content(message, role, at)
         texts = [content] if isinstance(content, str) else [part.get("text") for part in content]
         has_image = any(block.kind is BlockKind.MEDIA for block in blocks)
-        return Turn(role, blocks, has_image=has_image, asks=_asked_calls(texts) if role == "user" else 0)
+        said = [text for text in texts if isinstance(text, str) and role == "user"]
+        asks = max((2 if match[1] else 1 for text in said for match in _CALL_WORDS.finditer(text)), default=0)
+        return Turn(role, blocks, has_image=has_image, asks=asks)
 
     def _assistant(self, message: Json, at: str) -> Turn:
         content, calls = message.get("content"), message.get("tool_calls") or []
@@ -119,7 +122,7 @@ class TurnReader:
 
     def _content(self, message: Json, role: str, at: str) -> tuple[Block, ...]:
         content = message["content"]
-        label = (role.encode(), str(message.get("name") or "").encode("utf-8", "surrogatepass"))
+        label = (role.encode(), utf8(str(message.get("name") or "")))
         if isinstance(content, str):
             mark = None
             if reads_control(self.profile) and self.profile.message_mark and not (role == "assistant" and not content):
@@ -129,8 +132,7 @@ class TurnReader:
         return tuple(self._part(part, label, f"{at}.content[{i}]", i == 0) for i, part in enumerate(content))
 
     def _part(self, part: object, label: tuple[bytes, bytes], at: str, is_first: bool) -> Block:
-        if not isinstance(part, dict):
-            raise refuse(f"Invalid type for '{at}': expected an object.", at, "invalid_type")
+        part = object_at(part, at)
         kind = part.get("type")
         if not isinstance(kind, str):
             raise refuse(f"Missing required parameter: '{at}.type'.", f"{at}.type", "missing_required_parameter")
@@ -144,11 +146,9 @@ class TurnReader:
                 raise refuse(f"Invalid type for '{at}.text': expected a string.", f"{at}.text", "invalid_type")
             mark = self._part_mark(part, at, text)
             return self._maker.make(BlockKind.TEXT, label, text, extra_tokens=extra, mark=mark)
-        return self._media(label, part, extra, self._part_mark(part, at, None))
-
-    def _media(self, label: tuple[bytes, ...], part: Json, extra_tokens: int, mark: Life | None) -> Block:
-        key = digest(*label, _dumps(_unmarked(part)).encode())
-        return Block(BlockKind.MEDIA, key, IMAGE_TOKENS + extra_tokens, cuts=(key,), mark=mark)
+        key = digest(*label, dumps(_unmarked(part)))
+        mark = self._part_mark(part, at, None)
+        return Block(BlockKind.MEDIA, key, IMAGE_TOKENS + extra, cuts=(key,), mark=mark)
 
     def _part_mark(self, part: Json, at: str, text: str | None) -> Life | None:
         if reads_control(self.profile):
@@ -156,8 +156,7 @@ class TurnReader:
         return breakpoint_mark(part, at, self.profile) if reads_breakpoint(self.profile) else None
 
     def _thinking(self, block: object, at: str) -> Block:
-        if not isinstance(block, dict):
-            raise refuse(f"Invalid type for '{at}': expected an object.", at, "invalid_type")
+        block = object_at(block, at)
         forbid(block, at, self.profile)
         if reads_control(self.profile) and CACHE_CONTROL in block:
             raise refuse(f"{at}.thinking.cache_control: Extra inputs are not permitted", f"{at}.cache_control")
@@ -183,7 +182,7 @@ class TurnReader:
         media = [block for block in blocks if block.kind is BlockKind.MEDIA]
         texts = [str(part.get("text") or "") for part, block in zip(parts, blocks, strict=True) if block not in media]
         mark = self._result_mark(message, at, next((b.mark for b in reversed(blocks) if b.mark is not None), None))
-        owner = str(answers or message.get("name")).encode("utf-8", "surrogatepass")
+        owner = utf8(str(answers or message.get("name")))
         label = (b"tool", owner, *(block.digest for block in media))
         extra = MESSAGE_OVERHEAD_TOKENS + sum(block.tokens for block in media)
         block = self._maker.make(BlockKind.RESULT, label, "\n".join(texts), extra_tokens=extra, mark=mark)
@@ -203,25 +202,17 @@ class TurnReader:
         return cache_control(message, at) or inside
 
     def _tool(self, tool: object, at: str) -> Block:
-        if not isinstance(tool, dict):
-            raise refuse(f"Invalid type for '{at}': expected an object.", at, "invalid_type")
+        tool = object_at(tool, at)
         function = tool.get("function")
         forbid(tool, at, self.profile)
-        mark = None
         reads_marks = reads_control(self.profile) and self.profile.tool_mark
-        if reads_marks:
-            mark = cache_control(tool, at)
+        mark = cache_control(tool, at) if reads_marks else None
         if isinstance(function, Mapping):
             forbid(function, f"{at}.function", self.profile)
             if reads_marks:
                 mark = mark or cache_control(function, f"{at}.function")
             tool = {**tool, "function": _unmarked(function)}
         return self._maker.make(BlockKind.TOOL, (), _dumps(_unmarked(tool)), mark=mark)
-
-
-def _asked_calls(texts: Sequence[object]) -> int:
-    found = [match for text in texts if isinstance(text, str) for match in _CALL_WORDS.finditer(text)]
-    return max((2 if match[1] else 1 for match in found), default=0)
 
 
 def _unmarked(owner: Json) -> Json:

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
 from hashlib import sha256
 
 import orjson
@@ -13,6 +12,7 @@ import orjson
 from proxy.core.caches.prompt import BillSum
 from proxy.core.providers import CacheProfile
 from proxy.core.request.tokens import Encode
+from proxy.core.response.event_format import DONE
 from proxy.errors import UpstreamError, UpstreamRejected, UpstreamUnavailable, error_body
 from proxy.ports import Call, Deployment, Headers
 from proxy.upstream.embedded.blocks import refuse
@@ -20,7 +20,6 @@ from proxy.upstream.embedded.completion import DEFAULT_OUTPUT_TOKENS
 from proxy.upstream.embedded.faults import FAULT_HEADER, Fault, FaultKind, parse_fault, parse_faults, rejection
 from proxy.upstream.embedded.provider import Provider, ProviderReply
 from proxy.upstream.embedded.turns import KNOWN_TURNS
-from proxy.upstream.embedded.wire import DONE
 
 
 @dataclass(slots=True)
@@ -149,7 +148,7 @@ class EmbeddedUpstream:
         """Answer a call. A refusal of the provider's is an answer, too."""
         if self._closed:
             raise UpstreamUnavailable("the embedded provider is closed").unreached()
-        body = await _whole(call.body)
+        body = call.body if isinstance(call.body, bytes) else b"".join([part async for part in call.body])
         ledger = self.ledger(_account(call))
         self._models.add(call.deployment.name)
         try:
@@ -186,8 +185,11 @@ class EmbeddedUpstream:
         shapes = self._struck_by(call, body)
         reply = self._reply(call, body)
         headers_s = shapes[FaultKind.SLOW_HEADERS].seconds if FaultKind.SLOW_HEADERS in shapes else 0.0
-        if headers_s:
-            await self._wait_for_headers(headers_s, ledger)
+        try:
+            await asyncio.sleep(headers_s)
+        except asyncio.CancelledError:
+            ledger.cancelled += 1
+            raise
         return self._answer(call, reply, shapes, headers_s, ledger)
 
     def _reply(self, call: Call, body: bytes) -> ProviderReply:
@@ -210,8 +212,9 @@ class EmbeddedUpstream:
     ) -> EmbeddedAnswer:
         headers = (*(_SSE if reply.is_stream else _JSON), *_request_headers(call, ledger))
         if FaultKind.EMPTY_STREAM in shapes or FaultKind.NO_BYTES in shapes:
+            ledger.empty += 1
             nothing = [DONE] if reply.is_stream and FaultKind.EMPTY_STREAM in shapes else []
-            return EmbeddedAnswer(200, headers, nothing, ended=partial(_count_empty, ledger))
+            return EmbeddedAnswer(200, headers, nothing)
         slow = shapes.get(FaultKind.SLOW_FIRST_BYTE)
         first_byte_s = slow.seconds if slow is not None else _number(call.deployment, "first_byte_s", 0.0)
         chunks, cut = reply.chunks, shapes.get(FaultKind.CUT)
@@ -236,13 +239,6 @@ class EmbeddedUpstream:
             ledger.broken += ending is AnswerEnd.BROKEN
 
         return EmbeddedAnswer(200, headers, chunks, first_byte_s, pace_s, cut is not None, began, ended)
-
-    async def _wait_for_headers(self, seconds: float, ledger: Ledger) -> None:
-        try:
-            await asyncio.sleep(seconds)
-        except asyncio.CancelledError:
-            ledger.cancelled += 1
-            raise
 
     def _struck_by(self, call: Call, body: bytes) -> Mapping[FaultKind, Fault]:
         """The faults that shape this answer. Raises UpstreamRejected for one that refuses the request."""
@@ -298,19 +294,9 @@ def _request_headers(call: Call, ledger: Ledger) -> Headers:
     return (("x-request-id", f"req_{name}"), ("x-ratelimit-limit-requests", "10000"))
 
 
-def _count_empty(ledger: Ledger, ending: AnswerEnd, produced: int) -> None:
-    ledger.empty += 1
-
-
 def _cut(chunks: Sequence[bytes], after: int) -> Sequence[bytes]:
     """The first chunks of an answer, but never all of them. An answer in one piece is sliced."""
     if len(chunks) == 1:
         body = chunks[0]
         chunks = [body[i : i + _CUT_SLICE_BYTES] for i in range(0, len(body), _CUT_SLICE_BYTES)]
     return chunks[: min(after, len(chunks) - 1)]
-
-
-async def _whole(body: bytes | AsyncIterator[bytes]) -> bytes:
-    if isinstance(body, bytes):
-        return body
-    return b"".join([chunk async for chunk in body])

@@ -7,15 +7,22 @@ DeepSeek splits the prompt into hit and miss; Kimi repeats the read beside the d
 cache's creation in the details (https://www.alibabacloud.com/help/en/model-studio/context-cache).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, assert_never
 
 import orjson
 
 from proxy.core.caches.prompt import Bill
 from proxy.core.providers import CacheProfile, UsageForm
+from proxy.core.response.event_format import DONE, event_of
 from proxy.core.value import dataclass
+from proxy.upstream.embedded.blocks import Json
 from proxy.upstream.embedded.completion import Completion
+
+CHAT = "chat.completion"
+CHUNK = "chat.completion.chunk"
+TEXT = "text_completion"
+Rows = Sequence[Json]
 
 
 def usage_fields(bill: Bill, output_tokens: int, profile: CacheProfile) -> dict[str, Any]:
@@ -67,66 +74,63 @@ def _cached(bill: Bill, form: UsageForm) -> dict[str, Any]:
             assert_never(form)
 
 
-DONE = b"data: [DONE]\n\n"
-
-
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """The members that every object of one answer has."""
+    """The members that every object of one answer has. ``kind`` is that of a whole answer."""
 
     id: str
     created: int
     model: str
+    kind: str
+
+    def whole(self, rows: Rows, usage: Json) -> bytes:
+        """The answer as one object."""
+        return orjson.dumps(self._object(self.kind, rows, usage))
+
+    def events(self, rows: Rows, usage: Json, *, include_usage: bool) -> list[bytes]:
+        """An answer as events, one for each row, with ``[DONE]`` at the end. The usage has an event of its own, where
+        it was asked for."""
+        kind = CHUNK if self.kind == CHAT else self.kind
+        chunks = [self._object(kind, [row], None) for row in rows]
+        if include_usage:
+            chunks.append(self._object(kind, [], usage))
+        elif kind == CHUNK:
+            for chunk in chunks:
+                del chunk["usage"]
+        return [*(event_of(orjson.dumps(chunk)) for chunk in chunks), DONE]
+
+    def _object(self, kind: str, rows: Rows, usage: Json | None) -> dict[str, Any]:
+        named = {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+        return {**named, "choices": rows, "usage": usage}
 
 
-def chat_body(envelope: Envelope, choices: Sequence[Completion], usage: Mapping[str, Any]) -> bytes:
-    """A ``chat.completion``."""
-    rows = [
-        {"index": i, "message": {**c.message(), "refusal": None}, "logprobs": None, "finish_reason": c.finish_reason}
-        for i, c in enumerate(choices)
-    ]
-    return orjson.dumps(_object(envelope, "chat.completion", rows, usage))
+def chat_rows(choices: Sequence[Completion]) -> Rows:
+    """The choices of a ``chat.completion``."""
+    return [_row(i, "message", {**c.message(), "refusal": None}, c.finish_reason) for i, c in enumerate(choices)]
 
 
-def chat_events(
-    envelope: Envelope, choices: Sequence[Completion], usage: Mapping[str, Any], *, include_usage: bool
-) -> list[bytes]:
-    """A ``chat.completion`` as events, with ``[DONE]`` at the end. The usage has an event of its own, where it was
-    asked for."""
-
-    def event(index: int, delta: Mapping[str, Any], finish_reason: str | None = None) -> bytes:
-        row = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-        chunk = _object(envelope, "chat.completion.chunk", [row], None)
-        if not include_usage:
-            del chunk["usage"]
-        return b"data: " + orjson.dumps(chunk) + b"\n\n"
-
-    events: list[bytes] = []
+def chat_pieces(choices: Sequence[Completion]) -> Rows:
+    """The same in pieces, in the order in which they are streamed."""
+    rows: list[Json] = []
     for index, choice in enumerate(choices):
-        events += [event(index, delta) for delta in _deltas(choice)]
-        events.append(event(index, {}, choice.finish_reason))
-    if include_usage:
-        chunk = _object(envelope, "chat.completion.chunk", [], usage)
-        events.append(b"data: " + orjson.dumps(chunk) + b"\n\n")
-    return [*events, DONE]
+        rows += [_row(index, "delta", delta, None) for delta in _deltas(choice)]
+        rows.append(_row(index, "delta", {}, choice.finish_reason))
+    return rows
 
 
-def text_body(envelope: Envelope, choice: Completion, usage: Mapping[str, Any]) -> bytes:
-    """A ``text_completion``."""
-    row = {"index": 0, "text": choice.text, "logprobs": None, "finish_reason": choice.finish_reason}
-    return orjson.dumps(_object(envelope, "text_completion", [row], usage))
+def text_rows(choice: Completion) -> Rows:
+    """The choice of a ``text_completion``."""
+    return [_row(0, "text", choice.text, choice.finish_reason)]
 
 
-def text_events(
-    envelope: Envelope, choice: Completion, usage: Mapping[str, Any], *, include_usage: bool
-) -> list[bytes]:
-    """A ``text_completion`` as events, with ``[DONE]`` at the end."""
-    rows = [{"index": 0, "text": piece, "logprobs": None, "finish_reason": None} for piece in choice.pieces]
-    rows.append({"index": 0, "text": "", "logprobs": None, "finish_reason": choice.finish_reason})
-    chunks = [_object(envelope, "text_completion", [row], None) for row in rows]
-    if include_usage:
-        chunks.append(_object(envelope, "text_completion", [], usage))
-    return [*(b"data: " + orjson.dumps(chunk) + b"\n\n" for chunk in chunks), DONE]
+def text_pieces(choice: Completion) -> Rows:
+    """The same in pieces."""
+    pieces = [_row(0, "text", piece, None) for piece in choice.pieces]
+    return [*pieces, _row(0, "text", "", choice.finish_reason)]
+
+
+def _row(index: int, name: str, said: object, finish_reason: str | None) -> Json:
+    return {"index": index, name: said, "logprobs": None, "finish_reason": finish_reason}
 
 
 def _deltas(choice: Completion) -> Iterator[dict[str, Any]]:
@@ -136,19 +140,6 @@ def _deltas(choice: Completion) -> Iterator[dict[str, Any]]:
     for piece in choice.pieces:
         yield {"content": piece}
     for index, call in enumerate(choice.calls):
-        function = {"name": call.name, "arguments": ""}
-        yield {"tool_calls": [{"index": index, "id": call.id, "type": "function", "function": function}]}
-        yield {"tool_calls": [{"index": index, "function": {"arguments": call.arguments}}]}
-
-
-def _object(
-    envelope: Envelope, kind: str, choices: Sequence[Mapping[str, Any]], usage: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    return {
-        "id": envelope.id,
-        "object": kind,
-        "created": envelope.created,
-        "model": envelope.model,
-        "choices": choices,
-        "usage": usage,
-    }
+        arguments = call["function"]["arguments"]
+        yield {"tool_calls": [{"index": index, **call, "function": {**call["function"], "arguments": ""}}]}
+        yield {"tool_calls": [{"index": index, "function": {"arguments": arguments}}]}

@@ -108,7 +108,8 @@ def _as_items(messages: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def _check_shape(name: str, value: object) -> None:
     wanted = ""
-    if name in _ARRAYS and not _is_array_of_objects(value):
+    is_array = isinstance(value, list) and all(isinstance(item, Mapping) for item in value)
+    if name in _ARRAYS and not is_array:
         wanted = "an array of objects"
     elif name in _OBJECTS and not isinstance(value, Mapping):
         wanted = "an object"
@@ -118,10 +119,6 @@ def _check_shape(name: str, value: object) -> None:
         wanted = "true or false"
     if wanted and (value is not None or name == "messages"):
         raise InvalidRequest(f"'{name}' must be {wanted}", param=name, code="invalid_type")
-
-
-def _is_array_of_objects(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(item, Mapping) for item in value)
 
 
 def _translated(name: str, route: Route, arguments: Mapping[str, Any]) -> bool:

@@ -5,10 +5,11 @@ from typing import Any
 
 import orjson
 
+from proxy.core.response.event_format import DONE, event_of
 from proxy.core.secrets.credentials import client_key
-from proxy.core.wire.surrogates import loads
+from proxy.core.wire.json_body import Unreadable, text_value
 from proxy.engine.answers.upstream_answer import WholeAnswer
-from proxy.errors import Forbidden, InvalidRequest, NotFound, ProxyError, UpstreamRejected, error_body
+from proxy.errors import Forbidden, InvalidRequest, NotFound, UpstreamRejected, error_body
 from proxy.ports import Answer, Call, Headers
 from proxy.upstream.litellm_.arguments import CHAT_FIELDS, EMBEDDING_FIELDS, call_arguments
 from proxy.upstream.litellm_.errors import ErrorMap, StreamEndedEarly, passed_headers
@@ -48,9 +49,9 @@ class LitellmUpstream:
                 arguments = call_arguments(deployment, body, route, fields=fields, headers=call.headers, api_key=key)
                 ask = litellm.acompletion if fields is CHAT_FIELDS else litellm.aembedding
                 response = await ask(**arguments)
-                return await _opened(response, errors) if hasattr(response, "__anext__") else whole(response)
+                return await _opened(response, errors) if hasattr(response, "__anext__") else _whole(response)
         except UpstreamRejected as error:
-            return refusal(error)
+            return WholeAnswer(error.status, (_JSON, *error.headers.items()), error_body(error))
 
 
 async def _opened(stream: Any, errors: ErrorMap) -> Answer:
@@ -84,27 +85,19 @@ def _check_forwards(key: str | None, route: Route) -> None:
 
 
 async def _read(call: Call) -> dict[str, Any]:
+    """The body. Halves of surrogate pairs are kept: most of litellm's providers are sent them as they came."""
     raw = call.body if isinstance(call.body, bytes) else b"".join([part async for part in call.body])
     try:
-        body = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        body = _with_halves(raw)
+        body = text_value(raw)
+    except Unreadable as error:
+        raise InvalidRequest("the body is not JSON", code="invalid_json") from error
     if not isinstance(body, dict):
         raise InvalidRequest("the body is not a JSON object", code="invalid_json")
     return body
 
 
-def _with_halves(raw: bytes) -> object:
-    """A body whose texts hold halves of surrogate pairs: most of litellm's providers are sent them as they came."""
-    try:
-        return loads(raw)
-    except (ValueError, RecursionError) as exc:
-        raise InvalidRequest("the body is not JSON", code="invalid_json") from exc
-
-
 _JSON = ("content-type", "application/json")
 _SSE = ("content-type", "text/event-stream; charset=utf-8")
-_DONE = b"data: [DONE]\n\n"
 _PREFIX = "llm_provider-"
 
 
@@ -124,11 +117,11 @@ class StreamAnswer:
         """Server-sent events, ``[DONE]`` last. Raises ProxyError where the stream breaks."""
         chunk = self._first
         while chunk is not None:
-            yield render_chunk(chunk)
+            yield event_of(render(chunk))
             with self._errors:
                 chunk = await anext(self._stream, None)
         if not self._closed:
-            yield _DONE
+            yield DONE
 
     def usage_so_far(self) -> Mapping[str, object]:
         """What the provider has told of the usage. litellm keeps it back until the last chunk, although Anthropic tells
@@ -144,14 +137,9 @@ class StreamAnswer:
         await self._stream.aclose()
 
 
-def whole(response: Any) -> WholeAnswer:
+def _whole(response: Any) -> WholeAnswer:
     """A chat completion or a list of embeddings."""
     return WholeAnswer(200, (_JSON, *_provider_headers(response)), render(response))
-
-
-def refusal(error: ProxyError) -> WholeAnswer:
-    """A provider's refusal, in OpenAI's shape and with the provider's status."""
-    return WholeAnswer(error.status, (_JSON, *error.headers.items()), error_body(error))
 
 
 def empty_stream(stream: Any) -> WholeAnswer:
@@ -168,11 +156,6 @@ def render(response: Any) -> bytes:
         if isinstance(choice.get("message"), dict):
             choice["message"].setdefault("content", None)
     return orjson.dumps(body, default=str)
-
-
-def render_chunk(chunk: Any) -> bytes:
-    """A chunk as a server-sent event."""
-    return b"data: " + render(chunk) + b"\n\n"
 
 
 def _provider_headers(response: object) -> Headers:

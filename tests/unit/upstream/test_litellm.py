@@ -14,6 +14,7 @@ import openai
 import pytest
 
 from proxy.core.providers import ANTHROPIC
+from proxy.core.response.event_format import event_of
 from proxy.core.secrets.credentials import client_key
 from proxy.errors import (
     InvalidRequest,
@@ -28,7 +29,7 @@ from proxy.upstream.litellm_ import library
 from proxy.upstream.litellm_.arguments import EMBEDDING_FIELDS, call_arguments
 from proxy.upstream.litellm_.errors import ErrorMap, StreamEndedEarly, strip_secrets, translate
 from proxy.upstream.litellm_.library import Library, Route
-from proxy.upstream.litellm_.upstream import StreamAnswer, render, render_chunk
+from proxy.upstream.litellm_.upstream import StreamAnswer, render
 from proxy.upstream.redacted import secrets_of
 from tests.examples import for_every
 
@@ -362,7 +363,7 @@ def test_a_stream_of_another_kind_tells_no_usage(stream: object) -> None:
 
 
 def test_a_chunk_is_one_event() -> None:
-    raw = render_chunk(Model({"choices": [{"delta": {"content": "a\n\nb"}}]}))
+    raw = event_of(render(Model({"choices": [{"delta": {"content": "a\n\nb"}}]})))
     assert raw.startswith(b"data: {")
     assert raw.endswith(b"}\n\n")
     assert raw.count(b"\n\n") == 1

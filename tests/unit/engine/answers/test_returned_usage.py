@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.response.addition import BodyAddition
+from proxy.engine.answers.returned_usage import BodyAddition
 from proxy.engine.exchange import Exchange
 from tests.unit.engine.parts import (
     BODY,
@@ -50,7 +50,7 @@ class Broken:
 
 
 def asked(script: Script, reports: Any = None, **more: object) -> MemoryClient:
-    bench = Bench(script, usage_reports=reports or Reports())
+    bench = Bench(script, usage_reports=(reports or Reports()).of)
     client = bench.chat(MemoryClient(chat_body(**{**ASKED, **more})))
     assert client.has_ended
     assert all("stratiform" not in orjson.loads(body) for body in bench.upstream.bodies)
