@@ -88,7 +88,8 @@ class LitellmForms:
         others = {name: value for name, value in body.items() if name not in {*known, "metadata"}}
         others |= {f"metadata.{name}": metadata[name] for name in restricting(metadata)}
         for name, value in others.items():
-            if not _says_nothing(value):
+            # A limit of 0 is a limit.
+            if value is not None and value is not False and value not in ("", [], {}):
                 raise InvalidRequest(
                     f"'{name[:64]}' is not known here, so this key would not be held to it.", param=name[:64]
                 )
@@ -219,11 +220,6 @@ def _own(query: Query, name: str, own: str | None) -> str:
 def restricting(metadata: Mapping[str, Any]) -> list[str]:
     """The members of a key's ``metadata`` by which LiteLLM limits what the key may do."""
     return [name for name in metadata if _RESTRICTING.search(name)]
-
-
-def _says_nothing(value: object) -> bool:
-    """Whether a field that is not known here is empty. A limit of 0 is a limit."""
-    return value is None or value is False or value in ("", [], {})
 
 
 def _texts(body: Any, name: str) -> list[str]:

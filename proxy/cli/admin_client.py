@@ -37,11 +37,11 @@ _CLEARED = ("", "none")
 _ERRORS: Mapping[int, type[ProxyError]] = {400: InvalidRequest, 404: NotFound, 409: Conflict}
 
 Ask = Callable[..., Awaitable[Any]]
-"""``await ask(method, path, query, body)``: the content of the answer. Raises ProxyError, Unanswered."""
+"""``await ask(method, path, query, body)``: the content of the answer. Raises ProxyError."""
 
 
-class Unanswered(Exception):
-    """The proxy that was asked refuses, or does not answer. The message is for people."""
+class Unanswered(ProxyError):
+    """The proxy that was asked refuses, or does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,6 @@ class Option:
     field: str
     kind: Callable[[str], Any]
     help: str
-
-    def read(self, text: str) -> Any:
-        return None if text.lower() in _CLEARED else self.kind(text)
 
 
 def names(text: str) -> list[str]:
@@ -93,13 +90,10 @@ class Actions:
     """The actions of a command. Each action also takes the options of ``add_where``."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
-        self._choices = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-
-    def parser(self, name: str, summary: str) -> argparse.ArgumentParser:
-        return self._choices.add_parser(name, help=summary)
+        self.choices = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     def add(self, name: str, summary: str, request: Request) -> argparse.ArgumentParser:
-        parser = self.parser(name, summary)
+        parser = self.choices.add_parser(name, help=summary)
         for option in request.options:
             parser.add_argument(option.flag, dest=option.field, metavar="VALUE", help=option.help)
         add_where(parser)
@@ -144,7 +138,7 @@ def _body(arguments: argparse.Namespace, request: Request) -> dict[str, Any]:
         text = getattr(arguments, option.field)
         if text is not None:
             try:
-                body[option.field] = option.read(text)
+                body[option.field] = None if text.lower() in _CLEARED else option.kind(text)
             except ValueError:
                 raise ConfigError([f"{option.flag}: must be a number, or none"]) from None
     return body
@@ -162,8 +156,6 @@ def run_with(arguments: argparse.Namespace, work: Callable[[Ask], Awaitable[None
             asyncio.run(main())
         except ProxyError as error:
             fail(error.message)
-        except Unanswered as error:
-            fail(str(error))
     return 0
 
 

@@ -64,25 +64,17 @@ def mark_of(part: str) -> str:
     return hashlib.sha256(part.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-@dataclass(frozen=True, slots=True)
-class Asset:
-    """A file that pages link to."""
-
-    kind: str
-    body: bytes
-
-
 class Assets:
     """The style sheet, the script and the icon."""
 
     @cached_property
-    def files(self) -> Mapping[str, Asset]:
-        """By their names below ``/ui/static/``."""
+    def files(self) -> Mapping[str, tuple[str, bytes]]:
+        """Their types and contents, by their names below ``/ui/static/``."""
         style = self._read("style.css") + self._read("picture.css")
         return {
-            "style.css": Asset("text/css; charset=utf-8", style),
-            "script.js": Asset("text/javascript; charset=utf-8", self._read("script.js")),
-            "icon.svg": Asset("image/svg+xml", self._read("icon.svg")),
+            "style.css": ("text/css; charset=utf-8", style),
+            "script.js": ("text/javascript; charset=utf-8", self._read("script.js")),
+            "icon.svg": ("image/svg+xml", self._read("icon.svg")),
         }
 
     @cached_property
