@@ -8,7 +8,7 @@ known here is refused, because a key must never be able to do more than was aske
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
@@ -20,6 +20,7 @@ from proxy.access.virtual_keys import digest_of
 from proxy.admin.forms import checked
 from proxy.admin.operations import AdminService, store_away
 from proxy.admin.resource import Query, View
+from proxy.admin.spend import ledger_entries
 from proxy.errors import Conflict, Forbidden, InvalidRequest, MethodNotAllowed, NotFound, ProxyError
 from proxy.ports import Principal, StoreError
 
@@ -37,8 +38,6 @@ _DAY = "1d"
 _PAGE = "1000"
 _MOST_LOGS = 10_000
 
-Handler = Callable[[Query, Any, Principal | None], Awaitable[Any]]
-
 
 class LitellmForms:
     """Answers LiteLLM's paths. A caller with the master key is None; any other one sees what is its own."""
@@ -47,7 +46,7 @@ class LitellmForms:
         self._service = service
         self._directory = directory
         self._turn = asyncio.Lock()
-        self._handlers: Mapping[str, tuple[str, Handler]] = {
+        self._handlers: Mapping[str, tuple[str, Callable[[Query, Any, Principal | None], Awaitable[Any]]]] = {
             "key/generate": ("POST", self._generate),
             "key/delete": ("POST", self._delete),
             "key/info": ("GET", self._key_info),
@@ -94,12 +93,11 @@ class LitellmForms:
                     f"'{name[:64]}' is not known here, so this key would not be held to it.", param=name[:64]
                 )
         budget = _budget(given)
-        made = await self._do("POST", "keys", {ours: given[name] for name, ours in _KEY.items() if name in given})
+        made = await self._do("POST", "keys", body={ours: given[name] for name, ours in _KEY.items() if name in given})
         if budget:
             try:
-                await self._do(
-                    "POST", "budgets", {"team": made["team"], "subject": made["id"], "name": made["id"], **budget}
-                )
+                body = {"team": made["team"], "subject": made["id"], "name": made["id"], **budget}
+                await self._do("POST", "budgets", body=body)
             except ProxyError:
                 await self._do("DELETE", f"keys/{made['id']}")
                 raise
@@ -164,22 +162,12 @@ class LitellmForms:
             return list(_daily((await self._do("GET", "spend", query=asked))["data"]))
         wanted = _given({"key_id": name, "user": user, "exchange_id": query.get("request_id", "")})
         newest = deque[View](maxlen=_MOST_LOGS)
-        async for one in self._entries({"since": since or _DAY, **of}):
+        async for one in ledger_entries(self._do, {"since": since or _DAY, "limit": _PAGE, **of}):
             if all(one[field] == value for field, value in wanted.items()):
                 newest.appendleft(one)
         return [_log(one) for one in newest]
 
-    async def _entries(self, query: Query) -> AsyncIterator[View]:
-        """The entries of the ledger, the oldest first, page by page: each page leaves the event loop to others."""
-        asked, has_more = {**query, "limit": _PAGE}, True
-        while has_more:
-            page = await self._do("GET", "entries", query=asked)
-            for one in page["data"]:
-                yield one
-                asked |= {"since": repr(one["at"]), "after": one["exchange_id"]}
-            asked["until"], has_more = repr(page["until"]), page["has_more"]
-
-    async def _do(self, method: str, path: str, body: Any = None, query: Query | None = None) -> Any:
+    async def _do(self, method: str, path: str, query: Query | None = None, body: Any = None) -> Any:
         return (await self._service.answer(method, path, query, body)).content
 
     async def _spent(self, **of: str) -> Mapping[str, float]:

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from functools import partial
@@ -84,6 +84,20 @@ async def entries_report(store: Store, query: Mapping[str, str], now: float) -> 
     if query.get("format") == "csv":
         return as_csv([_IN_USD.get(field.name, field.name) for field in fields(LedgerEntry)], lines)
     return {"object": "list", "since": since, "until": until, "data": lines, "has_more": len(lines) == limit}
+
+
+async def ledger_entries(ask: Callable[..., Awaitable[Any]], query: Mapping[str, str]) -> AsyncIterator[View]:
+    """The entries of the ledger that the query asks for, the oldest first. They are asked for page by page, by
+    ``await ask(method, path, query)``."""
+    page = dict(query)
+    while True:
+        content = await ask("GET", "entries", page)
+        for entry in content["data"]:
+            yield entry
+        if not content["has_more"]:
+            return
+        last = content["data"][-1]
+        page.update(since=repr(last["at"]), until=repr(content["until"]), after=str(last["exchange_id"]))
 
 
 def as_csv(columns: Sequence[str], lines: Iterable[View]) -> str:

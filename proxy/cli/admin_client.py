@@ -68,9 +68,6 @@ LIMITS = (
 )
 
 
-Show = Callable[[argparse.Namespace, Any, Mapping[str, str]], None]
-
-
 @dataclass(frozen=True, slots=True)
 class Request:
     """A request of an action to the admin API. ``path`` may name an argument in braces. ``options`` become fields of
@@ -83,7 +80,7 @@ class Request:
     options: Sequence[Option] = ()
     fields: Sequence[str] = ()
     query: Sequence[str] = ()
-    show: Show | None = None
+    show: Callable[[argparse.Namespace, Any, Mapping[str, str]], None] | None = None
 
 
 class Actions:
@@ -159,25 +156,17 @@ def run_with(arguments: argparse.Namespace, work: Callable[[Ask], Awaitable[None
     return 0
 
 
-async def ledger_entries(ask: Ask, query: Mapping[str, str]) -> AsyncIterator[dict[str, Any]]:
-    """The entries of the ledger that the query asks for. They are asked for page by page."""
-    page = dict(query)
-    while True:
-        content = await ask("GET", "entries", page)
-        for entry in content["data"]:
-            yield entry
-        if not content["has_more"]:
-            return
-        last = content["data"][-1]
-        page.update(since=repr(last["at"]), until=repr(content["until"]), after=str(last["exchange_id"]))
-
-
 @asynccontextmanager
 async def _asking(arguments: argparse.Namespace) -> AsyncIterator[Ask]:
     """A way to ask the admin service: that of the store itself, or that of a running proxy. Raises ConfigError."""
     environment = Environment.of_process()
     if arguments.url is not None:
-        headers = {"authorization": f"Bearer {_master_key(environment)}"}
+        key = next(filter(None, map(environment.get, _KEY_VARIABLES)), None)
+        if key is None:
+            raise ConfigError([
+                f"--url: the master key is missing: set {' or '.join(_KEY_VARIABLES)} in the environment"
+            ])  # fmt: skip
+        headers = {"authorization": f"Bearer {key}"}
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
         async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
             yield partial(_ask_proxy, session, arguments.url.rstrip("/").removesuffix("/v1"))
@@ -215,12 +204,6 @@ def _settings(arguments: argparse.Namespace, environment: Environment) -> Settin
         return load(path, environment=environment)
     except ConfigError as error:
         raise ConfigError([*error.problems, "(use --store to work on a store without its configuration)"]) from error
-
-
-def _master_key(environment: Environment) -> str:
-    if key := next(filter(None, map(environment.get, _KEY_VARIABLES)), None):
-        return key
-    raise ConfigError([f"--url: the master key is missing: set {' or '.join(_KEY_VARIABLES)} in the environment"])
 
 
 async def _ask_proxy(

@@ -63,7 +63,10 @@ IGNORE_HELP = "accept the file even if it restricts clients in ways that this pr
 
 def not_honoured(settings: Settings) -> list[Unused]:
     """The keys that are not honoured and change who may do what, or what is sent. Restrictions come first."""
-    found = [*settings.unused, *_on_http(settings)]
+    found, lines = [*settings.unused], {entry.line: entry for entry in factories.entries_with(settings)[0]}
+    for index, given in enumerate(settings.models):
+        if deployment_of(lines[index], no_price).transport is Transport.HTTP:
+            found += unused_on_http(given, f"model_list[{index}]")
     told = (Effect.RESTRICTS, Effect.CHANGES, Effect.UNKNOWN)
     return sorted((one for one in found if one.effect in told), key=lambda one: told.index(one.effect))
 
@@ -80,13 +83,6 @@ def expired_keys(settings: Settings, now: float) -> Iterator[str]:
         for index, key in enumerate(team.keys):
             if key.expires_at is not None and key.expires_at <= now:
                 yield f"stratiform.teams[{place}].keys[{index}].expires: has passed: the key is refused; remove it"
-
-
-def _on_http(settings: Settings) -> Iterator[Unused]:
-    lines = {entry.line: entry for entry in factories.entries_with(settings)[0]}
-    for index, given in enumerate(settings.models):
-        if deployment_of(lines[index], no_price).transport is Transport.HTTP:
-            yield from unused_on_http(given, f"model_list[{index}]")
 
 
 def tight_budgets(settings: Settings, table: ModelTable, price_of: PriceOf) -> Iterator[str]:

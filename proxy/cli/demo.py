@@ -14,7 +14,7 @@ from time import perf_counter
 import aiohttp
 import openai
 from rich.console import Group
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from proxy.app import factories
@@ -152,14 +152,19 @@ async def _metrics(url: str) -> list[str]:
 
 def _table(tallies: Sequence[Tally]) -> Table:
     total = added_up(tallies)
-    table = Table(box=None, pad_edge=False, show_footer=True)
-    table.add_column("session", "all")
-    table.add_column("sent", str(total.requests), justify="right", no_wrap=True)
-    table.add_column("tokens", f"{total.prompt_tokens:,}", justify="right", no_wrap=True)
-    table.add_column("cached", justify="right", no_wrap=True)
-    for name in POLICIES:
-        style = "bold" if name == OURS else ""
-        table.add_column(name, f"{total.share[name]:.3f}", justify="right", style=style, no_wrap=True)
+    footers = {"sent": str(total.requests), "tokens": f"{total.prompt_tokens:,}", "cached": ""}
+    footers |= {name: f"{total.share[name]:.3f}" for name in POLICIES}
+    table = Table(
+        Column("session", "all"),
+        *(
+            Column(name, footer, justify="right", style="bold" if name == OURS else "", no_wrap=True)
+            for name, footer in footers.items()
+        ),
+        box=None,
+        pad_edge=False,
+        show_footer=True,
+        caption="input cost as a share of no caching",
+    )
     for tally in tallies:
         result = tally.result
         shares = [result.share(name) for name in POLICIES]
@@ -172,7 +177,6 @@ def _table(tallies: Sequence[Tally]) -> Table:
             *(f"{share:.3f}" for share in shares[:-1]),
             Text(f"{shares[-1]:.3f}", "green" if is_best else ""),
         )
-    table.caption = "input cost as a share of no caching"
     return table
 
 

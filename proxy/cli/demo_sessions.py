@@ -15,7 +15,7 @@ import openai
 import uvicorn
 from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from proxy.app import composition
@@ -163,11 +163,8 @@ def show_pages(proxy: Running) -> None:
 
 def shown_table(title: str, columns: Sequence[str]) -> Table:
     """A table of these columns behind that of the forms' names, without rows."""
-    table = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
-    table.add_column(" ")
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
+    numbers = (Column(name, justify="right", no_wrap=True) for name in columns)
+    return Table(" ", *numbers, box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
 
 
 async def watched(sending: Awaitable[None], notice: str, shown: Callable[[], RenderableType], *, quiet: bool) -> None:

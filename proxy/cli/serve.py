@@ -84,10 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         source.read = partial(_settings_at, arguments, listener.getsockname()[0])
         if settings.stratiform.workers > 1:
             return _serve_with_workers(source, listener, has_hud=has_hud)
-        try:
-            run_on_loop(serve(source, listener, has_hud=has_hud))
-        except KeyboardInterrupt:
-            return 130
+        run_on_loop(serve(source, listener, has_hud=has_hud))
     return 0
 
 

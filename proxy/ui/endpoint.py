@@ -18,7 +18,7 @@ from proxy.errors import InvalidRequest, MethodNotAllowed, NotFound, NotReady, P
 from proxy.ui.gate import COOKIE, Gate, Visit
 from proxy.ui.live import MOST_STREAMS, Live
 from proxy.ui.pages import Pages
-from proxy.ui.templates import Assets, Page, Templates, mark_of
+from proxy.ui.templates import Page, Templates, assets, mark_of
 from proxy.web.connection import Connection
 
 Fields = Mapping[str, str]
@@ -83,7 +83,6 @@ class UiEndpoint:
         self.pages = Pages(service)
         self.service = service
         self.templates = Templates()
-        self.assets = Assets()
         self.shows_text = shows_text
         self.live = Live(self.part)
 
@@ -146,7 +145,7 @@ class _Answering:
             await self._send_page(await self._ui.pages.page(self._path, parsed(self._connection.query)), visit)
 
     async def _asset(self, name: str) -> None:
-        found = self._ui.assets.files.get(name)
+        found = assets().get(name)
         if found is None:
             raise NotFound("There is no such file.")
         kind, body = found
@@ -198,7 +197,7 @@ class _Answering:
         await self._connection.end()
 
     async def _picture(self, name: str) -> None:
-        drawn = await self._ui.pages.drawing(name, self._ui.assets.picture_style)
+        drawn = await self._ui.pages.drawing(name)
         headers = [("content-disposition", 'attachment; filename="session.svg"'), ("cache-control", "no-store")]
         # A picture opened by itself has its style inside.
         policy = ("content-security-policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox")

@@ -13,7 +13,7 @@ from proxy.admin import AdminService
 from proxy.admin.grouping import BILLED, grouped, with_ratio
 from proxy.errors import NotFound, NotReady
 from proxy.ui import picture, words
-from proxy.ui.templates import Page
+from proxy.ui.templates import Page, static
 
 Query = Mapping[str, str]
 Rows = Sequence[Mapping[str, Any]]
@@ -109,11 +109,13 @@ class Pages:
             "Requests", "requests.html", {"session": answer, "requests": answer["data"]}, nav="sessions", is_live=False
         )
 
-    async def drawing(self, name: str, style: str) -> str:
+    async def drawing(self, name: str) -> str:
         """The picture of a session as one file."""
         session = await self._get(f"sessions/{name}")
         requests = (await self._get(f"sessions/{name}/requests"))["data"]
-        return await asyncio.to_thread(picture.document, requests, words.sentence(session, requests), style)
+        return await asyncio.to_thread(
+            picture.document, requests, words.sentence(session, requests), static("picture.css").decode()
+        )
 
     async def teams(self, query: Query) -> Page:
         """Teams, and the form that makes one."""
