@@ -79,7 +79,8 @@ class FencedRecogniser:
         first = spans[0][0]
         opening = text[: first + (text[first] == "\n" and not text.endswith("\n", 0, first))]
         name = "fenced:" + digest(opening.strip().encode("utf-8", "surrogatepass")).hex()[:12]
-        if not _only_shows(opening):
+        # An opening that claims no more than that files follow says the same of each, in any order.
+        if not all(_SHOWS.match(word) for word in _WORD.findall(opening.lower())):
             return Recognition(name, MessageKind.CANDIDATE, (Cut("files", PieceKind.FILE, 0, len(text)),))
         cuts = [Cut("opening", PieceKind.OPENING, 0, len(opening))] if opening else []
         begin = len(opening)
@@ -89,11 +90,6 @@ class FencedRecogniser:
             cuts.append(Cut(key, PieceKind.FILE, begin, end))
             begin = end
         return Recognition(name, MessageKind.CANDIDATE, tuple(cuts), FileClaim.AS_SAID)
-
-
-def _only_shows(opening: str) -> bool:
-    """Whether an opening claims no more than that files follow, so that it says the same of each, in any order."""
-    return all(_SHOWS.match(word) for word in _WORD.findall(opening.lower()))
 
 
 def _spans(text: str) -> list[tuple[int, int, str]]:

@@ -156,11 +156,8 @@ def _blocks(text: str) -> tuple[list[tuple[int, int]], list[Span]]:
             raise TooMuch(Bound.PIECES)
         position = end
         said = " ".join(sorted(attributes))[:200]
-        documents.append((found.start(), end, f"document:{said}:{_body(text, found.start(), end)}", _DOCUMENT))
+        documents.append((found.start(), end, f"document:{said}:{_body(text, found.start(), end)}", PieceKind.DOCUMENT))
     return fences, documents
-
-
-_DOCUMENT = PieceKind.DOCUMENT
 
 
 def _end_of(text: str, tag: str, position: int) -> int | None:
@@ -244,7 +241,7 @@ def _joined(text: str, documents: list[Span]) -> list[Span]:
 
 
 def _as_one(text: str, start: int, end: int) -> Span:
-    return start, end, f"documents:{_body(text, start, end)}", _DOCUMENT
+    return start, end, f"documents:{_body(text, start, end)}", PieceKind.DOCUMENT
 
 
 def _attributes(text: str, document: Span) -> dict[str, str]:

@@ -8,7 +8,7 @@ known here is refused, because a key must never be able to do more than was aske
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
@@ -20,6 +20,7 @@ from proxy.access.virtual_keys import digest_of
 from proxy.admin.forms import checked
 from proxy.admin.operations import AdminService, store_away
 from proxy.admin.resource import Query, View
+from proxy.admin.spend import ledger_entries
 from proxy.errors import Conflict, Forbidden, InvalidRequest, MethodNotAllowed, NotFound, ProxyError
 from proxy.ports import Principal, StoreError
 
@@ -37,8 +38,6 @@ _DAY = "1d"
 _PAGE = "1000"
 _MOST_LOGS = 10_000
 
-Handler = Callable[[Query, Any, Principal | None], Awaitable[Any]]
-
 
 class LitellmForms:
     """Answers LiteLLM's paths. A caller with the master key is None; any other one sees what is its own."""
@@ -47,7 +46,7 @@ class LitellmForms:
         self._service = service
         self._directory = directory
         self._turn = asyncio.Lock()
-        self._handlers: Mapping[str, tuple[str, Handler]] = {
+        self._handlers: Mapping[str, tuple[str, Callable[[Query, Any, Principal | None], Awaitable[Any]]]] = {
             "key/generate": ("POST", self._generate),
             "key/delete": ("POST", self._delete),
             "key/info": ("GET", self._key_info),
@@ -88,17 +87,17 @@ class LitellmForms:
         others = {name: value for name, value in body.items() if name not in {*known, "metadata"}}
         others |= {f"metadata.{name}": metadata[name] for name in restricting(metadata)}
         for name, value in others.items():
-            if not _says_nothing(value):
+            # A limit of 0 is a limit.
+            if value is not None and value is not False and value not in ("", [], {}):
                 raise InvalidRequest(
                     f"'{name[:64]}' is not known here, so this key would not be held to it.", param=name[:64]
                 )
         budget = _budget(given)
-        made = await self._do("POST", "keys", {ours: given[name] for name, ours in _KEY.items() if name in given})
+        made = await self._do("POST", "keys", body={ours: given[name] for name, ours in _KEY.items() if name in given})
         if budget:
             try:
-                await self._do(
-                    "POST", "budgets", {"team": made["team"], "subject": made["id"], "name": made["id"], **budget}
-                )
+                body = {"team": made["team"], "subject": made["id"], "name": made["id"], **budget}
+                await self._do("POST", "budgets", body=body)
             except ProxyError:
                 await self._do("DELETE", f"keys/{made['id']}")
                 raise
@@ -163,22 +162,12 @@ class LitellmForms:
             return list(_daily((await self._do("GET", "spend", query=asked))["data"]))
         wanted = _given({"key_id": name, "user": user, "exchange_id": query.get("request_id", "")})
         newest = deque[View](maxlen=_MOST_LOGS)
-        async for one in self._entries({"since": since or _DAY, **of}):
+        async for one in ledger_entries(self._do, {"since": since or _DAY, "limit": _PAGE, **of}):
             if all(one[field] == value for field, value in wanted.items()):
                 newest.appendleft(one)
         return [_log(one) for one in newest]
 
-    async def _entries(self, query: Query) -> AsyncIterator[View]:
-        """The entries of the ledger, the oldest first, page by page: each page leaves the event loop to others."""
-        asked, has_more = {**query, "limit": _PAGE}, True
-        while has_more:
-            page = await self._do("GET", "entries", query=asked)
-            for one in page["data"]:
-                yield one
-                asked |= {"since": repr(one["at"]), "after": one["exchange_id"]}
-            asked["until"], has_more = repr(page["until"]), page["has_more"]
-
-    async def _do(self, method: str, path: str, body: Any = None, query: Query | None = None) -> Any:
+    async def _do(self, method: str, path: str, query: Query | None = None, body: Any = None) -> Any:
         return (await self._service.answer(method, path, query, body)).content
 
     async def _spent(self, **of: str) -> Mapping[str, float]:
@@ -219,11 +208,6 @@ def _own(query: Query, name: str, own: str | None) -> str:
 def restricting(metadata: Mapping[str, Any]) -> list[str]:
     """The members of a key's ``metadata`` by which LiteLLM limits what the key may do."""
     return [name for name in metadata if _RESTRICTING.search(name)]
-
-
-def _says_nothing(value: object) -> bool:
-    """Whether a field that is not known here is empty. A limit of 0 is a limit."""
-    return value is None or value is False or value in ("", [], {})
 
 
 def _texts(body: Any, name: str) -> list[str]:

@@ -59,7 +59,10 @@ class AdminService:
         kind, _, rest = path.strip("/").partition("/")
         try:
             if kind in ("spend", "entries") and not rest:
-                return await self._report(kind, method, query or {})
+                if method != "GET":
+                    raise MethodNotAllowed(f"{kind} can only be read.")
+                report = spend_report if kind == "spend" else entries_report
+                return AdminResponse(await report(self._store, query or {}, self._clock.now()))
             if kind == "store" and rest in ("", "accept"):
                 return AdminResponse(await self._store_state(method, rest))
             if kind == "sessions" and self._sessions is not None:
@@ -76,12 +79,6 @@ class AdminService:
                 return await _operation(resource, method, rest, query or {}, body)
         except StoreError as error:
             raise store_away(error) from error
-
-    async def _report(self, kind: str, method: str, query: Query) -> AdminResponse:
-        if method != "GET":
-            raise MethodNotAllowed(f"{kind} can only be read.")
-        report = spend_report if kind == "spend" else entries_report
-        return AdminResponse(await report(self._store, query, self._clock.now()))
 
     async def _store_state(self, method: str, verb: str) -> Mapping[str, Any]:
         """Show whether the store is the known one; with the verb ``accept``, accept the store as it is."""

@@ -13,7 +13,6 @@ from proxy.core.layout.tiers import Change, Tier
 from proxy.core.reasons import Edit
 from proxy.core.response.usage import Usage
 from proxy.core.sessions.session_record import (
-    SessionContents,
     SessionDetails,
     SessionPage,
     SessionRecord,
@@ -80,7 +79,18 @@ async def sessions_answer(sessions: Sessions, method: str, path: str, query: Que
         raise NotFound("Of this session only the figures are kept, and not what it consists of.")
     own = await in_turns(one for one in details.requests.requests() if not one.is_refresh)
     diagnosis = {"diagnosis": await in_turns(map(_diagnosis, own[-_MOST_DIAGNOSES:]))}
-    return view | shown(contents.inventory, _about(page.records[0], contents)) | diagnosis
+    total, (most_input, most_output) = page.records[0].total(), contents.limits
+    about = Circumstances(
+        model=page.records[0].facts.model,
+        max_input_tokens=most_input,
+        max_output_tokens=most_output,
+        changes=[Change(key, _TIERS[source], _TIERS.get(target), "") for key, source, target in contents.moves],
+        empty_tiers_total=total.empty_tiers,
+        last=Usage(*contents.last) if contents.last is not None else None,
+        total=total.usage,
+        edits={Edit(name): count for name, count in contents.edits.items()},
+    )
+    return view | shown(contents.inventory, about) | diagnosis
 
 
 async def _list(sessions: Sessions, query: Query, now: float) -> View:
@@ -219,18 +229,3 @@ def _text(content: object) -> str:
     with suppress(RecursionError):
         return dumps(content).decode()
     return ""
-
-
-def _about(record: SessionRecord, contents: SessionContents) -> Circumstances:
-    total = record.total()
-    most_input, most_output = contents.limits
-    return Circumstances(
-        model=record.facts.model,
-        max_input_tokens=most_input,
-        max_output_tokens=most_output,
-        changes=[Change(key, _TIERS[source], _TIERS.get(target), "") for key, source, target in contents.moves],
-        empty_tiers_total=total.empty_tiers,
-        last=Usage(*contents.last) if contents.last is not None else None,
-        total=total.usage,
-        edits={Edit(name): count for name, count in contents.edits.items()},
-    )

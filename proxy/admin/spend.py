@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from functools import partial
@@ -13,7 +13,7 @@ from proxy.access import validation
 from proxy.admin.forms import check_query, checked, up_to
 from proxy.admin.resource import View
 from proxy.errors import InvalidRequest
-from proxy.storage.port import LedgerEntry, SpendGroup, SpendQuery, SpendRow, Store
+from proxy.storage.port import LedgerEntry, SpendGroup, SpendQuery, Store
 
 GROUPS: Sequence[str] = get_args(SpendGroup)
 _SUMS = (
@@ -47,8 +47,21 @@ async def spend_report(store: Store, query: Mapping[str, str], now: float) -> An
             utc_offset_s=_offset_s(zone, until),
         )
     )
-    lines = [_row_view(row) for row in rows]
-    if _is_csv(query):
+    lines: list[View] = [
+        {
+            **row.group,
+            "requests": row.requests,
+            "read_tokens": row.read_tokens,
+            "write_tokens": row.write_tokens,
+            "uncached_tokens": row.plain_tokens,
+            "output_tokens": row.output_tokens,
+            "cost_usd": validation.usd(row.cost),
+            "saved_usd": validation.usd(row.saved),
+            "estimated_requests": row.estimated,
+        }
+        for row in rows
+    ]
+    if query.get("format") == "csv":
         return as_csv([*by, *_SUMS], lines)
     return {
         "object": "list",
@@ -68,9 +81,23 @@ async def entries_report(store: Store, query: Mapping[str, str], now: float) -> 
     limit = checked("limit", up_to(_MOST_ENTRIES), query.get("limit", "1000"))
     entries = await store.entries(since, until, query.get("after", ""), limit, query.get("team"))
     lines = [_entry_view(entry) for entry in entries]
-    if _is_csv(query):
+    if query.get("format") == "csv":
         return as_csv([_IN_USD.get(field.name, field.name) for field in fields(LedgerEntry)], lines)
     return {"object": "list", "since": since, "until": until, "data": lines, "has_more": len(lines) == limit}
+
+
+async def ledger_entries(ask: Callable[..., Awaitable[Any]], query: Mapping[str, str]) -> AsyncIterator[View]:
+    """The entries of the ledger that the query asks for, the oldest first. They are asked for page by page, by
+    ``await ask(method, path, query)``."""
+    page = dict(query)
+    while True:
+        content = await ask("GET", "entries", page)
+        for entry in content["data"]:
+            yield entry
+        if not content["has_more"]:
+            return
+        last = content["data"][-1]
+        page.update(since=repr(last["at"]), until=repr(content["until"]), after=str(last["exchange_id"]))
 
 
 def as_csv(columns: Sequence[str], lines: Iterable[View]) -> str:
@@ -90,20 +117,6 @@ def cell(value: Any) -> Any:
     return "" if value is None else value
 
 
-def _row_view(row: SpendRow) -> View:
-    return {
-        **row.group,
-        "requests": row.requests,
-        "read_tokens": row.read_tokens,
-        "write_tokens": row.write_tokens,
-        "uncached_tokens": row.plain_tokens,
-        "output_tokens": row.output_tokens,
-        "cost_usd": validation.usd(row.cost),
-        "saved_usd": validation.usd(row.saved),
-        "estimated_requests": row.estimated,
-    }
-
-
 def _entry_view(entry: LedgerEntry) -> View:
     view = asdict(entry)
     for name, shown in _IN_USD.items():
@@ -120,10 +133,6 @@ def _check(query: Mapping[str, str], known: frozenset[str]) -> None:
     check_query(query, known)
     if query.get("format", "json") not in ("json", "csv"):
         raise InvalidRequest("'format' must be json or csv.", param="format")
-
-
-def _is_csv(query: Mapping[str, str]) -> bool:
-    return query.get("format") == "csv"
 
 
 def _groups(text: str) -> tuple[SpendGroup, ...]:

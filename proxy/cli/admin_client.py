@@ -37,11 +37,11 @@ _CLEARED = ("", "none")
 _ERRORS: Mapping[int, type[ProxyError]] = {400: InvalidRequest, 404: NotFound, 409: Conflict}
 
 Ask = Callable[..., Awaitable[Any]]
-"""``await ask(method, path, query, body)``: the content of the answer. Raises ProxyError, Unanswered."""
+"""``await ask(method, path, query, body)``: the content of the answer. Raises ProxyError."""
 
 
-class Unanswered(Exception):
-    """The proxy that was asked refuses, or does not answer. The message is for people."""
+class Unanswered(ProxyError):
+    """The proxy that was asked refuses, or does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,6 @@ class Option:
     field: str
     kind: Callable[[str], Any]
     help: str
-
-    def read(self, text: str) -> Any:
-        return None if text.lower() in _CLEARED else self.kind(text)
 
 
 def names(text: str) -> list[str]:
@@ -71,9 +68,6 @@ LIMITS = (
 )
 
 
-Show = Callable[[argparse.Namespace, Any, Mapping[str, str]], None]
-
-
 @dataclass(frozen=True, slots=True)
 class Request:
     """A request of an action to the admin API. ``path`` may name an argument in braces. ``options`` become fields of
@@ -86,20 +80,17 @@ class Request:
     options: Sequence[Option] = ()
     fields: Sequence[str] = ()
     query: Sequence[str] = ()
-    show: Show | None = None
+    show: Callable[[argparse.Namespace, Any, Mapping[str, str]], None] | None = None
 
 
 class Actions:
     """The actions of a command. Each action also takes the options of ``add_where``."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
-        self._choices = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-
-    def parser(self, name: str, summary: str) -> argparse.ArgumentParser:
-        return self._choices.add_parser(name, help=summary)
+        self.choices = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     def add(self, name: str, summary: str, request: Request) -> argparse.ArgumentParser:
-        parser = self.parser(name, summary)
+        parser = self.choices.add_parser(name, help=summary)
         for option in request.options:
             parser.add_argument(option.flag, dest=option.field, metavar="VALUE", help=option.help)
         add_where(parser)
@@ -144,7 +135,7 @@ def _body(arguments: argparse.Namespace, request: Request) -> dict[str, Any]:
         text = getattr(arguments, option.field)
         if text is not None:
             try:
-                body[option.field] = option.read(text)
+                body[option.field] = None if text.lower() in _CLEARED else option.kind(text)
             except ValueError:
                 raise ConfigError([f"{option.flag}: must be a number, or none"]) from None
     return body
@@ -162,22 +153,7 @@ def run_with(arguments: argparse.Namespace, work: Callable[[Ask], Awaitable[None
             asyncio.run(main())
         except ProxyError as error:
             fail(error.message)
-        except Unanswered as error:
-            fail(str(error))
     return 0
-
-
-async def ledger_entries(ask: Ask, query: Mapping[str, str]) -> AsyncIterator[dict[str, Any]]:
-    """The entries of the ledger that the query asks for. They are asked for page by page."""
-    page = dict(query)
-    while True:
-        content = await ask("GET", "entries", page)
-        for entry in content["data"]:
-            yield entry
-        if not content["has_more"]:
-            return
-        last = content["data"][-1]
-        page.update(since=repr(last["at"]), until=repr(content["until"]), after=str(last["exchange_id"]))
 
 
 @asynccontextmanager
@@ -185,7 +161,12 @@ async def _asking(arguments: argparse.Namespace) -> AsyncIterator[Ask]:
     """A way to ask the admin service: that of the store itself, or that of a running proxy. Raises ConfigError."""
     environment = Environment.of_process()
     if arguments.url is not None:
-        headers = {"authorization": f"Bearer {_master_key(environment)}"}
+        key = next(filter(None, map(environment.get, _KEY_VARIABLES)), None)
+        if key is None:
+            raise ConfigError([
+                f"--url: the master key is missing: set {' or '.join(_KEY_VARIABLES)} in the environment"
+            ])  # fmt: skip
+        headers = {"authorization": f"Bearer {key}"}
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
         async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
             yield partial(_ask_proxy, session, arguments.url.rstrip("/").removesuffix("/v1"))
@@ -223,12 +204,6 @@ def _settings(arguments: argparse.Namespace, environment: Environment) -> Settin
         return load(path, environment=environment)
     except ConfigError as error:
         raise ConfigError([*error.problems, "(use --store to work on a store without its configuration)"]) from error
-
-
-def _master_key(environment: Environment) -> str:
-    if key := next(filter(None, map(environment.get, _KEY_VARIABLES)), None):
-        return key
-    raise ConfigError([f"--url: the master key is missing: set {' or '.join(_KEY_VARIABLES)} in the environment"])
 
 
 async def _ask_proxy(

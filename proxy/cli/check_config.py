@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -261,26 +261,17 @@ def _print_table(report: Mapping[str, Any]) -> None:
     for key in ("listen", "mode", "keys", "store"):
         console.print(f"{key}: {report[key]}", soft_wrap=True)
     console.print(table)
-    for line in _listed(report["teams"]):
+    for team in report["teams"]:
+        values = {key: "; ".join(value) if isinstance(value, list) else value for key, value in team.items()}
+        line = ", ".join(f"{key} {value}" for key, value in values.items() if value is not None)
         console.print(f"team: {line}")
-    for line in (*_fallback_lines(report), *prompt_lines(report)):
+    for key, heading in (("fallbacks", "fallbacks"), ("context_window_fallbacks", "context window fallbacks")):
+        for name, others in report[key].items():
+            console.print(f"{heading} of {name}: {', '.join(others)}", soft_wrap=True)
+    if report["pre_call_checks"]:
+        console.print("pre-call checks: yes")
+    for line in prompt_lines(report):
         console.print(line, soft_wrap=True)
     for key, heading in (("not_honoured", "not honoured"), ("not_used", "not used"), ("warnings", "warning")):
-        for line in _listed(report[key]):
+        for line in report[key]:
             console.print(f"{heading}: {line}", soft_wrap=True)
-
-
-def _fallback_lines(report: Mapping[str, Any]) -> Iterator[str]:
-    for key, heading in (("fallbacks", "fallbacks"), ("context_window_fallbacks", "context window fallbacks")):
-        yield from (f"{heading} of {name}: {', '.join(others)}" for name, others in report[key].items())
-    if report["pre_call_checks"]:
-        yield "pre-call checks: yes"
-
-
-def _listed(items: Sequence[object]) -> Iterator[str]:
-    for item in items:
-        if isinstance(item, dict):
-            shown = {key: "; ".join(value) if isinstance(value, list) else value for key, value in item.items()}
-            yield ", ".join(f"{key} {value}" for key, value in shown.items() if value is not None)
-        else:
-            yield str(item)

@@ -2,7 +2,6 @@
 restrictions of LiteLLM that are not enforced, expired keys, and budgets that no request fits into."""
 
 from collections.abc import Iterator, Sequence
-from ipaddress import IPv6Address, ip_address
 
 from proxy.app import factories
 from proxy.core.model_patterns import allows, matches
@@ -13,6 +12,7 @@ from proxy.engine.headers import uses_operators_key
 from proxy.ports import Deployment, Transport
 from proxy.settings import IGNORE_FLAG, Budget, ConfigError, Effect, Settings, Team, Unused, unused_on_http
 from proxy.spend.estimates import PriceOf
+from proxy.ui.gate import is_loopback
 
 # What stands for a key where a server needs none.
 _PLACEHOLDERS = frozenset({"none", "null", "empty", "dummy", "no-key", "not-needed", "not_needed", "x", "-"})
@@ -23,10 +23,15 @@ def refuse_exposed(settings: Settings, address: str, *, is_open: bool) -> None:
 
     ``address`` is the one that the socket is bound to. ``is_open`` says that any key is accepted. Raises ConfigError.
     """
-    if is_open and not settings.stratiform.open_to_network and not is_loopback(address):
-        names = list(provider_keys(settings))
-        if names:
-            raise ConfigError([f"stratiform.host: {_problem(address, names)}"])
+    if not is_open or settings.stratiform.open_to_network or is_loopback(address):
+        return
+    if names := list(provider_keys(settings)):
+        shown = ", ".join(f"`{name}`" for name in names[:3]) + (", ..." if len(names) > 3 else "")
+        raise ConfigError([
+            f"stratiform.host: listens on {address or 'every address'}, beyond this machine, and accepts any key, "
+            f"while {shown} would be served with the operator's own key: set general_settings.master_key or "
+            "stratiform.teams, listen on 127.0.0.1, or say stratiform.open_to_network: true"
+        ])  # fmt: skip
 
 
 def provider_keys(settings: Settings) -> Iterator[str]:
@@ -35,16 +40,6 @@ def provider_keys(settings: Settings) -> Iterator[str]:
     for entry in factories.entries_with(settings)[0]:
         if _is_operators(deployment_of(entry, no_price)):
             yield entry.name
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches the address. A text that is no IP address counts as reachable from outside."""
-    try:
-        found = ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
-    return (mapped or found).is_loopback
 
 
 def _is_operators(deployment: Deployment) -> bool:
@@ -59,15 +54,6 @@ def _is_operators(deployment: Deployment) -> bool:
             return has_key or "@" in deployment.base_url.partition("://")[2].partition("/")[0]
 
 
-def _problem(address: str, names: list[str]) -> str:
-    shown = ", ".join(f"`{name}`" for name in names[:3]) + (", ..." if len(names) > 3 else "")
-    return (
-        f"listens on {address or 'every address'}, beyond this machine, and accepts any key, while {shown} "
-        "would be served with the operator's own key: set general_settings.master_key or stratiform.teams, listen on "
-        "127.0.0.1, or say stratiform.open_to_network: true"
-    )
-
-
 def no_price(deployment: Deployment) -> None:
     """A source of prices for questions that have nothing to do with prices."""
 
@@ -77,18 +63,16 @@ IGNORE_HELP = "accept the file even if it restricts clients in ways that this pr
 
 def not_honoured(settings: Settings) -> list[Unused]:
     """The keys that are not honoured and change who may do what, or what is sent. Restrictions come first."""
-    found = [*settings.unused, *_on_http(settings)]
+    found, lines = [*settings.unused], {entry.line: entry for entry in factories.entries_with(settings)[0]}
+    for index, given in enumerate(settings.models):
+        if deployment_of(lines[index], no_price).transport is Transport.HTTP:
+            found += unused_on_http(given, f"model_list[{index}]")
     told = (Effect.RESTRICTS, Effect.CHANGES, Effect.UNKNOWN)
     return sorted((one for one in found if one.effect in told), key=lambda one: told.index(one.effect))
 
 
-def refuse_unsupported(settings: Settings) -> None:
-    """Refuse a configuration that relies on a restriction which this proxy does not enforce. Raises ConfigError."""
-    if problems := list(unsupported(settings)):
-        raise ConfigError(problems)
-
-
 def unsupported(settings: Settings) -> Iterator[str]:
+    """The restrictions that a configuration relies on and this proxy does not enforce: it is refused for them."""
     for one in settings.unused:
         if one.effect is Effect.RESTRICTS:
             yield f"{one} (to start without it: {IGNORE_FLAG})"
@@ -101,28 +85,19 @@ def expired_keys(settings: Settings, now: float) -> Iterator[str]:
                 yield f"stratiform.teams[{place}].keys[{index}].expires: has passed: the key is refused; remove it"
 
 
-def _on_http(settings: Settings) -> Iterator[Unused]:
-    lines = {entry.line: entry for entry in factories.entries_with(settings)[0]}
-    for index, given in enumerate(settings.models):
-        if deployment_of(lines[index], no_price).transport is Transport.HTTP:
-            yield from unused_on_http(given, f"model_list[{index}]")
-
-
 def tight_budgets(settings: Settings, table: ModelTable, price_of: PriceOf) -> Iterator[str]:
     """A warning for each budget that is too small for one request without a limit of its own, at some model that is
     listed by its name. The prompt is not counted."""
     for index, team in enumerate(settings.stratiform.teams):
-        served = list(_served(team, table))
+        served = [
+            deployment
+            for name, deployment in table.listed()
+            if not team.models or allows([team.models], [name, deployment.name, deployment.entry], deployment.groups)
+        ]
         for at, budget in enumerate(team.all_budgets):
             listed = at - 1 if team.budget else at
             place = "budget" if listed < 0 else f"budgets[{listed}]"
             yield from _tight(budget, team, served, price_of, f"stratiform.teams[{index}].{place}")
-
-
-def _served(team: Team, table: ModelTable) -> Iterator[Deployment]:
-    for name, deployment in table.listed():
-        if not team.models or allows([team.models], [name, deployment.name, deployment.entry], deployment.groups):
-            yield deployment
 
 
 def _tight(budget: Budget, team: Team, served: Sequence[Deployment], price_of: PriceOf, path: str) -> Iterator[str]:

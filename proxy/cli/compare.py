@@ -8,7 +8,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from rich.progress import MofNCompleteColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from proxy.cli.output import Output, print_json, write_file
 from proxy.cli.traces import progress, replayable, setting
@@ -82,27 +82,25 @@ def _report(arguments: argparse.Namespace, found: Sequence[Comparison]) -> dict[
     return {
         "profile": arguments.profile,
         "mode": arguments.mode,
-        "traces": [_trace_report(one) for one in found],
+        "traces": [
+            {
+                "name": one.trace,
+                "kind": str(one.kind),
+                "prefix_share": one.prefix_share,
+                "requests": one.requests,
+                "prompt_tokens": round(one.plain),
+                "allowance": one.share_of(one.allowance),
+                "shares": shares(one),
+                "hit_rates": {name: score.hit_rate for name, score in one.scores.items()},
+                "write_waste": {name: score.waste for name, score in one.scores.items()},
+                "refused": {name: score.refused for name, score in one.scores.items() if score.refused},
+                "gains": gains(shares(one)),
+                "best_found_by": one.found_by,
+                "violations": one.violations,
+            }
+            for one in found
+        ],
         "summary": [asdict(mean) for mean in means(found)],
-    }
-
-
-def _trace_report(one: Comparison) -> dict[str, object]:
-    costs = shares(one)
-    return {
-        "name": one.trace,
-        "kind": str(one.kind),
-        "prefix_share": one.prefix_share,
-        "requests": one.requests,
-        "prompt_tokens": round(one.plain),
-        "allowance": one.share_of(one.allowance),
-        "shares": costs,
-        "hit_rates": {name: score.hit_rate for name, score in one.scores.items()},
-        "write_waste": {name: score.waste for name, score in one.scores.items()},
-        "refused": {name: score.refused for name, score in one.scores.items() if score.refused},
-        "gains": gains(costs),
-        "best_found_by": one.found_by,
-        "violations": one.violations,
     }
 
 
@@ -128,14 +126,17 @@ def _print(found: Sequence[Comparison]) -> None:
 
 
 def _costs(found: Sequence[Comparison], lines: Sequence[Mean]) -> Table:
-    table = Table(box=None, pad_edge=False, collapse_padding=True)
-    table.add_column("input cost", overflow="fold", min_width=24, max_width=_NAME_COLUMNS)
-    table.add_column("sent", justify="right")
-    table.add_column("tokens", justify="right")
-    for name in COLUMNS:
-        style = "bold" if name == ECONOMIC else "dim" if name in (FIXED, FREE) else ""
-        table.add_column(name, justify="right", style=style, max_width=8)
-    table.add_column("allowance", justify="right")
+    styles = {ECONOMIC: "bold", FIXED: "dim", FREE: "dim"}
+    table = Table(
+        Column("input cost", overflow="fold", min_width=24, max_width=_NAME_COLUMNS),
+        Column("sent", justify="right"),
+        Column("tokens", justify="right"),
+        *(Column(name, justify="right", style=styles.get(name, ""), max_width=8) for name in COLUMNS),
+        Column("allowance", justify="right"),
+        box=None,
+        pad_edge=False,
+        collapse_padding=True,
+    )
 
     def cells(one: Comparison) -> list[str]:
         costs = shares(one)
@@ -172,13 +173,15 @@ def _cell(one: Comparison, name: str, share: float) -> str:
 
 
 def _details(found: Sequence[Comparison], lines: Sequence[Mean]) -> Table:
-    table = Table(box=None, pad_edge=False, collapse_padding=True)
-    table.add_column("hit rate / waste", overflow="fold", min_width=24, max_width=_NAME_COLUMNS)
-    for name in _DETAILED:
-        table.add_column(name, justify="right", max_width=13)
-    for limit in _LIMITS:
-        table.add_column(f"gain: {limit}", justify="right", max_width=11)
-    table.add_column("best found by", overflow="fold")
+    table = Table(
+        Column("hit rate / waste", overflow="fold", min_width=24, max_width=_NAME_COLUMNS),
+        *(Column(name, justify="right", max_width=13) for name in _DETAILED),
+        *(Column(f"gain: {limit}", justify="right", max_width=11) for limit in _LIMITS),
+        Column("best found by", overflow="fold"),
+        box=None,
+        pad_edge=False,
+        collapse_padding=True,
+    )
 
     def cells(pairs: Iterable[tuple[float, float | None]], won: Mapping[str, float | None]) -> list[str]:
         return [

@@ -7,14 +7,14 @@ prompt cache by Anthropic's rules. The sessions bring their own time along, so t
 import argparse
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from time import perf_counter
 
 import aiohttp
 import openai
 from rich.console import Group
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from proxy.app import factories
@@ -104,24 +104,21 @@ def demo_settings(port: int) -> Settings:
 
 
 def make_tallies(settings: Settings, encode: Encode) -> list[Tally]:
-    setting, price = _setting(encode), _price(settings)
-    return [Tally(sample, setting, price) for sample in samples()]
+    surroundings = _surroundings(settings, encode)
+    return [Tally(sample, *surroundings) for sample in samples()]
 
 
 def _scene(settings: Settings, encode: Encode, arguments: argparse.Namespace) -> Scene:
-    return Scene(settings, encode, _setting(counted_once(encode)), _price(settings), has_pages=arguments.ui)
+    return Scene(settings, encode, *_surroundings(settings, counted_once(encode)), has_pages=arguments.ui)
 
 
-def _setting(encode: Encode) -> Setting:
-    return Setting(PROFILES[_PROFILE], encode, recognisers(build_plugin_manager()))
-
-
-def _price(settings: Settings) -> Price:
+def _surroundings(settings: Settings, encode: Encode) -> tuple[Setting, Price]:
+    """The rules of the provider behind the proxy, and its prices."""
     prices = factories.price_map(settings)
     found = price_for(prices, factories.model_table(settings, prices).resolve(MODEL))
     if found is None:
         raise ValueError(f"litellm's price map has no price for {MODEL}")
-    return found
+    return Setting(PROFILES[_PROFILE], encode, recognisers(build_plugin_manager())), found
 
 
 async def _watched(proxy: Running, tallies: Sequence[Tally], *, quiet: bool) -> list[str]:
@@ -155,14 +152,19 @@ async def _metrics(url: str) -> list[str]:
 
 def _table(tallies: Sequence[Tally]) -> Table:
     total = added_up(tallies)
-    table = Table(box=None, pad_edge=False, show_footer=True)
-    table.add_column("session", "all")
-    table.add_column("sent", str(total.requests), justify="right", no_wrap=True)
-    table.add_column("tokens", f"{total.prompt_tokens:,}", justify="right", no_wrap=True)
-    table.add_column("cached", justify="right", no_wrap=True)
-    for name in POLICIES:
-        style = "bold" if name == OURS else ""
-        table.add_column(name, f"{total.share[name]:.3f}", justify="right", style=style, no_wrap=True)
+    footers = {"sent": str(total.requests), "tokens": f"{total.prompt_tokens:,}", "cached": ""}
+    footers |= {name: f"{total.share[name]:.3f}" for name in POLICIES}
+    table = Table(
+        Column("session", "all"),
+        *(
+            Column(name, footer, justify="right", style="bold" if name == OURS else "", no_wrap=True)
+            for name, footer in footers.items()
+        ),
+        box=None,
+        pad_edge=False,
+        show_footer=True,
+        caption="input cost as a share of no caching",
+    )
     for tally in tallies:
         result = tally.result
         shares = [result.share(name) for name in POLICIES]
@@ -175,29 +177,27 @@ def _table(tallies: Sequence[Tally]) -> Table:
             *(f"{share:.3f}" for share in shares[:-1]),
             Text(f"{shares[-1]:.3f}", "green" if is_best else ""),
         )
-    table.caption = "input cost as a share of no caching"
     return table
 
 
 def _print_summary(total: Sum, metrics: Sequence[str], seconds: float, *, has_pages: bool) -> None:
     output = Output()
-    output.print(Group(*(Text(line) for line in _summary(total, seconds))))
+    checked = "each checked against what its client sent" if not total.violations else f"{total.violations} altered"
+    summary = (
+        "",
+        f"{total.requests} requests over HTTP, {checked}; {seconds:.1f} s.",
+        f"Input cost at {MODEL}'s prices:",
+        f"  without a cache                    {total.uncached_usd:9.4f} USD",
+        f"  markers on system + last message   {total.usd[SYSTEM_LAST]:9.4f} USD",
+        f"  through Stratiform                 {total.usd[OURS]:9.4f} USD",
+        f"Saved: {_saved(total, AS_SENT)} against no cache, {_saved(total, SYSTEM_LAST)} against such markers;",
+        f"  {total.tokens_read:,} of {total.prompt_tokens:,} prompt tokens were read from the cache.",
+    )
+    output.print(Group(*map(Text, summary)))
     output.print("\nFrom /metrics:")
     for line in metrics:
         output.print(f"  {line}", style="dim", soft_wrap=True)
-    output.print(Group(*(Text(line) for line in _NEXT[: -1 if has_pages else None])))
-
-
-def _summary(total: Sum, seconds: float) -> Iterator[str]:
-    checked = "each checked against what its client sent" if not total.violations else f"{total.violations} altered"
-    yield ""
-    yield f"{total.requests} requests over HTTP, {checked}; {seconds:.1f} s."
-    yield f"Input cost at {MODEL}'s prices:"
-    yield f"  without a cache                    {total.uncached_usd:9.4f} USD"
-    yield f"  markers on system + last message   {total.usd[SYSTEM_LAST]:9.4f} USD"
-    yield f"  through Stratiform                 {total.usd[OURS]:9.4f} USD"
-    yield f"Saved: {_saved(total, AS_SENT)} against no cache, {_saved(total, SYSTEM_LAST)} against such markers;"
-    yield f"  {total.tokens_read:,} of {total.prompt_tokens:,} prompt tokens were read from the cache."
+    output.print(Group(*map(Text, _NEXT[: -1 if has_pages else None])))
 
 
 def _saved(total: Sum, policy: str) -> str:

@@ -6,7 +6,7 @@ from rich.table import Table
 
 from proxy.cli.demo_sessions import Scene, View, run_sessions, shown_table
 from proxy.demo.panels.figures import SCENARIOS, Comparison, Goal, comparison
-from proxy.demo.tally import FormTally, losses_of
+from proxy.demo.tally import losses_of
 
 NAME = "panels"
 WORDS = "panels: coding sessions with live panels, as context messages and as structured context"
@@ -22,17 +22,15 @@ def _table(one: Comparison) -> Table:
     title = f"{one.scenario.name}: {one.scenario.words}"
     table = shown_table(title, ("sent", "tokens", "cached", "USD", "of no caching"))
     for tally in one.tallies.values():
-        table.add_row(*_row(tally))
+        table.add_row(
+            tally.form.value,
+            f"{tally.requests}/{len(tally.sendings)}",
+            f"{tally.total.prompt:,}",
+            f"{tally.total.hit_rate:.0%}",
+            f"{tally.usd:.4f}",
+            "" if tally.share is None else f"{tally.share:.3f}",
+        )
     return table
-
-
-def _row(tally: FormTally) -> Iterator[str]:
-    yield tally.form.value
-    yield f"{tally.requests}/{len(tally.sendings)}"
-    yield f"{tally.total.prompt:,}"
-    yield f"{tally.total.hit_rate:.0%}"
-    yield f"{tally.usd:.4f}"
-    yield "" if tally.share is None else f"{tally.share:.3f}"
 
 
 def _summary(compared: Sequence[Comparison]) -> Iterator[str]:
@@ -55,24 +53,26 @@ def _report(one: Comparison) -> dict[str, object]:
     return {
         "name": one.scenario.name,
         "turns": one.scenario.pace.turns,
-        "forms": [_form_report(tally) for tally in one.tallies.values()],
-        "goals": [_goal_report(goal) for goal in one.goals()],
+        "forms": [
+            {
+                "form": tally.form.value,
+                "requests": tally.requests,
+                "prompt_tokens": tally.total.prompt,
+                "hit_rate": tally.total.hit_rate,
+                "hit_rate_after_ten_turns": tally.late.hit_rate,
+                "usd": {"sent": tally.usd, "no caching": tally.uncached_usd},
+                "share": tally.share,
+            }
+            for tally in one.tallies.values()
+        ],
+        "goals": [
+            {
+                "what": goal.words,
+                "found": goal.found,
+                goal.bound.replace(" ", "_"): goal.wanted,
+                "is_reached": goal.is_reached,
+            }
+            for goal in one.goals()
+        ],
         "losses": losses_of(one.tallies),
     }
-
-
-def _form_report(tally: FormTally) -> dict[str, object]:
-    return {
-        "form": tally.form.value,
-        "requests": tally.requests,
-        "prompt_tokens": tally.total.prompt,
-        "hit_rate": tally.total.hit_rate,
-        "hit_rate_after_ten_turns": tally.late.hit_rate,
-        "usd": {"sent": tally.usd, "no caching": tally.uncached_usd},
-        "share": tally.share,
-    }
-
-
-def _goal_report(goal: Goal) -> dict[str, object]:
-    wanted = {goal.bound.replace(" ", "_"): goal.wanted}
-    return {"what": goal.words, "found": goal.found, **wanted, "is_reached": goal.is_reached}

@@ -4,19 +4,18 @@ of a session is a client of its own."""
 import asyncio
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from functools import partial
 from time import perf_counter
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import aiohttp
 import openai
 import uvicorn
 from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from proxy.app import composition
@@ -31,7 +30,7 @@ from proxy.demo.panels import figures as panels
 from proxy.demo.recorder import RequestRecorder
 from proxy.demo.sample import MODEL
 from proxy.demo.structured import forms as structured
-from proxy.demo.tally import losses_of
+from proxy.demo.tally import FormTally, losses_of
 from proxy.ports import Transport
 from proxy.replay.runner import Setting
 from proxy.settings import Settings
@@ -55,7 +54,7 @@ def running(settings: Settings, encode: Encode, now: float | None = None, *, tel
     """Serve until the block ends, however it ends. ``now``: the proxy's clock begins there, in unix seconds; it is the
     machine's otherwise. ``tells``: answers say what the cache did. Raises ConfigError, and whatever keeps the app from
     starting."""
-    provider = EmbeddedUpstream(encode, tells=tells)
+    provider, began = EmbeddedUpstream(encode, tells=tells), boot_time()
     built: Future[uvicorn.Server] = Future()
     with listen(settings.stratiform.host, settings.stratiform.port) as listener:
         proxy = Running(address(listener), provider, RequestRecorder(provider))
@@ -65,7 +64,7 @@ def running(settings: Settings, encode: Encode, now: float | None = None, *, tel
                 settings,
                 upstreams={Transport.EMBEDDED: proxy.recorder},
                 encode=encode,
-                readings=None if now is None else _beginning_at(now),
+                readings=None if now is None else Readings(wall=lambda: now + boot_time() - began),
             )
             limits = settings.stratiform.limits.model_copy(update={"drain_s": _STOP_S})
             app = server(create_app(assembly.parts), limits)
@@ -83,11 +82,6 @@ def running(settings: Settings, encode: Encode, now: float | None = None, *, tel
         finally:
             serving.should_exit = True
             thread.join(_STOP_S)
-
-
-def _beginning_at(now: float) -> Readings:
-    began = boot_time()
-    return Readings(wall=lambda: now + boot_time() - began)
 
 
 def _run(work: Coroutine[object, object, None], built: Future[uvicorn.Server]) -> None:
@@ -130,22 +124,28 @@ class View(Generic[C]):
 
 def run_sessions(scene: Scene, compared: Sequence[C], view: View[C], *, as_json: bool) -> int:
     """Send every session in every form, and show what it came to: 0, or 1 where content was lost or a goal missed."""
+
+    def tables() -> Group:
+        return Group(*map(view.table, compared))
+
     began = perf_counter()
-    ended = max(sending.request.at for one in compared for tally in one.tallies.values() for sending in tally.sendings)
+    tallies: list[FormTally] = [tally for one in compared for tally in one.tallies.values()]
+    ended = max(sending.request.at for tally in tallies for sending in tally.sendings)
     with running(scene.settings, scene.encode, ended) as proxy:
         try:
             notice = f"The proxy is at {proxy.url}/v1; every form of a session is a client of its own."
-            tables = partial(_tables, compared, view)
-            asyncio.run(watched(_send_all(proxy, compared), notice, tables, quiet=as_json))
+            asyncio.run(watched(_send_all(proxy, tallies), notice, tables, quiet=as_json))
         except (openai.OpenAIError, aiohttp.ClientError, ValueError) as error:
             fail(f"the demo failed: {type(error).__name__}: {error}")
-        seconds = perf_counter() - began
+        seconds, lost = perf_counter() - began, [text for one in compared for text in losses_of(one.tallies)]
         if as_json:
             print_json({"model": MODEL, "sessions": [view.report(one) for one in compared], "seconds": seconds})
         else:
-            lines = (*_sent(compared, seconds), *view.summary(compared))
-            Output().print(Group(*(Text(line) for line in lines)))
-        wrong = [*(text for one in compared for text in losses_of(one.tallies)), *view.missed(compared)]
+            requests, checked = sum(tally.requests for tally in tallies), "each checked against what its client said"
+            checked = f"{len(lost)} faults" if lost else checked
+            sent = f"{requests} requests over HTTP, {checked}; {seconds:.1f} s. Input cost at {MODEL}'s prices."
+            Output().print(Group(*map(Text, ("", sent, *view.summary(compared)))))
+        wrong = [*lost, *view.missed(compared)]
         for text in wrong:
             print(f"error: {text}", file=sys.stderr)
         if scene.has_pages:
@@ -163,11 +163,8 @@ def show_pages(proxy: Running) -> None:
 
 def shown_table(title: str, columns: Sequence[str]) -> Table:
     """A table of these columns behind that of the forms' names, without rows."""
-    table = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
-    table.add_column(" ")
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
+    numbers = (Column(name, justify="right", no_wrap=True) for name in columns)
+    return Table(" ", *numbers, box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
 
 
 async def watched(sending: Awaitable[None], notice: str, shown: Callable[[], RenderableType], *, quiet: bool) -> None:
@@ -181,15 +178,11 @@ async def watched(sending: Awaitable[None], notice: str, shown: Callable[[], Ren
         await sending
 
 
-def _tables(compared: Sequence[C], view: View[C]) -> Group:
-    return Group(*(view.table(one) for one in compared))
+async def _send_all(proxy: Running, tallies: Iterable[FormTally]) -> None:
+    await asyncio.gather(*(_send(proxy, tally) for tally in tallies))
 
 
-async def _send_all(proxy: Running, compared: Sequence[C]) -> None:
-    await asyncio.gather(*(_send(proxy, tally) for one in compared for tally in one.tallies.values()))
-
-
-async def _send(proxy: Running, tally: Any) -> None:
+async def _send(proxy: Running, tally: FormTally) -> None:
     client = SampleClient(f"{proxy.url}/v1", tally.key, tally.headers)
     try:
         for sending in tally.sendings:
@@ -197,11 +190,3 @@ async def _send(proxy: Running, tally: Any) -> None:
             tally.add(sending, usage, proxy.recorder.bodies[tally.key].pop())
     finally:
         await client.aclose()
-
-
-def _sent(compared: Sequence[C], seconds: float) -> Iterator[str]:
-    requests = sum(tally.requests for one in compared for tally in one.tallies.values())
-    lost = sum(len(losses_of(one.tallies)) for one in compared)
-    checked = "each checked against what its client said" if not lost else f"{lost} faults"
-    yield ""
-    yield f"{requests} requests over HTTP, {checked}; {seconds:.1f} s. Input cost at {MODEL}'s prices."

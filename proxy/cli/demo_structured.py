@@ -19,7 +19,6 @@ from proxy.replay.baselines import SYSTEM_LAST
 
 NAME = "structured"
 WORDS = "structured: coding sessions that follow a git history, as editor chats and as structured context"
-_NO_INDEX = "no symbol index: install the extra `symbols` (pip install 'stratiform[symbols]')"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, scene: Scene) -> int:
     """Send every session in every form, and show what it came to: 0, or 1 where content was lost."""
     if not symbol_index.is_installed():
-        fail(_NO_INDEX)
+        fail("no symbol index: install the extra `symbols` (pip install 'stratiform[symbols]')")
     try:
         found = histories(arguments.repository, arguments.commits or TURNS)
     except (GitError, OSError, ValueError) as error:
@@ -56,23 +55,20 @@ def _table(one: Comparison) -> Table:
     table.caption = "share: of the cost of the editor; kB: what the client has uploaded"
     table.caption_justify = "left"
     for form, tally in one.tallies.items():
-        table.add_row(*_row(one, form, tally))
+        ratio, share = one.ratio(form), Text("" if form in GOALS else "1.000")
+        if ratio is not None:
+            share = Text(f"{ratio:.3f}", "green" if one.is_reached(form) else "red")
+        table.add_row(
+            form.value,
+            f"{tally.requests}/{len(tally.sendings)}",
+            f"{tally.uploaded // 1000:,}",
+            f"{tally.total.prompt:,}",
+            f"{tally.total.hit_rate:.0%}",
+            f"{tally.usd:.4f}",
+            share,
+            f"{GOALS[form][1]:.1f}" if form in GOALS else "",
+        )
     return table
-
-
-def _row(one: Comparison, form: Form, tally: FormTally) -> Iterator[str | Text]:
-    yield form.value
-    yield f"{tally.requests}/{len(tally.sendings)}"
-    yield f"{tally.uploaded // 1000:,}"
-    yield f"{tally.total.prompt:,}"
-    yield f"{tally.total.hit_rate:.0%}"
-    yield f"{tally.usd:.4f}"
-    if form in GOALS:
-        ratio = one.ratio(form)
-        yield "" if ratio is None else Text(f"{ratio:.3f}", "green" if one.is_reached(form) else "red")
-        yield f"{GOALS[form][1]:.1f}"
-    else:
-        yield from ("1.000", "")
 
 
 def _summary(compared: Sequence[Comparison]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -14,15 +15,19 @@ from proxy.core.providers import PROFILES
 from proxy.core.request.tokens import bytes_over_four, quick
 from proxy.deployments.price_map import load_price_map
 from proxy.doctor.doctor import examine
+from proxy.doctor.findings import Client
 from proxy.doctor.modes import Rules
-from proxy.doctor.report import ClientReport, Report, costly, figures
+from proxy.doctor.remote import count_entry, name_pieces
+from proxy.doctor.report import ClientReport, Report, costly, figures, report_of
 from proxy.doctor.sentences import problem_text, usd, visible
+from proxy.errors import NotFound
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.replay.runner import Setting
 
 _SHOWN_CLIENTS = 20
 _SHOWN_CULPRITS = 10
 _SHOWN_PROBLEMS = 20
+_SESSIONS = "200"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -58,9 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     if bool(arguments.files) == bool(arguments.url):
         fail("name the logs to read, or a running proxy with --url")
     with plain_failures():
-        # What asks a proxy takes longer to import than most logs to read.
-        remote = import_module("proxy.cli.doctor_url") if arguments.url else None
-        report: Report = _examined(arguments) if remote is None else remote.examined(arguments)
+        report = _of_proxy(arguments) if arguments.url else _examined(arguments)
         if arguments.html is not None:
             write_file(arguments.html, import_module("proxy.doctor.page").page(report))
         if arguments.json:
@@ -99,6 +102,28 @@ def _examined(arguments: argparse.Namespace) -> Report:
             return examine(arguments.files, rules, setting, show)
         except OSError as error:
             fail(f"the calls cannot be kept in a temporary file: {error.strerror or error}")
+
+
+def _of_proxy(arguments: argparse.Namespace) -> Report:
+    """The report of a running proxy, by its ledger and its sessions. Raises ConfigError where the master key is
+    missing."""
+    # What asks a proxy takes longer to import than most logs to read.
+    from proxy.admin.spend import ledger_entries
+    from proxy.cli.admin_client import Ask, run_with
+
+    clients: dict[str, Client] = {}
+
+    async def work(ask: Ask) -> None:
+        async for entry in ledger_entries(ask, {"since": arguments.since}):
+            count_entry(clients, entry)
+        with suppress(NotFound):
+            for session in (await ask("GET", "sessions", {"limit": _SESSIONS}))["data"]:
+                # Of some sessions only the figures are kept.
+                with suppress(NotFound):
+                    name_pieces(clients, await ask("GET", f"sessions/{session['id']}/breakdown"))
+
+    run_with(arguments, work)
+    return report_of(clients, {}, [], 0)
 
 
 def _print(report: Report) -> None:

@@ -57,7 +57,8 @@ def _print(explanation: Explanation) -> None:
     if explanation.broke is not None:
         output.print(f"breaks the cache: {_break(explanation.broke)}")
     output.print(f"plan: {explanation.reason} ({explanation.meaning})")
-    output.print(f"sent: {_sent(explanation)}")
+    sent = "as it was assembled" if explanation.reason in _ASSEMBLED else "as it came"
+    output.print(f"sent: {'rewritten' if explanation.rewritten else sent}")
     output.print(f"predicted bill: {_bill(explanation.predicted, explanation.predicted_cost)}")
     output.print(f"bill of the client's own layout: {_bill(explanation.own, explanation.own_cost)}")
 
@@ -66,12 +67,6 @@ def _break(broke: Break) -> str:
     where = f"{broke.culprit_kind} {broke.culprit}" + (f", line {broke.line}" if broke.line else "")
     lost = f"{broke.lost:,} tokens more would be read, which costs as {broke.usd:,.0f} plain tokens"
     return f"{broke.kind}: {where}, behind {broke.before:,} tokens; {lost}{' (waste)' if broke.is_waste else ''}"
-
-
-def _sent(explanation: Explanation) -> str:
-    if explanation.rewritten:
-        return "rewritten"
-    return "as it was assembled" if explanation.reason in _ASSEMBLED else "as it came"
 
 
 def _bill(bill: Bill | None, cost: float | None) -> str:

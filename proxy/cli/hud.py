@@ -6,6 +6,7 @@ A terminal that stands still, because somebody holds its output, stops a thread 
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from io import StringIO
 from queue import Full, Queue
 from shutil import get_terminal_size
@@ -15,7 +16,7 @@ from rich.box import ASCII, ROUNDED
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from proxy.cli.output import visible
@@ -38,10 +39,8 @@ class Hud:
         threading.Thread(target=self._write, name="hud", daemon=True).start()
 
     def show(self, report: Mapping[str, Any]) -> None:
-        try:
+        with suppress(Full):
             self._reports.put_nowait(report)
-        except Full:
-            return
 
     def _write(self) -> None:
         encoding = self._stream.encoding or "utf-8"
@@ -98,9 +97,8 @@ def diagram(tiers: Sequence[Mapping[str, Any]]) -> Table:
     """The diagram of blocks: a line for each tier, as the breakdown has it, with a bar as long as its share of the
     tokens."""
     whole = max(1, sum(one["tokens"] for one in tiers))
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for justify in ("left", "left", "right", "left", "left"):
-        table.add_column(justify=justify, no_wrap=justify == "right")
+    tokens = Column(justify="right", no_wrap=True)
+    table = Table(Column(), Column(), tokens, Column(), Column(), box=None, pad_edge=False, show_header=False)
     for one in tiers:
         label = f"{one['tier']} ({one['threshold']}+)" if one["cached"] else one["tier"]
         bar = "█" * max(1, round(_BAR_CELLS * one["tokens"] / whole))

@@ -1,14 +1,18 @@
-"""``stratiform keys``: the proxy's own keys. One is shown when it is made, and never again."""
+"""``stratiform keys``: the proxy's own keys. One is shown when it is made, and never again. LiteLLM's keys and teams
+can be taken over."""
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from proxy.cli.admin_client import LIMITS, Actions, Option, Request, add_where, show
+from proxy.access.virtual_keys import declared_id
+from proxy.cli.admin_client import LIMITS, Actions, Ask, Option, Request, add_where, run_with, show
 from proxy.cli.admin_client import run as run_action
-from proxy.cli.key_import import import_keys
+from proxy.cli.litellm_export import Imported, read_export
+from proxy.cli.output import print_json, visible
+from proxy.errors import Conflict, InvalidRequest, NotFound
 
 _OPTIONS = (
     Option("--user", "user", str, "the user whose key it is"),
@@ -54,7 +58,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "delete a key from the list; its spend stays in the ledger",
         Request("DELETE", "keys/{id}", {"key": "id", "deleted": "deleted"}),
     ).add_argument("id", help="the id of the key, as the list shows it")
-    importing = actions.parser("import", "take over LiteLLM's keys and teams; its users' keys go on working")
+    importing = actions.choices.add_parser(
+        "import", help="take over LiteLLM's keys and teams; its users' keys go on working"
+    )
     importing.add_argument(
         "files", type=Path, nargs="+", metavar="FILE", help="an export of keys, teams or both: CSV or JSON"
     )
@@ -66,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return import_keys(arguments) if arguments.action == "import" else run_action(arguments)
+    return _import(arguments) if arguments.action == "import" else run_action(arguments)
 
 
 def _show_new(arguments: argparse.Namespace, content: Any, columns: Mapping[str, str]) -> None:
@@ -74,3 +80,81 @@ def _show_new(arguments: argparse.Namespace, content: Any, columns: Mapping[str,
     if not arguments.json and "key" in content:
         sys.stdout.write(f"\n{content['key']}\n")
         print("This is the only time that the key is shown.", file=sys.stderr)
+
+
+_THERE = "is there already"
+
+
+def _import(arguments: argparse.Namespace) -> int:
+    """Take LiteLLM's keys and teams over, each with its budget and what that has spent.
+
+    A key stands behind its budget: where the command is ended in between, no key works without its limit. Existing keys
+    and teams stay as they are, so the command may be repeated. The exit status is 1 where something was not taken over.
+    Raises ConfigError.
+    """
+    export, outcomes, lacking = read_export(arguments.files), list[Mapping[str, Any]](), set[str]()
+
+    async def work(ask: Ask) -> None:
+        for kind, found in export.items():
+            for one in found:
+                # Which key it is, and whose, must be known in any case.
+                is_readable = all("not known here" in why for why in one.refused)
+                whys = [] if arguments.ignore_unsupported and is_readable else list(one.refused)
+                if kind == "key" and one.team in lacking:
+                    whys.append(f"team_id: the team {one.team} is not taken over")
+                if not whys and not arguments.dry_run:
+                    whys = await _taken_over(ask, kind, one)
+                if kind == "team" and whys not in ([], [_THERE]):
+                    lacking.add(one.team)
+                outcomes.append({"kind": kind, "name": one.label, "team": one.team, "not_imported": whys})
+
+    run_with(arguments, work)
+    print_json(outcomes) if arguments.json else _print(outcomes, is_dry=arguments.dry_run)
+    return 1 if any(one["not_imported"] not in ([], [_THERE]) for one in outcomes) else 0
+
+
+async def _taken_over(ask: Ask, kind: str, one: Imported) -> list[str]:
+    """Make a team or a key; why that was not done. Raises ProxyError."""
+    try:
+        if kind == "team":
+            there = await _made(ask, "teams", one.body)
+            await _with_budget(ask, one, f"teams/{one.team}")
+            return [] if there else [_THERE]
+        await _with_budget(ask, one, f"keys/{declared_id(one.body['sha256'])}")
+        return [] if await _made(ask, "keys", one.body) else [_THERE]
+    except InvalidRequest as error:
+        return [error.message]
+
+
+async def _made(ask: Ask, path: str, body: Mapping[str, Any]) -> bool:
+    try:
+        await ask("POST", path, None, body)
+    except Conflict:
+        return False
+    return True
+
+
+async def _with_budget(ask: Ask, one: Imported, owner: str) -> None:
+    """Make the budget, with what has been spent. If its owner is not there yet, an earlier run has ended before."""
+    if one.budget is None:
+        return
+    name = f"{one.team}/{one.budget['name']}"
+    is_new = await _made(ask, "budgets", {"team": one.team, **one.budget}) or not await _is_there(ask, owner)
+    if is_new and one.spent:
+        await ask("POST", f"budgets/{name}/set-spent", None, {"spent": one.spent})
+
+
+async def _is_there(ask: Ask, path: str) -> bool:
+    try:
+        await ask("GET", path)
+    except NotFound:
+        return False
+    return True
+
+
+def _print(outcomes: Iterable[Mapping[str, Any]], *, is_dry: bool) -> None:
+    done = "would be imported" if is_dry else "imported"
+    for one in outcomes:
+        name = visible(f"{one['kind']} {one['name']}")
+        whys = one["not_imported"]
+        print(f"{name}: {done}" if not whys else f"{name}: not imported: {visible('; '.join(whys))}")

@@ -26,20 +26,17 @@ from proxy.settings import ConfigError
 Row = Mapping[str, Any]
 
 
-def _columns(names: str) -> frozenset[str]:
-    return frozenset(names.split())
-
-
-_USED = _columns(
-    "token key_name key_alias user_id team_id team_alias models tpm_limit rpm_limit max_budget soft_budget "
-    "budget_duration spend expires blocked"
-)
-_SILENT = _columns(
-    "soft_budget_cooldown total_spend budget_reset_at created_at created_by updated_at updated_by settings_updated_at "
-    "last_active rotation_count auto_rotate rotation_interval last_rotation_at key_rotation_at model_spend key_type "
-    "agent_id admins members members_with_roles members_count team_member_permissions allow_team_guardrail_config "
-    "allowed_cache_controls keys keys_count"
-)
+_USED = frozenset({
+    "token", "key_name", "key_alias", "user_id", "team_id", "team_alias", "models", "tpm_limit", "rpm_limit",
+    "max_budget", "soft_budget", "budget_duration", "spend", "expires", "blocked",
+})  # fmt: skip
+_SILENT = frozenset({
+    "soft_budget_cooldown", "total_spend", "budget_reset_at", "created_at", "created_by", "updated_at",
+    "updated_by", "settings_updated_at", "last_active", "rotation_count", "auto_rotate", "rotation_interval",
+    "last_rotation_at", "key_rotation_at", "model_spend", "key_type", "agent_id", "admins", "members",
+    "members_with_roles", "members_count", "team_member_permissions", "allow_team_guardrail_config",
+    "allowed_cache_controls", "keys", "keys_count",
+})  # fmt: skip
 _EMPTY = ("", "null", "{}", "[]", "\\n", "f", "false")
 # The only routes that this proxy has.
 _ALL_ROUTES = ["llm_api_routes"]

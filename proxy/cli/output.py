@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import orjson
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from proxy.replay.trace import TraceError
@@ -42,9 +42,8 @@ def plain_table(
     headings: Iterable[str], numbers: Collection[str] = (), rows: Iterable[Iterable[str | Text]] = ()
 ) -> Table:
     """A table without lines. The headings in ``numbers`` are those of columns of numbers."""
-    table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold", justify="right" if heading in numbers else "left")
+    columns = (Column(one, overflow="fold", justify="right" if one in numbers else "left") for one in headings)
+    table = Table(*columns, box=None, pad_edge=False)
     for row in rows:
         table.add_row(*row)
     return table

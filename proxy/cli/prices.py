@@ -52,10 +52,8 @@ def _check(settings: Settings, known: RawMap, *, as_json: bool) -> int:
     if as_json:
         print_json({"litellm": version("litellm"), "models": rows})
     else:
-        table = plain_table(_COLUMNS, _NUMBERS)
-        for row in rows:
-            table.add_row(*("-" if row[name] is None else str(row[name]) for name in _COLUMNS))
-        Output().print(table)
+        cells = (["-" if row[name] is None else str(row[name]) for name in _COLUMNS] for row in rows)
+        Output().print(plain_table(_COLUMNS, _NUMBERS, cells))
         print(f"USD per million tokens; LiteLLM {version('litellm')}")
     return 1 if any(row["note"] == _NO_PRICE for row in rows) else 0
 

@@ -1,6 +1,7 @@
 """``stratiform replay``: recorded sessions through the planner in virtual time, and what each policy would cost."""
 
 import argparse
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -9,7 +10,7 @@ from typing import BinaryIO
 
 import orjson
 from rich.progress import MofNCompleteColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from proxy.cli import compare
@@ -23,6 +24,7 @@ from proxy.replay.trace import Step, Trace, find_traces
 _DEARER = 1.02
 _CHEAPER = 0.98
 _SHOWN_VIOLATIONS = 5
+_COUNTS = ("read", "write_5m", "write_1h", "plain", "refused", "refreshes")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -52,12 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.compare:
             return compare.run(arguments)
         traces = [replayable(path) for path in find_traces(arguments.traces)]
-        wanted = setting(arguments)
-        if arguments.keep_alive:
-            wanted = replace(wanted, keep_alive=True)
-        if arguments.out is not None:
-            wanted = replace(wanted, on_sent=_writer(arguments.out, stack))
-        results = _replayed(traces, wanted)
+        on_sent = _writer(arguments.out, stack) if arguments.out is not None else None
+        results = _replayed(traces, replace(setting(arguments), keep_alive=arguments.keep_alive, on_sent=on_sent))
         means = summary(results)
         if arguments.json:
             print_json(_report(arguments, results, means))
@@ -98,50 +96,46 @@ def _report(arguments: argparse.Namespace, results: Sequence[Result], means: Sum
         "profile": arguments.profile,
         "mode": arguments.mode,
         "policy": arguments.policy,
-        "traces": [_trace_report(result) for result in results],
+        "traces": [
+            {
+                "name": result.trace,
+                "requests": result.requests,
+                "prompt_tokens": round(result.plain),
+                "policies": {
+                    name: {
+                        "share": result.share(name),
+                        "hit_rate": total.hit_rate,
+                        "prompt_tokens": total.prompt,
+                        **{count: getattr(total, count) for count in _COUNTS},
+                    }
+                    for name, total in result.totals.items()
+                },
+                "against_cheapest": result.against_cheapest(),
+                "reasons": {str(reason): count for reason, count in result.reasons.items()},
+                "violations": result.violations,
+                "surprises": result.surprises,
+            }
+            for result in results
+        ],
         "summary": asdict(means),
-    }
-
-
-def _trace_report(result: Result) -> dict[str, object]:
-    policies = {
-        name: {
-            "share": result.share(name),
-            "hit_rate": total.hit_rate,
-            "prompt_tokens": total.prompt,
-            "read": total.read,
-            "write_5m": total.write_5m,
-            "write_1h": total.write_1h,
-            "plain": total.plain,
-            "refused": total.refused,
-            "refreshes": total.refreshes,
-        }
-        for name, total in result.totals.items()
-    }
-    return {
-        "name": result.trace,
-        "requests": result.requests,
-        "prompt_tokens": round(result.plain),
-        "policies": policies,
-        "against_cheapest": result.against_cheapest(),
-        "reasons": {str(reason): count for reason, count in result.reasons.items()},
-        "violations": result.violations,
-        "surprises": result.surprises,
     }
 
 
 def _print(results: Sequence[Result], means: Summary) -> None:
     others = [name for name in means.shares if name != OURS]
-    table = Table(box=None, pad_edge=False, show_footer=len(results) > 1)
-    table.add_column("trace", "geometric mean", overflow="fold")
-    table.add_column("requests", str(means.requests), justify="right")
-    table.add_column("tokens", justify="right")
-    for name in others:
-        table.add_column(name, f"{means.shares[name]:.3f}", justify="right")
-    table.add_column(OURS, f"{means.shares[OURS]:.3f}", justify="right", style="bold")
-    table.add_column("hit rate", justify="right")
-    table.add_column("fidelity", _fidelity(means.violations), justify="right")
-    table.add_column("against cheapest", _against(means.against_cheapest), justify="right")
+    table = Table(
+        Column("trace", "geometric mean", overflow="fold"),
+        Column("requests", str(means.requests), justify="right"),
+        Column("tokens", justify="right"),
+        *(Column(name, f"{means.shares[name]:.3f}", justify="right") for name in others),
+        Column(OURS, f"{means.shares[OURS]:.3f}", justify="right", style="bold"),
+        Column("hit rate", justify="right"),
+        Column("fidelity", _fidelity(means.violations), justify="right"),
+        Column("against cheapest", _against(means.against_cheapest), justify="right"),
+        box=None,
+        pad_edge=False,
+        show_footer=len(results) > 1,
+    )
     for result in results:
         table.add_row(
             result.trace,
@@ -158,7 +152,10 @@ def _print(results: Sequence[Result], means: Summary) -> None:
     output.print("input cost as a share of no caching, side calls included", style="dim")
     if any(result.ours.refreshes for result in results):
         output.print(_refreshes(results), style="dim")
-    output.print(f"plans: {_counted(results)}", style="dim")
+    plans = Counter[str]()
+    for result in results:
+        plans.update(result.reasons)
+    output.print("plans: " + ", ".join(f"{reason} {count}" for reason, count in plans.most_common()), style="dim")
     for result in results:
         for text in [*result.violations[:_SHOWN_VIOLATIONS], *result.surprises[:_SHOWN_VIOLATIONS]]:
             output.print(f"{result.trace}: {text}", style="red", soft_wrap=True)
@@ -183,11 +180,3 @@ def _fidelity(violations: int) -> Text:
 def _against(ratio: float) -> Text:
     style = "red" if ratio > _DEARER else "green" if ratio < _CHEAPER else ""
     return Text(f"x {ratio:.3f}", style)
-
-
-def _counted(results: Sequence[Result]) -> str:
-    counts: dict[str, int] = {}
-    for result in results:
-        for reason, count in result.reasons.items():
-            counts[reason] = counts.get(reason, 0) + count
-    return ", ".join(f"{reason} {count}" for reason, count in sorted(counts.items(), key=lambda pair: -pair[1]))

@@ -19,7 +19,7 @@ from proxy.app import composition, declared, factories
 from proxy.app.foundation import Worker
 from proxy.app.reload import ConfigSource
 from proxy.app.shadowed import shadowing
-from proxy.cli.checks import IGNORE_HELP, expired_keys, not_honoured, refuse_exposed, refuse_unsupported
+from proxy.cli.checks import IGNORE_HELP, expired_keys, not_honoured, refuse_exposed, unsupported
 from proxy.cli.logs import log_to_stderr
 from proxy.cli.server import address, listen, run_on_loop, server
 from proxy.cli.workers import Workers
@@ -84,10 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         source.read = partial(_settings_at, arguments, listener.getsockname()[0])
         if settings.stratiform.workers > 1:
             return _serve_with_workers(source, listener, has_hud=has_hud)
-        try:
-            run_on_loop(serve(source, listener, has_hud=has_hud))
-        except KeyboardInterrupt:
-            return 130
+        run_on_loop(serve(source, listener, has_hud=has_hud))
     return 0
 
 
@@ -120,8 +117,8 @@ def _serve_with_workers(source: ConfigSource, listener: socket.socket, *, has_hu
 def settings_of(arguments: argparse.Namespace) -> Settings:
     """The settings of the file, under those of the command line. Raises ConfigError."""
     settings = load(arguments.config, arguments.upstream)
-    if not arguments.ignore_unsupported:
-        refuse_unsupported(settings)
+    if not arguments.ignore_unsupported and (problems := list(unsupported(settings))):
+        raise ConfigError(problems)
     given = {name: getattr(arguments, name) for name in ("host", "port", "workers", "mode", "log_level")}
     changes = {name: value for name, value in given.items() if value is not None}
     if not 0 <= changes.get("port", 0) <= 65535:

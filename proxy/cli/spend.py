@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from proxy.admin.spend import cell
-from proxy.cli.admin_client import Ask, add_where, ledger_entries, run_with, show
+from proxy.admin.spend import cell, ledger_entries
+from proxy.cli.admin_client import Ask, add_where, run_with, show
 
 _PARAMETERS = ("since", "until", "team", "key", "user", "model", "timezone")
 _SUMS = {

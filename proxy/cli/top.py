@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from proxy.admin.grouping import BILLED, grouped
-from proxy.cli.admin_client import Ask, Unanswered, run_with
+from proxy.cli.admin_client import Ask, run_with
 from proxy.cli.hud import diagram
 from proxy.cli.output import Output, fail, plain_table, print_json, visible
 from proxy.errors import ProxyError
@@ -70,12 +70,10 @@ async def _follow(ask: Ask, arguments: argparse.Namespace) -> None:
                 pages = max(1, len(content["data"]) // _PAGE) if "data" in content else 1
             except ProxyError as error:
                 problem = error.message
-            except Unanswered as error:
-                problem = str(error)
 
 
 async def _asked(ask: Ask, arguments: argparse.Namespace) -> dict[str, Any]:
-    """The sessions or groups that are shown, as JSON values. Raises NotFound, Unanswered."""
+    """The sessions or groups that are shown, as JSON values. Raises ProxyError."""
     if arguments.session is not None:
         if "/" in arguments.session:
             fail("a session's id has no slash")
@@ -103,7 +101,7 @@ async def _asked(ask: Ask, arguments: argparse.Namespace) -> dict[str, Any]:
 def _view(content: Mapping[str, Any], arguments: argparse.Namespace, most: int) -> RenderableType:
     if arguments.session is not None:
         return Group(*_session(content))
-    rows: Sequence[Mapping[str, Any]] = content["data"]
+    rows = content["data"]
     names = (arguments.by, "sessions") if arguments.by is not None else ("id", "team", "model", "client", "mode")
     table = plain_table((*names, *_NUMBERS), ("sessions", *_NUMBERS))
     for row in rows[:most]:

@@ -1,12 +1,12 @@
 """Calls in the order of time become findings about their clients: the culprits, their losses, and the cache."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from proxy.core.caches.prompt import BillSum
 from proxy.core.diagnosis.breaks import Break, BreakKind
 from proxy.core.diagnosis.diagnose import diagnose
-from proxy.core.diagnosis.record import SYSTEM, TURN, PromptPiece, PromptRecord
+from proxy.core.diagnosis.record import SYSTEM, TURN, PromptPiece, PromptRecord, spread
 from proxy.core.digest import digest
 from proxy.core.lru import Bounded, LastUsed
 from proxy.core.money.prices import input_cost
@@ -171,7 +171,7 @@ def _break(session: _Session, call: Call, held: ModelRules) -> Break | None:
         record = record.continuing(session.records[-1])
     for piece in record.pieces() if call.cuts else ():
         if piece.digest in call.cuts:
-            session.cuts.put(piece.digest, list(_parts(piece, call.cuts[piece.digest])))
+            session.cuts.put(piece.digest, _parts(piece, call.cuts[piece.digest]))
     broken = diagnose(session.records, record, usage, profile, held.price, session.cuts)
     if call.record is None and broken is not None and broken.kind in tuple(Deviation):
         # Whatever it was, it is no difference that anybody has seen.
@@ -182,14 +182,10 @@ def _break(session: _Session, call: Call, held: ModelRules) -> Break | None:
     return broken
 
 
-def _parts(piece: PromptPiece, cuts: CutSizes) -> Iterator[PromptPiece]:
+def _parts(piece: PromptPiece, cuts: CutSizes) -> list[PromptPiece]:
     """The parts of a text; its tokens are spread by their lengths."""
-    chars, passed, before = max(1, sum(size for *_, size in cuts)), 0, 0
-    for key, kind, name, size in cuts:
-        passed += size
-        end = piece.tokens * passed // chars
-        yield PromptPiece(key, kind, name, end - before, piece.place)
-        before = end
+    sizes = zip(cuts, spread(piece.tokens, (size for *_, size in cuts)), strict=True)
+    return [PromptPiece(key, kind, digest, tokens, piece.place) for (key, kind, digest, _), tokens in sizes]
 
 
 def _untold(session: _Session, call: Call, usage: Usage) -> PromptRecord:

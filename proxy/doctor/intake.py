@@ -3,7 +3,6 @@
 import math
 import tempfile
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import msgspec
 import orjson
@@ -57,11 +56,8 @@ _CLOCK = "time"
 _MOST_NAME_CHARS = 120
 
 
-class _Known(NamedTuple):
-    """The signs and the parts of a text that was seen before."""
-
-    signs: LineSigns
-    cuts: CutSizes
+_Known = tuple[LineSigns, CutSizes]
+"""The signs and the parts of a text that was seen before."""
 
 
 class Intake:
@@ -94,13 +90,14 @@ class Intake:
             known = self._known.get(piece.digest)
             if known is None:
                 is_system = piece.kind == SYSTEM
-                known = _Known(_signs(text), ()) if is_system else _Known({}, _cuts(self._recognisers, piece.key, text))
+                known = (_signs(text), ()) if is_system else ({}, _cuts(self._recognisers, piece.key, text))
                 self._known[piece.digest] = known
             self._known.used(piece.digest)
-            if known.signs:
-                signs[piece.digest] = known.signs
-            if known.cuts:
-                cuts[piece.digest] = known.cuts
+            own_signs, own_cuts = known
+            if own_signs:
+                signs[piece.digest] = own_signs
+            if own_cuts:
+                cuts[piece.digest] = own_cuts
 
         try:
             body = orjson.loads(raw)
@@ -127,7 +124,7 @@ class Intake:
 
 
 def _known_bytes(known: _Known) -> int:
-    return _PART_BYTES * (1 + len(known.signs) + len(known.cuts))
+    return _PART_BYTES * (1 + sum(map(len, known)))
 
 
 def _cuts(recognisers: Sequence[Recogniser], role: str, text: str) -> CutSizes:

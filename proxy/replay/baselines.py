@@ -10,7 +10,7 @@ from proxy.core.layout.render import render_tools
 from proxy.core.providers import Dialect
 from proxy.core.request.message import MARK_KEYS
 from proxy.core.structured.messages import marked, unmarked
-from proxy.core.wire.json_body import Members, elements, members_of, parse_members, splice, value
+from proxy.core.wire.json_body import elements, members_of, parse_members, splice, value
 
 Baseline = Callable[[bytes, Dialect], bytes]
 
@@ -73,7 +73,7 @@ def _marked_at(body: bytes, dialect: Dialect, places: Callable[[Sequence[object]
         return plain
     members = parse_members(plain)
     messages = [bytes(raw) for raw in elements(members["messages"])]
-    for index in places([_role(members_of(raw)) for raw in messages]):
+    for index in places([value(one["role"]) if "role" in one else None for one in map(members_of, messages)]):
         # Assistant turns and empty texts carry none.
         messages[index] = marked(messages[index], dialect, is_head=True) or messages[index]
     return splice(plain, members, {"messages": _array(messages)})
@@ -88,10 +88,6 @@ COMPARED: Mapping[str, Baseline] = MappingProxyType({**BASELINES, TOOLS_SYSTEM_L
 def is_marked(body: bytes) -> bool:
     """Whether a marker may stand somewhere in the body."""
     return any(key.encode() in body for key in MARK_KEYS)
-
-
-def _role(members: Members) -> object:
-    return value(members["role"]) if "role" in members else None
 
 
 def _array(raws: list[bytes]) -> bytes:

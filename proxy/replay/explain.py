@@ -1,6 +1,6 @@
 """Describes the layout of one request, and the reasons for it, from the planner's own analysis."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import orjson
@@ -11,7 +11,6 @@ from proxy.core.layout.layout import Layout
 from proxy.core.modes import Mode
 from proxy.core.planner.analysis import UNMARKED
 from proxy.core.planner.in_flight import InFlight
-from proxy.core.planner.plan import Plan
 from proxy.core.providers import CacheProfile, Family
 from proxy.core.reasons import Reason
 from proxy.core.recognition.fixed_texts import TAG_OPEN
@@ -21,6 +20,7 @@ from proxy.core.request.message import Message
 from proxy.core.shadow.shadow_caches import cost_of
 from proxy.core.value import dataclass, replace
 from proxy.replay.runner import Ours, Setting, counted_once
+from proxy.replay.structured import ReplayedContexts
 from proxy.replay.trace import Trace
 
 _SHOWN_CHARS = 40
@@ -66,9 +66,6 @@ _REASONS: Mapping[ElementKind, str] = MappingProxyType(
         ElementKind.TAG: "lines that tell the time, moved out of the system prompt",
     }
 )
-
-TierOf = Callable[[Element], str | None]
-PanelOf = Callable[[int], str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,31 +113,17 @@ def explain_request(trace: Trace, setting: Setting, number: int) -> Explanation:
     ours = Ours(replace(setting, encode=counted_once(setting.encode)))
     for step in trace.steps[: number - 1]:
         ours.send(step, ours.assembled(step))
-    last, contexts = trace.steps[number - 1], ours.contexts
+    last, profile = trace.steps[number - 1], setting.profile
     plan = ours.plan(last, ours.assembled(last))
-    told = (contexts.tier_of, contexts.panel_of) if contexts is not None else ()
-    return describe(plan, setting.profile, trace, number, *told)
-
-
-def describe(
-    plan: Plan,
-    profile: CacheProfile,
-    trace: Trace,
-    number: int,
-    tier_of: TierOf = lambda element: None,
-    panel_of: PanelOf = lambda message: None,
-) -> Explanation:
-    """A plan that was made and not settled yet. ``tier_of`` tells the tiers of structured context, ``panel_of`` the
-    live panel that a message belongs to."""
     rows: tuple[Row, ...] = ()
     if plan.in_flight is not None:
         hit = plan.predicted.hit if plan.predicted is not None else -1
-        rows = tuple(_Description(plan.in_flight, profile, hit, tier_of, panel_of).rows())
+        rows = tuple(_Description(plan.in_flight, profile, hit, ours.contexts).rows())
     return Explanation(
         trace=trace.name,
         request=number,
         requests=len(trace.steps),
-        session=trace.steps[number - 1].session,
+        session=last.session,
         reason=str(plan.reason),
         meaning=MEANINGS.get(plan.reason, ""),
         rewritten=plan.rewritten and plan.mode > Mode.OBSERVE,
@@ -155,13 +138,10 @@ def describe(
 
 class _Description:
     """The rows of one draft: the layout that was chosen, or the client's own where that is sent. ``hit`` is the
-    position that is read up to."""
+    position that is read up to; ``contexts`` has assembled the structured context."""
 
-    def __init__(
-        self, in_flight: InFlight, profile: CacheProfile, hit: int, tier_of: TierOf, panel_of: PanelOf
-    ) -> None:
-        self._profile, self._hit = profile, hit
-        self._tier_of, self._panel_of = tier_of, panel_of
+    def __init__(self, in_flight: InFlight, profile: CacheProfile, hit: int, contexts: ReplayedContexts | None) -> None:
+        self._profile, self._hit, self._contexts = profile, hit, contexts
         analysis = self._analysis = in_flight.analysis
         chosen = analysis.choice
         if in_flight.sends_own:
@@ -183,7 +163,7 @@ class _Description:
             for number, (first, end) in enumerate(spans, 1):
                 what, reason = self._piece(element, number, len(cuts) + 1)
                 tokens, is_marked = self._tokens(first, end), bool(ends) and end <= ends[-1]
-                panel = self._panel_of(element.message)
+                panel = self._contexts.panels.get(element.message) if self._contexts is not None else None
                 if panel is not None:
                     reason = f"{panel}: {self._price(end, tokens, is_marked=is_marked)}"
                 yield Row(
@@ -214,7 +194,7 @@ class _Description:
 
     def _tier(self, element: Element) -> str:
         """The tier of an element; of a message of several pieces the least stable one's."""
-        given = self._tier_of(element)
+        given = self._contexts.tier_of(element) if self._contexts is not None else None
         if given is not None:
             return given
         tiers = [self._analysis.session.tracker.tier(item.key) for item in self._items(element)]

@@ -7,8 +7,7 @@ is asked of the recognisers.
 """
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -165,15 +164,15 @@ class _Comparison:
 
     def __init__(self, before: Sequence[Said], after: Sequence[Said], recognisers: Sequence[Recogniser]) -> None:
         self._before, self._after = before, after
-        self._last_user = max((i for i, said in enumerate(before) if said.role == "user"), default=len(before))
-        self._contexts = Contexts([])
         self._fixed: list[Said] = []
         self._homes: set[int] = set()
         self._pivot = len(before)
         self._next = 0
-        self._tag: list[str] = []
         self._found: list[str] = []
-        self._sort(recognisers)
+        self._contexts = Contexts(tuple(self._sorted(recognisers)))
+        client = {part for said in before for part in said.parts}
+        tags = [part for said in after for part in said.parts if _is_tag(part) and part not in client]
+        self._tag = [line for tag in tags for line in tag[len(TAG_OPEN) : -len(TAG_CLOSE)].split("\n")]
 
     def run(self) -> list[str]:
         """The faults."""
@@ -193,29 +192,24 @@ class _Comparison:
     def _role(self) -> str:
         return self._fixed[self._next].role
 
-    def _sort(self, recognisers: Sequence[Recogniser]) -> None:
-        contexts: list[Context] = []
-        skip = False
-        for index, said in enumerate(self._before):
-            if skip:
-                skip = False
+    def _sorted(self, recognisers: Sequence[Recogniser]) -> Iterator[Context]:
+        """The context messages; the others are those that must come in the client's order."""
+        messages = self._before
+        last_user = max((i for i, said in enumerate(messages) if said.role == "user"), default=len(messages))
+        is_acknowledgement = False
+        for index, said in enumerate(messages):
+            if is_acknowledgement:
+                is_acknowledgement = False
                 continue
-            if index == self._last_user:
+            if index == last_user:
                 self._pivot = len(self._fixed)
-            following = self._before[index + 1] if index + 1 < self._last_user else None
-            context = _context(said, following, recognisers)
+            context = _context(said, messages[index + 1] if index + 1 < last_user else None, recognisers)
             if context is None:
                 self._fixed.append(said)
             else:
-                contexts.append(context)
+                yield context
                 self._homes.add(len(self._fixed))
-                skip = True
-        self._contexts = Contexts(contexts)
-        texts = [part for said in self._after for part in said.parts]
-        client = Counter(part for said in self._before for part in said.parts)
-        for text in texts:
-            if _is_tag(text) and not client[text]:
-                self._tag += text[len(TAG_OPEN) : -len(TAG_CLOSE)].split("\n")
+                is_acknowledgement = True
 
     def _step(self, at: int, said: Said, following: Said | None) -> int:
         """Look at the next message. Returns how many messages were understood."""

@@ -121,7 +121,8 @@ def free_limit(bags: Sequence[Bag], profile: CacheProfile, *, with_long: bool = 
     if profile.family is Family.NONE:
         return float(sum(bag.total for bag in bags))
     rest = sum(bag.rest * (profile.read if bag.rest > 0 else 1.0) for bag in bags)
-    return max(_by_segments(bags, profile, with_long), _by_predecessors(bags, profile)) + rest
+    by_predecessors = sum(sum(bag.segments.values()) - (1 - profile.read) * shared for bag, shared in shares(bags))
+    return max(_by_segments(bags, profile, with_long), by_predecessors) + rest
 
 
 def shares(bags: Sequence[Bag]) -> list[tuple[Bag, float]]:
@@ -153,10 +154,6 @@ def _by_segments(bags: Sequence[Bag], profile: CacheProfile, with_long: bool) ->
             uses.setdefault((bag.scope, segment), []).append(bag.at)
     whole = sum(tokens[key] * node_cost(times, rates) for key, times in uses.items())
     return whole - max(1.0, profile.write) * partly + profile.read * partly
-
-
-def _by_predecessors(bags: Sequence[Bag], profile: CacheProfile) -> float:
-    return sum(sum(bag.segments.values()) - (1 - profile.read) * shared for bag, shared in shares(bags))
 
 
 def prefix_share(prompts: Sequence[Timed], bags: Sequence[Bag]) -> float:

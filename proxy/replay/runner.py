@@ -4,7 +4,7 @@ Time is virtual. Where prefixes are kept alive, the refreshes are sent between t
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from proxy.core.caches.prompt import Bill
 from proxy.core.digest import digest
@@ -33,8 +33,6 @@ from proxy.replay.totals import OURS, Account, Result
 from proxy.replay.trace import Step, Trace
 from proxy.upstream.embedded import PromptReader
 
-Send = Callable[[bytes, float], Bill | None]
-
 
 @dataclass(slots=True)
 class _Series:
@@ -43,46 +41,6 @@ class _Series:
     work: RefreshPlan
     next_at: float
     left: int
-
-
-class PrefixRefreshes:
-    """The sessions whose prefixes are kept alive. ``send`` makes a provider answer a refresh; it returns None where the
-    provider refuses."""
-
-    def __init__(self, planner: TierPlanner, send: Send) -> None:
-        self._planner = planner
-        self._send = send
-        self._series: dict[str, _Series] = {}
-
-    def begin(self, plan: Plan, now: float) -> None:
-        """The request of a plan has ended. From now on its prefix is kept alive, where that pays."""
-        work = self._planner.refresh_plan(plan, now)
-        if work is not None:
-            self._series[plan.session] = _Series(work, now + work.period_s, work.times)
-
-    def end(self, session: str) -> None:
-        """The client has returned."""
-        self._series.pop(session, None)
-
-    def run(self, until: float) -> None:
-        """Send the refreshes that are due before a time, in the order in which they are due."""
-        while self._series:
-            session, series = min(self._series.items(), key=lambda pair: pair[1].next_at)
-            if series.next_at >= until:
-                return
-            if not self._refresh(series):
-                del self._series[session]
-
-    def _refresh(self, series: _Series) -> bool:
-        """Send one refresh. Returns whether another one follows."""
-        work, at = series.work, series.next_at
-        bill = self._send(work.body, at)
-        if bill is None or bill.read < bill.total / 2:
-            return False  # it is gone already: what was sent wrote it anew, and the client may not come
-        self._planner.kept(work, at)
-        series.next_at += work.period_s
-        series.left -= 1
-        return series.left > 0
 
 
 _ACCOUNT = "replay"
@@ -130,7 +88,9 @@ def replay(trace: Trace, setting: Setting, on_step: Callable[[], None] = lambda:
     result = Result(trace.name, setting.profile, len(trace.steps))
     steps = [acceptable(step, setting.profile) for step in trace.steps]
     baselines = {AS_SENT: as_sent, **setting.baselines}
-    accounts = {name: setting.account() for name in _distinct(baselines, steps)}
+    # Where no request has a marker, the client's own policy is the same as "as sent".
+    has_marks = any(is_marked(step.body) for step in steps)
+    accounts = {name: setting.account() for name in baselines if has_marks or name != CLIENT}
     ours = Ours(setting)
     tools: list[bytes] = []
     for number, recorded in enumerate(steps, 1):
@@ -148,7 +108,8 @@ def replay(trace: Trace, setting: Setting, on_step: Callable[[], None] = lambda:
         if (form := tools_of(step.body)) and form not in tools:
             tools.append(form)
         on_step()
-    ours.finish()
+    # Nobody returns any more: what is still planned is in vain, and it costs.
+    ours.refresh(math.inf)
     result.totals = {name: (accounts.get(name) or accounts[AS_SENT]).total for name in setting.baselines}
     result.totals[OURS] = ours.total
     return result
@@ -165,7 +126,7 @@ def counted_once(encode: Encode) -> Encode:
 
 
 class Ours:
-    """The planner and the provider that it talks to."""
+    """The planner and the provider that it talks to, with the sessions whose prefixes are kept alive."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
@@ -174,7 +135,7 @@ class Ours:
         encode = quick(setting.encode) if setting.is_sampled else setting.encode
         self._planner = TierPlanner(encode, setting.recognisers, setting.policy, setting.options)
         self.contexts = ReplayedContexts(setting.assembler()) if setting.assembler is not None else None
-        self._refreshes = PrefixRefreshes(self._planner, self._account.refresh)
+        self._refreshes: dict[str, _Series] = {}
 
     def assembled(self, step: Step) -> AssembledChat | None:
         """The request with its structured context as messages; None where it has none."""
@@ -183,7 +144,7 @@ class Ours:
     def plan(self, step: Step, chat: AssembledChat | None = None) -> Plan:
         """Plan a request; ``chat`` is the same request, where it was assembled."""
         setting, planner = self._setting, self._planner
-        self._refreshes.run(step.at)
+        self.refresh(step.at)
         route = _route(step, setting)
         if chat is not None and self.contexts is not None:
             plan = self.contexts.plan(planner, chat, route, setting.mode, step.at)
@@ -208,16 +169,32 @@ class Ours:
             planner.on_completed(plan, _reported(bill), step.at)
             if plan.counted is not None:
                 plan.counted(_reported(bill))
-        self._refreshes.end(plan.session)
-        if bill is not None and setting.keep_alive:
-            self._refreshes.begin(plan, step.at)
+        self._refreshes.pop(plan.session, None)
+        if bill is not None and setting.keep_alive and (work := planner.refresh_plan(plan, step.at)) is not None:
+            self._refreshes[plan.session] = _Series(work, step.at + work.period_s, work.times)
         if setting.on_sent is not None:
             setting.on_sent(step, plan)
         return plan
 
-    def finish(self) -> None:
-        """Send the refreshes that are still planned. Nobody returns any more, so they are in vain, and they cost."""
-        self._refreshes.run(math.inf)
+    def refresh(self, until: float) -> None:
+        """Send the refreshes that are due before a time, in the order in which they are due."""
+        while self._refreshes:
+            session, series = min(self._refreshes.items(), key=lambda pair: pair[1].next_at)
+            if series.next_at >= until:
+                return
+            if not self._is_kept(series):
+                del self._refreshes[session]
+
+    def _is_kept(self, series: _Series) -> bool:
+        """Send one refresh. Returns whether another one follows."""
+        work, at = series.work, series.next_at
+        bill = self._account.refresh(work.body, at)
+        if bill is None or bill.read < bill.total / 2:
+            return False  # it is gone already: what was sent wrote it anew, and the client may not come
+        self._planner.kept(work, at)
+        series.next_at += work.period_s
+        series.left -= 1
+        return series.left > 0
 
 
 def _violations(
@@ -257,13 +234,6 @@ def _route(step: Step, setting: Setting) -> Route:
         model = ""
     profile, inset = setting.profile, setting.inset
     return Route(scope="replay", name=model, model=model, profile=profile, server=EMBEDDED, inset=inset)
-
-
-def _distinct(names: Iterable[str], steps: Sequence[Step]) -> list[str]:
-    """The baselines that must be run. Where no request has a marker, the client's own policy is the
-    same as "as sent"."""
-    has_marks = any(is_marked(step.body) for step in steps)
-    return [name for name in names if has_marks or name != CLIENT]
 
 
 def _formed(baseline: Baseline, body: bytes, dialect: Dialect) -> bytes:

@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from proxy.core.diagnosis.record import spread
 from proxy.core.digest import chain, digest
 from proxy.core.value import dataclass
 from proxy.upstream.embedded import PromptReader
@@ -83,13 +84,12 @@ class Bagger:
 
     def _steps(self, label: bytes, text: str) -> Iterator[tuple[Segment, int]]:
         """One paragraph, or its steps; its tokens are spread by their lengths."""
-        tokens, state, before = self._reader.maker.count(text), digest(label), 0
+        tokens, state = self._reader.maker.count(text), digest(label)
         size = _STEP_CHARS if self._looks_inside else len(text)
-        for start in range(0, len(text) if tokens else 0, size):
-            state = chain(state, digest(text[start : start + size].encode("utf-8", "surrogatepass")))
-            end = tokens * min(len(text), start + size) // len(text)
-            yield state, end - before
-            before = end
+        steps = [text[start : start + size] for start in range(0, len(text) if tokens else 0, size)]
+        for step, own in zip(steps, spread(tokens, map(len, steps)), strict=True):
+            state = chain(state, digest(step.encode("utf-8", "surrogatepass")))
+            yield state, own
 
 
 def _texts(part: dict[str, Any]) -> Iterator[tuple[bytes, str]]:

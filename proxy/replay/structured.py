@@ -30,7 +30,8 @@ class ReplayedContexts:
         self._assembler = assembler
         self._items: dict[str, Tier] = {}
         self._messages: list[Tier] = []
-        self._panels: dict[int, str] = {}
+        self.panels: dict[int, str] = {}
+        """The panel that each message of the last request belongs to, and since when it shows the same."""
 
     def assembled(self, step: Step, scope: str) -> AssembledChat | None:
         """The request with its context as messages; None for one without such a section. Raises TraceError where the
@@ -57,7 +58,7 @@ class ReplayedContexts:
             self._items = placement.tier_of()
             shown = in_tiers(shown, placement) if arranged.kind is AssemblyKind.ECONOMIC else shown
         self._messages = [block.tier for block in shown.blocks for _ in block.messages]
-        self._panels = dict(_panels(chat, arranged.assembly))
+        self.panels = dict(_panels(chat, arranged.assembly))
         route = replace(route, hint=chat.context.session, moving=arranged.moving)
         return arranged.concluded(planner.plan(arranged.body, route, arranged.mode, now), mode)
 
@@ -71,10 +72,6 @@ class ReplayedContexts:
             return self._items[name].label
         tier = self._messages[element.message] if 0 <= element.message < len(self._messages) else Tier.ACTIVE
         return tier.label if tier is not Tier.ACTIVE or element.kind is not ElementKind.MESSAGE else ""
-
-    def panel_of(self, message: int) -> str | None:
-        """The panel that this message of the last request belongs to, and since when it shows the same."""
-        return self._panels.get(message)
 
 
 def _panels(chat: AssembledChat, assembly: Assembly) -> Iterator[tuple[int, str]]:

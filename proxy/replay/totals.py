@@ -118,14 +118,9 @@ class Waste:
         self._unread: dict[tuple[bytes, bytes], int] = {}
 
     @property
-    def wasted(self) -> int:
-        """Tokens written and not read so far."""
-        return self._dropped + sum(self._unread.values())
-
-    @property
     def share(self) -> float | None:
         """The share of the written tokens that was never read. None where nothing was written."""
-        return self.wasted / self.written if self.written else None
+        return (self._dropped + sum(self._unread.values())) / self.written if self.written else None
 
     def add(self, prompt: Prompt, bill: Bill) -> None:
         """Count one billed request. Everything up to its hit was of use; what it wrote is of no use yet."""

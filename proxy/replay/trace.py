@@ -57,7 +57,12 @@ def find_traces(paths: Iterable[Path]) -> list[Path]:
 
 def read_trace(path: Path) -> Trace:
     """Read a file. Raises TraceError."""
-    steps = _steps(path)
+    try:
+        with opened(path) as (file, _):
+            steps = [_step(line, path, number) for number, line in enumerate(file, 1) if line.strip()]
+    except UNREADABLE as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is damaged, or cut"
+        raise TraceError(f"{path}: cannot be read: {reason}") from error
     if not steps:
         raise TraceError(f"{path}: no requests")
     return Trace(trace_name(path), sorted(steps, key=lambda s: s.at))
@@ -66,15 +71,6 @@ def read_trace(path: Path) -> Trace:
 def trace_name(path: Path) -> str:
     """The file's name without its suffixes."""
     return path.name.removesuffix(".xz").removesuffix(".gz").removesuffix(".jsonl")
-
-
-def _steps(path: Path) -> list[Step]:
-    try:
-        with opened(path) as (file, _):
-            return [_step(line, path, number) for number, line in enumerate(file, 1) if line.strip()]
-    except UNREADABLE as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is damaged, or cut"
-        raise TraceError(f"{path}: cannot be read: {reason}") from error
 
 
 def _step(line: bytes, path: Path, number: int) -> Step:

@@ -13,13 +13,12 @@ from msgspec import to_builtins
 from starlette.types import Receive, Scope, Send
 
 from proxy.admin import AdminService, forms
-from proxy.core.value import dataclass
 from proxy.engine import ClientDisconnected
 from proxy.errors import InvalidRequest, MethodNotAllowed, NotFound, NotReady, ProxyError, Unauthorized
 from proxy.ui.gate import COOKIE, Gate, Visit
 from proxy.ui.live import MOST_STREAMS, Live
 from proxy.ui.pages import Pages
-from proxy.ui.templates import Assets, Page, Templates, mark_of
+from proxy.ui.templates import Page, Templates, assets, mark_of
 from proxy.web.connection import Connection
 
 Fields = Mapping[str, str]
@@ -30,44 +29,23 @@ _FORMS: Final[Mapping[str, type[forms.TeamForm | forms.KeyForm | forms.BudgetFor
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The result of an operation: where to go on, or a new key, which is shown once."""
-
-    where: str
-    key: str = ""
-
-
-class Actions:
-    """Does what the forms of the pages ask for."""
-
-    def __init__(self, service: AdminService) -> None:
-        self._service = service
-
-    async def do(self, kind: str, fields: Fields) -> Done:
-        """Do it. Raises ProxyError, with a sentence for the page."""
-        action, name = fields.get("action", ""), fields.get("id", "")
-        where = f"/ui/{kind}?{urlencode({'team': fields['back']})}" if fields.get("back") else f"/ui/{kind}"
-        match kind, action:
-            case (("teams" | "keys" | "budgets"), "create"):
-                made = await self._call("POST", kind, _body(fields, _FORMS[kind]))
-                return Done(where, str(made.get("key", "")))
-            case "keys", "revoke":
-                await self._call("POST", f"keys/{name}/revoke", {})
-            case "budgets", "raise":
-                # An empty limit is none.
-                limit = {one: fields[one].strip() or None for one in ("usd", "tokens", "expected") if one in fields}
-                body = forms.read(limit, forms.BudgetForm, is_strict=False)
-                await self._call("PATCH", f"budgets/{name}", to_builtins(body))
-            case "budgets", "restore":
-                await self._call("POST", f"budgets/{name}/set-spent", _body(fields, forms.SpentForm))
-            case _:
-                raise NotFound("There is no such form.")
-        return Done(where)
-
-    async def _call(self, method: str, path: str, body: Any) -> Mapping[str, Any]:
-        answer: Mapping[str, Any] = (await self._service.answer(method, path, {}, body)).content
-        return answer
+def _operation(kind: str, fields: Fields) -> tuple[str, str, Mapping[str, Any]]:
+    """The operation of the admin API that a form asks for: method, path and body. Raises ProxyError, with a sentence
+    for the page."""
+    name = fields.get("id", "")
+    match kind, fields.get("action", ""):
+        case (("teams" | "keys" | "budgets"), "create"):
+            return "POST", kind, _body(fields, _FORMS[kind])
+        case "keys", "revoke":
+            return "POST", f"keys/{name}/revoke", {}
+        case "budgets", "raise":
+            # An empty limit is none.
+            limit = {one: fields[one].strip() or None for one in ("usd", "tokens", "expected") if one in fields}
+            return "PATCH", f"budgets/{name}", to_builtins(forms.read(limit, forms.BudgetForm, is_strict=False))
+        case "budgets", "restore":
+            return "POST", f"budgets/{name}/set-spent", _body(fields, forms.SpentForm)
+        case _:
+            raise NotFound("There is no such form.")
 
 
 def _body(fields: Fields, form: type[forms.Form]) -> Mapping[str, Any]:
@@ -103,9 +81,8 @@ class UiEndpoint:
     def __init__(self, service: AdminService, gate: Gate, *, shows_text: bool = False) -> None:
         self.gate = gate
         self.pages = Pages(service)
-        self.actions = Actions(service)
+        self.service = service
         self.templates = Templates()
-        self.assets = Assets()
         self.shows_text = shows_text
         self.live = Live(self.part)
 
@@ -168,10 +145,11 @@ class _Answering:
             await self._send_page(await self._ui.pages.page(self._path, parsed(self._connection.query)), visit)
 
     async def _asset(self, name: str) -> None:
-        found = self._ui.assets.files.get(name)
+        found = assets().get(name)
         if found is None:
             raise NotFound("There is no such file.")
-        await self._send(200, found.body, found.kind, [("cache-control", "no-cache")], packs=True)
+        kind, body = found
+        await self._send(200, body, kind, [("cache-control", "no-cache")], packs=True)
 
     async def _enter(self) -> None:
         """Somebody logs in."""
@@ -189,17 +167,17 @@ class _Answering:
             return
         if not visit.sent_form(fields):
             raise InvalidRequest("This form does not come from a page of your visit: load the page, and try again.")
-        problem, key = None, ""
+        problem, key, back = None, "", {"team": fields["back"]} if fields.get("back") else {}
         try:
-            done = await self._ui.actions.do(self._path, fields)
-            if not done.key:
-                await self._go(done.where)
+            method, path, body = _operation(self._path, fields)
+            key = (await self._ui.service.answer(method, path, {}, body)).content.get("key", "")
+            if not key:
+                await self._go(f"/ui/{self._path}?{urlencode(back)}" if back else f"/ui/{self._path}")
                 return
-            key = done.key
         except ProxyError as error:
             problem = error
         # The page again, as things are now, and what was wrong with the form, or the key that is shown once.
-        page = await self._ui.pages.page(self._path, {"team": fields["back"]} if fields.get("back") else {})
+        page = await self._ui.pages.page(self._path, back)
         await self._send_page(page, visit, problem=problem, new_key=key)
 
     async def _events(self, visit: Visit) -> None:
@@ -219,7 +197,7 @@ class _Answering:
         await self._connection.end()
 
     async def _picture(self, name: str) -> None:
-        drawn = await self._ui.pages.drawing(name, self._ui.assets.picture_style)
+        drawn = await self._ui.pages.drawing(name)
         headers = [("content-disposition", 'attachment; filename="session.svg"'), ("cache-control", "no-store")]
         # A picture opened by itself has its style inside.
         policy = ("content-security-policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox")

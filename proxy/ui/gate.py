@@ -34,14 +34,9 @@ class Visit:
     token: str = ""
     until: float = float("inf")
 
-    @property
-    def may_change(self) -> bool:
-        """Whether they may change anything."""
-        return bool(self.token)
-
     def sent_form(self, fields: Mapping[str, str]) -> bool:
         """Whether a form comes from a page of theirs."""
-        return self.may_change and hmac.compare_digest(fields.get("token", "").encode(), self.token.encode())
+        return bool(self.token) and hmac.compare_digest(fields.get("token", "").encode(), self.token.encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +113,8 @@ def _is_address(name: str) -> bool:
 
 
 def is_loopback(name: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Whether only this machine reaches an address. A text that is none counts as reachable from outside, but for the
+    name of this machine itself."""
     if not _is_address(name):
         return name == "localhost"
     found = ip_address(name)

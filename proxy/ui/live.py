@@ -20,8 +20,6 @@ EVERY_S: Final = 2.0
 MOST_STREAMS: Final = 100
 _REST, _MOST_REST_S = 100.0, 30.0
 
-Make = Callable[[str], Awaitable[str]]
-
 
 @dataclass(slots=True)
 class _Shown:
@@ -38,7 +36,7 @@ class Live:
     """``make`` makes the part of a page that changes, by the page's address. ``is_stopping`` says that the server
     ends, which waits for its streams."""
 
-    def __init__(self, make: Make, every_s: float = EVERY_S) -> None:
+    def __init__(self, make: Callable[[str], Awaitable[str]], every_s: float = EVERY_S) -> None:
         self._make = make
         self._every_s = every_s
         self._open: dict[str, _Shown] = {}

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -12,7 +13,7 @@ from proxy.admin import AdminService
 from proxy.admin.grouping import BILLED, grouped, with_ratio
 from proxy.errors import NotFound, NotReady
 from proxy.ui import picture, words
-from proxy.ui.templates import Page
+from proxy.ui.templates import Page, static
 
 Query = Mapping[str, str]
 Rows = Sequence[Mapping[str, Any]]
@@ -32,8 +33,8 @@ class Pages:
             "": self.overview,
             "sessions": self.sessions,
             "teams": self.teams,
-            "keys": self.keys,
-            "budgets": self.budgets,
+            "keys": partial(self._managed, "keys"),
+            "budgets": partial(self._managed, "budgets"),
         }
 
     async def page(self, path: str, query: Query) -> Page:
@@ -51,10 +52,12 @@ class Pages:
         """The savings by team and model, the live sessions, and what broke the cache."""
         since = query.get("since", _PERIODS[1])
         asked = {"since": since, "by": "team"}
-        spend, away = await self._spend(asked)
-        by_model, _ = await self._spend({**asked, "by": "model"})
-        listed = await self._sessions({"limit": str(_MOST_SESSIONS)})
-        store = await self._store()
+        nothing: dict[str, Any] = {"data": [], "total": dict.fromkeys(BILLED, 0), "is_away": True}
+        spend = await self._get_or(nothing, "spend", asked)
+        by_model = await self._get_or(nothing, "spend", {**asked, "by": "model"})
+        nobody: dict[str, Any] = {"data": [], "store_away": False, "as_of": 0.0}
+        listed = await self._get_or(nobody, "sessions", {"limit": str(_MOST_SESSIONS)})
+        store = await self._get_or({}, "store")
         costliest = max(listed["data"], key=lambda one: one["cost_usd"], default=None)
         data = {
             "since": since,
@@ -62,7 +65,7 @@ class Pages:
             "total": with_ratio(spend["total"]),
             **await asyncio.to_thread(_tables, spend["data"], by_model["data"], listed["data"]),
             "listed": len(listed["data"]),
-            "away": away or listed["store_away"],
+            "away": "is_away" in spend or listed["store_away"],
             "as_of": listed["as_of"],
             "lost": store.get("lost", []),
             "costliest": costliest,
@@ -87,42 +90,40 @@ class Pages:
 
     async def session(self, name: str) -> Page:
         """One session: its picture, its layers, and what it would have cost in another mode."""
-        session = await self._get(_path("sessions", name))
-        contents: Mapping[str, Any] = {}
-        with suppress(NotFound):
-            contents = await self._get(f"{_path('sessions', name)}/breakdown")
-        drawn = await self._drawn(session)
-        data = {"session": session, "contents": contents, **drawn}
-        data |= {"text": await self._text(name), "away": session["store_away"], "as_of": session["as_of"]}
+        session = await self._get(f"sessions/{name}")
+        data = {
+            "session": session,
+            "contents": await self._get_or({}, f"sessions/{name}/breakdown"),
+            **await self._drawn(session),
+            # None where it is not shown, or not kept by this worker.
+            "text": (await self._get_or({"data": None}, f"sessions/{name}/text"))["data"],
+            "away": session["store_away"],
+            "as_of": session["as_of"],
+        }
         return Page(f"Session {words.cut(name, 24)}", "session.html", data, nav="sessions")
 
     async def requests(self, name: str) -> Page:
         """The figures that the picture of a session is drawn from."""
-        answer = await self._get(f"{_path('sessions', name)}/requests")
+        answer = await self._get(f"sessions/{name}/requests")
         return Page(
             "Requests", "requests.html", {"session": answer, "requests": answer["data"]}, nav="sessions", is_live=False
         )
 
-    async def drawing(self, name: str, style: str) -> str:
+    async def drawing(self, name: str) -> str:
         """The picture of a session as one file."""
-        session = await self._get(_path("sessions", name))
-        requests = (await self._get(f"{_path('sessions', name)}/requests"))["data"]
-        return await asyncio.to_thread(picture.document, requests, words.sentence(session, requests), style)
+        session = await self._get(f"sessions/{name}")
+        requests = (await self._get(f"sessions/{name}/requests"))["data"]
+        return await asyncio.to_thread(
+            picture.document, requests, words.sentence(session, requests), static("picture.css").decode()
+        )
 
     async def teams(self, query: Query) -> Page:
         """Teams, and the form that makes one."""
         teams = (await self._get("teams"))["data"]
         return Page("Teams", "teams.html", {"teams": teams}, nav="teams", is_live=False)
 
-    async def keys(self, query: Query) -> Page:
-        """Keys, of one team or of all."""
-        return await self._managed("keys", query)
-
-    async def budgets(self, query: Query) -> Page:
-        """Budgets, of one team or of all."""
-        return await self._managed("budgets", query)
-
     async def _managed(self, kind: str, query: Query) -> Page:
+        """Keys or budgets, of one team or of all."""
         team = query.get("team", "")
         found = (await self._get(kind, {"team": team} if team else {}))["data"]
         teams = [one["name"] for one in (await self._get("teams"))["data"]]
@@ -131,41 +132,19 @@ class Pages:
 
     async def _drawn(self, session: Mapping[str, Any]) -> Mapping[str, Any]:
         """The picture of a session, and the sentence above it."""
-        requests = (await self._get(f"{_path('sessions', session['id'])}/requests"))["data"]
+        requests = (await self._get(f"sessions/{session['id']}/requests"))["data"]
         # Drawing takes some milliseconds, in which requests of clients would wait.
         return await asyncio.to_thread(_drawing, session, requests)
 
-    async def _text(self, name: str) -> Any:
-        """The text of the last request; None where that is not shown, or not kept by this worker."""
-        with suppress(NotFound):
-            return (await self._get(f"{_path('sessions', name)}/text"))["data"]
-        return None
-
-    async def _spend(self, query: Query) -> tuple[dict[str, Any], bool]:
-        """A report of spend, and whether the store is away; then the report is empty."""
-        try:
-            return await self._get("spend", query), False
-        except NotReady:
-            return {"data": [], "total": dict.fromkeys(BILLED, 0)}, True
-
-    async def _sessions(self, query: Query) -> dict[str, Any]:
-        try:
-            return await self._get("sessions", query)
-        except NotFound:
-            return {"data": [], "store_away": False, "as_of": 0.0}
-
-    async def _store(self) -> Mapping[str, Any]:
-        with suppress(NotReady):
-            return await self._get("store")
-        return {}
+    async def _get_or(self, instead: dict[str, Any], path: str, query: Query | None = None) -> dict[str, Any]:
+        """The answer; another one where there is none, or where the store is away."""
+        with suppress(NotFound, NotReady):
+            return await self._get(path, query)
+        return instead
 
     async def _get(self, path: str, query: Query | None = None) -> dict[str, Any]:
         answer: dict[str, Any] = (await self._service.answer("GET", path, query or {})).content
         return answer
-
-
-def _path(kind: str, name: str) -> str:
-    return f"{kind}/{name}"
 
 
 def _drawing(session: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

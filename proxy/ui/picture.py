@@ -82,10 +82,13 @@ class Scale:
         return _TOP + row * self.row
 
 
-def halves(rows: Sequence[Row]) -> tuple[str, str]:
+def halves(rows: Sequence[Row]) -> list[str]:
     """Two pictures for a page that has the style: the client's own layout, and ours."""
     scale = Scale.of(rows)
-    return _half(rows, "client_layout", scale), _half(rows, "planned_layout", scale)
+    return [
+        picture(_WIDTH, scale.height, _title(rows, layout), "", _body(rows, layout, scale))
+        for layout in ("client_layout", "planned_layout")
+    ]
 
 
 def document(rows: Sequence[Row], sentence: str, style: str) -> str:
@@ -108,10 +111,6 @@ def legend() -> str:
     return picture(_WIDTH, _LEGEND_HEIGHT, "Legend", "", [*_patterns(), *_legend()])
 
 
-def _half(rows: Sequence[Row], layout: str, scale: Scale) -> str:
-    return picture(_WIDTH, scale.height, _title(rows, layout), "", _body(rows, layout, scale))
-
-
 def _title(rows: Sequence[Row], layout: str) -> str:
     cost = usd(sum(row[layout]["cost_usd"] for row in rows))
     is_estimate = any(row[layout]["by"] == "shadow" for row in rows)
@@ -124,10 +123,9 @@ def _body(rows: Sequence[Row], layout: str, scale: Scale) -> Iterator[str]:
     yield from _axis(scale)
     for part in PARTS:
         yield element("path", d=_areas(rows, layout, part, scale), fill=f"url(#k-{part})", class_=f"k {part}")
-    if layout == "planned_layout" or all(row["planned_layout"]["by"] == "shadow" for row in rows):
-        sent = "planned_layout" if any(row["planned_layout"]["by"] == "provider" for row in rows) else "client_layout"
-        if sent == layout:
-            yield from _notches(rows, scale)
+    is_planned_sent = any(row["planned_layout"]["by"] == "provider" for row in rows)
+    if layout == ("planned_layout" if is_planned_sent else "client_layout"):
+        yield from _notches(rows, scale)
 
 
 def _areas(rows: Sequence[Row], layout: str, part: str, scale: Scale) -> str:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -64,31 +64,16 @@ def mark_of(part: str) -> str:
     return hashlib.sha256(part.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-@dataclass(frozen=True, slots=True)
-class Asset:
-    """A file that pages link to."""
+@cache
+def assets() -> Mapping[str, tuple[str, bytes]]:
+    """The style sheet, the script and the icon: their types and contents, by their names below ``/ui/static/``."""
+    return {
+        "style.css": ("text/css; charset=utf-8", static("style.css") + static("picture.css")),
+        "script.js": ("text/javascript; charset=utf-8", static("script.js")),
+        "icon.svg": ("image/svg+xml", static("icon.svg")),
+    }
 
-    kind: str
-    body: bytes
 
-
-class Assets:
-    """The style sheet, the script and the icon."""
-
-    @cached_property
-    def files(self) -> Mapping[str, Asset]:
-        """By their names below ``/ui/static/``."""
-        style = self._read("style.css") + self._read("picture.css")
-        return {
-            "style.css": Asset("text/css; charset=utf-8", style),
-            "script.js": Asset("text/javascript; charset=utf-8", self._read("script.js")),
-            "icon.svg": Asset("image/svg+xml", self._read("icon.svg")),
-        }
-
-    @cached_property
-    def picture_style(self) -> str:
-        """The style of a picture that stands alone."""
-        return self._read("picture.css").decode()
-
-    def _read(self, name: str) -> bytes:
-        return (_HERE / "static" / name).read_bytes()
+def static(name: str) -> bytes:
+    """A file of the package."""
+    return (_HERE / "static" / name).read_bytes()

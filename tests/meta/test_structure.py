@@ -24,7 +24,6 @@ NEIGHBOURS = {
     "cli/demo_panels.py": "e2e/test_demo_panels.py",
     "cli/demo_sessions.py": "e2e/test_demo_structured.py",
     "cli/demo_structured.py": "e2e/test_demo_structured.py",
-    "cli/doctor_url.py": "unit/cli/test_doctor.py",
     "cli/checks.py": "security/test_configuration.py",
     "cli/keys.py": "unit/cli/test_admin_client.py",
     "cli/output.py": "unit/cli/test_admin_client.py",

@@ -309,7 +309,7 @@ DEFENCES = (
     Defence("objects of one place", "proxy.engine.custody:place", always(()), ["test_objects.py"]),
     Defence("filtered lists", "proxy.engine.listing:Listing._own", _every_row, ["test_objects.py"]),
     # Configuration
-    Defence("restrictions that are not honoured", "proxy.cli.checks:refuse_unsupported", nothing,
+    Defence("restrictions that are not honoured", "proxy.cli.checks:unsupported", always(()),
             ["test_configuration.py"]),
     Defence("what restricts", "proxy.settings.unsupported:RESTRICTS", empty, ["test_configuration.py"]),
     Defence("what changes", "proxy.settings.unsupported:CHANGES", empty, ["test_configuration.py"]),
@@ -320,7 +320,7 @@ DEFENCES = (
     Defence("parameters on http", "proxy.settings.unsupported:unused_on_http", always(()), ["test_configuration.py"]),
     Defence("keys that have expired", "proxy.cli.checks:expired_keys", always(()), ["test_configuration.py"]),
     Defence("an open proxy with keys", "proxy.cli.checks:refuse_exposed", nothing, ["test_configuration.py"]),
-    Defence("addresses of this machine", "proxy.cli.checks:is_loopback", always(True), ["test_configuration.py"]),
+    Defence("addresses of this machine", "proxy.ui.gate:is_loopback", always(True), ["test_configuration.py"]),
     Defence("an open proxy after a reload", "proxy.cli.serve:_settings_at",
             lambda old: lambda arguments, address: settings_of(arguments), ["test_configuration.py"]),
     # Isolation

@@ -17,11 +17,12 @@ import pytest
 from proxy.app import declared
 from proxy.app.reload import ConfigSource
 from proxy.cli import check_config, main, serve
-from proxy.cli.checks import is_loopback, not_honoured, provider_keys, refuse_exposed
+from proxy.cli.checks import not_honoured, provider_keys, refuse_exposed
 from proxy.cli.server import listen
 from proxy.settings import ConfigError, Effect, Environment, Settings, load
 from proxy.settings.litellm_schema import GeneralSettings, LiteLLMParams, LiteLLMSettings, ModelInfo, RouterSettings
 from proxy.settings.unsupported import effect_of
+from proxy.ui.gate import is_loopback
 from tests.config_lines import bare
 from tests.examples import sampled
 from tests.security.world import KEYS, World

@@ -19,7 +19,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.cli.admin_client import Ask, ledger_entries, run_with
+from proxy.admin.spend import ledger_entries
+from proxy.cli.admin_client import Ask, run_with
 from proxy.cli.prompts.variants import Difference
 from proxy.core.money.prices import Price
 from proxy.prompting.rules import Whose

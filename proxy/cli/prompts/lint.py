@@ -1,8 +1,9 @@
 """``stratiform prompts lint``: mistakes in prompts, and what would break caches."""
 
 import argparse
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Literal
 
 from rich.table import Table
@@ -22,6 +23,7 @@ from proxy.core.prompts.prompt import ROOTS, Condition, ConditionError, Prompt, 
 from proxy.core.prompts.terms import PromptTerms
 from proxy.core.prompts.volatile_content import Volatile, volatile_in, volatile_name, volatile_values
 from proxy.core.value import dataclass
+from proxy.prompting.files import SHIPPED
 from proxy.prompting.templates import Templates, Uses, compiled, in_file, unknown_names
 
 Severity = Literal["error", "warning"]
@@ -74,17 +76,23 @@ def findings(setup: PromptSetup, contexts: Sequence[GivenContext] = ()) -> list[
     for one in read:
         found += [*_names(one, readable), *_conditions(one), *_volatile(one)]
     found += _volatile_fragments(readable)
-    sound = [one for one in read if not _has_error(one, found)]
+    broken = {one.place for one in found if one.code in _BROKEN}
+    sound = [one for one in read if one.prompt.origin not in broken]
     known = reach([one.prompt for one in sound], setup)
-    found += _unused(sound, known, setup)
-    found += _settings(setup, [one.prompt.id for one in read])
+    found += [
+        one.finding("warning", "unused", f"nothing uses the prompt: {known.unused[one.prompt.id]}")
+        for one in sound
+        # What comes along is there to be chosen from.
+        if one.prompt.id in known.unused and SHIPPED not in Path(one.prompt.origin).parents
+    ]
+    found += [
+        Finding("error", "unknown-prompt", f"no prompt has the id '{pattern}'", place=path)
+        for path, pattern in (named_prompts(setup.settings) if setup.settings is not None else ())
+        if not any(matches(pattern, one.prompt.id) for one in read)
+    ]
     found += _volatile_contexts(sound, known, contexts)
     found += _outcomes(sound, known, readable, contexts)
     return sorted(dict.fromkeys(found), key=lambda one: (one.severity, one.place, one.prompt, one.code, one.message))
-
-
-def _has_error(one: _Read, found: Iterable[Finding]) -> bool:
-    return any(each.severity == "error" and each.place == one.prompt.origin and each.code in _BROKEN for each in found)
 
 
 _BROKEN = frozenset({"undefined-variable", "unknown-fragment", "duplicate-id"})
@@ -154,19 +162,6 @@ def _told(sign: Volatile) -> str:
 
 def _a(kind: str) -> str:
     return {"random": "a random value"}.get(kind, f"a {kind}")
-
-
-def _unused(read: Sequence[_Read], known: Reach, setup: PromptSetup) -> Iterator[Finding]:
-    for one in read:
-        # What comes along is there to be chosen from.
-        if one.prompt.id in known.unused and not setup.is_shipped(one.prompt):
-            yield one.finding("warning", "unused", f"nothing uses the prompt: {known.unused[one.prompt.id]}")
-
-
-def _settings(setup: PromptSetup, ids: Sequence[str]) -> Iterator[Finding]:
-    for path, pattern in named_prompts(setup.settings) if setup.settings is not None else ():
-        if not any(matches(pattern, name) for name in ids):
-            yield Finding("error", "unknown-prompt", f"no prompt has the id '{pattern}'", place=path)
 
 
 def _outcomes(

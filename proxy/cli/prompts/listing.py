@@ -51,7 +51,7 @@ def _row(prompt: Prompt, found: Reach, encode: Encode) -> dict[str, Any]:
         "conditions": [condition_text(condition) for condition in prompt.conditions],
         "variables": [variable.name for variable in prompt.variables],
         "template_tokens": encode(prompt.text),
-        "used": prompt.id in found.used,
+        "used": prompt.id not in found.unused,
         "description": prompt.description,
         "origin": prompt.origin,
     }

@@ -22,7 +22,7 @@ from proxy.core.prompts.prompt import ROOTS, Json, Prompt
 from proxy.core.prompts.terms import Allowed, PromptRules, PromptTerms
 from proxy.core.value import dataclass, field
 from proxy.plugins import build_plugin_manager
-from proxy.prompting.files import SHIPPED, FileState, PromptFileError, markdown_files, read_file
+from proxy.prompting.files import FileState, PromptFileError, markdown_files, read_file
 from proxy.prompting.rules import Rules
 from proxy.prompting.sources import Snapshot, Sources, texts_of
 from proxy.settings import ConfigError, Settings, load
@@ -84,9 +84,6 @@ class PromptSetup:
         found = [_read(partial(read_file, state.path), None, problems) for states in folders for state in states]
         fragments = _read(partial(texts_of, sources.fragments or {}), dict[str, str](), problems)
         return Readable((*filter(None, found), *sources.prompts), tuple(problems), fragments)
-
-    def is_shipped(self, prompt: Prompt) -> bool:
-        return SHIPPED in Path(prompt.origin).parents
 
     def team_of(self, key_id: str) -> str:
         return self.keys.get(key_id, DEFAULT_TEAM)

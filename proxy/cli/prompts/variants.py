@@ -14,7 +14,7 @@ from proxy.core.prompts.context import merged
 from proxy.core.prompts.prompt import Position, Prompt, PromptFailure
 from proxy.core.prompts.terms import ClientWish, PromptRules, PromptTerms
 from proxy.core.request.tokens import Encode
-from proxy.core.value import dataclass, field, replace
+from proxy.core.value import dataclass, replace
 from proxy.core.window.profile import WindowRules
 from proxy.errors import ProxyError
 from proxy.prompting.rules import Whose
@@ -134,12 +134,11 @@ def _clients(setups: Sequence[PromptSetup]) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """``used`` are the ids of prompts that some request can get, by each of its terms in ``all_terms``; ``unused`` says
-    of the others why."""
+    """What requests can get, by each of their terms in ``all_terms``. ``unused`` says why no request can get a prompt,
+    by the prompt's id."""
 
     all_terms: tuple[tuple[Variant, PromptTerms], ...]
-    used: frozenset[str]
-    unused: dict[str, str] = field(default_factory=dict)
+    unused: dict[str, str]
 
 
 def reach(prompts: Sequence[Prompt], setup: PromptSetup) -> Reach:
@@ -147,7 +146,7 @@ def reach(prompts: Sequence[Prompt], setup: PromptSetup) -> Reach:
     all_terms = tuple((variant, terms_of(setup, variant)) for variant in variants(prompts, setup))
     used = {prompt.id for _, terms in all_terms for one in _with_flags(terms) for prompt in chosen(prompts, one)}
     unused = {prompt.id: _why(prompt, [terms for _, terms in all_terms]) for prompt in prompts if prompt.id not in used}
-    return Reach(all_terms, frozenset(used), unused)
+    return Reach(all_terms, unused)
 
 
 def _with_flags(terms: PromptTerms) -> Iterator[PromptTerms]:

@@ -16,9 +16,8 @@ from proxy.core.value import dataclass
 Segments = Sequence[str]
 """A path behind ``/v1``, decoded once and cut at its slashes, without empty parts."""
 
-_READING = frozenset({"GET", "HEAD"})
-_ANY = frozenset({"GET", "HEAD", "POST", "DELETE"})
 _GET = frozenset({"GET", "HEAD"})
+_ANY = frozenset({"GET", "HEAD", "POST", "DELETE"})
 _POST = frozenset({"POST"})
 
 
@@ -114,7 +113,7 @@ def operation_of(method: str, segments: Segments) -> Operation:
         size = len(family.path)
         if words[:size] == family.path:
             return _within(family, method, segments[size:])
-    return Operation(Act.UNKNOWN, bills=method not in _READING and method != "DELETE")
+    return Operation(Act.UNKNOWN, bills=method not in _GET and method != "DELETE")
 
 
 def is_allowed(paths: Sequence[str], segments: Segments) -> bool:
@@ -128,7 +127,7 @@ def is_allowed(paths: Sequence[str], segments: Segments) -> bool:
 
 
 def _of_models(method: str, words: tuple[str, ...]) -> Operation:
-    if method in _READING:
+    if method in _GET:
         return Operation(Act.ASK, bills=False)
     is_asking = method == "POST" and len(words) > 1 and words[-1].endswith(_ASKING_VERBS)
     return Operation(Act.ASK if is_asking else Act.UNKNOWN, bills=method == "POST")
@@ -139,7 +138,7 @@ def _within(family: Family, method: str, rest: Segments) -> Operation:
     if not rest:
         if method == "POST":
             return Operation(Act.CREATE, name, makes=True, is_passing=passing)
-        if method in _READING and family.lists:
+        if method in _GET and family.lists:
             return Operation(Act.LIST, name, bills=False)
         return Operation(Act.UNKNOWN, name, bills=False)
     below = rest[1].lower() if len(rest) > 1 else ""

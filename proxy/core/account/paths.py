@@ -85,18 +85,11 @@ def _check(part: str) -> None:
         raise _invalid("a segment holds an encoded slash, or one of the characters \\ % ; ? #")
     if not part.isprintable():
         raise _invalid("it has a control character")
-    if not part.isascii():
-        _check_letters(part)
-
-
-def _check_letters(part: str) -> None:
-    """Full-width forms and the like: some servers turn them into the ASCII characters that they resemble."""
-    for letter in part:
-        if letter.isascii():
-            continue
-        forms = (letter.upper(), letter.lower(), unicodedata.normalize("NFKC", letter))
-        if any(character.isascii() for form in forms for character in form):
-            raise _invalid("it has characters that some servers replace by others")
+    # Full-width forms and the like: some servers turn them into the ASCII characters that they resemble.
+    letters = [letter for letter in part if not letter.isascii()]
+    forms = (form for one in letters for form in (one.upper(), one.lower(), unicodedata.normalize("NFKC", one)))
+    if any(character.isascii() for form in forms for character in form):
+        raise _invalid("it has characters that some servers replace by others")
 
 
 def _invalid(why: str) -> NotFound:

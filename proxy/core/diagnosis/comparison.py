@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
-from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, PromptPiece, PromptRecord
+from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, PromptPiece, PromptRecord, spread
 from proxy.core.value import dataclass, replace
 
 # What both have behind the first difference is at least this share of what either has there; else the two are different
@@ -30,8 +30,7 @@ class Gap:
 
     def versions(self) -> Iterator[tuple[PromptPiece, PromptPiece]]:
         """The pieces that have another text now. Turns have no names: one stands for another only in its place."""
-        is_in_place = [piece.key for piece in self.old] == [piece.key for piece in self.new]
-        if is_in_place:
+        if [piece.key for piece in self.old] == [piece.key for piece in self.new]:
             yield from zip(self.old, self.new, strict=True)
             return
         newer = {(piece.kind, piece.key): piece for piece in reversed(self.new) if piece.kind != TURN}
@@ -133,14 +132,8 @@ def difference(old: PromptRecord, new: PromptRecord, first: int) -> Difference |
 
 def _by_line(piece: PromptPiece) -> list[PromptPiece]:
     """The lines of a text as pieces. Its tokens are spread by the lengths of the lines."""
-    chars = sum(length + 1 for _, length in piece.lines)
-    found, passed, before = [], 0, 0
-    for number, length in piece.lines:
-        passed += length + 1
-        end = piece.tokens * passed // chars
-        found.append(PromptPiece(piece.key, piece.kind, number.to_bytes(4), end - before, piece.place))
-        before = end
-    return found
+    sizes = zip(piece.lines, spread(piece.tokens, (length + 1 for _, length in piece.lines)), strict=True)
+    return [PromptPiece(piece.key, piece.kind, line.to_bytes(4), tokens, piece.place) for (line, _), tokens in sizes]
 
 
 def _pairs(before: Sequence[PromptPiece], after: Sequence[PromptPiece]) -> list[tuple[int, int]]:

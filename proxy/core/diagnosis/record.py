@@ -6,7 +6,8 @@ layout (``proxy.core.planner.diagnosing``), or read from a file of fingerprints.
 
 import sys
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Final
 from zlib import crc32
 
@@ -193,6 +194,13 @@ def shared_front(old: PromptRecord, new: PromptRecord) -> int:
         return old.count
     each = zip(old.each(), new.each(), strict=False)
     return next((i for i, (one, other) in enumerate(each) if one != other), min(old.count, new.count))
+
+
+def spread(tokens: int, lengths: Iterable[int]) -> list[int]:
+    """Tokens, spread over the parts of a text by their lengths."""
+    passed = [0, *accumulate(lengths)]
+    ends = [tokens * one // max(1, passed[-1]) for one in passed]
+    return [end - before for before, end in pairwise(ends)]
 
 
 def lines_of(text: str) -> LineSizes:

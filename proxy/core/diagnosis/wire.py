@@ -89,8 +89,7 @@ def _tools(tools: object, count: Encode) -> Iterator[Told]:
 def _system(body: Mapping[str, object], count: Encode) -> Iterator[Told]:
     """Instructions that stand beside the messages."""
     for name in ("system", "instructions"):
-        content = body.get(name)
-        for place, part in enumerate(_parts(content)):
+        for place, part in enumerate(_parts(body.get(name))):
             yield _piece(part, SYSTEM, SYSTEM, place, count)
 
 

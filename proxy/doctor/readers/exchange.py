@@ -88,7 +88,7 @@ _WRAPPERS = (
     "message", "result",
 )  # fmt: skip
 _DEEPEST = 4
-_SMALL_BYTES, _FEW_BYTES = 64 << 10, 32
+_FEW_BYTES = 32
 _REPORTS = frozenset({
     "usage", "usageMetadata", "usage_metadata", "x_groq", "amazon-bedrock-invocationMetrics", "diagnostics",
     "prompt_cache_diagnostics",

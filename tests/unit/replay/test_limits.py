@@ -116,12 +116,12 @@ def test_written_tokens_are_wasted_until_they_are_read() -> None:
     waste = Waste()
     assert waste.share is None
     waste.add(prompt, Bill(read=0, write_5m=1500, write_1h=0, plain=300))
-    assert (waste.written, waste.wasted) == (1500, 1500)
+    assert (waste.written, waste.share) == (1500, 1.0)
     waste.add(prompt, Bill(read=1000, write_5m=500, write_1h=0, plain=300, hit=0))
     # The second writing of position 1 buries the first one.
-    assert (waste.written, waste.wasted) == (2000, 1000)
+    assert (waste.written, waste.share) == (2000, 0.5)
     waste.add(prompt, Bill(read=1500, write_5m=0, write_1h=0, plain=300, hit=1))
-    assert (waste.written, waste.wasted, waste.share) == (2000, 500, 0.25)
+    assert (waste.written, waste.share) == (2000, 0.25)
 
 
 def test_an_account_counts_what_is_refused() -> None:
