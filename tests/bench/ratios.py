@@ -1,34 +1,42 @@
 """What a request costs beside a bare forwarder, and the committed table: ``python -m tests.bench.ratios [--write]``.
 
-The medians of interleaved rounds hardly depend on how fast a machine happens to be. They do depend on its processor,
-which the table names, and rise by a tenth beside other work: the table is made, and compared, on a quiet machine.
+Short blocks of requests go to the forwarder and to the proxies in turn, many times over: the median of their ratios
+hardly depends on how fast the machine happens to be. It does depend on its processor, which the table names, and rises
+by a tenth beside other work: the table is made, and compared, on a quiet machine.
 """
 
 import argparse
-import asyncio
+import http.client
 import platform
 import re
+import statistics
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import orjson
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import report, servers
-from tests.bench.measure import Case, cases, measure
+from tests.bench import bodies, servers
+from tests.bench.bodies import Session
+from tests.bench.load import HEADERS
+from tests.bench.servers import Server
 
 TABLE = Path(__file__).with_name("ratios.json")
 MOST_GROWTH = 1.10
 """A ratio that exceeds the committed one by this factor is worse."""
 _MODES = ("passthrough", "tier")
-_ROUNDS = 15
-
-
-def compared_cases() -> list[Case]:
-    """The cases of the benchmark that every machine has: appending chats, alone and many at once, and edited files."""
-    return cases(quick=False, traces=None)
+_CASES: Sequence[tuple[str, Callable[[int, int, int, bool], Session], int, int]] = (
+    ("appending", bodies.agent, 1_000, 20),
+    ("appending", bodies.agent, 50_000, 20),
+    ("appending", bodies.agent, 400_000, 8),
+    ("edited files", bodies.files, 50_000, 20),
+    ("edited files", bodies.files, 400_000, 8),
+)
+"""The kind of a session, what makes it, the bytes of a request, and the requests of a block."""
+_WARM_BLOCKS = 3
 
 
 def machine() -> str:
@@ -38,17 +46,47 @@ def machine() -> str:
     return f"{'/'.join(found) or platform.machine()}, Python {platform.python_version()}"
 
 
-def measured(budget_s: float) -> dict[str, float]:
-    """Measure now, in about ``budget_s`` seconds: the multiples of the bare forwarder's CPU, by case and mode."""
-    with servers.proxies(_MODES) as (provider, targets):
-        found = asyncio.run(
-            measure(compared_cases(), provider, targets, _ROUNDS, budget_s, lambda turn, rounds, case: None)
-        )
-    return {
-        f"{row.workload} {row.size // 1000} kB {row.answer}, {row.at_once} at once, {mode}": row.targets[mode].ratio
-        for row in report.rows(found)
-        for mode in _MODES
-    }
+def measured(seconds: float) -> dict[str, float]:
+    """Measure now, for so many seconds in each case: the multiples of the bare forwarder's CPU, by case and mode."""
+    found: dict[str, float] = {}
+    with servers.proxies(_MODES) as (_, targets):
+        for number, (name, make, size, count) in enumerate(_CASES):
+            rounds = _rounds(targets, lambda seed: make(seed, size, count, False), number << 20, seconds)  # noqa: B023
+            for mode in _MODES:
+                ratio = statistics.median(one[mode] / one["bare"] for one in rounds)
+                found[f"{name}, {size // 1000} kB, {mode}"] = ratio
+    return found
+
+
+def _rounds(
+    targets: Mapping[str, Server], session: Callable[[int], Session], seed: int, seconds: float
+) -> list[dict[str, float]]:
+    """The CPU seconds of a block at each target, round after round. Each block is a session of its own."""
+    clients = {name: http.client.HTTPConnection("127.0.0.1", target.port) for name, target in targets.items()}
+    found: list[dict[str, float]] = []
+    until = time.monotonic() + seconds
+    while time.monotonic() < until or len(found) <= _WARM_BLOCKS:
+        order = list(targets) if len(found) % 2 else list(reversed(targets))
+        found.append({})
+        for name in order:
+            seed += 1
+            found[-1][name] = _block(clients[name], targets[name], session(seed))
+    for client in clients.values():
+        client.close()
+    return found[_WARM_BLOCKS:]
+
+
+def _block(client: http.client.HTTPConnection, target: Server, session: Session) -> float:
+    before = 0.0
+    for number, body in enumerate(session.bodies):
+        if number == session.warm:
+            before = target.cpu_s()
+        client.request("POST", "/v1/chat/completions", body, HEADERS)
+        answer = client.getresponse()
+        answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"{target.name} answered {answer.status}")
+    return target.cpu_s() - before
 
 
 def committed() -> tuple[str, dict[str, float]]:
@@ -83,7 +121,7 @@ def main() -> int:
     """Measure and compare. The status is 1 where a ratio has become worse."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.ratios", description=__doc__)
     parser.add_argument("--write", action="store_true", help="write what was measured into the table")
-    parser.add_argument("--seconds", type=float, default=120.0, help="how long to measure (120)")
+    parser.add_argument("--seconds", type=float, default=30.0, help="how long to measure each case (30)")
     arguments = parser.parse_args()
     before = committed()[1] if TABLE.exists() else {}
     found = measured(arguments.seconds)

@@ -94,7 +94,7 @@ class Worker:
 
     def compact(self, resolved: Resolved, at: int, summary: str) -> bool:
         """The session's conversation goes on without its oldest messages; at one of the places where that may be."""
-        history = ruled(resolved.conversation, resolved.found.form.metas)
+        history = ruled(resolved.conversation, resolved.form.metas)
         turns = history.conversation.turns
         allowed = [cut for cut in cuts(turns)[:-1] if cut > 0 and history.origins[cut] > 0]
         if not allowed:

@@ -34,8 +34,8 @@ def merged(one: LiveState, two: LiveState) -> LiveState:
     changed in a request that the later one did not know of, which happens where two of them run at the same time, keeps
     its newer stamp and place. The costs and the compaction are the newer ones.
     """
-    later, earlier = _newer_first(one, two, lambda each: (each.board.is_begun, each.board.last_s), _board_text)
-    panels = {id_: _newer(memory, earlier.board.panels.get(id_)) for id_, memory in later.board.panels.items()}
+    later, earlier = _newer_first(one, two, _moment, _shown)
+    panels = {id_: _newer(id_, later, earlier) for id_ in later.board.panels}
     costs, _ = _newer_first(
         one, two, lambda each: (bool(each.board.costs.entries), each.charged_s), lambda each: repr(each.board.costs)
     )
@@ -50,8 +50,11 @@ def merged(one: LiveState, two: LiveState) -> LiveState:
     )
 
 
-def _newer(memory: PanelMemory, other: PanelMemory | None) -> PanelMemory:
-    return other if other is not None and other.changed_s > memory.changed_s else memory
+def _newer(id_: str, later: LiveState, earlier: LiveState) -> PanelMemory:
+    """What both know of a panel that the later board has. Of two memories of the same change the later board's counts;
+    of two boards of the same moment either may, if every process takes the same one."""
+    known = [(each.board.panels[id_], _moment(each)) for each in (later, earlier) if id_ in each.board.panels]
+    return max(known, key=lambda one: (one[0].changed_s, one[1], repr(one[0])))[0]
 
 
 _Order = tuple[bool, float]
@@ -67,9 +70,13 @@ def _newer_first(
     return (one, two) if first > second else (two, one)
 
 
-def _board_text(state: LiveState) -> str:
-    board = state.board
-    return repr((sorted(board.panels.items(), key=lambda item: item[0]), sorted(board.prompts.items())))
+def _moment(state: LiveState) -> _Order:
+    return state.board.is_begun, state.board.last_s
+
+
+def _shown(state: LiveState) -> str:
+    """Names what the board shows. The memories of its panels are left out: they come from either of two boards."""
+    return repr((sorted(state.board.panels), sorted(state.board.prompts.items())))
 
 
 VERSION: Final = 1
