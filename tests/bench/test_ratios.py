@@ -8,8 +8,16 @@ _ATTEMPTS = 3
 
 
 def test_a_case_is_worse_where_it_grew_by_more_than_a_tenth_or_only_one_table_has_it() -> None:
-    before = {"small": 2.0, "large": 3.0, "gone": 1.0}
-    assert ratios.worse({"small": 2.19, "large": 3.31, "new": 1.0}, before) == ["large", "gone", "new"]
+    before = {"small": 2.0, "large": 3.0, "steady": 4.0, "as steady": 4.0, "gone": 1.0}
+    found = {"small": 2.19, "large": 3.31, "steady": 4.0, "as steady": 4.0, "new": 1.0}
+    assert ratios.worse(found, before) == ["gone", "large", "new"]
+
+
+def test_growth_of_all_cases_is_the_machines_up_to_a_bound() -> None:
+    before = dict.fromkeys("abcde", 2.0)
+    assert ratios.worse(dict.fromkeys("abcde", 2.3), before) == []
+    assert ratios.worse(dict.fromkeys("abcde", 2.3) | {"e": 2.6}, before) == ["e"]
+    assert ratios.worse(dict.fromkeys("abcde", 2.6), before) == [*"abcde"]
 
 
 @pytest.mark.slow
