@@ -146,7 +146,9 @@ def _packed(words: tuple[str, ...]) -> bytes:
 
 def _sees_all(server: RedisServer, nodes: int) -> bool:
     text = server.ask("CLUSTER", "INFO")
-    return "cluster_state:ok" in text and f"cluster_known_nodes:{nodes}\r" in text
+    # A node that knows another one may not know yet which slots the other one serves.
+    expected = ("cluster_state:ok\r", f"cluster_known_nodes:{nodes}\r", f"cluster_slots_assigned:{_SLOTS}\r")
+    return all(line in text for line in expected)
 
 
 def _port_with_bus() -> int:
