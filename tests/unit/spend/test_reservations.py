@@ -14,20 +14,7 @@ from proxy.core.response.usage import Usage
 from proxy.errors import BudgetExceeded, Forbidden
 from proxy.ports import Deployment, Transport
 from proxy.storage.port import Charge, LedgerEntry
-from tests.money import (
-    DOLLAR,
-    MODEL,
-    MOST,
-    NOW,
-    SIZE,
-    TOTAL,
-    Flaky,
-    budgeting,
-    exchange,
-    reserved,
-    run,
-    spent,
-)
+from tests.money import DOLLAR, MODEL, MOST, NOW, SIZE, TOTAL, Flaky, budgeting, exchange, reserved, run, spent
 
 
 def test_money_is_reserved_at_the_worst_case_and_settled_to_what_it_was() -> None:

@@ -10,18 +10,7 @@ from proxy.core.response.usage import Usage
 from proxy.engine.exchange import ExchangeOutcome, Settlement
 from proxy.errors import BudgetExceeded
 from proxy.spend.reservations import DEFERRED_S
-from tests.money import (
-    DOLLAR,
-    MOST,
-    NOW,
-    SIZE,
-    TOTAL,
-    Flaky,
-    budgeting,
-    exchange,
-    run,
-    spent,
-)
+from tests.money import DOLLAR, MOST, NOW, SIZE, TOTAL, Flaky, budgeting, exchange, run, spent
 
 
 def test_what_the_provider_still_works_on_stays_reserved_for_an_hour_and_is_billed_then() -> None:

@@ -4,17 +4,7 @@ from dataclasses import replace
 
 from proxy.core.response.usage import Usage
 from proxy.engine.exchange import Settlement
-from tests.money import (
-    DOLLAR,
-    MOST,
-    NOW,
-    SIZE,
-    TOTAL,
-    budgeting,
-    exchange,
-    run,
-    spent,
-)
+from tests.money import DOLLAR, MOST, NOW, SIZE, TOTAL, budgeting, exchange, run, spent
 
 CALL = MOST + 10 * DOLLAR
 """The most that one call costs."""

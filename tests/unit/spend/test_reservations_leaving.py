@@ -10,17 +10,7 @@ from proxy.engine.exchange import ExchangeOutcome
 from proxy.spend.webhooks import WebhookSender
 from proxy.telemetry.metrics import Metrics
 from tests.doubles import ManualClock
-from tests.money import (
-    MOST,
-    NOW,
-    SIZE,
-    TOTAL,
-    Flaky,
-    budgeting,
-    exchange,
-    run,
-    spent,
-)
+from tests.money import MOST, NOW, SIZE, TOTAL, Flaky, budgeting, exchange, run, spent
 
 
 def test_what_was_never_sent_leaves_nothing_and_what_failed_leaves_an_entry() -> None:

@@ -14,20 +14,7 @@ from proxy.ports import Principal
 from proxy.spend.bookings import counter_of
 from proxy.spend.epochs import Epochs
 from tests.doubles import ManualClock
-from tests.money import (
-    DOLLAR,
-    MOST,
-    NOW,
-    RED,
-    SIZE,
-    TOTAL,
-    Flaky,
-    budgeting,
-    exchange,
-    reserved,
-    run,
-    spent,
-)
+from tests.money import DOLLAR, MOST, NOW, RED, SIZE, TOTAL, Flaky, budgeting, exchange, reserved, run, spent
 
 
 def test_with_allow_traffic_goes_on_and_its_spend_is_written_later(tmp_path: Path) -> None:

@@ -13,19 +13,7 @@ from proxy.errors import RateLimited
 from proxy.ports import Deployment, RateLimit
 from proxy.spend.bookings import account_of
 from proxy.spend.rules import deployment_rules
-from tests.money import (
-    MODEL,
-    NOW,
-    SIZE,
-    TOTAL,
-    Budgeting,
-    Flaky,
-    budgeting,
-    exchange,
-    reserved,
-    run,
-    spent,
-)
+from tests.money import MODEL, NOW, SIZE, TOTAL, Budgeting, Flaky, budgeting, exchange, reserved, run, spent
 
 
 def test_a_rate_limit_says_when_to_come_back() -> None:
