@@ -135,6 +135,14 @@ def proxies(modes: Sequence[str]) -> Iterator[tuple[Server, dict[str, Server]]]:
         yield starter.provider, servers
 
 
+def revision(name: str) -> str | None:
+    """The commit of that name, where this is a git clone that holds it."""
+    command = ["git", "-C", str(ROOT), "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"]
+    with contextlib.suppress(FileNotFoundError):
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
+    return None
+
+
 @contextlib.contextmanager
 def versions(revision: str) -> Iterator[tuple[Server, dict[str, Server]]]:
     """The provider, the bare forwarder, and the proxy in mode ``tier``: ``then``, from a git worktree of the revision,
