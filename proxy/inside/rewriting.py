@@ -1,6 +1,7 @@
 """A plan as LiteLLM's arguments: what it changes is exchanged in a new mapping, and everything else is the caller's."""
 
 from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 import orjson
@@ -15,6 +16,7 @@ from proxy.upstream.litellm_.library import Route, mapping
 
 _MESSAGES = "messages"
 _MOST_MARKED = 8
+_PLAIN = frozenset({str, int, bool, type(None)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ def rewriting(arguments: Mapping[str, Any], parsed: ParsedBody, plan: Plan, rout
     differs = [name for name, raw in after.items() if name != "model" and bytes(raw) != bytes(before.get(name, b""))]
     changed = {name: _value(after[name]) for name in differs if name != _MESSAGES}
     for name in changed.keys() & before.keys():
-        _check_same(before[name], arguments[name])
+        _check_plain(arguments[name])
     added = changed.keys() - before.keys()
     found = route() if added else None
     beside = {name: changed.pop(name) for name in added if found is not None and name not in found.fields}
@@ -68,12 +70,12 @@ def _messages(given: Sequence[Any], came: Sequence[bytes], sent: Sequence[Raw]) 
         if len(changed) <= _MOST_MARKED:
             # Nothing has moved: the others need not be looked for by what they say, which takes longer.
             for index in changed:
-                _check_same(came[index], given[index])
+                _check_plain(given[index])
             exchanged = {index: _value(raws[index]) for index in changed}
             return [exchanged.get(index, message) for index, message in enumerate(given)]
     own = dict(zip(came, given, strict=True))
     for raw in own.keys() - set(raws):
-        _check_same(raw, own[raw])
+        _check_plain(own[raw])
     return [own[raw] if raw in own else _value(raw) for raw in raws]
 
 
@@ -81,7 +83,11 @@ def _value(raw: Raw | bytes) -> Any:
     return orjson.loads(memoryview(raw))
 
 
-def _check_same(raw: Raw | bytes, given: object) -> None:
-    """Raises StoodDown."""
-    if _value(raw) != given:
+def _check_plain(given: object) -> None:
+    """Raises StoodDown where JSON does not give a value back as it was. JSON was written from it before: it is not
+    nested without end, and the names of its members are texts."""
+    if isinstance(given, dict | list):
+        for each in given.values() if isinstance(given, dict) else given:
+            _check_plain(each)
+    elif type(given) not in _PLAIN and not (isinstance(given, float) and isfinite(given)):
         raise StoodDown("unreadable")

@@ -292,7 +292,8 @@ def _prefixes(
     found: dict[int, tuple[tuple[Element, ...], Layout]] = {}
     fixed = len(elements.fixed)
     longest: tuple[Element, ...] = ()
-    changed = _changed(inputs, elements)
+    # Where entries stand at markers, none of them ends in the midst of a file (``make ablate``).
+    changed = _changed(inputs, elements) if pricing.profile.stores_prefixes else {}
     cohort = [one for one in inputs.session.cohort.layouts if one not in inputs.session.layouts]
     for before in [*reversed(inputs.session.layouts), *reversed(cohort)]:
         valid = valid_prefix(elements, before)
