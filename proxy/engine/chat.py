@@ -82,8 +82,7 @@ class ChatRequests:
         found = await self._ports.planner.breakdown(chat.assembled, deployment, mode)
         exchange.ending, exchange.answer.status = ExchangeOutcome.COMPLETED, 200
         await client.start(200, [("content-type", "application/json"), *own_headers(exchange)])
-        await client.send(orjson.dumps(found))
-        await client.end()
+        await client.end(orjson.dumps(found))
 
     async def _received(self, exchange: Exchange, client: Client, *, keeps_state: bool = True) -> tuple["_Chat", Raw]:
         """The request, complete, with the operator's prompts, and with its structured context as messages. Raises

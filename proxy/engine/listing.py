@@ -94,8 +94,7 @@ class Listing:
         told = own_headers(exchange, theirs)
         await self.client.start(status, [*theirs, ("content-length", str(len(body))), *told])
         exchange.answer.sent_bytes += len(body)
-        await self.client.send(body)
-        await self.client.end()
+        await self.client.end(body)
 
 
 async def _read(answer: Answer) -> bytes:

@@ -90,5 +90,4 @@ class Oversized(Generic[T]):
         await self.conclusion.book(exchange)
         await client.start(200, [("content-type", kind), *own_headers(exchange)])
         exchange.answer.sent_bytes += len(body)
-        await client.send(body)
-        await client.end()
+        await client.end(body)

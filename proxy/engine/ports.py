@@ -268,8 +268,9 @@ class Client(Protocol):
     async def send(self, chunk: bytes) -> None:
         """Send a part of the answer's body."""
 
-    async def end(self) -> None:
-        """The answer's body is complete. An answer that is not ended is cut off, so that the client can tell."""
+    async def end(self, last: bytes = b"") -> None:
+        """The answer's body is complete with its ``last`` part. An answer that is not ended is cut off, so that the
+        client can tell."""
 
     async def refuse(self, error: ProxyError, headers: Headers) -> None:
         """Send a complete error answer."""

@@ -335,10 +335,8 @@ class AnswerRelay:
     async def _finish(self, end: bytes, status: int, headers: Headers) -> None:
         if not self._client.is_started:
             await self._client.start(status, headers)
-        if end:
-            self._exchange.answer.sent_bytes += len(end)
-            await self._client.send(end)
-        await self._client.end()
+        self._exchange.answer.sent_bytes += len(end)
+        await self._client.end(end)
 
     async def _end_of(
         self, status: int, fold: Fold, rest: bytes, told: ReturnedUsage | AnswerWithout | None, *, is_between: bool

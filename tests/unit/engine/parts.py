@@ -94,9 +94,11 @@ class MemoryClient:
         self.on_send(chunk)
         await asyncio.sleep(0)
 
-    async def end(self) -> None:
+    async def end(self, last: bytes = b"") -> None:
         assert self.is_started
         assert not self.has_ended
+        if last:
+            await self.send(last)
         self.has_ended = True
 
     async def refuse(self, error: ProxyError, headers: Headers) -> None:
