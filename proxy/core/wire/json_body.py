@@ -6,7 +6,7 @@ its top-level members, every value stays the slice of bytes that the client sent
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -128,6 +128,19 @@ def value(raw: Raw | bytes) -> object:
         return orjson.loads(bytes(raw))
     except orjson.JSONDecodeError as error:
         raise Unreadable("not valid Unicode") from error
+
+
+def values_within(found: object, without: Container[str] = ()) -> Iterator[object]:
+    """A parsed value and every value within it, but for what stands in members of these names. The search has a stack
+    of its own, so that depth costs no recursion."""
+    left = [found]
+    while left:
+        one = left.pop()
+        yield one
+        if isinstance(one, dict):
+            left += [inner for name, inner in one.items() if name not in without]
+        elif isinstance(one, list):
+            left += one
 
 
 def small_value(raw: Raw | bytes, most_bytes: int) -> object:
