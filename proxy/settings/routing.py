@@ -114,8 +114,7 @@ def _targets(router: RouterSettings, litellm: LiteLLMSettings) -> Iterator[tuple
     for key in ("fallbacks", "context_window_fallbacks", "default_fallbacks"):
         section, given = _first_given(router, litellm, key)
         for index, item in enumerate(given or ()):
-            named = {"": [item]} if isinstance(item, str) else item
-            for name, targets in named.items():
+            for name, targets in ({"": [item]} if isinstance(item, str) else item).items():
                 for place, target in enumerate(targets):
                     path = join(f"{section}.{key}", index)
                     yield (join(join(path, name), place) if name else path), _target(target)
