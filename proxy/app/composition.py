@@ -174,7 +174,7 @@ async def _open_budgets(settings: Settings, base: Foundation, identity: Identity
     for budget in state.directory.snapshot.budgets.values():
         if budget.scope == "team":
             await reservations.alerts.look(budget.team, [rule_of(budget, "")], state.clock.now())
-    metrics.watch_budgets(reservations.alerts.remaining)
+    metrics.remaining = reservations.alerts.remaining
     return reservations
 
 

@@ -73,11 +73,6 @@ class Backlog:
         if not sums:
             del self._sums[team]
 
-    def clear(self) -> None:
-        self._sums.clear()
-        self._reserved.clear()
-        self._intents.clear()
-
     def lowered(self, ask: Reserve) -> Reserve:
         """The reservation to ask the store for: the same charges, under limits that are lowered by what is put off."""
         if ask.team not in self._sums:
@@ -208,7 +203,7 @@ class CatchingUp:
                 self._spool_failed(error)
         self._metrics.spooled(self.pending)
         if not self.pending:
-            self.backlog.clear()
+            self.backlog = Backlog()
             self.trouble = ""
         return attempt.carried_out
 
@@ -302,9 +297,8 @@ def lines_of_lost(calls: Sequence[PutOff]) -> Iterator[str]:
     They show no client's text and no key."""
     if not calls:
         return
-    nanos = sum(call.entry.cost for call in calls if isinstance(call, Settle))
-    worth = f"${nanos / NANOS_PER_USD:.6f}"
-    yield f"{len(calls)} calls to the store, worth {worth}, cannot be written anywhere: they are lost"
+    worth_usd = sum(call.entry.cost for call in calls if isinstance(call, Settle)) / NANOS_PER_USD
+    yield f"{len(calls)} calls to the store, worth ${worth_usd:.6f}, cannot be written anywhere: they are lost"
     for start in range(0, min(len(calls), _MOST_NAMED), _NAMED_A_LINE):
         yield "lost: " + ", ".join(_said(call) for call in calls[start : min(start + _NAMED_A_LINE, _MOST_NAMED)])
     if len(calls) > _MOST_NAMED:

@@ -78,12 +78,11 @@ class BudgetReservations:
         assert deployment is not None
         _check_upstream_keys(exchange.admitted, (deployment, *others))
         rules = self._rules.rules(exchange.admitted, deployment)
-        is_hard = any(rule.hard is not None and not rule.is_rate for rule in rules)
         reservation = BudgetReservation(
             exchange.arrival.id,
             exchange.admitted.team,
             is_limited=bool(rules),
-            is_hard=is_hard,
+            is_hard=any(rule.hard is not None and not rule.is_rate for rule in rules),
             deployments=(deployment, *others),
         )
         # From here on the end of the exchange gives the reservation back, even where this call does not return.
@@ -269,8 +268,7 @@ class BudgetReservations:
             lost = replace(exchange, settlement=exchange.lost, ending=ExchangeOutcome.BROKEN)
             entry = replace(settled_entry(lost), exchange_id=f"{exchange.arrival.id}+0")
             bookings = [one for one in reservation.bookings if one.rule.unit != "requests"]
-            final = _final(reservation, bookings, lost, entry.cost)
-            await self.store_client.settle(Settle(entry, final))
+            await self.store_client.settle(Settle(entry, _final(reservation, bookings, lost, entry.cost)))
         await self._release_further(reservation)
 
     async def _release_further(self, reservation: BudgetReservation) -> None:
@@ -366,8 +364,7 @@ def _check_upstream_keys(principal: Principal, deployments: Sequence[Deployment]
     """Raises Forbidden where a deployment needs the client's own key and the key of the request is the proxy's. If that
     went upstream, it would be given away."""
     for one in deployments:
-        needs_key = one.transport is Transport.HTTP and not uses_operators_key(one)
-        if needs_key and principal.virtual:
+        if principal.virtual and one.transport is Transport.HTTP and not uses_operators_key(one):
             raise Forbidden(
                 f"Model '{one.name}' has no api_key in the proxy's configuration, and the key of this request "
                 "is the proxy's own, which is never sent upstream. Set litellm_params.api_key for the model. Any "

@@ -103,5 +103,4 @@ def _rules_of(rate: RateLimit, whose: str, whom: str, ids: tuple[str, str]) -> I
     limits: tuple[tuple[Unit, int | None], ...] = (("requests", rate.requests), ("tokens", rate.tokens))
     for rule_id, (unit, hard) in zip(ids, limits, strict=True):
         if hard is not None:
-            title = f"the rate limit of {whose}"
-            yield Rule(rule_id, title, unit, hard, window="minute", whom=whom, is_rate=True)
+            yield Rule(rule_id, f"the rate limit of {whose}", unit, hard, window="minute", whom=whom, is_rate=True)

@@ -84,8 +84,7 @@ class WebhookSender:
         while True:
             notice, notice_id = await self._queue.get()
             try:
-                outcome = "delivered" if await self._attempts(notice, notice_id) else "failed"
-                self._metrics.notified(outcome)
+                self._metrics.notified("delivered" if await self._attempts(notice, notice_id) else "failed")
             finally:
                 self._queue.task_done()
 

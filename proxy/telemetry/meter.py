@@ -103,8 +103,7 @@ class Meter:
         for outcome, calls in exchange.answer.panel_calls.items():
             self._metrics.panel_calls(outcome, by=calls)
         for refusal, count in exchange.answer.context_refusals.items():
-            profile = exchange.window.name if exchange.window else NO_PROFILE
-            self._metrics.context_refused(profile, refusal, by=count)
+            self._metrics.context_refused(exchange.window.name if exchange.window else NO_PROFILE, refusal, by=count)
         if self._on_settled is not None:
             self._on_settled(exchange)
 
@@ -120,8 +119,7 @@ class Meter:
             return Settlement()
         price = price_for(self._prices, deployment)
         # No client asked for a refresh: without a cache there would be none.
-        has_use = not is_refresh(plan)
-        spent, uncached_usd = self._spent(exchange, deployment, answer, price, has_use=has_use)
+        spent, uncached_usd = self._spent(exchange, deployment, answer, price, has_use=not is_refresh(plan))
         if price is None or spent is None:
             return Settlement(usage)
         model, team = deployment.name, _team(exchange)
@@ -260,9 +258,9 @@ def savings(exchange: Exchange, price: Price) -> dict[str, float]:
     the shadow got wrong is no saving either.
     """
     plan, usage = exchange.planned.plan, exchange.answer.outcome.usage
-    if plan is None or plan.own is None or plan.predicted is None or not exchange.answer.is_accepted:
+    if plan is None or plan.own is None or plan.predicted is None:
         return {}
-    if plan.arm == CONTROL:
+    if plan.arm == CONTROL or not exchange.answer.is_accepted:
         return {}
     if is_refresh(plan):
         # It is only a cost; what it saves is seen when its client returns.
