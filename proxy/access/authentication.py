@@ -71,9 +71,7 @@ class Identity:
     def is_master(self, headers: Headers) -> bool:
         """Whether the master key was sent. False where there is none."""
         master = self._directory.declared.master_digest
-        if not master:
-            return False
-        return any([hmac.compare_digest(digest_of(key), master) for key in sent_keys(headers)])
+        return bool(master) and any([hmac.compare_digest(digest_of(key), master) for key in sent_keys(headers)])
 
     @property
     def has_master(self) -> bool:

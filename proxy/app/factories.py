@@ -167,8 +167,7 @@ def upstream_profile(settings: Settings) -> str:
     """Whose cache rules hold at ``--upstream``, in words for the log."""
     if settings.upstream_profile:
         return settings.upstream_profile
-    host = urlsplit(settings.upstream).hostname or ""
-    provider = provider_at(host)
+    provider = provider_at(urlsplit(settings.upstream).hostname or "")
     if provider:
         return f"by the model's name at {provider}"
     return "openai for GPT models and none for others: --cache-profile NAME says which rules hold at this server"
@@ -181,13 +180,9 @@ def request_rules(settings: Settings, prices: PriceMap) -> RequestRules:
         Limits(body_bytes=int(ours.limits.max_body_mib * (1 << 20)), receive_s=ours.limits.receive_s),
         routing.retries,
         trust_time_header=ours.clock == "header",
-        window_of=partial(_window_of, prices) if routing.checks_windows else None,
+        window_of=(lambda deployment: token_limits(prices, deployment)[0]) if routing.checks_windows else None,
         tells_id=ours.request_id,
     )
-
-
-def _window_of(prices: PriceMap, deployment: Deployment) -> int | None:
-    return token_limits(prices, deployment)[0]
 
 
 def assembly_options(settings: Settings) -> AssemblyOptions:

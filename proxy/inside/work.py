@@ -98,8 +98,7 @@ class Work:
         if attempt.rewritten is not None and is_suspect:
             self.ports.planner.barred(attempt.plan)
         attempt.exchange.answer.status = status
-        is_rejected = 400 <= status < 500
-        await self._finish(attempt, ExchangeOutcome.REJECTED if is_rejected else ExchangeOutcome.BROKEN)
+        await self._finish(attempt, ExchangeOutcome.REJECTED if 400 <= status < 500 else ExchangeOutcome.BROKEN)
 
     async def logged(self, details: Mapping[str, Any], response: object) -> None:
         """LiteLLM logs a success: the end of a stream, be it that its client left, or an answer out of its response

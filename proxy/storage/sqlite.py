@@ -148,8 +148,7 @@ class SqliteStore:
         return await self._database.read(partial(layout_blobs.load, scope=scope, names=names, now=now))
 
     async def page(self, scope: str, behind: Place, limit: int, now: float) -> Sequence[tuple[str, float, bytes]]:
-        work = partial(layout_blobs.page, scope=scope, behind=behind, limit=limit, now=now)
-        return await self._database.report(work)
+        return await self._database.report(partial(layout_blobs.page, scope=scope, behind=behind, limit=limit, now=now))
 
     async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
         """Write blobs of one scope. Beyond a bound the ones that were saved first are forgotten."""

@@ -38,10 +38,7 @@ def secrets_of(deployment: Deployment, *further: str | None) -> tuple[str, ...]:
 async def redacted(answer: Answer, deployment: Deployment) -> Answer:
     """The answer, without the deployment's secrets. An error is read whole."""
     is_error = answer.status >= 300
-    if not is_error and not _is_stream(answer):
-        return answer
-    redaction = Redaction(secrets_of(deployment))
-    if not redaction:
+    if not (is_error or _is_stream(answer)) or not (redaction := Redaction(secrets_of(deployment))):
         return answer
     return await _error(answer, redaction) if is_error else _RedactedStream(answer, redaction)
 

@@ -102,10 +102,8 @@ class EventCutter:
 def event_end(buffer: bytes, search_from: int) -> int | None:
     """The place behind the first end of an event; None where there is none yet."""
     found = END.search(buffer, search_from)
-    if found is None:
-        return None
     # A CR at the very end may be half of a CR LF; which it is decides where the next event starts.
-    if found.end() == len(buffer) and buffer.endswith(b"\r"):
+    if found is None or (found.end() == len(buffer) and buffer.endswith(b"\r")):
         return None
     return found.end()
 

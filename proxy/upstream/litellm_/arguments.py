@@ -108,8 +108,7 @@ def _as_items(messages: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def _check_shape(name: str, value: object) -> None:
     wanted = ""
-    is_array = isinstance(value, list) and all(isinstance(item, Mapping) for item in value)
-    if name in _ARRAYS and not is_array:
+    if name in _ARRAYS and not (isinstance(value, list) and all(isinstance(item, Mapping) for item in value)):
         wanted = "an array of objects"
     elif name in _OBJECTS and not isinstance(value, Mapping):
         wanted = "an object"

@@ -86,8 +86,7 @@ class Library:
 
     def route(self, deployment: Deployment) -> Route:
         """How a deployment is served. litellm must have been imported. Raises litellm's error for unknown models."""
-        provider = deployment.params.get("custom_llm_provider")
-        key = (deployment.model, deployment.base_url, str(provider or ""))
+        key = (deployment.model, deployment.base_url, str(deployment.params.get("custom_llm_provider") or ""))
         found = self._routes.find(key)
         if found is None:
             found = _route(self._module, *key)
