@@ -40,8 +40,7 @@ _VALUE = re.compile(r"^ +[A-Z0-9_]+ *= *[\"']([^\"']+)[\"']", re.MULTILINE)
 
 def provider_names() -> frozenset[str]:
     """The names; none where they are not found in the form that they have today."""
-    spec = importlib.util.find_spec("litellm")
-    if spec is None or not spec.submodule_search_locations:
+    if (spec := importlib.util.find_spec("litellm")) is None or not spec.submodule_search_locations:
         return frozenset()
     folder = Path(spec.submodule_search_locations[0])
     try:

@@ -269,8 +269,7 @@ class ModelTable:
         provider, _ = provider_of(name)
         for written in (name, f"{provider}/{name}") if provider and "/" not in name else (name,):
             for pattern, entries in self._wildcards:
-                parts = captured(pattern, written)
-                if parts is not None:
+                if (parts := captured(pattern, written)) is not None:
                     found = [
                         deployment_of(entry, self._price_of, name, _substituted(entry.model, written, parts))
                         for entry in entries

@@ -118,8 +118,7 @@ class Deployments:
     def _made(
         self, model_id: str, name: str, arguments: Mapping[str, Any], info: Mapping[str, Any]
     ) -> Deployment | None:
-        switch = info.get(_SWITCH)
-        if switch is False:
+        if (switch := info.get(_SWITCH)) is False:
             return None
         # Prices that an entry has for itself stand among LiteLLM's arguments.
         params = {n: v for n, v in arguments.items() if (n in _PARAMS or "_cost" in n) and v}

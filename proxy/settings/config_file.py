@@ -103,8 +103,7 @@ class Settings:
         Where the configuration names no store, it is a file in its own state folder if there is a team, or a master key
         with which teams can be made. Otherwise spend is kept in memory.
         """
-        store = self.stratiform.store
-        if store is None:
+        if (store := self.stratiform.store) is None:
             is_used = self.stratiform.teams or self.master_key is not None or self.budget is not None
             return self.state_folder / "spend.sqlite" if is_used else None
         if store == "memory" or self.store_url is not None:
@@ -319,8 +318,7 @@ def _with_credentials(file: ConfigFile, problems: list[str]) -> Iterator[ModelEn
     """The entries with what LiteLLM's ``credential_list`` adds to their parameters."""
     credentials = {credential.credential_name: credential.credential_values for credential in file.credential_list}
     for index, entry in enumerate(file.model_list):
-        name = entry.litellm_params.litellm_credential_name
-        if name is not None and name not in credentials:
+        if (name := entry.litellm_params.litellm_credential_name) is not None and name not in credentials:
             path = f"model_list[{index}].litellm_params.litellm_credential_name"
             problems.append(f"{path}: no such entry in credential_list")
         yield _merged(entry, credentials[name], index, problems) if name in credentials else entry

@@ -98,8 +98,7 @@ def _weight(entry: ModelEntry, group: Sequence[ModelEntry]) -> float:
 
 def _fallbacks(router: RouterSettings, litellm: LiteLLMSettings) -> dict[str, tuple[str, ...]]:
     found = _named(_first_given(router, litellm, "fallbacks")[1])
-    default = _first_given(router, litellm, "default_fallbacks")[1]
-    if default:
+    if default := _first_given(router, litellm, "default_fallbacks")[1]:
         found.setdefault("*", tuple(default))
     return found
 

@@ -77,8 +77,7 @@ class Unused:
 def effect_of(section: str, key: str) -> tuple[Effect, str]:
     """The effect of an unused key of a section (``""``: the file itself), and what to do."""
     for effect, table in ((Effect.RESTRICTS, RESTRICTS), (Effect.CHANGES, CHANGES)):
-        note = table.get(section, {}).get(key)
-        if note is not None:
+        if (note := table.get(section, {}).get(key)) is not None:
             return effect, note
     has_harmless_end = key.startswith(HARMLESS_PREFIXES[section]) or key.endswith(HARMLESS_SUFFIXES.get(section, ()))
     if key in HARMLESS[section] or has_harmless_end:

@@ -90,8 +90,7 @@ def profiles_of(window: Window, environment: Environment, problems: list[str]) -
             continue
         stems[stem] = name
         levels = [window.profiles.get(name, Profile()), *_of_environment(stem, environment, problems)]
-        base = BUILT_IN.get(name)
-        if base is None:
+        if (base := BUILT_IN.get(name)) is None:
             capability = next((level.capability for level in reversed(levels) if level.capability), None)
             if capability is None:
                 problems.append(f"{path}.capability: is required for a profile of your own")
@@ -119,8 +118,7 @@ def _of_environment(stem: str, environment: Environment, problems: list[str]) ->
     """The value of each variable of a profile. An empty variable says nothing."""
     for end, (field, *inner) in _FIELDS.items():
         variable = f"{stem}_{end}"
-        text = environment.get(variable)
-        if not text:
+        if not (text := environment.get(variable)):
             continue
         value: object = None if text.lower() == _NULL else text
         try:

@@ -59,8 +59,7 @@ class Backlog:
                 self._reserved.pop(entry.exchange_id, None)
 
     def _end_intent(self, exchange_id: str) -> None:
-        intent = self._intents.pop(exchange_id, None)
-        if intent is not None:
+        if (intent := self._intents.pop(exchange_id, None)) is not None:
             self._count(intent.team, _amounts(intent.charges), -1)
 
     def _count(self, team: str, amounts: Mapping[str, int], sign: int = 1) -> None:

@@ -102,8 +102,7 @@ class Epochs:
         try:
             async with within(_TIMEOUT_S), self._turn:
                 facts = await self._store.facts()
-                added = epoch.to_add(facts, self._known, secrets.token_hex(8))
-                if added:
+                if added := epoch.to_add(facts, self._known, secrets.token_hex(8)):
                     await self._store.put_facts(added, overwrite=False)
                     facts = await self._store.facts()
                 found = epoch.read(facts, self._known)

@@ -217,8 +217,7 @@ class BudgetReservations:
         # What is estimated stays so until it is billed; what nobody asks for any more goes.
         now, until = exchange.arrival.now, dict.fromkeys(reservation.estimated, exchange.arrival.now + DEFERRED_S)
         self._estimated = {one: last for one, last in {**self._estimated, **until}.items() if last > now}
-        entry = reservation.entry
-        if entry is None:
+        if (entry := reservation.entry) is None:
             entry = lost_entry(exchange, deployment, self._estimates.amounts(exchange, (deployment,), ()))
         await self._settle_lost(exchange, reservation)
         entry = replace(entry, status=exchange.answer.status, ending=DEFERRED)
@@ -256,8 +255,7 @@ class BudgetReservations:
         self._estimates.output_estimates.learn(exchange)
         entry = settled_entry(exchange)
         final = _final(reservation, reservation.bookings, exchange, entry.cost)
-        balances = await self.store_client.settle(Settle(entry, final))
-        if balances is not None:
+        if (balances := await self.store_client.settle(Settle(entry, final))) is not None:
             await self.alerts.tell(reservation, balances)
         await self._release_further(reservation)
         return final

@@ -83,8 +83,7 @@ class SqliteStore:
 
     async def check(self, most_s: float = _CHECK_S) -> None:
         """Look for damage, and log what is found."""
-        damage = await damage_of(self._database.path, _TABLES, most_s)
-        if damage:
+        if damage := await damage_of(self._database.path, _TABLES, most_s):
             await self._found(damage)
             return
         if damage is None:

@@ -190,8 +190,7 @@ class Meter:
         heard = Heard(_visible_tokens(exchange, outcome), silent_s, took_s, answer.runs_on)
         speed = self._speeds.tokens_per_s(deployment.name, deployment.server)
         usage, ran = unanswered(exchange.requested.demand, prompt, heard, speed, price)
-        told = outcome.usage
-        if told is not None:
+        if (told := outcome.usage) is not None:
             usage = replace(told, output=max(told.output, usage.output), estimated=True)
         return replace(outcome, usage=usage, reported=outcome.reported.merged(ran))
 
@@ -217,8 +216,7 @@ class Meter:
                 self._metrics.budget_rejected(_team(exchange))
 
     def _count_plan(self, exchange: Exchange) -> None:
-        plan = exchange.planned.plan
-        if plan is None or exchange.ending is ExchangeOutcome.REFUSED:
+        if (plan := exchange.planned.plan) is None or exchange.ending is ExchangeOutcome.REFUSED:
             return
         self._metrics.plan(
             mode_label(exchange.planned.mode), exchange.planned.reason, plan.tier_tokens, plan.segment_tokens
@@ -227,8 +225,7 @@ class Meter:
             self._metrics.edited(edit.value, by=count)
         for move in exchange.planned.result.moves:
             self._metrics.moved(move.source.label, "removed" if move.target is None else move.target.label)
-        deviation = exchange.planned.result.deviation
-        if deviation:
+        if deviation := exchange.planned.result.deviation:
             self._metrics.deviation(_model(exchange), deviation, exchange.answer.outcome.cache_cause)
         sent, usage = sent_bill(exchange, plan), exchange.settlement.usage if exchange.settlement is not None else None
         if exchange.answer.further:

@@ -47,16 +47,14 @@ class Series(Generic[M]):
 
     def child(self, *given: str) -> M:
         """The child with these values of the labels."""
-        child = self.children.get(given)
-        if child is not None:
+        if (child := self.children.get(given)) is not None:
             # What is given is what the labels are, as almost always.
             return child
         pairs = zip(self._labellings, given, strict=True)
         labels: tuple[str, ...] = tuple([labelling(value) for labelling, value in pairs])
         if len(self.children) >= self._most_told and labels not in self.children:
             labels = (*labels[:-1], OTHER)
-        child = self.children.get(labels)
-        if child is None:
+        if (child := self.children.get(labels)) is None:
             child = self.children[labels] = self._metric.labels(*labels) if labels else self._metric
         return child
 
@@ -80,8 +78,7 @@ class BoundedNames:
         self._most = max(most, len(self._names))
 
     def __call__(self, name: str) -> str:
-        kept = self._names.get(name)
-        if kept is not None:
+        if (kept := self._names.get(name)) is not None:
             return kept
         if len(self._names) >= self._most:
             return OTHER

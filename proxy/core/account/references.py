@@ -202,8 +202,7 @@ def _walk(root: object, *, has_items: bool) -> Iterator[Reference]:
 
 
 def _member(name: str, value: object, holder: _Object) -> Iterator[Reference]:
-    family = _IDS.get(name)
-    if family is not None:
+    if (family := _IDS.get(name)) is not None:
         if name == "skill_id" and any(key.lower() == "type" and kind == "anthropic" for key, kind in holder):
             return  # the provider's own
         yield from _ids(name, value, family)

@@ -108,8 +108,7 @@ def bill(price: Price, demand: Demand, usage: Usage | None, reported: Reported, 
     """What an exchange cost by what was reported of it; None where nothing was, and nothing is billed without."""
     if demand.kind in (Kind.TEXT, Kind.PROMPT, Kind.FREE, Kind.UNKNOWN):
         return None if usage is None else _text_bill(price, demand, usage, reported, model)
-    usd = _reported_units(price, demand, usage, reported)
-    if usd is None:
+    if (usd := _reported_units(price, demand, usage, reported)) is None:
         usd = unit_cost(price, demand, usage.prompt if usage is not None else 0)
     return None if usd is None else Cost(0.0, max(usd, reported.usd))
 

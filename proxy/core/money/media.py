@@ -185,8 +185,7 @@ def _bytes(data: str) -> bytes:
 
 def _text(data: str) -> str | None:
     """The text of a file; None for one that only says that it is text."""
-    content = _bytes(data)
-    if not content or b"%PDF" in content:
+    if not (content := _bytes(data)) or b"%PDF" in content:
         return None
     try:
         return content.decode()

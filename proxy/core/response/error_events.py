@@ -86,7 +86,6 @@ def _error_in(events: bytes) -> int | None:
 def _is_error(event: bytes) -> bool:
     """Whether a long event in which "error" stands says that something failed. What cannot be read counts as an error,
     for it may quote a key."""
-    payload = payload_of(event_data(event))
-    if payload is None or _NAMED.match(event):
+    if (payload := payload_of(event_data(event))) is None or _NAMED.match(event):
         return True
     return any(isinstance(one, dict) and one.get("error") is not None for one in values_within(payload, _ECHOED))

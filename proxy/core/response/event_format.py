@@ -81,8 +81,7 @@ class EventCutter:
                 if first > position:
                     found.append((data[position:first], Part.BLANK))
                 position, search_from = first, max(first, search_from)
-            end = event_end(data, search_from)
-            if end is None:
+            if (end := event_end(data, search_from)) is None:
                 break
             is_long = self._is_long or end - position > MAX_EVENT_BYTES
             found.append((data[position:end], Part.LAST_PIECE if is_long else Part.EVENT))

@@ -186,8 +186,7 @@ class LongEvent:
 
     def feed(self, part: bytes) -> None:
         """Take a part of the event."""
-        found = _LINE_END.search(part)
-        if found is None:
+        if (found := _LINE_END.search(part)) is None:
             self._take(part, is_whole=False)
             return
         self._take(part[: found.start()], is_whole=True)

@@ -148,8 +148,7 @@ def counts_of(payload: Mapping[str, object], before: Counts | None = None) -> Co
     ``before``."""
     found = before
     for report in _reports(payload):
-        counts = _read(report)
-        if counts is not None:
+        if (counts := _read(report)) is not None:
             found = counts if found is None else found.merged(counts)
     return found
 

@@ -186,8 +186,7 @@ def _own_and_shape(raw: Raw | bytes, error: msgspec.DecodeError) -> tuple[bytes,
     """The value's own bytes, and a copy of the same shape that a decoder takes. Raises the error where the value holds
     no half of a surrogate pair."""
     own = bytes(raw)
-    shape = same_shape(own)
-    if shape is None:
+    if (shape := same_shape(own)) is None:
         raise error
     return own, shape
 
@@ -247,8 +246,7 @@ def splice(
     pieces: list[bytes | memoryview] = []
     position = 0
     for key, (start, end) in spans.items():
-        replacement = effective.get(key)
-        if replacement is not None:
+        if (replacement := effective.get(key)) is not None:
             pieces += (whole[position:start], replacement)
             position = end
         elif within and key == "messages":
@@ -327,8 +325,7 @@ def value_spans(body: bytes, members: Members, messages_at: Span | None = None) 
     spans: dict[str, Span] = {}
     position = body.index(b"{") + 1
     for key, raw in members.items():
-        name = _NAME.match(body, position)
-        if name is None:
+        if (name := _NAME.match(body, position)) is None:
             return None
         start = name.end()
         if messages_at is not None and key == "messages":

@@ -67,8 +67,7 @@ def scan_members(body: bytes) -> Sequence[Member] | None:
         if end < 0:
             return None
         written = body[at:behind_name]
-        text = _text(written)
-        if text is None:
+        if (text := _text(written)) is None:
             return None
         found.append(Member(text, written, body[start:end], start))
         at = _behind_space(body, end)
