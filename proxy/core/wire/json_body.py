@@ -278,12 +278,8 @@ def _patched(body: bytes, span: Span, within: Sequence[Patch]) -> bytes:
 def join_members(members: Members, changes: Mapping[str, bytes | None]) -> bytes:
     """An object of the same member values in the same order, with changes; white space between members is not kept."""
     parts: list[bytes | memoryview] = []
-    for key, raw in members.items():
-        new = changes[key] if key in changes else memoryview(raw)
+    for key, new in {**{key: memoryview(raw) for key, raw in members.items()}, **changes}.items():
         if new is not None:
-            parts += (b",", orjson.dumps(key), b":", new)
-    for key, new in changes.items():
-        if key not in members and new is not None:
             parts += (b",", orjson.dumps(key), b":", new)
     return b"".join((b"{", *parts[1:], b"}"))  # not copied piece by piece: messages are large
 

@@ -83,9 +83,7 @@ def scan_members(body: bytes) -> Sequence[Member] | None:
 def once(members: Sequence[Member]) -> bytes:
     """An object of the same members in the same order; of those of equal names it has the last one's value, in the
     first one's place."""
-    last: dict[str, Member] = {}
-    for member in members:
-        last[member.name] = member
+    last = {member.name: member for member in members}
     return b"{" + b",".join(member.written + b":" + member.value for member in last.values()) + b"}"
 
 

@@ -124,12 +124,9 @@ def _translated(name: str, route: Route, arguments: Mapping[str, Any]) -> bool:
     """Whether litellm is to see the parameter: not where it would refuse it and ``extra_body`` can carry it."""
     if name in route.fields or name in _ALWAYS_ARGUMENTS or not route.extra_body:
         return True
-    return bool(arguments.get("drop_params")) or name in _listed(arguments)
-
-
-def _listed(arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """Parameters for which the operator has told litellm what to do."""
-    return (*(arguments.get("allowed_openai_params") or ()), *(arguments.get("additional_drop_params") or ()))
+    # The operator may have told litellm what to do with it.
+    lists = (arguments.get("allowed_openai_params"), arguments.get("additional_drop_params"))
+    return bool(arguments.get("drop_params")) or any(name in tuple(listed or ()) for listed in lists)
 
 
 def _native(name: str, route: Route) -> str:
