@@ -147,9 +147,7 @@ def provider_of(model: str, given: str = "") -> tuple[str, str]:
     name = model.lower()
     if _GPT.match(name):
         return "openai", model
-    if name.startswith("claude"):
-        return "anthropic", model
-    return "", model
+    return "anthropic" if name.startswith("claude") else "", model
 
 
 def choose_profile(transport: Transport, provider: str, model: str, host: str) -> CacheProfile:

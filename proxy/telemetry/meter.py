@@ -254,10 +254,8 @@ def savings(exchange: Exchange, price: Price) -> dict[str, float]:
     without us, because the provider holds what was sent before; where both worlds agree, nothing was saved, and what
     the shadow got wrong is no saving either.
     """
-    plan, usage = exchange.planned.plan, exchange.answer.outcome.usage
-    if plan is None or plan.own is None or plan.predicted is None:
-        return {}
-    if plan.arm == CONTROL or not exchange.answer.is_accepted:
+    plan, answer, usage = exchange.planned.plan, exchange.answer, exchange.answer.outcome.usage
+    if plan is None or plan.own is None or plan.predicted is None or plan.arm == CONTROL or not answer.is_accepted:
         return {}
     if is_refresh(plan):
         # It is only a cost; what it saves is seen when its client returns.

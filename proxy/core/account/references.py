@@ -126,11 +126,13 @@ def _end(text: bytes) -> bytes:
 
 def _refers(small: bytes, *, has_items: bool) -> bool:
     """Whether a text in small letters may refer to anything."""
-    if (has_items and _ITEM_NEEDLE in small) or any(needle in small for needle in _NEEDLES) or _names_id(small):
-        return True
-    if any(needle in small and pattern.search(small) is not None for needle, pattern in _OBJECT_NEEDLES):
-        return True
-    return _escapes(small)
+    return (
+        (has_items and _ITEM_NEEDLE in small)
+        or any(needle in small for needle in _NEEDLES)
+        or _names_id(small)
+        or any(needle in small and pattern.search(small) is not None for needle, pattern in _OBJECT_NEEDLES)
+        or _escapes(small)
+    )
 
 
 def _escapes(small: bytes) -> bool:
