@@ -217,8 +217,9 @@ class BudgetReservations:
         # What is estimated stays so until it is billed; what nobody asks for any more goes.
         now, until = exchange.arrival.now, dict.fromkeys(reservation.estimated, exchange.arrival.now + DEFERRED_S)
         self._estimated = {one: last for one, last in {**self._estimated, **until}.items() if last > now}
-        if (entry := reservation.entry) is None:
-            entry = lost_entry(exchange, deployment, self._estimates.amounts(exchange, (deployment,), ()))
+        entry = reservation.entry or lost_entry(
+            exchange, deployment, self._estimates.amounts(exchange, (deployment,), ())
+        )
         await self._settle_lost(exchange, reservation)
         entry = replace(entry, status=exchange.answer.status, ending=DEFERRED)
         # A limit that held when the exchange was reserved is not asked again.
