@@ -50,12 +50,10 @@ class Identity:
             return Principal(scope=self._scope("", keys[0] if keys else ""), session_hint=hint)
         own = sent.get(OWN_KEY_HEADER, "").strip()
         for key in [own] if own else keys:
-            found = self._find(key)
-            if found is not None:
+            if (found := self._find(key)) is not None:
                 record, team = found
                 _check_good(record, now)
-                principal = self._met.get(record.id)
-                if principal is None:
+                if (principal := self._met.get(record.id)) is None:
                     principal = _principal(self._scope(team.name, record.id), team, record)
                     self._met[record.id] = principal
                 brings_key = bool(own) and team.forwards_keys and self._brings_theirs(headers)
@@ -71,9 +69,7 @@ class Identity:
     def is_master(self, headers: Headers) -> bool:
         """Whether the master key was sent. False where there is none."""
         master = self._directory.declared.master_digest
-        if not master:
-            return False
-        return any([hmac.compare_digest(digest_of(key), master) for key in sent_keys(headers)])
+        return bool(master) and any([hmac.compare_digest(digest_of(key), master) for key in sent_keys(headers)])
 
     @property
     def has_master(self) -> bool:
@@ -112,8 +108,7 @@ class Identity:
 
     def _find(self, key: str) -> tuple[KeyRecord, TeamRecord] | None:
         """The record of a key, and its team; None for a key that is not known here."""
-        record = self._records.get(digest_of(key))
-        if record is None:
+        if (record := self._records.get(digest_of(key))) is None:
             return None
         team = self._directory.snapshot.teams.get(record.team)
         return (record, team) if team is not None else None
@@ -124,8 +119,7 @@ class Identity:
         if snapshot is self._seen:
             return
         records = list(snapshot.keys.values())
-        master = self._directory.declared.master_digest
-        if master:
+        if master := self._directory.declared.master_digest:
             records.append(KeyRecord(id=MASTER_ID, digest=master, team=DEFAULT_TEAM))
         self._records = {record.digest: record for record in records}
         self._met = {}

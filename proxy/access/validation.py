@@ -80,8 +80,7 @@ def window(value: str) -> str:
     kept in seconds."""
     if value in CALENDAR_WINDOWS:
         return value
-    match = _ROLLING.fullmatch(value)
-    if match is None:
+    if (match := _ROLLING.fullmatch(value)) is None:
         raise ValueError(
             "must be total, hour, day, week, month, or rolling: and a length as in rolling:30d, rolling:12h"
         )
@@ -134,8 +133,7 @@ def budget_name(given: str | None, scope: str, window: str, unit: str) -> str:
 def moment(value: str, now: float, ahead: bool) -> float:
     """A time as unix seconds. It is written as such, as a date or time of ISO 8601 (UTC where it has no zone), or as a
     length: ``30d`` means in 30 days where ``ahead`` is set, else 30 days ago."""
-    match = _LENGTH.fullmatch(value)
-    if match is not None:
+    if (match := _LENGTH.fullmatch(value)) is not None:
         length_s = int(match[1]) * _SECONDS[match[2]]
         return now + length_s if ahead else now - length_s
     try:
@@ -198,8 +196,7 @@ def window_of(duration: str | None) -> str:
     plain = duration.strip().lower()
     if plain in _CALENDAR:
         return _CALENDAR[plain]
-    match = _DURATION.fullmatch(plain)
-    if match is None:
+    if (match := _DURATION.fullmatch(plain)) is None:
         raise ValueError("must be a length as in 30s, 15m, 12h, 30d, 2w or 1mo")
     number, unit = int(match[1]), match[2]
     return f"rolling:{number * _IN_DAYS[unit]}d" if unit in _IN_DAYS else f"rolling:{number}{unit}"

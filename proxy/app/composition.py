@@ -174,7 +174,7 @@ async def _open_budgets(settings: Settings, base: Foundation, identity: Identity
     for budget in state.directory.snapshot.budgets.values():
         if budget.scope == "team":
             await reservations.alerts.look(budget.team, [rule_of(budget, "")], state.clock.now())
-    metrics.watch_budgets(reservations.alerts.remaining)
+    metrics.remaining = reservations.alerts.remaining
     return reservations
 
 
@@ -190,8 +190,7 @@ def _followers(
     found: list[Follower] = [book] if book is not None else []
     ended = book.ended if book is not None else lambda exchange: None
     planner, metrics, price_of = base.planner, base.metrics, base.facts.price
-    refreshes = factories.keep_alive_terms(settings)
-    if refreshes is not None:
+    if (refreshes := factories.keep_alive_terms(settings)) is not None:
         own = OwnExchanges(ports, conclusion, price_of, refreshes)
         found.append(KeepAlive(refreshes, own, planner.pure, ports.clock, metrics.refreshed, wait, ended))
     terms, compactions = factories.compactor_terms(settings), planner.compactions

@@ -69,10 +69,6 @@ def _move_unused(store: Path, pairs: list[tuple[Path, Path]]) -> None:
         # When this succeeds, nobody else has the file open, and everything stands in the file itself.
         connection.execute("PRAGMA journal_mode = DELETE").fetchone()
         connection.execute("BEGIN EXCLUSIVE")
-        _move(pairs)
-
-
-def _move(pairs: list[tuple[Path, Path]]) -> None:
-    for source, target in pairs:
-        if source != target and source.exists() and not target.exists():
-            source.rename(target)
+        for source, target in pairs:
+            if source != target and source.exists() and not target.exists():
+                source.rename(target)

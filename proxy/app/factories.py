@@ -167,9 +167,7 @@ def upstream_profile(settings: Settings) -> str:
     """Whose cache rules hold at ``--upstream``, in words for the log."""
     if settings.upstream_profile:
         return settings.upstream_profile
-    host = urlsplit(settings.upstream).hostname or ""
-    provider = provider_at(host)
-    if provider:
+    if provider := provider_at(urlsplit(settings.upstream).hostname or ""):
         return f"by the model's name at {provider}"
     return "openai for GPT models and none for others: --cache-profile NAME says which rules hold at this server"
 
@@ -181,13 +179,9 @@ def request_rules(settings: Settings, prices: PriceMap) -> RequestRules:
         Limits(body_bytes=int(ours.limits.max_body_mib * (1 << 20)), receive_s=ours.limits.receive_s),
         routing.retries,
         trust_time_header=ours.clock == "header",
-        window_of=partial(_window_of, prices) if routing.checks_windows else None,
+        window_of=(lambda deployment: token_limits(prices, deployment)[0]) if routing.checks_windows else None,
         tells_id=ours.request_id,
     )
-
-
-def _window_of(prices: PriceMap, deployment: Deployment) -> int | None:
-    return token_limits(prices, deployment)[0]
 
 
 def assembly_options(settings: Settings) -> AssemblyOptions:
@@ -213,8 +207,7 @@ def assembly_options(settings: Settings) -> AssemblyOptions:
 def token_limits(prices: PriceMap, deployment: Deployment) -> tuple[int | None, int | None]:
     """The most tokens that a deployment's model reads and writes, as far as the configuration or the price map knows
     them."""
-    price = price_for(prices, deployment)
-    if price is None:
+    if (price := price_for(prices, deployment)) is None:
         return deployment.max_input_tokens, None
     return price.extras.max_input_tokens, price.max_output_tokens
 
@@ -234,8 +227,7 @@ async def open_store(settings: Settings, busy_timeout_s: float = SERVING_WAIT_S,
 
         warn_of_spool(settings)
         return RedisStore(settings.store_url.get_secret_value(), ca_file=settings.store_ca)
-    path = settings.store_path
-    if path is None:
+    if (path := settings.store_path) is None:
         return MemoryStore()
     try:
         await asyncio.to_thread(take_over, settings)

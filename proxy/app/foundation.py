@@ -80,9 +80,13 @@ class Foundation:
 
     def windows(self) -> ContextWindows:
         """What fits requests to the context windows of their models."""
-        factors = TokenFactors(self.planner.state, self.state.clock.now)
         return ContextWindows(
-            self.planner.pure.reader, self.encode, self.facts, load_window_texts(), self.aside, factors
+            self.planner.pure.reader,
+            self.encode,
+            self.facts,
+            load_window_texts(),
+            self.aside,
+            TokenFactors(self.planner.state, self.state.clock.now),
         )
 
     def store_client(self, settings: Settings) -> StoreClient:

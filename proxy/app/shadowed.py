@@ -31,8 +31,7 @@ def shadowing(folder: Path) -> Iterator[str]:
     ours."""
     for name in _PACKAGES:
         for path in (folder / name, folder / f"{name}.py"):
-            is_code = path.is_file() or any(path.glob("*.py"))
-            if is_code and path.resolve() != _HOME / name:
+            if (path.is_file() or any(path.glob("*.py"))) and path.resolve() != _HOME / name:
                 yield (
                     f"{path}: has the name of a package of Stratiform's: `python -m`, PYTHONPATH and LiteLLM's "
                     "`callbacks` would take it instead; rename it"

@@ -40,8 +40,7 @@ _VALUE = re.compile(r"^ +[A-Z0-9_]+ *= *[\"']([^\"']+)[\"']", re.MULTILINE)
 
 def provider_names() -> frozenset[str]:
     """The names; none where they are not found in the form that they have today."""
-    spec = importlib.util.find_spec("litellm")
-    if spec is None or not spec.submodule_search_locations:
+    if (spec := importlib.util.find_spec("litellm")) is None or not spec.submodule_search_locations:
         return frozenset()
     folder = Path(spec.submodule_search_locations[0])
     try:
@@ -71,10 +70,6 @@ class _Rule:
     transports: tuple[Transport, ...] = (Transport.HTTP, Transport.LITELLM)
 
 
-def _anything(name: str) -> bool:
-    return True
-
-
 def _named(*parts: str) -> Callable[[str], bool]:
     return lambda name: any(part in name for part in parts)
 
@@ -90,7 +85,7 @@ def _is_explicit(name: str) -> bool:
 
 _LITELLM, _EMBEDDED = (Transport.LITELLM,), (Transport.EMBEDDED,)
 _VERTEX = ("vertex_ai", "vertex_ai_beta")
-_CLAUDE = _named("claude")
+_CLAUDE, _ANYTHING = _named("claude"), _named("")
 
 _RULES = (
     # litellm's adapters that turn ``cache_control`` into what the provider wants.
@@ -112,18 +107,18 @@ _RULES = (
     _Rule("gemini", _named("gemini"), ("gemini",)),
     _Rule("vertex-gemini", _named("gemini"), _VERTEX),
     _Rule("xai", _named("grok"), ("xai",)),
-    _Rule("mistral", _anything, ("mistral", "codestral")),
+    _Rule("mistral", _ANYTHING, ("mistral", "codestral")),
     _Rule("groq", _named(_OPEN_WEIGHTS, "kimi-k2"), ("groq",)),
     _Rule("kimi", _named("kimi"), ("moonshot",)),
     _Rule("glm", _named("glm"), ("zai",)),
     _Rule("qwen", _named("qwen"), ("dashscope",)),
-    _Rule("qwen-implicit", _anything, ("dashscope",)),
-    _Rule("minimax-passive", _anything, ("minimax",)),
-    _Rule("fireworks", _anything, ("fireworks_ai",)),
-    _Rule("together", _anything, ("together_ai",)),
-    _Rule("vllm", _anything, ("hosted_vllm", "vllm")),
-    _Rule("llamacpp", _anything, ("llamafile",)),
-    _Rule("ollama", _anything, ("ollama", "ollama_chat")),
+    _Rule("qwen-implicit", _ANYTHING, ("dashscope",)),
+    _Rule("minimax-passive", _ANYTHING, ("minimax",)),
+    _Rule("fireworks", _ANYTHING, ("fireworks_ai",)),
+    _Rule("together", _ANYTHING, ("together_ai",)),
+    _Rule("vllm", _ANYTHING, ("hosted_vllm", "vllm")),
+    _Rule("llamacpp", _ANYTHING, ("llamafile",)),
+    _Rule("ollama", _ANYTHING, ("ollama", "ollama_chat")),
     # What the embedded provider plays.
     _Rule("openai-explicit", _is_explicit, (), _EMBEDDED),
     _Rule("openai", _is_gpt, (), _EMBEDDED),
@@ -135,7 +130,7 @@ _RULES = (
     _Rule("glm", _named("glm"), (), _EMBEDDED),
     _Rule("qwen", _named("qwen"), (), _EMBEDDED),
     _Rule("minimax-passive", _named("minimax"), (), _EMBEDDED),
-    _Rule("anthropic", _anything, (), _EMBEDDED),
+    _Rule("anthropic", _ANYTHING, (), _EMBEDDED),
 )
 
 
@@ -152,9 +147,7 @@ def provider_of(model: str, given: str = "") -> tuple[str, str]:
     name = model.lower()
     if _GPT.match(name):
         return "openai", model
-    if name.startswith("claude"):
-        return "anthropic", model
-    return "", model
+    return "anthropic" if name.startswith("claude") else "", model
 
 
 def choose_profile(transport: Transport, provider: str, model: str, host: str) -> CacheProfile:

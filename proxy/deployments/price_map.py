@@ -29,8 +29,7 @@ _UNPREFIXED = frozenset({"openai", "anthropic"})
 
 def bundled_price_file() -> Path | None:
     """Where the installed litellm keeps its price map; None where litellm or the file is missing."""
-    spec = importlib.util.find_spec("litellm")
-    if spec is None or not spec.submodule_search_locations:
+    if (spec := importlib.util.find_spec("litellm")) is None or not spec.submodule_search_locations:
         return None
     path = Path(spec.submodule_search_locations[0]) / BUNDLED
     return path if path.is_file() else None
@@ -61,8 +60,7 @@ def price_for(prices: PriceMap, deployment: Deployment) -> Price | None:
     model. How long a prompt and an answer may be is what the model list says, else the map, also beside a price of the
     configuration's own.
     """
-    given = prices.override(deployment.name)
-    if given is None and "input_cost_per_token" in deployment.params:
+    if (given := prices.override(deployment.name)) is None and "input_cost_per_token" in deployment.params:
         given = price_of(deployment.params)
     provider = _provider(deployment.base_url)
     prefixed = f"{provider}/{deployment.model}" if provider else deployment.model

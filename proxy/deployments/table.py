@@ -173,8 +173,7 @@ class ModelTable:
         return tuple(found)
 
     def _stand_ins(self, named: Mapping[str, Sequence[str]], name: str) -> Sequence[str]:
-        target = self._aliases.get(name, name)
-        return named.get(name) or named.get(target) or named.get("*", ())
+        return named.get(name) or named.get(self._aliases.get(name, name)) or named.get("*", ())
 
     def _own(self, name: str) -> Levels:
         target = self._aliases.get(name, name)
@@ -270,11 +269,11 @@ class ModelTable:
         provider, _ = provider_of(name)
         for written in (name, f"{provider}/{name}") if provider and "/" not in name else (name,):
             for pattern, entries in self._wildcards:
-                parts = captured(pattern, written)
-                if parts is not None:
-                    models = [_substituted(entry.model, written, parts) for entry in entries]
-                    pairs = zip(entries, models, strict=True)
-                    found = [deployment_of(entry, self._price_of, name, model) for entry, model in pairs]
+                if (parts := captured(pattern, written)) is not None:
+                    found = [
+                        deployment_of(entry, self._price_of, name, _substituted(entry.model, written, parts))
+                        for entry in entries
+                    ]
                     levels = _group(entries, found)
                     self._matched.put(name, levels)
                     return levels

@@ -62,8 +62,7 @@ class OpenAttempts:
 
     def begin(self, attempt: Attempt, now: float) -> None:
         """An attempt begins at ``now``, in unix seconds."""
-        others = self._calls.get(attempt.call_id, ())[-_MOST_OF_A_CALL:]
-        self._calls.put(attempt.call_id, (*others, attempt))
+        self._calls.put(attempt.call_id, (*self._calls.get(attempt.call_id, ())[-_MOST_OF_A_CALL:], attempt))
         while now - next(iter(self._calls.values()))[-1].exchange.arrival.now > LONGEST_S:
             self._calls.drop_oldest()
 

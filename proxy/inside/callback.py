@@ -151,8 +151,7 @@ class Callback:
 def _unwatched(settings: Settings) -> Settings:
     """The settings of a proxy that serves no page: what only pages show is not found out."""
     ours = settings.stratiform
-    without_pages = ours.ui.model_copy(update={"enabled": False})
-    return replace(settings, stratiform=ours.model_copy(update={"ui": without_pages}))
+    return replace(settings, stratiform=ours.model_copy(update={"ui": ours.ui.model_copy(update={"enabled": False})}))
 
 
 class Recording:

@@ -30,8 +30,7 @@ class Host:
 
     def settings_path(self) -> Path | None:
         """The file that LiteLLM's proxy was started with; None where it was started without one, or as a library."""
-        server = sys.modules.get(_PROXY_SERVER)
-        path = getattr(server, "user_config_file_path", None)
+        path = getattr(sys.modules.get(_PROXY_SERVER), "user_config_file_path", None)
         return Path(path) if isinstance(path, str) and path else None
 
     def cache_key(self, arguments: Mapping[str, Any]) -> str | None:

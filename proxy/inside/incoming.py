@@ -118,14 +118,12 @@ class Deployments:
     def _made(
         self, model_id: str, name: str, arguments: Mapping[str, Any], info: Mapping[str, Any]
     ) -> Deployment | None:
-        switch = info.get(_SWITCH)
-        if switch is False:
+        if (switch := info.get(_SWITCH)) is False:
             return None
         # Prices that an entry has for itself stand among LiteLLM's arguments.
         params = {n: v for n, v in arguments.items() if (n in _PARAMS or "_cost" in n) and v}
         try:
-            given = {"model_name": name, "litellm_params": params, "model_info": dict(info)}
-            entry = ModelEntry.model_validate(given)
+            entry = ModelEntry.model_validate({"model_name": name, "litellm_params": params, "model_info": dict(info)})
             problems: list[str] = []
             listed = listed_model(entry, "model_info", self._settings, problems)
             mode = min(listed.mode, Mode.parse(switch)) if isinstance(switch, str) else listed.mode

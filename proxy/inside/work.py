@@ -81,15 +81,13 @@ class Work:
 
     async def succeeded(self, arguments: Mapping[str, Any], response: object) -> None:
         """A deployment has answered, and not with a stream."""
-        attempt = self.open.of(arguments.get("litellm_call_id"), arguments)
-        if attempt is not None:
+        if (attempt := self.open.of(arguments.get("litellm_call_id"), arguments)) is not None:
             await self._answered(attempt, getattr(response, "usage", None), ExchangeOutcome.COMPLETED)
 
     async def failed(self, arguments: Mapping[str, Any], error: Exception) -> None:
         """A deployment has refused the request, or could not be reached. A layout that may be to blame is barred for
         its session: what LiteLLM sends next goes as it came."""
-        attempt = self.open.of(arguments.get("litellm_call_id"), arguments)
-        if attempt is None:
+        if (attempt := self.open.of(arguments.get("litellm_call_id"), arguments)) is None:
             return
         told = getattr(error, "status_code", 0)
         status = told if isinstance(told, int) and 400 <= told < 600 else 0
@@ -98,14 +96,12 @@ class Work:
         if attempt.rewritten is not None and is_suspect:
             self.ports.planner.barred(attempt.plan)
         attempt.exchange.answer.status = status
-        is_rejected = 400 <= status < 500
-        await self._finish(attempt, ExchangeOutcome.REJECTED if is_rejected else ExchangeOutcome.BROKEN)
+        await self._finish(attempt, ExchangeOutcome.REJECTED if 400 <= status < 500 else ExchangeOutcome.BROKEN)
 
     async def logged(self, details: Mapping[str, Any], response: object) -> None:
         """LiteLLM logs a success: the end of a stream, be it that its client left, or an answer out of its response
         cache, for which nobody was called."""
-        attempt = self._of(details)
-        if attempt is None:
+        if (attempt := self._of(details)) is None:
             return
         if details.get("cache_hit") is True:
             self.open.end(attempt)
@@ -116,24 +112,21 @@ class Work:
 
     async def broken(self, details: Mapping[str, Any]) -> None:
         """LiteLLM logs a failure. Those of calls that were not answered are told otherwise; this is of a stream."""
-        attempt = self._of(details)
-        if attempt is not None and attempt.exchange.answer.is_accepted:
+        if (attempt := self._of(details)) is not None and attempt.exchange.answer.is_accepted:
             await self._answered(attempt, details.get("combined_usage_object"), ExchangeOutcome.BROKEN)
 
     async def headers(self, request: Mapping[str, Any], response: object) -> dict[str, str]:
         """What is told about a call's last attempt. A stream begins with it; ``response`` is None where nobody
         answered."""
         call_id = request.get("litellm_call_id")
-        attempt = self.open.of(call_id)
-        if attempt is not None and response is not None and attempt.is_stream:
+        if (attempt := self.open.of(call_id)) is not None and response is not None and attempt.is_stream:
             self._accept(attempt)
         return dict(self._recent.find(call_id) or ()) if isinstance(call_id, str) else {}
 
     async def _restored(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
         """The arguments as they came, where they are those that an earlier attempt of this task was sent with. Raises
         StoodDown for a call within another one that only begins like that."""
-        outer = self._current.get()
-        if outer is None:
+        if (outer := self._current.get()) is None:
             return None
         theirs, came = arguments.get("messages"), outer.came.get("messages")
         is_shown, is_same = outer.is_shown_by(arguments), theirs is came or theirs == came
@@ -151,8 +144,7 @@ class Work:
         """The attempt's plan, as arguments; None where the request goes as it came. Raises StoodDown,
         Unreadable, InvalidRequest."""
         now = self.ports.clock.now()
-        deployment = self.deployments.find(arguments)
-        if deployment is None:
+        if (deployment := self.deployments.find(arguments)) is None:
             return None
         if not self.replaces_points:
             deployment = _with_room(deployment, injected_marks(arguments))

@@ -103,8 +103,7 @@ class Settings:
         Where the configuration names no store, it is a file in its own state folder if there is a team, or a master key
         with which teams can be made. Otherwise spend is kept in memory.
         """
-        store = self.stratiform.store
-        if store is None:
+        if (store := self.stratiform.store) is None:
             is_used = self.stratiform.teams or self.master_key is not None or self.budget is not None
             return self.state_folder / "spend.sqlite" if is_used else None
         if store == "memory" or self.store_url is not None:
@@ -168,10 +167,9 @@ def read(path: Path | None, mistakes: Mistakes, upstream: str = "", environment:
         return Settings(upstream=_upstream(upstream), state_folder=state_folder(environment))
     raw = {key: value for key, value in _read_with_includes(path).items() if value is not None}
     section = raw.get("environment_variables")
-    exported: dict[str, str] = {}
-    if isinstance(section, dict):
-        environment = environment.with_section(section)
-        exported = {name: value for name in section if (value := environment.get(name)) is not None}
+    environment = environment.with_section(section)
+    names = section if isinstance(section, dict) else ()
+    exported = {name: value for name in names if (value := environment.get(name)) is not None}
     problems = list(_slips(raw))
     raw = _expanded(raw, environment, problems)
     mistakes.add(problems)
@@ -207,11 +205,8 @@ def read(path: Path | None, mistakes: Mistakes, upstream: str = "", environment:
 def load_section(path: Path | None, environment: Environment | None = None) -> Settings:
     """The settings of the ``stratiform`` section alone, for a gateway that honours all else in the file by itself. Its
     teams, whose keys and budgets are the gateway's, are left out. None: all defaults. Raises ConfigError."""
-    environment = environment or Environment.of_process()
     raw = _read_with_includes(path) if path is not None else {}
-    section = raw.get("environment_variables")
-    if isinstance(section, dict):
-        environment = environment.with_section(section)
+    environment = (environment or Environment.of_process()).with_section(raw.get("environment_variables"))
     mistakes, problems, base = Mistakes(), list[str](), state_folder(environment)
     given = _expanded({"stratiform": raw.get("stratiform") or {}}, environment, problems)
     mistakes.add(problems)
@@ -323,8 +318,7 @@ def _with_credentials(file: ConfigFile, problems: list[str]) -> Iterator[ModelEn
     """The entries with what LiteLLM's ``credential_list`` adds to their parameters."""
     credentials = {credential.credential_name: credential.credential_values for credential in file.credential_list}
     for index, entry in enumerate(file.model_list):
-        name = entry.litellm_params.litellm_credential_name
-        if name is not None and name not in credentials:
+        if (name := entry.litellm_params.litellm_credential_name) is not None and name not in credentials:
             path = f"model_list[{index}].litellm_params.litellm_credential_name"
             problems.append(f"{path}: no such entry in credential_list")
         yield _merged(entry, credentials[name], index, problems) if name in credentials else entry
@@ -345,11 +339,8 @@ def _merged(entry: ModelEntry, values: Mapping[str, object], index: int, problem
 
 def _master_key(file: ConfigFile, environment: Environment) -> SecretStr | None:
     """The master key; LiteLLM also takes it from the environment where the file has none."""
-    key = file.general_settings.master_key
-    if key is not None:
-        return key
     text = environment.get("LITELLM_MASTER_KEY")
-    return SecretStr(text) if text else None
+    return file.general_settings.master_key or (SecretStr(text) if text else None)
 
 
 def _budget(given: LiteLLMSettings, problems: list[str]) -> Budget | None:

@@ -36,13 +36,13 @@ class Environment:
     def names(self, prefix: str) -> frozenset[str]:
         return frozenset(name for name in self._variables if name.startswith(prefix))
 
-    def with_section(self, section: Mapping[str, object]) -> "Environment":
+    def with_section(self, section: object) -> "Environment":
         """The environment with a configuration's ``environment_variables``, which win, as in LiteLLM.
 
         A value may itself be a reference. A variable that is not set is left out, and reported where it is used.
         """
         added = {}
-        for name, value in section.items():
+        for name, value in section.items() if isinstance(section, dict) else ():
             missing: list[str] = []
             expanded = self.expand(value, name, missing)
             if not missing and expanded is not None:
@@ -64,8 +64,7 @@ class Environment:
         if "os.environ/" not in text:
             return text
         whole = _WHOLE.fullmatch(text)
-        names = [whole[1]] if whole else _INSIDE.findall(text)
-        missing = [name for name in names if name not in self._variables]
+        missing = [one for one in ([whole[1]] if whole else _INSIDE.findall(text)) if one not in self._variables]
         problems += [f"{path}: the environment variable {name} is not set" for name in missing]
         if missing:
             return None

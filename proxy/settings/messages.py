@@ -66,8 +66,7 @@ def _walk(location: tuple[int | str, ...], model: type[BaseModel], *, is_unknown
     """
     path, here, owner = "", model, model
     for index, key in enumerate(location):
-        step = _step(here, key)
-        if step is None and not (is_unknown_key and index == len(location) - 1):
+        if (step := _step(here, key)) is None and not (is_unknown_key and index == len(location) - 1):
             continue
         path, owner, here = join(path, key), here, step
     return path, owner

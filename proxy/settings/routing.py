@@ -98,8 +98,7 @@ def _weight(entry: ModelEntry, group: Sequence[ModelEntry]) -> float:
 
 def _fallbacks(router: RouterSettings, litellm: LiteLLMSettings) -> dict[str, tuple[str, ...]]:
     found = _named(_first_given(router, litellm, "fallbacks")[1])
-    default = _first_given(router, litellm, "default_fallbacks")[1]
-    if default:
+    if default := _first_given(router, litellm, "default_fallbacks")[1]:
         found.setdefault("*", tuple(default))
     return found
 
@@ -114,8 +113,7 @@ def _targets(router: RouterSettings, litellm: LiteLLMSettings) -> Iterator[tuple
     for key in ("fallbacks", "context_window_fallbacks", "default_fallbacks"):
         section, given = _first_given(router, litellm, key)
         for index, item in enumerate(given or ()):
-            named = {"": [item]} if isinstance(item, str) else item
-            for name, targets in named.items():
+            for name, targets in ({"": [item]} if isinstance(item, str) else item).items():
                 for place, target in enumerate(targets):
                     path = join(f"{section}.{key}", index)
                     yield (join(join(path, name), place) if name else path), _target(target)

@@ -77,8 +77,7 @@ class Unused:
 def effect_of(section: str, key: str) -> tuple[Effect, str]:
     """The effect of an unused key of a section (``""``: the file itself), and what to do."""
     for effect, table in ((Effect.RESTRICTS, RESTRICTS), (Effect.CHANGES, CHANGES)):
-        note = table.get(section, {}).get(key)
-        if note is not None:
+        if (note := table.get(section, {}).get(key)) is not None:
             return effect, note
     has_harmless_end = key.startswith(HARMLESS_PREFIXES[section]) or key.endswith(HARMLESS_SUFFIXES.get(section, ()))
     if key in HARMLESS[section] or has_harmless_end:
@@ -158,20 +157,14 @@ def _of_fallbacks(given: FallbackList | None, path: str) -> Iterator[Unused]:
 def _of_entry(entry: ModelEntry, path: str, *, enforces_rates: bool) -> Iterator[Unused]:
     for key in entry.model_extra or {}:
         yield Unused(join(path, key), Effect.UNKNOWN)
-    params, info = (
-        {**({} if enforces_rates else {name: getattr(part, name) for name in _RATES}), **(part.model_extra or {})}
-        for part in (entry.litellm_params, entry.model_info)
-    )
-    for key, value in params.items():
-        found = _found("litellm_params", key, value, f"{path}.litellm_params.{key}")
-        if found.effect in _CONSEQUENCES:
-            yield found
-    for key, value in info.items():
-        found = _found("model_info", key, value, f"{path}.model_info.{key}")
-        if found.effect in _CONSEQUENCES:
-            yield found
-        elif found.effect is Effect.UNKNOWN and key != "model" and (close := nearest(key, _OUR_INFO)):
-            yield replace(found, note=f"did you mean `{close}`?")
+    for name, part, ours in (("litellm_params", entry.litellm_params, ()), ("model_info", entry.model_info, _OUR_INFO)):
+        rates = {} if enforces_rates else {rate: getattr(part, rate) for rate in _RATES}
+        for key, value in {**rates, **(part.model_extra or {})}.items():
+            found = _found(name, key, value, f"{path}.{name}.{key}")
+            if found.effect in _CONSEQUENCES:
+                yield found
+            elif found.effect is Effect.UNKNOWN and key != "model" and (close := nearest(key, ours)):
+                yield replace(found, note=f"did you mean `{close}`?")
 
 
 def _special(section: str, key: str, value: object, *, names_keys: bool) -> Iterator[Unused]:
@@ -197,15 +190,13 @@ def _only_logs(teams: object) -> bool:
 
 def _callbacks(value: object, path: str) -> Iterator[Unused]:
     """Each callback by its name: loggers, hooks that edit requests, and all others, which may refuse them."""
-    harmless = True
-    for index, name in enumerate(_listed(value)):
+    names = _listed(value)
+    for index, name in enumerate(names):
         if name in CHANGING_CALLBACKS:
             yield Unused(join(path, index), Effect.CHANGES, f"`{name}` does not run here")
-            harmless = False
         elif name not in LOGGING_CALLBACKS:
             yield Unused(join(path, index), Effect.RESTRICTS, _NO_GUARDRAIL)
-            harmless = False
-    if harmless:
+    if LOGGING_CALLBACKS.issuperset(names):
         yield Unused(path, Effect.HARMLESS)
 
 

@@ -90,8 +90,7 @@ def profiles_of(window: Window, environment: Environment, problems: list[str]) -
             continue
         stems[stem] = name
         levels = [window.profiles.get(name, Profile()), *_of_environment(stem, environment, problems)]
-        base = BUILT_IN.get(name)
-        if base is None:
+        if (base := BUILT_IN.get(name)) is None:
             capability = next((level.capability for level in reversed(levels) if level.capability), None)
             if capability is None:
                 problems.append(f"{path}.capability: is required for a profile of your own")
@@ -119,8 +118,7 @@ def _of_environment(stem: str, environment: Environment, problems: list[str]) ->
     """The value of each variable of a profile. An empty variable says nothing."""
     for end, (field, *inner) in _FIELDS.items():
         variable = f"{stem}_{end}"
-        text = environment.get(variable)
-        if not text:
+        if not (text := environment.get(variable)):
             continue
         value: object = None if text.lower() == _NULL else text
         try:
@@ -131,8 +129,7 @@ def _of_environment(stem: str, environment: Environment, problems: list[str]) ->
 
 def _slips(stems: Mapping[str, str], environment: Environment) -> Iterator[str]:
     """Variables that are probably misspelt, and would silently not hold."""
-    known = {f"{stem}_{end}" for stem in stems for end in _FIELDS}
-    for variable in sorted(environment.names(_PREFIX) - known):
+    for variable in sorted(environment.names(_PREFIX) - {f"{stem}_{end}" for stem in stems for end in _FIELDS}):
         stem = max((stem for stem in stems if variable.startswith(f"{stem}_")), key=len, default="")
         close = nearest(variable.removeprefix(f"{stem}_"), _FIELDS) if stem else None
         if close:
@@ -148,16 +145,15 @@ def _contradictions(profile: CapabilityProfile, path: str) -> Iterator[str]:
 def _unknown(window: Window, profiles: Mapping[str, CapabilityProfile]) -> Iterator[str]:
     """Places that name a profile which does not exist. A profile in which there is another mistake is not missed."""
     known = profiles.keys() | window.profiles.keys()
-    places = [("stratiform.window.profile", window.profile)]
-    for section in ("models", "teams", "keys"):
-        named = getattr(window, section).items()
-        places += [(f"stratiform.window.{section}.{name}", profile) for name, profile in named]
-    places += [
-        (f"stratiform.window.allowed[{index}]", name) for index, name in enumerate(window.allowed) if "*" not in name
+    levels = {"models": window.models, "teams": window.teams, "keys": window.keys}
+    places = [
+        ("profile", window.profile),
+        *((f"{section}.{name}", profile) for section, named in levels.items() for name, profile in named.items()),
+        *((f"allowed[{index}]", name) for index, name in enumerate(window.allowed) if "*" not in name),
     ]
     for path, name in places:
         if name and name not in known:
             close = nearest(name, known)
-            yield f"{path}: is no profile; " + (
+            yield f"stratiform.window.{path}: is no profile; " + (
                 f"did you mean `{close}`?" if close else f"there are {', '.join(sorted(known))}"
             )

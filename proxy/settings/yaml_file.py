@@ -37,8 +37,7 @@ def value_of(text: str, path: Path, lines: dict[str, int] | None = None) -> obje
     # PyYAML's safe loader builds plain values only.
     loader = yaml.SafeLoader(text)
     try:
-        root = loader.get_single_node()
-        if root is None:
+        if (root := loader.get_single_node()) is None:
             return None
         check = _Check(path, {} if lines is None else lines)
         check.size(root)

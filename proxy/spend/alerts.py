@@ -42,8 +42,7 @@ class BudgetAlerts:
         """Read what is left of budgets ahead of the first request. A store that is away is not waited for."""
         for rule in rules:
             booking = booked(rule, NOTHING, now)
-            balance = await self._store_client.balance(team, booking.charge)
-            if balance is not None:
+            if (balance := await self._store_client.balance(team, booking.charge)) is not None:
                 self._see(team, booking, balance)
 
     async def tell(self, reservation: BudgetReservation, balances: Sequence[Balance], *, is_new: bool = False) -> None:

@@ -59,8 +59,7 @@ class Backlog:
                 self._reserved.pop(entry.exchange_id, None)
 
     def _end_intent(self, exchange_id: str) -> None:
-        intent = self._intents.pop(exchange_id, None)
-        if intent is not None:
+        if (intent := self._intents.pop(exchange_id, None)) is not None:
             self._count(intent.team, _amounts(intent.charges), -1)
 
     def _count(self, team: str, amounts: Mapping[str, int], sign: int = 1) -> None:
@@ -72,11 +71,6 @@ class Backlog:
                 del sums[account]
         if not sums:
             del self._sums[team]
-
-    def clear(self) -> None:
-        self._sums.clear()
-        self._reserved.clear()
-        self._intents.clear()
 
     def lowered(self, ask: Reserve) -> Reserve:
         """The reservation to ask the store for: the same charges, under limits that are lowered by what is put off."""
@@ -208,7 +202,7 @@ class CatchingUp:
                 self._spool_failed(error)
         self._metrics.spooled(self.pending)
         if not self.pending:
-            self.backlog.clear()
+            self.backlog = Backlog()
             self.trouble = ""
         return attempt.carried_out
 
@@ -302,9 +296,8 @@ def lines_of_lost(calls: Sequence[PutOff]) -> Iterator[str]:
     They show no client's text and no key."""
     if not calls:
         return
-    nanos = sum(call.entry.cost for call in calls if isinstance(call, Settle))
-    worth = f"${nanos / NANOS_PER_USD:.6f}"
-    yield f"{len(calls)} calls to the store, worth {worth}, cannot be written anywhere: they are lost"
+    worth_usd = sum(call.entry.cost for call in calls if isinstance(call, Settle)) / NANOS_PER_USD
+    yield f"{len(calls)} calls to the store, worth ${worth_usd:.6f}, cannot be written anywhere: they are lost"
     for start in range(0, min(len(calls), _MOST_NAMED), _NAMED_A_LINE):
         yield "lost: " + ", ".join(_said(call) for call in calls[start : min(start + _NAMED_A_LINE, _MOST_NAMED)])
     if len(calls) > _MOST_NAMED:

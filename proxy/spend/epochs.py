@@ -100,25 +100,20 @@ class Epochs:
     async def _ask(self) -> StoreEpoch:
         """Ask the store, one question at a time. Raises StoreError."""
         try:
-            async with within(_TIMEOUT_S):
-                return await self._asked()
+            async with within(_TIMEOUT_S), self._turn:
+                facts = await self._store.facts()
+                if added := epoch.to_add(facts, self._known, secrets.token_hex(8)):
+                    await self._store.put_facts(added, overwrite=False)
+                    facts = await self._store.facts()
+                found = epoch.read(facts, self._known)
+                self.current = found.id
+                self._note(found.lost)
+                if not found.lost and found.id != self._known:
+                    self._known = found.id
+                    await asyncio.to_thread(replace_small, self._file, found.id.encode("ascii"))
+                return found
         except TimeoutError as error:
             raise StoreError("the store did not answer in time") from error
-
-    async def _asked(self) -> StoreEpoch:
-        async with self._turn:
-            facts = await self._store.facts()
-            added = epoch.to_add(facts, self._known, secrets.token_hex(8))
-            if added:
-                await self._store.put_facts(added, overwrite=False)
-                facts = await self._store.facts()
-            found = epoch.read(facts, self._known)
-            self.current = found.id
-            self._note(found.lost)
-            if not found.lost and found.id != self._known:
-                self._known = found.id
-                await asyncio.to_thread(replace_small, self._file, found.id.encode("ascii"))
-            return found
 
     def _note(self, lost: str) -> None:
         """Report a change once, in the log and in a metric."""

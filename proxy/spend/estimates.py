@@ -156,8 +156,7 @@ def _check_clear(demand: Demand, rules: Sequence[Rule]) -> None:
 
 def _probable_tokens(exchange: Exchange) -> int:
     """The tokens that the prompt probably has. A transcription has no prompt of text."""
-    plan = exchange.planned.plan
-    if plan is not None and plan.own is not None:
+    if (plan := exchange.planned.plan) is not None and plan.own is not None:
         return plan.own.total
     return 0 if exchange.requested.demand.kind is Kind.TRANSCRIPTION else exchange.arrival.size // 4
 
@@ -170,8 +169,7 @@ def _known_name(deployment: Deployment) -> str:
 def _has_long_life(exchange: Exchange) -> bool:
     """Whether a marker may ask for the longer life. If the text stands elsewhere in the prompt, more is reserved than
     needed."""
-    plan = exchange.planned.plan
-    if plan is None:
+    if (plan := exchange.planned.plan) is None:
         return True
     bodies = (plan.body, plan.original) if plan.rewritten else (plan.body,)
     return any(

@@ -68,8 +68,7 @@ class Leases:
                 if failure is not None:  # a second failure is the store's, not the team's
                     raise
                 failure = error
-        expired = await self._store.expire(self._clock.now())
-        if expired:
+        if expired := await self._store.expire(self._clock.now()):
             self._metrics.reservations_expired(by=expired)
             _log.warning("%d reservations of workers that died were billed as they stood", expired)
         await self._forget()

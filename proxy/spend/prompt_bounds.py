@@ -61,11 +61,9 @@ class PromptBounds:
             parsed = parse_body(body) if isinstance(body, bytes) else body
             places = self._places(parsed)
         except (InvalidRequest, Unreadable):
-            whole_body = body if isinstance(body, bytes) else body.body
-            return InputBound(bare=of_bytes(whole_body) + added)
+            return InputBound(bare=of_bytes(body if isinstance(body, bytes) else body.body) + added)
         encode = self._encode if counts else None
-        known = [kept.get(key) for kept, key, _, _ in places]
-        found = [one if isinstance(one, InputBound) else None for one in known]
+        found = [one if isinstance(one := kept.get(key), InputBound) else None for kept, key, _, _ in places]
         new = [at for at, one in enumerate(found) if one is None or (encode is not None and one.counted is None)]
         size = sum([len(places[at][3]) for at in new])
 

@@ -78,12 +78,11 @@ class BudgetReservations:
         assert deployment is not None
         _check_upstream_keys(exchange.admitted, (deployment, *others))
         rules = self._rules.rules(exchange.admitted, deployment)
-        is_hard = any(rule.hard is not None and not rule.is_rate for rule in rules)
         reservation = BudgetReservation(
             exchange.arrival.id,
             exchange.admitted.team,
             is_limited=bool(rules),
-            is_hard=is_hard,
+            is_hard=any(rule.hard is not None and not rule.is_rate for rule in rules),
             deployments=(deployment, *others),
         )
         # From here on the end of the exchange gives the reservation back, even where this call does not return.
@@ -218,9 +217,9 @@ class BudgetReservations:
         # What is estimated stays so until it is billed; what nobody asks for any more goes.
         now, until = exchange.arrival.now, dict.fromkeys(reservation.estimated, exchange.arrival.now + DEFERRED_S)
         self._estimated = {one: last for one, last in {**self._estimated, **until}.items() if last > now}
-        entry = reservation.entry
-        if entry is None:
-            entry = lost_entry(exchange, deployment, self._estimates.amounts(exchange, (deployment,), ()))
+        entry = reservation.entry or lost_entry(
+            exchange, deployment, self._estimates.amounts(exchange, (deployment,), ())
+        )
         await self._settle_lost(exchange, reservation)
         entry = replace(entry, status=exchange.answer.status, ending=DEFERRED)
         # A limit that held when the exchange was reserved is not asked again.
@@ -257,8 +256,7 @@ class BudgetReservations:
         self._estimates.output_estimates.learn(exchange)
         entry = settled_entry(exchange)
         final = _final(reservation, reservation.bookings, exchange, entry.cost)
-        balances = await self.store_client.settle(Settle(entry, final))
-        if balances is not None:
+        if (balances := await self.store_client.settle(Settle(entry, final))) is not None:
             await self.alerts.tell(reservation, balances)
         await self._release_further(reservation)
         return final
@@ -269,8 +267,7 @@ class BudgetReservations:
             lost = replace(exchange, settlement=exchange.lost, ending=ExchangeOutcome.BROKEN)
             entry = replace(settled_entry(lost), exchange_id=f"{exchange.arrival.id}+0")
             bookings = [one for one in reservation.bookings if one.rule.unit != "requests"]
-            final = _final(reservation, bookings, lost, entry.cost)
-            await self.store_client.settle(Settle(entry, final))
+            await self.store_client.settle(Settle(entry, _final(reservation, bookings, lost, entry.cost)))
         await self._release_further(reservation)
 
     async def _release_further(self, reservation: BudgetReservation) -> None:
@@ -366,8 +363,7 @@ def _check_upstream_keys(principal: Principal, deployments: Sequence[Deployment]
     """Raises Forbidden where a deployment needs the client's own key and the key of the request is the proxy's. If that
     went upstream, it would be given away."""
     for one in deployments:
-        needs_key = one.transport is Transport.HTTP and not uses_operators_key(one)
-        if needs_key and principal.virtual:
+        if principal.virtual and one.transport is Transport.HTTP and not uses_operators_key(one):
             raise Forbidden(
                 f"Model '{one.name}' has no api_key in the proxy's configuration, and the key of this request "
                 "is the proxy's own, which is never sent upstream. Set litellm_params.api_key for the model. Any "

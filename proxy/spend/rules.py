@@ -30,8 +30,7 @@ class LimitResolver:
 
     def rules(self, principal: Principal, deployment: Deployment) -> Sequence[Rule]:
         """The rate limits of key and team, then every budget that holds."""
-        budgets = self._directory.snapshot.budgets_of(principal.team)
-        if not budgets and not principal.rates:
+        if not (budgets := self._directory.snapshot.budgets_of(principal.team)) and not principal.rates:
             return ()
         found = (budget_rule(budget, principal, deployment.name, self._webhook) for budget in budgets)
         return [*_rate_rules(principal), *(rule for rule in found if rule is not None)]
@@ -103,5 +102,4 @@ def _rules_of(rate: RateLimit, whose: str, whom: str, ids: tuple[str, str]) -> I
     limits: tuple[tuple[Unit, int | None], ...] = (("requests", rate.requests), ("tokens", rate.tokens))
     for rule_id, (unit, hard) in zip(ids, limits, strict=True):
         if hard is not None:
-            title = f"the rate limit of {whose}"
-            yield Rule(rule_id, title, unit, hard, window="minute", whom=whom, is_rate=True)
+            yield Rule(rule_id, f"the rate limit of {whose}", unit, hard, window="minute", whom=whom, is_rate=True)

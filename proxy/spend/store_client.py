@@ -92,8 +92,7 @@ class StoreClient:
     @property
     def troubles(self) -> Mapping[str, str]:
         """What does not work by now, the "store" or the "spool", and why."""
-        found = {"store": self._trouble, "spool": self._catching_up.trouble}
-        return {part: why for part, why in found.items() if why}
+        return {part: why for part, why in (("store", self._trouble), ("spool", self._catching_up.trouble)) if why}
 
     async def start(self) -> None:
         """Take over what dead workers have left, and start the background loops."""
@@ -124,9 +123,10 @@ class StoreClient:
     async def reserve(self, ask: Reserve) -> Granted | Refused | None:
         """The store's answer, with what is put off counted in; None where the store gave none. In that case the
         reservation may stand all the same."""
-        backlog = self._catching_up.backlog
         try:
-            answer = await self._ask("reserve", lambda: self._store.reserve(backlog.lowered(ask), self._clock.now()))
+            answer = await self._ask(
+                "reserve", lambda: self._store.reserve(self._catching_up.backlog.lowered(ask), self._clock.now())
+            )
         except StoreError:
             return None
         except asyncio.CancelledError:
@@ -135,7 +135,7 @@ class StoreClient:
             raise
         if isinstance(answer, Granted):
             self._leases.begins(ask, ask.charges)
-        return backlog.counted(ask, answer)
+        return self._catching_up.backlog.counted(ask, answer)
 
     async def intend(self, ask: Reserve) -> bool:
         """Note an exchange that is sent although the store gave no answer, so that it is billed even if this process

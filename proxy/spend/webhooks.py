@@ -84,8 +84,7 @@ class WebhookSender:
         while True:
             notice, notice_id = await self._queue.get()
             try:
-                outcome = "delivered" if await self._attempts(notice, notice_id) else "failed"
-                self._metrics.notified(outcome)
+                self._metrics.notified("delivered" if await self._attempts(notice, notice_id) else "failed")
             finally:
                 self._queue.task_done()
 
@@ -93,8 +92,7 @@ class WebhookSender:
         at = datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         body = orjson.dumps({"id": notice_id, "event": notice.event, "at": at, **notice.content})
         for pause_s in (*self._pauses_s, None):
-            problem = await self._post(notice.url, body, notice_id)
-            if not problem:
+            if not (problem := await self._post(notice.url, body, notice_id)):
                 return True
             _log.warning("a webhook did not take notice %s (%s): %s", notice_id, notice.event, problem)
             if pause_s is not None:

@@ -48,11 +48,9 @@ async def damage_of(path: Path, tables: Sequence[str], most_s: float) -> str | N
     """What is wrong with a file, in SQLite's words. Empty: nothing is wrong. None: the time was too short to know."""
     found: Future[str | None] = Future()
     ended = threading.Event()
-
-    def check() -> None:
-        found.set_result(_checked(path, tables, ended.is_set))
-
-    threading.Thread(target=check, name=f"check {path.name}", daemon=True).start()
+    threading.Thread(
+        target=lambda: found.set_result(_checked(path, tables, ended.is_set)), name=f"check {path.name}", daemon=True
+    ).start()
     try:
         async with asyncio.timeout(most_s):
             return await asyncio.shield(asyncio.wrap_future(found))

@@ -234,8 +234,7 @@ class Database:
     def _waiting(self) -> list[_Job]:
         jobs: list[_Job] = []
         while len(jobs) < _MOST_AT_ONCE and not self._jobs.empty():  # nobody else takes a job
-            job = self._jobs.get()
-            if job is None:
+            if (job := self._jobs.get()) is None:
                 self._jobs.put(None)
                 break
             jobs.append(job)

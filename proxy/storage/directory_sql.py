@@ -28,8 +28,7 @@ def put(connection: sqlite3.Connection, record: Record) -> None:
 
 def remove(connection: sqlite3.Connection, kind: RecordKind, name: str) -> bool:
     """Delete a record; whether there was one."""
-    deleted = connection.execute("DELETE FROM directory WHERE kind = ? AND name = ?", (kind, name)).rowcount
-    if deleted:
+    if deleted := connection.execute("DELETE FROM directory WHERE kind = ? AND name = ?", (kind, name)).rowcount:
         _raise_version(connection)
     return deleted > 0
 

@@ -105,8 +105,7 @@ def settle(connection: sqlite3.Connection, end: Settle, now: float) -> Sequence[
 
 def release(connection: sqlite3.Connection, exchange_id: str, team: str, now: float) -> None:
     """Give a reservation back. One that is not here yet must not be granted when it comes."""
-    hold = _hold(connection, exchange_id)
-    if hold is None and not _is_written(connection, exchange_id):
+    if (hold := _hold(connection, exchange_id)) is None and not _is_written(connection, exchange_id):
         connection.execute("INSERT INTO hold VALUES (?, ?, ?, '[]', '')", (exchange_id, _RELEASED, now))
     elif hold is not None and hold.state == _OPEN:
         _undo(connection, team, hold, now)

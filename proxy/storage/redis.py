@@ -281,8 +281,7 @@ class RedisStore:
         return billed
 
     async def _page(self, team: str, since: float, until: float, after: str, limit: int) -> list[LedgerEntry]:
-        found = await self._run("entries", team, since, until, after, limit)
-        return [_ENTRY.decode(entry) for entry in found]
+        return [_ENTRY.decode(entry) for entry in await self._run("entries", team, since, until, after, limit)]
 
     async def _register(self, team: str, now: float) -> None:
         """Enter the team into the set that ``expire`` and reports go through. Mostly this is a look into a dict."""
@@ -295,8 +294,7 @@ class RedisStore:
         read."""
         if copy and copy == self._epoch:
             return copy
-        facts = await self.facts()
-        current = facts.get(epoch.EPOCH, NO_EPOCH)
+        current = (await self.facts()).get(epoch.EPOCH, NO_EPOCH)
         if current in (NO_EPOCH, copy):
             return current
         [copy_key] = _keys("t", team, ["epoch"])
@@ -354,8 +352,7 @@ def _put_off(call: PutOff) -> Sequence[bytes]:
 
 def _record(ask: Reserve) -> bytes:
     """A reservation as the scripts keep it."""
-    entry = _packed(replace(ask.entry, estimated=True))
-    return msgpack.encode((repr(ask.entry.at), entry, _charges(ask.charges)))
+    return msgpack.encode((repr(ask.entry.at), _packed(replace(ask.entry, estimated=True)), _charges(ask.charges)))
 
 
 def _balances(accounts: Iterable[str], found: Iterable[Sequence[int]]) -> list[Balance]:

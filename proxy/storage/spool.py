@@ -251,8 +251,7 @@ def _salvaged(path: Path) -> Sequence[_Row]:
         with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as connection:
             for values in connection.execute(f"{_SALVAGE} {order}"):
                 row = _row(*values)
-                call = row.call()
-                if call is not None:
+                if (call := row.call()) is not None:
                     found[row.number] = replace(row, exchange=call.exchange_id)
     return [found[number] for number in sorted(found)]
 
@@ -262,8 +261,7 @@ def _row(number: int, kind: bytes, exchange: bytes, text: bytes) -> _Row:
 
 
 def _readable(row: _Row) -> PutOff | None:
-    call = row.call()
-    if call is None:
+    if (call := row.call()) is None:
         _log.error("a spooled call of exchange %r cannot be read, and is dropped", row.exchange)
     return call
 

@@ -83,8 +83,7 @@ class SqliteStore:
 
     async def check(self, most_s: float = _CHECK_S) -> None:
         """Look for damage, and log what is found."""
-        damage = await damage_of(self._database.path, _TABLES, most_s)
-        if damage:
+        if damage := await damage_of(self._database.path, _TABLES, most_s):
             await self._found(damage)
             return
         if damage is None:
@@ -148,8 +147,7 @@ class SqliteStore:
         return await self._database.read(partial(layout_blobs.load, scope=scope, names=names, now=now))
 
     async def page(self, scope: str, behind: Place, limit: int, now: float) -> Sequence[tuple[str, float, bytes]]:
-        work = partial(layout_blobs.page, scope=scope, behind=behind, limit=limit, now=now)
-        return await self._database.report(work)
+        return await self._database.report(partial(layout_blobs.page, scope=scope, behind=behind, limit=limit, now=now))
 
     async def save(self, scope: str, blobs: Mapping[str, bytes], ttl_s: float, now: float) -> None:
         """Write blobs of one scope. Beyond a bound the ones that were saved first are forgotten."""

@@ -103,8 +103,7 @@ class Meter:
         for outcome, calls in exchange.answer.panel_calls.items():
             self._metrics.panel_calls(outcome, by=calls)
         for refusal, count in exchange.answer.context_refusals.items():
-            profile = exchange.window.name if exchange.window else NO_PROFILE
-            self._metrics.context_refused(profile, refusal, by=count)
+            self._metrics.context_refused(exchange.window.name if exchange.window else NO_PROFILE, refusal, by=count)
         if self._on_settled is not None:
             self._on_settled(exchange)
 
@@ -120,8 +119,7 @@ class Meter:
             return Settlement()
         price = price_for(self._prices, deployment)
         # No client asked for a refresh: without a cache there would be none.
-        has_use = not is_refresh(plan)
-        spent, uncached_usd = self._spent(exchange, deployment, answer, price, has_use=has_use)
+        spent, uncached_usd = self._spent(exchange, deployment, answer, price, has_use=not is_refresh(plan))
         if price is None or spent is None:
             return Settlement(usage)
         model, team = deployment.name, _team(exchange)
@@ -192,8 +190,7 @@ class Meter:
         heard = Heard(_visible_tokens(exchange, outcome), silent_s, took_s, answer.runs_on)
         speed = self._speeds.tokens_per_s(deployment.name, deployment.server)
         usage, ran = unanswered(exchange.requested.demand, prompt, heard, speed, price)
-        told = outcome.usage
-        if told is not None:
+        if (told := outcome.usage) is not None:
             usage = replace(told, output=max(told.output, usage.output), estimated=True)
         return replace(outcome, usage=usage, reported=outcome.reported.merged(ran))
 
@@ -219,8 +216,7 @@ class Meter:
                 self._metrics.budget_rejected(_team(exchange))
 
     def _count_plan(self, exchange: Exchange) -> None:
-        plan = exchange.planned.plan
-        if plan is None or exchange.ending is ExchangeOutcome.REFUSED:
+        if (plan := exchange.planned.plan) is None or exchange.ending is ExchangeOutcome.REFUSED:
             return
         self._metrics.plan(
             mode_label(exchange.planned.mode), exchange.planned.reason, plan.tier_tokens, plan.segment_tokens
@@ -229,8 +225,7 @@ class Meter:
             self._metrics.edited(edit.value, by=count)
         for move in exchange.planned.result.moves:
             self._metrics.moved(move.source.label, "removed" if move.target is None else move.target.label)
-        deviation = exchange.planned.result.deviation
-        if deviation:
+        if deviation := exchange.planned.result.deviation:
             self._metrics.deviation(_model(exchange), deviation, exchange.answer.outcome.cache_cause)
         sent, usage = sent_bill(exchange, plan), exchange.settlement.usage if exchange.settlement is not None else None
         if exchange.answer.further:
@@ -259,10 +254,8 @@ def savings(exchange: Exchange, price: Price) -> dict[str, float]:
     without us, because the provider holds what was sent before; where both worlds agree, nothing was saved, and what
     the shadow got wrong is no saving either.
     """
-    plan, usage = exchange.planned.plan, exchange.answer.outcome.usage
-    if plan is None or plan.own is None or plan.predicted is None or not exchange.answer.is_accepted:
-        return {}
-    if plan.arm == CONTROL:
+    plan, answer, usage = exchange.planned.plan, exchange.answer, exchange.answer.outcome.usage
+    if plan is None or plan.own is None or plan.predicted is None or plan.arm == CONTROL or not answer.is_accepted:
         return {}
     if is_refresh(plan):
         # It is only a cost; what it saves is seen when its client returns.

@@ -109,7 +109,9 @@ class Metrics:
             "client": BoundedNames([UNRECOGNISED], _MOST_CLIENTS),
             "status": _status_label,
         }
-        self._remaining: Callable[[], Mapping[str, tuple[float, float]]] = dict
+        self.remaining: Callable[[], Mapping[str, tuple[float, float]]] = dict
+        """What is left of each team's budget (USD, negative where overdrawn), and when that begins anew (unix seconds):
+        asked for whenever the metrics are read."""
         # What is known to come of each model is shown from 0 on: ``increase()`` does not see what a series had when it
         # first appeared.
         kinds = len(_KINDS) + len(ERROR_KINDS) + len(RETRIED_KINDS) + len(Deviation) + 2 * len(KINDS) + 1
@@ -358,7 +360,7 @@ class Metrics:
         return await asyncio.to_thread(generate_latest, self._shared)
 
     def _show_budgets(self) -> None:
-        for team, (usd, until) in self._remaining().items():
+        for team, (usd, until) in self.remaining().items():
             self._budget.child(team).set(usd)
             self._budget_end.child(team).set(until)
 
@@ -405,8 +407,3 @@ class Metrics:
     def breaker(self, deployment: str, state: str) -> None:
         """A deployment's circuit breaker has changed its state."""
         self._breaker.child(deployment).set(_BREAKER_STATES[state])
-
-    def watch_budgets(self, remaining: Callable[[], Mapping[str, tuple[float, float]]]) -> None:
-        """Ask for what is left of each team's budget (USD, negative where overdrawn), and when that begins anew (unix
-        seconds), whenever the metrics are read."""
-        self._remaining = remaining

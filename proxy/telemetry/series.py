@@ -28,10 +28,11 @@ class Series(Generic[M]):
     """A metric with its labels. ``labellings`` turn what is given into the value of the label, one for each. Beyond
     ``most_told`` series the last label of every new one is ``other``.
 
-    The children are kept: ``labels()`` validates and locks on every call, a dict does not.
+    The ``children`` are kept by the values of the labels: ``labels()`` validates and locks on every call, a dict does
+    not.
     """
 
-    __slots__ = ("_children", "_labellings", "_metric", "_most_told", "label_names", "name", "text", "type")
+    __slots__ = ("_labellings", "_metric", "_most_told", "children", "label_names", "name", "text", "type")
 
     def __init__(
         self, metric: M, label_names: Iterable[str], labellings: Iterable[Labelling], most_told: float = math.inf
@@ -39,28 +40,22 @@ class Series(Generic[M]):
         self._metric: M = metric
         self._most_told = most_told
         self._labellings = tuple(labellings)
-        self._children: dict[tuple[str, ...], M] = {}
+        self.children: dict[tuple[str, ...], M] = {}
         self.label_names = tuple(label_names)
         (described,) = metric.describe()
         self.name, self.text, self.type = described.name, described.documentation, described.type
 
-    def children(self) -> Iterable[tuple[tuple[str, ...], M]]:
-        """The children by the values of the labels."""
-        return self._children.items()
-
     def child(self, *given: str) -> M:
         """The child with these values of the labels."""
-        child = self._children.get(given)
-        if child is not None:
+        if (child := self.children.get(given)) is not None:
             # What is given is what the labels are, as almost always.
             return child
         pairs = zip(self._labellings, given, strict=True)
         labels: tuple[str, ...] = tuple([labelling(value) for labelling, value in pairs])
-        if len(self._children) >= self._most_told and labels not in self._children:
+        if len(self.children) >= self._most_told and labels not in self.children:
             labels = (*labels[:-1], OTHER)
-        child = self._children.get(labels)
-        if child is None:
-            child = self._children[labels] = self._metric.labels(*labels) if labels else self._metric
+        if (child := self.children.get(labels)) is None:
+            child = self.children[labels] = self._metric.labels(*labels) if labels else self._metric
         return child
 
 
@@ -70,7 +65,7 @@ class Counters(Series[Counter]):
     __slots__ = ()
 
     def __call__(self, *given: str, by: float = 1.0) -> None:
-        (self._children.get(given) or self.child(*given)).inc(by)  # mostly without another call
+        (self.children.get(given) or self.child(*given)).inc(by)  # mostly without another call
 
 
 class BoundedNames:
@@ -83,8 +78,7 @@ class BoundedNames:
         self._most = max(most, len(self._names))
 
     def __call__(self, name: str) -> str:
-        kept = self._names.get(name)
-        if kept is not None:
+        if (kept := self._names.get(name)) is not None:
             return kept
         if len(self._names) >= self._most:
             return OTHER
@@ -110,7 +104,7 @@ def pieces(series: Iterable[Series[Any]]) -> Iterator[bytes]:
         text = one.text.replace("\\", r"\\").replace("\n", r"\n")
         yield f"# HELP {name} {text}\n# TYPE {name} {one.type}\n".encode()
         found = list[str]()
-        for labels, child in list(one.children()):
+        for labels, child in list(one.children.items()):
             found += _lines(dict(zip(one.label_names, labels, strict=True)), child.collect())
             if len(found) >= _AT_ONCE:
                 yield "".join(found).encode()

@@ -113,7 +113,9 @@ class _Exporter(OTLPSpanExporter):
 
 
 def _attributes(exchange: Exchange, operation: str, values: Mapping[str, Value]) -> dict[str, Any]:
-    found: dict[str, Any] = {f"stratiform.{name}": _plain(value) for name, value in values.items()}
+    found: dict[str, Any] = {
+        f"stratiform.{name}": float(value) if isinstance(value, Decimal) else value for name, value in values.items()
+    }
     found["http.response.status_code"] = exchange.answer.status
     if operation:
         found["gen_ai.operation.name"] = operation
@@ -128,10 +130,6 @@ def _attributes(exchange: Exchange, operation: str, values: Mapping[str, Value])
     if exchange.ending is not ExchangeOutcome.COMPLETED:
         found["error.type"] = str(values.get("error") or exchange.ending or "_OTHER")
     return found
-
-
-def _plain(value: Value) -> str | int | float:
-    return float(value) if isinstance(value, Decimal) else value
 
 
 def _nanos(seconds: float) -> int:

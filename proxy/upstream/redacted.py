@@ -38,10 +38,7 @@ def secrets_of(deployment: Deployment, *further: str | None) -> tuple[str, ...]:
 async def redacted(answer: Answer, deployment: Deployment) -> Answer:
     """The answer, without the deployment's secrets. An error is read whole."""
     is_error = answer.status >= 300
-    if not is_error and not _is_stream(answer):
-        return answer
-    redaction = Redaction(secrets_of(deployment))
-    if not redaction:
+    if not (is_error or _is_stream(answer)) or not (redaction := Redaction(secrets_of(deployment))):
         return answer
     return await _error(answer, redaction) if is_error else _RedactedStream(answer, redaction)
 
@@ -86,11 +83,9 @@ class _RedactedStream:
     async def chunks(self) -> AsyncIterator[bytes]:
         """The events, as they become whole. Raises UpstreamUnavailable, UpstreamTimeout where they break off."""
         async for chunk in self._answer.chunks():
-            whole = self._events.feed(chunk)
-            if whole:
+            if whole := self._events.feed(chunk):
                 yield whole
-        rest = self._events.close()
-        if rest:
+        if rest := self._events.close():
             yield rest
 
 
@@ -104,8 +99,7 @@ def _unpacked(body: bytes, coding: str) -> bytes | None:
     """The body unpacked. None where it is packed in a way that is not undone here, or where it is too large."""
     if coding in ("identity", ""):
         return body
-    window = _WINDOWS.get(coding)
-    if window is None:
+    if (window := _WINDOWS.get(coding)) is None:
         return None
     unpacking = zlib.decompressobj(window)
     try:

@@ -91,8 +91,7 @@ def names_of(raw: bytes) -> Sequence[str]:
 
 def is_plain_function(tool: Raw) -> bool:
     """Whether it is a function in one of the usual forms and nothing else, so that it need not be read."""
-    members = small_object(tool)
-    if members is None or not members.keys() <= _FUNCTION_MEMBERS:
+    if (members := small_object(tool)) is None or not members.keys() <= _FUNCTION_MEMBERS:
         return False
     return bytes(members.get("type", _FUNCTION)) in _FUNCTIONS
 

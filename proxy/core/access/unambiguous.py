@@ -37,8 +37,7 @@ def unambiguous(body: bytes, head: RequestFields) -> CheckedBody:
         # Not every server reads past it, and we do not take apart what stands behind it.
         body = body.removeprefix(UTF8_MARK)
         head = head_of(body)
-    parsed = head.parsed
-    if parsed is None:
+    if (parsed := head.parsed) is None:
         return _scanned(body, head)
     check_names(parsed.members)
     if parsed.spans() is not None:
@@ -61,8 +60,7 @@ _FOLDED: Mapping[str, str] = {folded(name): name for name in _EXACT}
 
 
 def _scanned(body: bytes, head: RequestFields) -> CheckedBody:
-    members = scan_members(body)
-    if members is None:
+    if (members := scan_members(body)) is None:
         return CheckedBody(body, head, None)
     check_names(member.name for member in members)
     found = values(members)

@@ -119,11 +119,8 @@ def operation_of(method: str, segments: Segments) -> Operation:
 def is_allowed(paths: Sequence[str], segments: Segments) -> bool:
     """Whether a team's ``paths`` allow this one: an entry stands for the path and all below it, ``*`` for every one."""
     words = [segment.lower() for segment in segments]
-    for entry in paths:
-        own = [word for word in entry.lower().split("/") if word]
-        if entry == "*" or (own and words[: len(own)] == own):
-            return True
-    return False
+    allowed = ([word for word in entry.lower().split("/") if word] for entry in paths)
+    return "*" in paths or any(own and words[: len(own)] == own for own in allowed)
 
 
 def _of_models(method: str, words: tuple[str, ...]) -> Operation:

@@ -126,11 +126,13 @@ def _end(text: bytes) -> bytes:
 
 def _refers(small: bytes, *, has_items: bool) -> bool:
     """Whether a text in small letters may refer to anything."""
-    if (has_items and _ITEM_NEEDLE in small) or any(needle in small for needle in _NEEDLES) or _names_id(small):
-        return True
-    if any(needle in small and pattern.search(small) is not None for needle, pattern in _OBJECT_NEEDLES):
-        return True
-    return _escapes(small)
+    return (
+        (has_items and _ITEM_NEEDLE in small)
+        or any(needle in small for needle in _NEEDLES)
+        or _names_id(small)
+        or any(needle in small and pattern.search(small) is not None for needle, pattern in _OBJECT_NEEDLES)
+        or _escapes(small)
+    )
 
 
 def _escapes(small: bytes) -> bool:
@@ -202,8 +204,7 @@ def _walk(root: object, *, has_items: bool) -> Iterator[Reference]:
 
 
 def _member(name: str, value: object, holder: _Object) -> Iterator[Reference]:
-    family = _IDS.get(name)
-    if family is not None:
+    if (family := _IDS.get(name)) is not None:
         if name == "skill_id" and any(key.lower() == "type" and kind == "anthropic" for key, kind in holder):
             return  # the provider's own
         yield from _ids(name, value, family)

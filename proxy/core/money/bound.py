@@ -22,7 +22,7 @@ import orjson
 from msgspec import Raw
 
 from proxy.core.money.media import HOLDERS, Medium, Pixels, SizeOf, holds_media, medium_of, picture_tokens
-from proxy.core.wire.json_body import Unreadable
+from proxy.core.wire.json_body import Unreadable, values_within
 from proxy.core.wire.kept_json import kept_value
 from proxy.core.wire.surrogates import utf8
 
@@ -85,14 +85,9 @@ class _Unfolding:
 
 def _members(value: object) -> Iterator[tuple[str, object]]:
     """All members of all objects within."""
-    left = [value]
-    while left:
-        one = left.pop()
+    for one in values_within(value):
         if isinstance(one, dict):
             yield from one.items()
-            left += one.values()
-        elif isinstance(one, list):
-            left += one
 
 
 _PIECE_CHARS = 100_000

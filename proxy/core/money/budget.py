@@ -68,8 +68,7 @@ def worst_case(price: Price, prompt_tokens: int, output_tokens: int, *, long_lif
 def expected_cost(price: Price, bill: Bill | None, prompt_tokens: int, output_tokens: int) -> int:
     """Nano-dollars for a prompt as the shadow cache bills it; as plain input where nobody asked the shadow."""
     prompt = bill if bill is not None else Bill(0, 0, 0, prompt_tokens)
-    usd = input_cost(prompt, price) + output_tokens * price.at(prompt.total).output
-    return nanos(usd)
+    return nanos(input_cost(prompt, price) + output_tokens * price.at(prompt.total).output)
 
 
 def nanos(usd: float) -> int:

@@ -70,8 +70,7 @@ def most_read(price: Price | None, calls: Sequence[tuple[Tool, int]], prompt_tok
 def window_of(price: Price | None) -> int:
     """The longest prompt that the model may be sent."""
     known = (price.extras.max_input_tokens if price is not None else None) or UNKNOWN_PROMPT_TOKENS
-    is_stepped = price is not None and any(above >= known for above, _ in price.tiers)
-    return _STEPPED_TOKENS if is_stepped else known
+    return _STEPPED_TOKENS if price is not None and any(above >= known for above, _ in price.tiers) else known
 
 
 def unit_tokens(demand: Demand) -> int:
@@ -109,8 +108,7 @@ def bill(price: Price, demand: Demand, usage: Usage | None, reported: Reported, 
     """What an exchange cost by what was reported of it; None where nothing was, and nothing is billed without."""
     if demand.kind in (Kind.TEXT, Kind.PROMPT, Kind.FREE, Kind.UNKNOWN):
         return None if usage is None else _text_bill(price, demand, usage, reported, model)
-    usd = _reported_units(price, demand, usage, reported)
-    if usd is None:
+    if (usd := _reported_units(price, demand, usage, reported)) is None:
         usd = unit_cost(price, demand, usage.prompt if usage is not None else 0)
     return None if usd is None else Cost(0.0, max(usd, reported.usd))
 
@@ -160,23 +158,15 @@ def _dearest_output(extras: Extras, wants: Wants) -> float:
 
 
 def _call_usd(extras: Extras, tool: Tool, count: int) -> float:
-    match tool:
-        case Tool.SEARCH:
-            return count * extras.search
-        case Tool.FILES:
-            return count * FILE_SEARCH_USD
-        case Tool.CODE:
-            return CODE_USD
-        case Tool.READING | Tool.CONTAINER:
-            return 0.0
+    by_tool = {Tool.SEARCH: count * extras.search, Tool.FILES: count * FILE_SEARCH_USD, Tool.CODE: CODE_USD}
+    return by_tool.get(tool, 0.0)
 
 
 def longest_output(given: int | None, price: Price | None) -> int:
     """The longest answer: the limit of the request or of a rule, else the limit of the model."""
     if given is not None:
         return given
-    known = price.max_output_tokens if price is not None else None
-    return known or UNKNOWN_OUTPUT_TOKENS
+    return (price.max_output_tokens if price is not None else None) or UNKNOWN_OUTPUT_TOKENS
 
 
 def _text_bill(price: Price, demand: Demand, usage: Usage, reported: Reported, model: str) -> Cost:
@@ -224,8 +214,7 @@ def _reported_units(price: Price, demand: Demand, usage: Usage | None, reported:
     if demand.kind is Kind.TRANSCRIPTION and extras.second is not None and reported.seconds:
         return reported.seconds * extras.second
     if demand.kind is Kind.TRANSCRIPTION and usage is not None and extras.by_tokens:
-        sound = max(extras.audio_in, price.input)
-        return usage.prompt * sound + usage.output * price.output
+        return usage.prompt * max(extras.audio_in, price.input) + usage.output * price.output
     return None
 
 

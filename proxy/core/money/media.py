@@ -16,6 +16,8 @@ from binascii import Error
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from proxy.core.wire.json_body import values_within
+
 Pixels = tuple[int, int]
 """Width and height."""
 SizeOf = Callable[[bytes], Pixels | None]
@@ -143,18 +145,12 @@ def _file(holder: Mapping[str, object], carrier: str, is_slot: bool, size_of: Si
 
 def holds_media(value: object) -> bool:
     """Whether a value that is not understood names a medium anywhere, or holds one."""
-    left = [value]
-    while left:
-        one = left.pop()
-        if isinstance(one, dict):
-            if any(name in _REFERENCES and found for name, found in one.items()):
-                return True
-            left += one.values()
-        elif isinstance(one, list):
-            left += one
-        elif isinstance(one, str) and _BASE64.match(one, 0, 256):
-            return True
-    return False
+    return any(
+        any(name in _REFERENCES and found for name, found in one.items())
+        if isinstance(one, dict)
+        else isinstance(one, str) and _BASE64.match(one, 0, 256)
+        for one in values_within(value)
+    )
 
 
 def tells_size(header: bytes) -> bool:
@@ -189,8 +185,7 @@ def _bytes(data: str) -> bytes:
 
 def _text(data: str) -> str | None:
     """The text of a file; None for one that only says that it is text."""
-    content = _bytes(data)
-    if not content or b"%PDF" in content:
+    if not (content := _bytes(data)) or b"%PDF" in content:
         return None
     try:
         return content.decode()

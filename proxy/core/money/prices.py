@@ -94,7 +94,6 @@ def extras_of(entry: Mapping[str, object]) -> Extras:
         known.append(maps)
     specific = entry.get(_SPECIFIC)
     factors = specific if isinstance(specific, dict) else {}
-    longest = entry.get("max_input_tokens")
     audio_in, audio_out, image_in, image_out, reasoning = (usd(entry, key) or 0.0 for key in _TOKENS)
     return Extras(
         image=_most(entry, _IMAGE),
@@ -106,7 +105,7 @@ def extras_of(entry: Mapping[str, object]) -> Extras:
         search=max(known, default=SEARCH_USD),
         fast=max(1.0, usd(factors, "fast") or FAST_FACTOR),
         local=max(1.0, usd(factors, "us") or _most(entry, _REGIONAL) or LOCAL_FACTOR),
-        max_input_tokens=longest if type(longest) is int and longest > 0 else None,
+        max_input_tokens=_longest(entry, "max_input_tokens"),
         audio_in=audio_in,
         audio_out=audio_out,
         image_in=image_in,
@@ -135,7 +134,6 @@ _READ = "cache_read_input_token_cost"
 _WRITE = "cache_creation_input_token_cost"
 _WRITE_LONG = ("cache_creation_input_token_cost_above_1hr", "cache_creation_input_token_cost_above_12hr")
 _STEPPED = "tiered_pricing"
-_LONGEST = "max_output_tokens"
 _ABOVE = re.compile(r"^(?:input|output)_cost_per_token_above_(\d+)k_tokens$")
 _SERVICE = re.compile(r"^input_cost_per_token_([a-z]+)$")
 # Prices of other calls than those that wait for an answer.
@@ -330,8 +328,8 @@ def _stepped(steps: list[object], longest: int | None) -> Price | None:
     )  # fmt: skip
 
 
-def _longest(entry: Entry) -> int | None:
-    longest = entry.get(_LONGEST)
+def _longest(entry: Entry, key: str = "max_output_tokens") -> int | None:
+    longest = entry.get(key)
     return longest if type(longest) is int and longest > 0 else None
 
 
@@ -354,12 +352,11 @@ class PriceMap:
 
         Asked for once a request, with names that clients may choose: answers are remembered, up to a bound.
         """
-        if names in self._known:
-            return self._known[names]
-        if len(self._known) >= _REMEMBERED:
-            self._known.clear()
-        found = self._known[names] = self._find(names)
-        return found
+        if names not in self._known:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[names] = self._find(names)
+        return self._known[names]
 
     def override_all(self, overrides: Mapping[str, Entry]) -> None:
         """From now on these entries win, in place of the earlier ones."""

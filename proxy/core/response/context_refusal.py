@@ -63,7 +63,7 @@ _MOST_CHARS = 2_000
 
 # What servers and libraries write in front of a provider's message. Each is taken off once, in this order.
 _PREFIXES = tuple(
-    re.compile(text, re.IGNORECASE)
+    re.compile(rf"\A{text}", re.IGNORECASE)
     for text in (
         r"Error code: \d{3} - ",
         r"(?:litellm\.)?(?:BadRequestError|APIError): ",
@@ -273,11 +273,7 @@ def _name(value: object) -> str:
 
 
 def _opens(message: str) -> bool:
-    text = message[:_MOST_CHARS].strip()
-    if any(form.opening.match(text) for form in FORMS):
-        return True
+    text = bare = message[:_MOST_CHARS].strip()
     for prefix in _PREFIXES:
-        found = prefix.match(text)
-        if found is not None:
-            text = text[found.end() :]
-    return any(form.opening.match(text) for form in FORMS)
+        bare = prefix.sub("", bare)
+    return any(form.opening.match(one) for one in (text, bare) for form in FORMS)

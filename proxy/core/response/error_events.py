@@ -11,6 +11,7 @@ import re
 
 from proxy.core.response.event_format import EventCutter, Part, event_data, payload_of
 from proxy.core.secrets.redaction import MOST_BYTES, Redaction, excerpt
+from proxy.core.wire.json_body import values_within
 from proxy.errors import ErrorForm, UpstreamUnavailable, sse_error
 
 _NAMED = re.compile(rb"event: ?error")
@@ -85,16 +86,6 @@ def _error_in(events: bytes) -> int | None:
 def _is_error(event: bytes) -> bool:
     """Whether a long event in which "error" stands says that something failed. What cannot be read counts as an error,
     for it may quote a key."""
-    payload = payload_of(event_data(event))
-    if payload is None or _NAMED.match(event):
+    if (payload := payload_of(event_data(event))) is None or _NAMED.match(event):
         return True
-    left = [payload]
-    while left:
-        value = left.pop()
-        if isinstance(value, dict):
-            if value.get("error") is not None:
-                return True
-            left += [inner for name, inner in value.items() if name not in _ECHOED]
-        elif isinstance(value, list):
-            left += value
-    return False
+    return any(isinstance(one, dict) and one.get("error") is not None for one in values_within(payload, _ECHOED))

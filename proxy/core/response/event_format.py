@@ -81,8 +81,7 @@ class EventCutter:
                 if first > position:
                     found.append((data[position:first], Part.BLANK))
                 position, search_from = first, max(first, search_from)
-            end = event_end(data, search_from)
-            if end is None:
+            if (end := event_end(data, search_from)) is None:
                 break
             is_long = self._is_long or end - position > MAX_EVENT_BYTES
             found.append((data[position:end], Part.LAST_PIECE if is_long else Part.EVENT))
@@ -102,10 +101,8 @@ class EventCutter:
 def event_end(buffer: bytes, search_from: int) -> int | None:
     """The place behind the first end of an event; None where there is none yet."""
     found = END.search(buffer, search_from)
-    if found is None:
-        return None
     # A CR at the very end may be half of a CR LF; which it is decides where the next event starts.
-    if found.end() == len(buffer) and buffer.endswith(b"\r"):
+    if found is None or (found.end() == len(buffer) and buffer.endswith(b"\r")):
         return None
     return found.end()
 

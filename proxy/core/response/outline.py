@@ -159,8 +159,7 @@ class Outline:
     def _shorten(self) -> None:
         """There is too much of a member: it becomes null. That is a member of the whole text or, where this is an
         object around another (an event around its response), of the inner one."""
-        is_inner = len(self._starts) > 2 and self._out[self._starts[1]] == ord("{")
-        level = 2 if is_inner else 1
+        level = 2 if len(self._starts) > 2 and self._out[self._starts[1]] == ord("{") else 1
         if len(self._starts) <= level:
             self._is_lost = True
             return
@@ -187,8 +186,7 @@ class LongEvent:
 
     def feed(self, part: bytes) -> None:
         """Take a part of the event."""
-        found = _LINE_END.search(part)
-        if found is None:
+        if (found := _LINE_END.search(part)) is None:
             self._take(part, is_whole=False)
             return
         self._take(part[: found.start()], is_whole=True)

@@ -71,8 +71,7 @@ def _tokens_of(texts: list[bytes]) -> float:
         text = orjson.loads(b'"' + joined + b'"')
     except orjson.JSONDecodeError:
         text = joined.decode("utf-8", "replace")
-    known = estimate(text)
-    if known is not None:
+    if (known := estimate(text)) is not None:
         return known
     wide = sum(not character.isascii() for character in text)
     return (len(text) - wide) / _ODD_BYTES_PER_TOKEN + wide * _WIDE_TOKENS

@@ -98,8 +98,7 @@ def _causes(message: str, metadata: object) -> Iterator[str]:
     for quoted in (message, raw):
         if not isinstance(quoted, str) or len(quoted) > _MOST_CHARS:
             continue
-        is_object = quoted.lstrip()[:1] == "{"
-        if not is_object:
+        if quoted.lstrip()[:1] != "{":
             yield from _texts(quoted if quoted is raw else None)
             continue
         try:

@@ -130,10 +130,7 @@ class StreamFold:
 
     def _event(self, event: bytes) -> bytes:
         self.events += event.count(b"data:")
-        if self.saw_content and _NOTABLE.search(event) is None:
-            return event
-        data = event_data(event)
-        if not data:
+        if (self.saw_content and _NOTABLE.search(event) is None) or not (data := event_data(event)):
             return event
         if data.startswith(b"[DONE]"):
             self._is_done = True

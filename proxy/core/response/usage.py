@@ -148,8 +148,7 @@ def counts_of(payload: Mapping[str, object], before: Counts | None = None) -> Co
     ``before``."""
     found = before
     for report in _reports(payload):
-        counts = _read(report)
-        if counts is not None:
+        if (counts := _read(report)) is not None:
             found = counts if found is None else found.merged(counts)
     return found
 
@@ -174,12 +173,9 @@ def _read(report: Mapping[str, object]) -> Counts | None:
     keys = report.keys()
     if keys.isdisjoint(_ANY_KEYS):
         return None
-    if not keys.isdisjoint(_GEMINI_KEYS):
-        return _gemini(report)
-    if not keys.isdisjoint(_BEDROCK_KEYS):
-        return _bedrock(report)
-    if not keys.isdisjoint(_LLAMACPP_KEYS):
-        return _llamacpp(report)
+    for known, own in ((_GEMINI_KEYS, _gemini), (_BEDROCK_KEYS, _bedrock), (_LLAMACPP_KEYS, _llamacpp)):
+        if not keys.isdisjoint(known):
+            return own(report)
     if not keys.isdisjoint(_CHAT_KEYS):
         return _inclusive(report, "prompt_tokens", "completion_tokens")
     if keys.isdisjoint(_MESSAGES_KEYS):

@@ -91,15 +91,12 @@ class Redaction:
             start = _run_start(text, mask.start())
             around = _AROUND.match(text, mask.end(), mask.end() + _MOST_AROUND_CHARS)
             before, after = text[max(start, done) : mask.start()], around[0] if around else ""
-            if self._is_masked(before, after):
+            if max(len(before), len(after)) >= _LEAST_MASKED_CHARS and any(
+                secret.startswith(before) and secret.endswith(after) for secret in self._secrets
+            ):
                 parts += [text[done : max(start, done)], REDACTED]
                 done = mask.end() + len(after)
         return "".join([*parts, text[done:]]) if parts else text
-
-    def _is_masked(self, before: str, after: str) -> bool:
-        if max(len(before), len(after)) < _LEAST_MASKED_CHARS:
-            return False
-        return any(secret.startswith(before) and secret.endswith(after) for secret in self._secrets)
 
     def _unquoted(self, text: str) -> str:
         """The text without a long beginning, or a long end, of a secret."""

@@ -34,8 +34,7 @@ def usage_asked(options: Raw | None) -> bytes | None:
 
 def with_options(body: bytes, options: Raw | None) -> bytes:
     """A request that we edited with the client's own ``stream_options`` in it, or none where it had none."""
-    own = None if options is None else bytes(options)
-    return splice(body, parse_members(body), {"stream_options": own})
+    return splice(body, parse_members(body), {"stream_options": None if options is None else bytes(options)})
 
 
 def original_body(request: ChatRequest, model: str, *, asks_usage: bool = True) -> bytes:

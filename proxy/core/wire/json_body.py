@@ -6,7 +6,7 @@ its top-level members, every value stays the slice of bytes that the client sent
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -130,6 +130,19 @@ def value(raw: Raw | bytes) -> object:
         raise Unreadable("not valid Unicode") from error
 
 
+def values_within(found: object, without: Container[str] = ()) -> Iterator[object]:
+    """A parsed value and every value within it, but for what stands in members of these names. The search has a stack
+    of its own, so that depth costs no recursion."""
+    left = [found]
+    while left:
+        one = left.pop()
+        yield one
+        if isinstance(one, dict):
+            left += [inner for name, inner in one.items() if name not in without]
+        elif isinstance(one, list):
+            left += one
+
+
 def small_value(raw: Raw | bytes, most_bytes: int) -> object:
     """A value of at most so many bytes, parsed; None for a longer one, which is not built, and for what is no JSON."""
     if len(raw) > most_bytes:
@@ -173,8 +186,7 @@ def _own_and_shape(raw: Raw | bytes, error: msgspec.DecodeError) -> tuple[bytes,
     """The value's own bytes, and a copy of the same shape that a decoder takes. Raises the error where the value holds
     no half of a surrogate pair."""
     own = bytes(raw)
-    shape = same_shape(own)
-    if shape is None:
+    if (shape := same_shape(own)) is None:
         raise error
     return own, shape
 
@@ -234,8 +246,7 @@ def splice(
     pieces: list[bytes | memoryview] = []
     position = 0
     for key, (start, end) in spans.items():
-        replacement = effective.get(key)
-        if replacement is not None:
+        if (replacement := effective.get(key)) is not None:
             pieces += (whole[position:start], replacement)
             position = end
         elif within and key == "messages":
@@ -267,12 +278,8 @@ def _patched(body: bytes, span: Span, within: Sequence[Patch]) -> bytes:
 def join_members(members: Members, changes: Mapping[str, bytes | None]) -> bytes:
     """An object of the same member values in the same order, with changes; white space between members is not kept."""
     parts: list[bytes | memoryview] = []
-    for key, raw in members.items():
-        new = changes[key] if key in changes else memoryview(raw)
+    for key, new in {**{key: memoryview(raw) for key, raw in members.items()}, **changes}.items():
         if new is not None:
-            parts += (b",", orjson.dumps(key), b":", new)
-    for key, new in changes.items():
-        if key not in members and new is not None:
             parts += (b",", orjson.dumps(key), b":", new)
     return b"".join((b"{", *parts[1:], b"}"))  # not copied piece by piece: messages are large
 
@@ -314,8 +321,7 @@ def value_spans(body: bytes, members: Members, messages_at: Span | None = None) 
     spans: dict[str, Span] = {}
     position = body.index(b"{") + 1
     for key, raw in members.items():
-        name = _NAME.match(body, position)
-        if name is None:
+        if (name := _NAME.match(body, position)) is None:
             return None
         start = name.end()
         if messages_at is not None and key == "messages":

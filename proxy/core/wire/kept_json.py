@@ -21,8 +21,7 @@ def kept_value(raw: Raw | bytes) -> object:
     content = bytes(raw)
     if content[:1] == b'"':
         return text_value(content)
-    value = _whole(content)
-    if value is not None:
+    if (value := _whole(content)) is not None:
         return value
     try:
         text = content.decode("utf-8", "surrogatepass")

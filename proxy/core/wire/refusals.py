@@ -46,8 +46,7 @@ def refused(error: msgspec.ValidationError, param: str, choices: Mapping[str, tu
     """The error for a client. ``param`` is where the read value stands in the request; ``choices`` are the values that
     a field may have, by the field's name."""
     text = str(error)
-    found = _PLACE.search(text, max(0, len(text) - _PLACE_CHARS))
-    if found is not None:
+    if (found := _PLACE.search(text, max(0, len(text) - _PLACE_CHARS))) is not None:
         text = text[: found.start()]
         param += found[1]
     if text.startswith(_UNKNOWN):

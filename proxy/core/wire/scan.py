@@ -67,8 +67,7 @@ def scan_members(body: bytes) -> Sequence[Member] | None:
         if end < 0:
             return None
         written = body[at:behind_name]
-        text = _text(written)
-        if text is None:
+        if (text := _text(written)) is None:
             return None
         found.append(Member(text, written, body[start:end], start))
         at = _behind_space(body, end)
@@ -84,9 +83,7 @@ def scan_members(body: bytes) -> Sequence[Member] | None:
 def once(members: Sequence[Member]) -> bytes:
     """An object of the same members in the same order; of those of equal names it has the last one's value, in the
     first one's place."""
-    last: dict[str, Member] = {}
-    for member in members:
-        last[member.name] = member
+    last = {member.name: member for member in members}
     return b"{" + b",".join(member.written + b":" + member.value for member in last.values()) + b"}"
 
 

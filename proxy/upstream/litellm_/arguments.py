@@ -108,8 +108,7 @@ def _as_items(messages: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def _check_shape(name: str, value: object) -> None:
     wanted = ""
-    is_array = isinstance(value, list) and all(isinstance(item, Mapping) for item in value)
-    if name in _ARRAYS and not is_array:
+    if name in _ARRAYS and not (isinstance(value, list) and all(isinstance(item, Mapping) for item in value)):
         wanted = "an array of objects"
     elif name in _OBJECTS and not isinstance(value, Mapping):
         wanted = "an object"
@@ -125,12 +124,9 @@ def _translated(name: str, route: Route, arguments: Mapping[str, Any]) -> bool:
     """Whether litellm is to see the parameter: not where it would refuse it and ``extra_body`` can carry it."""
     if name in route.fields or name in _ALWAYS_ARGUMENTS or not route.extra_body:
         return True
-    return bool(arguments.get("drop_params")) or name in _listed(arguments)
-
-
-def _listed(arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """Parameters for which the operator has told litellm what to do."""
-    return (*(arguments.get("allowed_openai_params") or ()), *(arguments.get("additional_drop_params") or ()))
+    # The operator may have told litellm what to do with it.
+    lists = (arguments.get("allowed_openai_params"), arguments.get("additional_drop_params"))
+    return bool(arguments.get("drop_params")) or any(name in tuple(listed or ()) for listed in lists)
 
 
 def _native(name: str, route: Route) -> str:

@@ -86,10 +86,8 @@ class Library:
 
     def route(self, deployment: Deployment) -> Route:
         """How a deployment is served. litellm must have been imported. Raises litellm's error for unknown models."""
-        provider = deployment.params.get("custom_llm_provider")
-        key = (deployment.model, deployment.base_url, str(provider or ""))
-        found = self._routes.find(key)
-        if found is None:
+        key = (deployment.model, deployment.base_url, str(deployment.params.get("custom_llm_provider") or ""))
+        if (found := self._routes.find(key)) is None:
             found = _route(self._module, *key)
             self._routes.put(key, found)
         return found
@@ -101,8 +99,7 @@ class Library:
         await self._module.close_litellm_async_clients()
         self._module.in_memory_llm_clients_cache.flush_cache()
         # Claude's streams go through a client that stands in the module, not in that cache (_lazy_imports.py).
-        client = vars(self._module).pop("module_level_aclient", None)
-        if client is not None:
+        if (client := vars(self._module).pop("module_level_aclient", None)) is not None:
             await client.close()
 
 

@@ -28,8 +28,7 @@ class LitellmUpstream:
 
     async def open(self, call: Call) -> Answer:
         """Make the call. A streamed answer is open once its first chunk has arrived; a refusal is an Answer too."""
-        fields = _FIELDS.get(call.path)
-        if fields is None:
+        if (fields := _FIELDS.get(call.path)) is None:
             raise NotFound(
                 f"/v1{call.path} needs the http transport: the litellm transport serves chat and embeddings",
                 code="unknown_path",

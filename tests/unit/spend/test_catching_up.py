@@ -65,6 +65,19 @@ def pending(one: CatchingUp, team: str) -> int:
     return 10_000 - limit
 
 
+def test_where_nothing_is_put_off_any_more_nothing_is_known_of_the_calls(tmp_path: Path) -> None:
+    async def main() -> None:
+        one = made(Damaged(), tmp_path)
+        one.backlog.add(end("lost", "red"))
+        await one.put_off(end("a", "red"))
+        assert pending(one, "red") == 4
+        assert await one.catch_up(answers) == 1
+        assert pending(one, "red") == 0
+        await one.aclose()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("is_spooled", [True, False])
 def test_pages_are_carried_out_by_team_in_one_trip_each(tmp_path: Path, is_spooled: bool) -> None:
     async def main() -> None:

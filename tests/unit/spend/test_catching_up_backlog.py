@@ -70,19 +70,6 @@ def test_what_the_store_holds_for_an_exchange_counts_once() -> None:
     assert backlog.lowered(asked) is asked
 
 
-def test_where_nothing_is_put_off_any_more_nothing_is_known_of_the_calls() -> None:
-    backlog = Backlog()
-    backlog.add(end("a", Charge("day", 30)), reserved=[Charge("day", 20)])
-    backlog.add(replace(ask(Charge("day", 5)), exchange_id="b"))
-    asked = ask(Charge("day", 1, 100))
-    backlog.clear()
-    assert backlog.lowered(asked) is asked
-    # The store holds nothing for these exchanges by now: they count in full, and nothing is taken back for them.
-    backlog.add(end("a", Charge("day", 30)))
-    backlog.add(end("b", Charge("day", 7)))
-    assert limits(backlog, asked) == [63]
-
-
 def test_answers_tell_the_backlog_as_spent() -> None:
     backlog = Backlog()
     backlog.add(end("a", Charge("day", 3), Charge("hour:1", 5)))

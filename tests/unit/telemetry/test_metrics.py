@@ -120,7 +120,7 @@ def test_plans_and_trouble(metrics):
 
 def test_budgets_are_asked_for_when_the_metrics_are_read(metrics):
     left = {"t": (3.0, 1e9)}
-    metrics.watch_budgets(lambda: left)
+    metrics.remaining = lambda: left
     assert value(metrics, "budget_remaining_usd", team="t") == 3.0
     assert value(metrics, "budget_window_end_seconds", team="t") == 1e9
     left["t"] = (-0.5, math.inf)

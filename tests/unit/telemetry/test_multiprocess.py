@@ -29,7 +29,7 @@ for step in steps:
         metrics.overhead(0.002)
     if step == "d":
         shared.died(1 - slot)
-metrics.watch_budgets(lambda: {"red": (5.0 - slot, 9.0)})
+metrics.remaining = lambda: {"red": (5.0 - slot, 9.0)}
 sys.stdout.buffer.write(asyncio.run(metrics.rendered()))
 """
 
