@@ -188,7 +188,7 @@ class Ours:
     def _is_kept(self, series: _Series) -> bool:
         """Send one refresh. Returns whether another one follows."""
         work, at = series.work, series.next_at
-        bill = self._account.refresh(work.body, at)
+        bill = self._account.send(work.body, at, is_refresh=True)
         if bill is None or bill.read < bill.total / 2:
             return False  # it is gone already: what was sent wrote it anew, and the client may not come
         self._planner.kept(work, at)

@@ -1,7 +1,7 @@
 """Bills of a replay: an account at a provider in virtual time, what it writes and never reads, and their sums."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from proxy.core.caches import make_cache
 from proxy.core.caches.prompt import Bill, BillSum, Parts, Prompt
@@ -151,15 +151,8 @@ class Account:
         self._reader = reader
         self._cache = make_cache(reader.profile)
 
-    def send(self, body: bytes, at: float) -> Bill | None:
-        """The bill of a request; None where the provider refuses it."""
-        return self._answered(body, at, self.total.add)
-
-    def refresh(self, body: bytes, at: float) -> Bill | None:
-        """The bill of a request that only keeps a prefix alive; None where the provider refuses it."""
-        return self._answered(body, at, self.total.refreshed)
-
-    def _answered(self, body: bytes, at: float, count: Callable[[Bill], None]) -> Bill | None:
+    def send(self, body: bytes, at: float, *, is_refresh: bool = False) -> Bill | None:
+        """The bill of a request; None where the provider refuses it. ``is_refresh``: it only keeps a prefix alive."""
         try:
             prompt = self._reader.laid_out(self._reader.request(body), _NAME)
         except UpstreamRejected:
@@ -169,5 +162,5 @@ class Account:
         self._cache.store(prompt, at, at)
         self.waste.add(prompt, cached)
         bill = replace(cached, plain=cached.plain + TAIL_TOKENS)
-        count(bill)
+        (self.total.refreshed if is_refresh else self.total.add)(bill)
         return bill
