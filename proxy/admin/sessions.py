@@ -7,7 +7,7 @@ from typing import Protocol
 
 import orjson
 
-from proxy.admin.forms import check_query, checked, up_to
+from proxy.admin.forms import check_query, limit_of
 from proxy.admin.resource import Query, View
 from proxy.core.layout.tiers import Change, Tier
 from proxy.core.reasons import Edit
@@ -95,7 +95,7 @@ async def sessions_answer(sessions: Sessions, method: str, path: str, query: Que
 
 async def _list(sessions: Sessions, query: Query, now: float) -> View:
     check_query(query, _PARAMETERS)
-    limit = checked("limit", up_to(_MOST), query.get("limit", _DEFAULT))
+    limit = limit_of(query, _DEFAULT, _MOST)
     try:
         page = await sessions.page(
             query.get("behind", ""), limit, query.get("team", ""), query.get("q", "")[:_MOST_WORDS]

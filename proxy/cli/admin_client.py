@@ -183,12 +183,7 @@ async def _asking(arguments: argparse.Namespace) -> AsyncIterator[Ask]:
         await Timekeeper(clock, store).ask()
         epochs = Epochs(store, factories.epoch_file(settings))
         await epochs.recall()
-        service = AdminService(directory, store, clock, epochs)
-
-        async def ask(method: str, path: str, query: Mapping[str, str] | None = None, body: object = None) -> Any:
-            return (await service.answer(method, path, query, body)).content
-
-        yield ask
+        yield AdminService(directory, store, clock, epochs).answer
     finally:
         await store.aclose()
 

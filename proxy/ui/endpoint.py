@@ -170,7 +170,7 @@ class _Answering:
         problem, key, back = None, "", {"team": fields["back"]} if fields.get("back") else {}
         try:
             method, path, body = _operation(self._path, fields)
-            key = (await self._ui.service.answer(method, path, {}, body)).content.get("key", "")
+            key = (await self._ui.service.answer(method, path, {}, body)).get("key", "")
             if not key:
                 await self._go(f"/ui/{self._path}?{urlencode(back)}" if back else f"/ui/{self._path}")
                 return
