@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from plugins import symbol_index
-from proxy.cli.demo_sessions import Scene, View, run_sessions, shown_table
+from proxy.cli.demo_sessions import Scene, run_sessions, shown_table
 from proxy.cli.output import fail, number_within
 from proxy.demo.structured.forms import GOALS, Comparison, Form, comparison
 from proxy.demo.structured.package import PACKAGE, TURNS, History, installed_files, package_source, quiet_and_busy
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace, scene: Scene) -> int:
     except (GitError, OSError, ValueError) as error:
         fail(str(error))
     compared = [comparison(history, scene.setting, scene.price) for history in found]
-    return run_sessions(scene, compared, View(_table, _summary, _report), as_json=arguments.json)
+    return run_sessions(scene, compared, _table, _summary, _report)
 
 
 def histories(repository: Path | None, commits: int) -> list[History]:

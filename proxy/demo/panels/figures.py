@@ -13,7 +13,7 @@ from proxy.core.money.prices import Price
 from proxy.core.value import dataclass
 from proxy.demo.fidelity import Wanted
 from proxy.demo.panels.session import RULES, Pace, Turn, turns
-from proxy.demo.sample import Message, Request, assistant, chat, system, user
+from proxy.demo.sample import Message, assistant, chat, system, user
 from proxy.demo.tally import FormTally, Sending
 from proxy.replay.runner import Setting
 
@@ -48,7 +48,7 @@ def sendings(form: Form, turns: Sequence[Turn], session: str) -> Iterator[Sendin
     for turn in turns:
         panels = {f"panel {panel.id}": panel.content for panel in turn.panels}
         wanted = Wanted(turn.conversation, panels, is_frozen=form is Form.FREEZING)
-        yield Sending(Request(turn.at, _body(form, turn, session)), wanted)
+        yield Sending(turn.at, _body(form, turn, session), wanted)
 
 
 def _body(form: Form, turn: Turn, session: str) -> dict[str, Any]:

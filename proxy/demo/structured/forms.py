@@ -10,7 +10,7 @@ from proxy.core.money.prices import Price
 from proxy.core.value import dataclass
 from proxy.demo.editor_chat import FILES_ACK, RULES, shown
 from proxy.demo.fidelity import Wanted
-from proxy.demo.sample import Request, assistant, chat, system, user
+from proxy.demo.sample import assistant, chat, system, user
 from proxy.demo.structured.package import History
 from proxy.demo.structured.session import Turn, session_files, turns
 from proxy.demo.tally import FormTally, Sending
@@ -61,7 +61,7 @@ def sendings(form: Form, turns: Sequence[Turn], session: str) -> Iterator[Sendin
         if form.is_structured:
             body["extra_body"] = {"stratiform": _section(context, turn.files if form is Form.SYMBOLS else full, full)}
         hidden = {path: text for path, text in turn.files.items() if path not in full}
-        yield Sending(Request(turn.at, body), Wanted([*turn.done, user(turn.prompt)], full, hidden))
+        yield Sending(turn.at, body, Wanted([*turn.done, user(turn.prompt)], full, hidden))
 
 
 def _section(context: Context, shown: Mapping[str, str], full: Mapping[str, str]) -> dict[str, Any]:

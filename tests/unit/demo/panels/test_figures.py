@@ -27,7 +27,7 @@ def answered(scenario: Scenario, read: int) -> Comparison:
     compared = comparison(scenario, SETTING, PRICE)
     for form, tally in compared.tallies.items():
         for sending in tally.sendings:
-            tally.add(sending, usage(read if form.has_panels else 0), orjson.dumps(sending.request.body))
+            tally.add(usage(read if form.has_panels else 0), orjson.dumps(sending.body))
     return compared
 
 
