@@ -25,7 +25,7 @@ from proxy.clock import Readings, boot_time
 from proxy.core.money.prices import Price
 from proxy.core.request.tokens import Encode
 from proxy.core.value import dataclass
-from proxy.demo.client import SampleClient
+from proxy.demo.client import usages
 from proxy.demo.cost_table import Tally
 from proxy.demo.panels import figures as panels
 from proxy.demo.recorder import RequestRecorder
@@ -193,10 +193,5 @@ async def send_all(proxy: Running, tallies: Iterable[Tally | FormTally]) -> None
 
 
 async def _send(proxy: Running, tally: Tally | FormTally) -> None:
-    client = SampleClient(f"{proxy.url}/v1", tally.key, tally.headers)
-    try:
-        for sending in tally.sendings:
-            usage = await client.send(sending)
-            tally.add(usage, proxy.recorder.bodies[tally.key].pop())
-    finally:
-        await client.aclose()
+    async for usage in usages(f"{proxy.url}/v1", tally.key, tally.sendings, tally.headers):
+        tally.add(usage, proxy.recorder.bodies[tally.key].pop())

@@ -12,7 +12,7 @@ from plugins import symbol_index
 from proxy.cli.demo_sessions import Scene, run_sessions, shown_table
 from proxy.cli.output import fail, number_within
 from proxy.demo.structured.forms import GOALS, Comparison, Form, comparison
-from proxy.demo.structured.package import PACKAGE, TURNS, History, installed_files, package_source, quiet_and_busy
+from proxy.demo.structured.package import PACKAGE, TURNS, History, busy, installed_files, package_source, quiet
 from proxy.demo.structured.repository import GitError, read_history
 from proxy.demo.tally import FormTally, losses_of
 from proxy.replay.baselines import SYSTEM_LAST
@@ -46,7 +46,8 @@ def histories(repository: Path | None, commits: int) -> list[History]:
     OSError, ValueError."""
     if repository is not None:
         return [read_history(repository, "repository", commits)]
-    return quiet_and_busy(package_source(PACKAGE), installed_files(PACKAGE))
+    source, files = package_source(PACKAGE), installed_files(PACKAGE)
+    return [quiet(source, files), busy(source, files)]
 
 
 def _table(one: Comparison) -> Table:

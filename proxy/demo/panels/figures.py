@@ -37,11 +37,6 @@ class Form(StrEnum):
         """Whether the panels are sent as structured context."""
         return self in (Form.PANELS, Form.FREEZING)
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """The headers that the client sends."""
-        return {"x-stratiform-mode": "passthrough"} if self is Form.UNTOUCHED else {}
-
 
 def sendings(form: Form, turns: Sequence[Turn], session: str) -> Iterator[Sending]:
     """The requests of one form."""
@@ -153,5 +148,6 @@ def comparison(scenario: Scenario, setting: Setting, price: Price) -> Comparison
     for form in scenario.forms:
         key = f"demo-panels-{scenario.name}-{form.name.lower()}"
         made = tuple(sendings(form, steps, f"{scenario.name}-session"))
-        tallies[form] = FormTally(form, key, made, setting, price, form.headers)
+        headers = {"x-stratiform-mode": "passthrough"} if form is Form.UNTOUCHED else {}
+        tallies[form] = FormTally(form, key, made, setting, price, headers)
     return Comparison(scenario, tallies)

@@ -36,11 +36,6 @@ class Form(StrEnum):
         """Whether the request has a section of structured context."""
         return self in (Form.FULL_ALL, Form.SYMBOLS, Form.FULL_SELECTED)
 
-    @property
-    def has_all(self) -> bool:
-        """Whether every file of the session is shown in full."""
-        return self in (Form.EDITOR_ALL, Form.FULL_ALL)
-
 
 GOALS: Mapping[Form, tuple[Form, float]] = {
     Form.FULL_ALL: (Form.EDITOR_ALL, 1.0),
@@ -52,9 +47,9 @@ GOALS: Mapping[Form, tuple[Form, float]] = {
 
 def sendings(form: Form, turns: Sequence[Turn], session: str) -> Iterator[Sending]:
     """The requests of one form. A structured one sends each content once, and from then on its digest."""
-    context = Context(session, use_repo_map=form is Form.SYMBOLS)
+    context, has_all = Context(session, use_repo_map=form is Form.SYMBOLS), form in (Form.EDITOR_ALL, Form.FULL_ALL)
     for turn in turns:
-        full = {path: turn.files[path] for path in (turn.files if form.has_all else turn.selected)}
+        full = {path: turn.files[path] for path in (turn.files if has_all else turn.selected)}
         # An editor chat shows the files that it has.
         files = [user(shown(full)), assistant(FILES_ACK)] if full and not form.is_structured else []
         body = chat([system(RULES), *turn.done, *files, user(turn.prompt)], stream=False, temperature=0)

@@ -39,7 +39,3 @@ def test_live_panels_are_a_section_that_the_proxy_reads(form: Form, steps: list[
             (p.id, p.kind, p.header, p.content) for p in turn.panels
         )
         assert section.get("detach", False) is (form is Form.FREEZING)
-
-
-def test_only_what_shall_come_untouched_asks_the_proxy_for_it() -> None:
-    assert [bool(form.headers) for form in Form] == [form is Form.UNTOUCHED for form in Form]
