@@ -83,19 +83,16 @@ class Request:
     show: Callable[[argparse.Namespace, Any, Mapping[str, str]], None] | None = None
 
 
-class Actions:
-    """The actions of a command. Each action also takes the options of ``add_where``."""
-
-    def __init__(self, parser: argparse.ArgumentParser) -> None:
-        self.choices = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-
-    def add(self, name: str, summary: str, request: Request) -> argparse.ArgumentParser:
-        parser = self.choices.add_parser(name, help=summary)
-        for option in request.options:
-            parser.add_argument(option.flag, dest=option.field, metavar="VALUE", help=option.help)
-        add_where(parser)
-        parser.set_defaults(request=request)
-        return parser
+def add_action(
+    choices: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, summary: str, request: Request
+) -> argparse.ArgumentParser:
+    """Add an action to those of a command. It also takes the options of ``add_where``."""
+    parser = choices.add_parser(name, help=summary)
+    for option in request.options:
+        parser.add_argument(option.flag, dest=option.field, metavar="VALUE", help=option.help)
+    add_where(parser)
+    parser.set_defaults(request=request)
+    return parser
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -20,11 +20,9 @@ from proxy.cli.admin_client import DEFAULT_CONFIG
 from proxy.cli.demo import demo_settings
 from proxy.cli.demo_sessions import running
 from proxy.cli.output import fail, plain_failures, print_json, visible
-from proxy.core.money.prices import Price
+from proxy.cli.prices import price_of_model
 from proxy.core.value import dataclass
 from proxy.demo.support_chat import prompt
-from proxy.deployments.price_map import price_for
-from proxy.errors import UnknownModel
 from proxy.planning.tokenizers import local_encode
 from proxy.settings import Environment, Settings, load
 
@@ -144,7 +142,9 @@ async def _asked(session: aiohttp.ClientSession, method: str, url: str, body: ob
 
 
 def _announced(place: _Place, model: str, system: str, *, is_free: bool) -> str:
-    tokens, price = local_encode()(system) * len(_QUESTIONS), _price(place.settings, model)
+    prices = factories.price_map(place.settings)
+    price = price_of_model(model, prices, factories.model_table(place.settings, prices))
+    tokens = local_encode()(system) * len(_QUESTIONS)
     if is_free:
         costs = "It costs nothing: the provider is one in this process, with Anthropic's rules."
     elif price is None:
@@ -154,14 +154,6 @@ def _announced(place: _Place, model: str, system: str, *, is_free: bool) -> str:
         costs = f"It costs about {usd:.2f} USD where nothing is cached, and less where something is."
     sent = f"{len(_QUESTIONS)} requests of together {tokens:,} tokens go to `{visible(model)}` through {place.url}."
     return f"{sent} {costs}"
-
-
-def _price(settings: Settings, model: str) -> Price | None:
-    prices = factories.price_map(settings)
-    try:
-        return price_for(prices, factories.model_table(settings, prices).resolve(model))
-    except UnknownModel:
-        return prices.price(model)
 
 
 def _report(used: Mapping[str, Any]) -> Sequence[str]:
