@@ -173,7 +173,7 @@ def _best(steps: Sequence[Step], setting: Setting, reader: PromptReader, scores:
     cheapest = min(scores, key=lambda name: (scores[name].refused, scores[name].cost))
     found = find_layouts(steps, setting.rules, setting.encode, setting.recognisers)
     if found is not None:
-        sent = [(step.at, one.body) for step, one in zip(steps, found, strict=True)]
+        sent = [(step.at, body) for step, (body, _) in zip(steps, found, strict=True)]
         score = _score(sent, setting, reader)
         is_feasible = not score.refused and not _violations(steps, sent, setting)
         if is_feasible and score.cost < scores[cheapest].cost:

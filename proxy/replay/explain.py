@@ -168,7 +168,7 @@ class _Description:
                     reason = f"{panel}: {self._price(end, tokens, is_marked=is_marked)}"
                 yield Row(
                     position=first,
-                    segment=_segment(end, ends),
+                    segment=next((str(at) for at, mark in enumerate(ends, 1) if end <= mark), UNMARKED),
                     tier=self._tier(element) if number == 1 or element.ack < 0 else "",
                     what=what,
                     tokens=tokens,
@@ -255,11 +255,6 @@ class _Description:
         if age == 0:
             return "just changed"
         return f"unchanged {age} request{'' if age == 1 else 's'}"
-
-
-def _segment(end: int, marks: list[int]) -> str:
-    """A segment ends at each marker."""
-    return next((str(number) for number, mark in enumerate(marks, 1) if end <= mark), UNMARKED)
 
 
 def _name(item: ContextPiece) -> str:
