@@ -71,10 +71,8 @@ class Provider:
         tokens = sum(choice.tokens for choice in choices)
         usage = usage_fields(bill, tokens, self._profile)
         envelope = self._envelope("chatcmpl", account, now, request.model, CHAT)
-        if request.stream:
-            chunks = envelope.events(chat_pieces(choices), usage, include_usage=request.include_usage)
-        else:
-            chunks = [envelope.whole(chat_rows(choices), usage)]
+        pieces = chat_pieces(choices) if request.stream else None
+        chunks = envelope.chunks(chat_rows(choices), pieces, usage, include_usage=request.include_usage)
         output = None
         if self._profile.caches_output:
             output = extend(prompt, self._reader.turns.read(choices[0].message(), "output"))
@@ -98,10 +96,8 @@ class Provider:
         usage = usage_fields(bill, choice.tokens, NONE)
         envelope = self._envelope("cmpl", account, now, request["model"], TEXT)
         is_stream = request.get("stream") is True
-        if is_stream:
-            chunks = envelope.events(text_pieces(choice), usage, include_usage=wants_usage(request))
-        else:
-            chunks = [envelope.whole(text_rows(choice), usage)]
+        pieces = text_pieces(choice) if is_stream else None
+        chunks = envelope.chunks(text_rows(choice), pieces, usage, include_usage=wants_usage(request))
         return ProviderReply(chunks=chunks, is_stream=is_stream, bill=bill, output_tokens=choice.tokens)
 
     def embeddings(self, body: bytes) -> ProviderReply:

@@ -34,11 +34,6 @@ class ChatRequest:
     include_usage: bool
     opening: bytes = b""
 
-    @property
-    def has_image(self) -> bool:
-        """Whether an image stands anywhere in the prompt."""
-        return any(turn.has_image for turn in self.turns)
-
 
 def read_chat(body: bytes, reader: TurnReader) -> ChatRequest:
     """The request. Raises UpstreamRejected (400) for what the provider would refuse."""

@@ -210,7 +210,9 @@ class EmbeddedUpstream:
     def _answer(
         self, call: Call, reply: ProviderReply, shapes: Mapping[FaultKind, Fault], headers_s: float, ledger: Ledger
     ) -> EmbeddedAnswer:
-        headers = (*(_SSE if reply.is_stream else _JSON), *_request_headers(call, ledger))
+        name = sha256(f"{_account(call)}/{ledger.requests}/{call.now}".encode()).hexdigest()[:24]
+        own: Headers = (("x-request-id", f"req_{name}"), ("x-ratelimit-limit-requests", "10000"))
+        headers = (*(_SSE if reply.is_stream else _JSON), *own)
         if FaultKind.EMPTY_STREAM in shapes or FaultKind.NO_BYTES in shapes:
             ledger.empty += 1
             nothing = [DONE] if reply.is_stream and FaultKind.EMPTY_STREAM in shapes else []
@@ -287,11 +289,6 @@ def _number(deployment: Deployment, name: str, default: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         raise UpstreamError(f"the embedded model {deployment.name!r} needs a number as {name}")
     return value
-
-
-def _request_headers(call: Call, ledger: Ledger) -> Headers:
-    name = sha256(f"{_account(call)}/{ledger.requests}/{call.now}".encode()).hexdigest()[:24]
-    return (("x-request-id", f"req_{name}"), ("x-ratelimit-limit-requests", "10000"))
 
 
 def _cut(chunks: Sequence[bytes], after: int) -> Sequence[bytes]:

@@ -83,15 +83,13 @@ class Envelope:
     model: str
     kind: str
 
-    def whole(self, rows: Rows, usage: Json) -> bytes:
-        """The answer as one object."""
-        return orjson.dumps(self._object(self.kind, rows, usage))
-
-    def events(self, rows: Rows, usage: Json, *, include_usage: bool) -> list[bytes]:
-        """An answer as events, one for each row, with ``[DONE]`` at the end. The usage has an event of its own, where
-        it was asked for."""
+    def chunks(self, rows: Rows, pieces: Rows | None, usage: Json, *, include_usage: bool) -> list[bytes]:
+        """The answer as one object with these rows. Where it has ``pieces``, it is events instead, one for each of
+        them, with ``[DONE]`` at the end; the usage has an event of its own, where it was asked for."""
+        if pieces is None:
+            return [orjson.dumps(self._object(self.kind, rows, usage))]
         kind = CHUNK if self.kind == CHAT else self.kind
-        chunks = [self._object(kind, [row], None) for row in rows]
+        chunks = [self._object(kind, [row], None) for row in pieces]
         if include_usage:
             chunks.append(self._object(kind, [], usage))
         elif kind == CHUNK:
