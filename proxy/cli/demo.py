@@ -59,8 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Start the proxy, send the sessions, show what they came to, stop the proxy. Raises ConfigError."""
     began = perf_counter()
     with plain_failures():
-        encode = local_encode()
-        scene = scene_of(demo_settings(arguments.port), encode, as_json=arguments.json, has_pages=arguments.ui)
+        scene = scene_of(demo_settings(arguments.port), local_encode(), as_json=arguments.json, has_pages=arguments.ui)
         if arguments.sessions == demo_structured.NAME:
             return demo_structured.run(arguments, scene)
         if arguments.repository is not None or arguments.commits is not None:

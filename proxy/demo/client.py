@@ -1,7 +1,6 @@
 """A client like any other: the real ``openai`` SDK, pointed at the proxy by its base URL."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping
-from types import MappingProxyType
 
 from openai import AsyncOpenAI
 
@@ -9,12 +8,11 @@ from proxy.clock import TIME_HEADER
 from proxy.core.response.usage import Usage, usage_of
 from proxy.demo.sample import Request
 
-NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _TIMEOUT_S = 30.0
 
 
 async def usages(
-    base_url: str, key: str, requests: Iterable[Request], headers: Mapping[str, str] = NO_HEADERS
+    base_url: str, key: str, requests: Iterable[Request], headers: Mapping[str, str]
 ) -> AsyncIterator[Usage]:
     """Send one session, and give the usage that each answer reports. Each session has a key of its own, so that the
     proxy and the provider keep them apart. ``headers`` go with every request. Raises openai.OpenAIError."""

@@ -86,5 +86,5 @@ async def _send(url: str, sent: Sequence[Sample]) -> None:
 
 
 async def _send_one(url: str, sample: Sample) -> None:
-    answered = [usage async for usage in usages(f"{url}/v1", f"demo-{sample.name}", sample.requests)]
+    answered = [usage async for usage in usages(f"{url}/v1", f"demo-{sample.name}", sample.requests, {})]
     assert len(answered) == len(sample.requests)

@@ -103,8 +103,7 @@ def _bill(
             known[key] = difference(old, new, variant, context, encode)
         return known[key]
 
-    bill = estimated(read_traffic(where), change, price)
-    return {"is_estimate": True, "basis": _ESTIMATE, "days": DAYS, **bill}
+    return {"is_estimate": True, "basis": _ESTIMATE, "days": DAYS, **estimated(read_traffic(where), change, price)}
 
 
 def _view(one: Difference) -> dict[str, object]:

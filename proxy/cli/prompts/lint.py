@@ -226,8 +226,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what is found; 1 where there are errors."""
-    setup = setup_of(arguments)
-    found = findings(setup, [read_context(file) for file in arguments.context])
+    found = findings(setup_of(arguments), [read_context(file) for file in arguments.context])
     errors = sum(finding.severity == "error" for finding in found)
     is_ok = not errors and not (found and arguments.strict)
     if arguments.json:
