@@ -141,8 +141,7 @@ def _line_fences(text: str, fence: str, close: str) -> tuple[list[int], list[int
         raise TooMuch(Bound.MATCHES)
     if fence == close:
         return both, both
-    closed = [at for at in both if text[at + 2] == "/"]
-    return [at for at in both if text[at + 2] != "/"], closed
+    return [at for at in both if text[at + 2] != "/"], [at for at in both if text[at + 2] == "/"]
 
 
 def _places(text: str, words: str) -> Iterator[int]:

@@ -57,8 +57,7 @@ class AdminService:
             if kind == "store" and rest in ("", "accept"):
                 return await self._store_state(method, rest)
             if kind == "sessions" and self._sessions is not None:
-                now = self._clock.now()
-                return await sessions_answer(self._sessions, method, rest, query or {}, now)
+                return await sessions_answer(self._sessions, method, rest, query or {}, self._clock.now())
             resource = self._resources.get(kind)
             if resource is None:
                 raise NotFound(

@@ -1,6 +1,6 @@
 """One recorded session under every policy, beside what could be reached: the benchmark."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 from proxy.core.shadow.shadow_caches import most_regret
@@ -108,7 +108,7 @@ def compare(trace: Trace, setting: Setting) -> Comparison:
         free=free_limit(bags, setting.rules, with_long=with_long) + tails,
         allowance=most_regret(ECONOMIC) * max((prompt.total for _, prompt in prompts), default=0),
         found_by=found_by,
-        violations=_violations(steps, sent[ECONOMIC], setting),
+        violations=list(_violations(steps, sent[ECONOMIC], setting)),
     )
 
 
@@ -156,15 +156,13 @@ def _score(sent: _Sent, setting: Setting, reader: PromptReader) -> Score:
     )
 
 
-def _violations(steps: Sequence[Step], sent: _Sent, setting: Setting) -> list[str]:
-    found: list[str] = []
+def _violations(steps: Sequence[Step], sent: _Sent, setting: Setting) -> Iterator[str]:
     tools: list[bytes] = []
     for number, (step, (_, body)) in enumerate(zip(steps, sent, strict=True), 1):
         wrong = violations(step.body, body, setting.recognisers, setting.profile.max_marks, tools)
-        found += [f"request {number}: {text}" for text in wrong]
+        yield from (f"request {number}: {text}" for text in wrong)
         if (form := tools_of(step.body)) and form not in tools:
             tools.append(form)
-    return found
 
 
 def _best(steps: Sequence[Step], setting: Setting, reader: PromptReader, scores: dict[str, Score]) -> tuple[Score, str]:
@@ -175,7 +173,7 @@ def _best(steps: Sequence[Step], setting: Setting, reader: PromptReader, scores:
     if found is not None:
         sent = [(step.at, body) for step, (body, _) in zip(steps, found, strict=True)]
         score = _score(sent, setting, reader)
-        is_feasible = not score.refused and not _violations(steps, sent, setting)
+        is_feasible = not score.refused and not any(_violations(steps, sent, setting))
         if is_feasible and score.cost < scores[cheapest].cost:
             return score, "search"
     return scores[cheapest], cheapest

@@ -231,8 +231,7 @@ class _Description:
     def _message_reason(self, element: Element) -> str:
         analysis = self._analysis
         if element.key == "system":
-            place = element.message + 1
-            seen, changes = analysis.session.own_head.of(place)
+            seen, changes = analysis.session.own_head.of(element.message + 1)
             if changes:
                 return f"system prompt, changed in {changes} of {seen} requests"
             return "system prompt, shared by all sessions"
@@ -252,9 +251,7 @@ class _Description:
             return f"named in {words}: likely to be edited"
         if analysis.session.items.get(key) is None and analysis.session.cohort.items.get(key) is None:
             return "new"
-        if age == 0:
-            return "just changed"
-        return f"unchanged {age} request{'' if age == 1 else 's'}"
+        return f"unchanged {age} request{'' if age == 1 else 's'}" if age else "just changed"
 
 
 def _name(item: ContextPiece) -> str:

@@ -69,8 +69,7 @@ class Result:
 
     def against_cheapest(self) -> float:
         """Our cost as a share of the cheapest other policy's."""
-        others = [self.share(name) for name in self.totals if name != OURS]
-        cheapest = min(others, default=1.0)
+        cheapest = min((self.share(name) for name in self.totals if name != OURS), default=1.0)
         return self.share(OURS) / cheapest if cheapest else 1.0
 
 

@@ -123,8 +123,7 @@ class Provider:
     def _choices(self, request: ChatRequest, output_tokens: int, opening: str) -> tuple[Completion, ...]:
         """The answers. Their seed is the last message, so that another layout of the same conversation gets the same
         answer."""
-        last = request.turns[-1].blocks
-        seed = digest(*(block.digest for block in last))
+        seed = digest(*(block.digest for block in request.turns[-1].blocks))
         number = request.settings.get("n") or 1
         return tuple(
             complete(request, digest(seed, b"%d" % i) if i else seed, output_tokens, self._count, opening)
@@ -155,10 +154,10 @@ def _joined(given: object, name: str) -> str:
 
 def _vector(text: str, dimensions: int) -> list[float]:
     """A vector of length one, as OpenAI's are."""
-    raw: list[float] = []
-    for i in range(-(-dimensions // _DIMENSIONS)):
-        words = struct.unpack(f"<{_DIMENSIONS}H", digest(utf8(text), b"%d" % i))
-        raw += [word / 32768 - 1 for word in words]
-    raw = raw[:dimensions]
+    raw = [
+        word / 32768 - 1
+        for i in range(-(-dimensions // _DIMENSIONS))
+        for word in struct.unpack(f"<{_DIMENSIONS}H", digest(utf8(text), b"%d" % i))
+    ][:dimensions]
     length = sum(x * x for x in raw) ** 0.5 or 1.0
     return [x / length for x in raw]

@@ -155,8 +155,7 @@ class EmbeddedUpstream:
             return await self._route(call, body, ledger)
         except UpstreamRejected as error:
             ledger.errors[error.status] += 1
-            headers = (*_JSON, *error.headers.items())
-            return EmbeddedAnswer(error.status, headers, [error_body(error)])
+            return EmbeddedAnswer(error.status, (*_JSON, *error.headers.items()), [error_body(error)])
 
     async def aclose(self) -> None:
         """Refuse further calls."""

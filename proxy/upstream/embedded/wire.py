@@ -123,8 +123,7 @@ def text_rows(choice: Completion) -> Rows:
 
 def text_pieces(choice: Completion) -> Rows:
     """The same in pieces."""
-    pieces = [_row(0, "text", piece, None) for piece in choice.pieces]
-    return [*pieces, _row(0, "text", "", choice.finish_reason)]
+    return [*(_row(0, "text", piece, None) for piece in choice.pieces), _row(0, "text", "", choice.finish_reason)]
 
 
 def _row(index: int, name: str, said: object, finish_reason: str | None) -> Json:
