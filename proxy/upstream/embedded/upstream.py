@@ -3,14 +3,15 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache, partial
 from hashlib import sha256
 
 import orjson
 
 from proxy.core.caches.prompt import BillSum
-from proxy.core.providers import CacheProfile
 from proxy.core.request.tokens import Encode
 from proxy.core.response.event_format import DONE
 from proxy.errors import UpstreamError, UpstreamRejected, UpstreamUnavailable, error_body
@@ -96,10 +97,8 @@ class EmbeddedAnswer:
         if seconds <= 0:
             await asyncio.sleep(0)  # as any socket would, let the others run
             return
-        try:
+        with suppress(TimeoutError):
             await asyncio.wait_for(self._given_up.wait(), seconds)
-        except TimeoutError:
-            return
 
     def _end(self, ending: AnswerEnd) -> None:
         if not self._is_over:
@@ -135,10 +134,7 @@ class EmbeddedUpstream:
     def __init__(self, encode: Encode, *, remembered: int = KNOWN_TURNS, tells: bool = False) -> None:
         """``remembered``: how many messages each provider keeps, and ten cache entries for each. ``tells``: answers say
         what the cache did."""
-        self._encode = encode
-        self._tells = tells
-        self._remembered = remembered
-        self._providers: dict[CacheProfile, Provider] = {}
+        self._provider_of = cache(partial(Provider, encode=encode, remembered=remembered, tells=tells))
         self.ledgers: dict[str, Ledger] = {}
         self._models: set[str] = set()
         self._struck: Counter[tuple[str, str]] = Counter()
@@ -193,10 +189,7 @@ class EmbeddedUpstream:
 
     def _reply(self, call: Call, body: bytes) -> ProviderReply:
         deployment = call.deployment
-        provider = self._providers.get(deployment.profile)
-        if provider is None:
-            provider = Provider(deployment.profile, self._encode, remembered=self._remembered, tells=self._tells)
-            self._providers[deployment.profile] = provider
+        provider = self._provider_of(deployment.profile)
         output_tokens = int(_number(deployment, "output_tokens", DEFAULT_OUTPUT_TOKENS))
         match call.path:
             case "/chat/completions":
