@@ -151,12 +151,7 @@ def team_changes(form: TeamForm) -> Mapping[str, Any]:
 
 def key_changes(form: KeyForm, now: float) -> Mapping[str, Any]:
     """What a form says about a key, by the fields of its record."""
-    changes = _changes(form, _KEY)
-    if form.expires_at is None:
-        changes["expires_at"] = None
-    elif form.expires_at is not UNSET:
-        changes["expires_at"] = checked("expires_at", lambda value: validation.expiry(str(value), now), form.expires_at)
-    return changes
+    return _changes(form, {**_KEY, "expires_at": (lambda value: validation.expiry(str(value), now), None)})
 
 
 def budget_changes(form: BudgetForm, before: BudgetRecord | None = None) -> Mapping[str, Any]:

@@ -147,8 +147,10 @@ def _view(record: SessionRecord, now: float) -> View:
 def _modes(sent: str, total: SessionSums) -> Iterator[View]:
     """What the session cost in its mode, by the provider, and what it would have cost in the others, by the shadow
     cache. In mode mark nobody knows what another order would have cost."""
-    found = [("passthrough", total.client_read_tokens, total.client_usd)]
-    found.append((_MARKED, total.marked_read_tokens, total.marked_usd))
+    found = [
+        ("passthrough", total.client_read_tokens, total.client_usd),
+        (_MARKED, total.marked_read_tokens, total.marked_usd),
+    ]
     if sent != _MARKED:
         found.append((_PLANNED, total.planned_read_tokens, total.planned_usd))
     own = "passthrough" if sent == "observe" else sent
