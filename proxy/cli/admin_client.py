@@ -8,7 +8,7 @@ process.
 import argparse
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -169,8 +169,7 @@ async def _asking(arguments: argparse.Namespace) -> AsyncIterator[Ask]:
             yield partial(_ask_proxy, session, arguments.url.rstrip("/").removesuffix("/v1"))
         return
     settings = _settings(arguments, environment)
-    store = await factories.open_store(settings, _PATIENCE_S)
-    try:
+    async with aclosing(await factories.open_store(settings, _PATIENCE_S)) as store:
         if not store.is_durable:
             raise ConfigError(
                 ["stratiform.store: is memory, which ends with its process: ask the running proxy instead (--url)"]
@@ -181,8 +180,6 @@ async def _asking(arguments: argparse.Namespace) -> AsyncIterator[Ask]:
         epochs = Epochs(store, factories.epoch_file(settings))
         await epochs.recall()
         yield AdminService(directory, store, clock, epochs).answer
-    finally:
-        await store.aclose()
 
 
 def _settings(arguments: argparse.Namespace, environment: Environment) -> Settings:

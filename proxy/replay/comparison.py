@@ -1,6 +1,7 @@
 """One recorded session under every policy, beside what could be reached: the benchmark."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from enum import StrEnum
 
 from proxy.core.shadow.shadow_caches import most_regret
@@ -120,11 +121,9 @@ def _client(steps: Sequence[Step], reader: PromptReader) -> tuple[list[Timed], l
     prompts, bodies = [], []
     for step in steps:
         body = as_sent(step.body, reader.profile.dialect)
-        try:
+        with suppress(UpstreamRejected):
             prompts.append((step.at, reader.prompt(body)))
-        except UpstreamRejected:
-            continue
-        bodies.append((step.at, body))
+            bodies.append((step.at, body))
     return prompts, bodies
 
 

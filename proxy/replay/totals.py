@@ -105,9 +105,6 @@ def geometric_mean(values: Iterable[float]) -> float:
     return math.exp(math.fsum(map(math.log, given)) / len(given))
 
 
-_NAME = "replay"
-
-
 class Waste:
     """Counts tokens that were written, and those of them that no later request read while they lived."""
 
@@ -153,7 +150,7 @@ class Account:
     def send(self, body: bytes, at: float, *, is_refresh: bool = False) -> Bill | None:
         """The bill of a request; None where the provider refuses it. ``is_refresh``: it only keeps a prefix alive."""
         try:
-            prompt = self._reader.laid_out(self._reader.request(body), _NAME)
+            prompt = self._reader.prompt(body)
         except UpstreamRejected:
             self.total.refused += 1
             return None
