@@ -23,7 +23,6 @@ from proxy.core.recognition import (
     Recognition,
     TooMuch,
 )
-from proxy.core.value import dataclass
 from proxy.hookspecs import hookimpl
 
 # aider's fences, opening and closing.
@@ -45,42 +44,33 @@ _REMINDERS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Opening:
-    """How one kind of context message begins, what it claims, and how the client acknowledges it."""
-
-    begins: str
-    name: str
-    claim: FileClaim
-    acknowledgement: str
-
-
+# How each kind of context message begins, its name, what it claims, and how the client acknowledges it.
 _OPENINGS = (
-    _Opening(
+    (
         "I have *added these files to the chat* so you can go ahead and edit them.",
         "aider:files",
         FileClaim.EDITABLE,
         "Ok, any changes I propose will be to those files.",
     ),
-    _Opening(
+    (
         "I have *added these files to the chat* so you see all of their contents.",
         "aider:files",
         FileClaim.SHOWN,
         "Ok, I will use that as the true, current contents of the files.",
     ),
-    _Opening(
+    (
         "Here are some READ ONLY files, provided for your reference.",
         "aider:read-only",
         FileClaim.READ_ONLY,
         "Ok, I will use these files as references.",
     ),
-    _Opening(
+    (
         "Here are summaries of some files present in my git repo",
         "aider:map",
         FileClaim.MAP,
         "Ok, I won't try and edit those files without asking first.",
     ),
-    _Opening(
+    (
         "I am working with you on code in a git repository.\nHere are summaries of some files present in my git repo",
         "aider:map",
         FileClaim.MAP,
@@ -101,17 +91,13 @@ class AiderRecogniser:
             return None
         if len(text) > MOST_CHARS:
             raise TooMuch(Bound.LENGTH)
-        for opening in _OPENINGS:
-            if text.startswith(opening.begins):
-                return _context(opening, text)
+        for begins, name, claim, acknowledgement in _OPENINGS:
+            if text.startswith(begins):
+                cuts = _map_cuts(text) if claim is FileClaim.MAP else file_cuts(text)
+                if cuts is None:
+                    return None
+                return Recognition(name, MessageKind.CONTEXT, cuts, claim, (acknowledgement,))
         return _prompt(text)
-
-
-def _context(opening: _Opening, text: str) -> Recognition | None:
-    cuts = _map_cuts(text) if opening.claim is FileClaim.MAP else file_cuts(text)
-    if cuts is None:
-        return None
-    return Recognition(opening.name, MessageKind.CONTEXT, cuts, opening.claim, (opening.acknowledgement,))
 
 
 def _map_cuts(text: str) -> tuple[Cut, ...]:
@@ -155,8 +141,7 @@ def _line_fences(text: str, fence: str, close: str) -> tuple[list[int], list[int
         raise TooMuch(Bound.MATCHES)
     if fence == close:
         return both, both
-    closed = [at for at in both if text[at + 2] == "/"]
-    return [at for at in both if text[at + 2] != "/"], closed
+    return [at for at in both if text[at + 2] != "/"], [at for at in both if text[at + 2] == "/"]
 
 
 def _places(text: str, words: str) -> Iterator[int]:

@@ -104,9 +104,7 @@ def _spans(text: str) -> list[tuple[int, int, str]]:
             raise TooMuch(Bound.PIECES)
         spans.append(found)
         found = _next_file(text, found[1])
-    if not spans or text[spans[-1][1] :].strip():
-        return []
-    return spans
+    return [] if not spans or text[spans[-1][1] :].strip() else spans
 
 
 def _next_file(text: str, position: int) -> tuple[int, int, str] | None:

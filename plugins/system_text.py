@@ -290,7 +290,7 @@ def _apart(spans: list[Span]) -> Iterator[Span]:
             position = span[1]
 
 
-def _with_breaks(text: str, spans: list[Span]) -> list[Span]:
+def _with_breaks(text: str, spans: list[Span]) -> Iterable[Span]:
     """The spans with line breaks, so that each document stands on lines of its own wherever it goes.
 
     Where the text ends in a line break, each document takes the breaks behind it: then anything that a document can
@@ -329,17 +329,15 @@ def _with_breaks_before(text: str, spans: list[Span], floors: list[int]) -> list
     return found[::-1]
 
 
-def _with_breaks_behind(text: str, spans: list[Span]) -> list[Span]:
+def _with_breaks_behind(text: str, spans: list[Span]) -> Iterator[Span]:
     """Every document with everything between it and the next one. The last document takes the line breaks behind it."""
-    found: list[Span] = []
     for (start, end, key, kind), following in zip(spans, [*spans[1:], None], strict=True):
         if kind is not PieceKind.VOLATILE:
             if following is not None and following[3] is not PieceKind.VOLATILE:
                 end = following[0]
             else:
                 end = _behind_breaks(text, end)
-        found.append((start, end, key, kind))
-    return found
+        yield start, end, key, kind
 
 
 def _behind_breaks(text: str, end: int) -> int:

@@ -95,7 +95,7 @@ class Browser:
 
     async def listed(self) -> Any:
         """The live sessions, as the admin API lists them."""
-        return (await self.assembly.parts.ui.pages._service.answer("GET", "sessions")).content["data"]  # type: ignore[union-attr]
+        return (await self.assembly.parts.ui.pages._service.answer("GET", "sessions"))["data"]  # type: ignore[union-attr]
 
 
 @asynccontextmanager

@@ -87,8 +87,6 @@ _INSIDE = Place("-", is_hidden=True)
 
 Define = Callable[[Node, Source, Place], Iterator[Symbol]]
 Ask = Callable[[Node, Source], Iterator[Import]]
-Wrap = Callable[[Node, Source], str]
-Switch = Callable[[Node, Source, Place], bool | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +99,8 @@ class Rules:
     definitions: Mapping[str, Define]
     imports: Mapping[str, Ask]
     names: frozenset[str]
-    wrappers: Mapping[str, Wrap] = field(default_factory=dict)
-    switches: Mapping[str, Switch] = field(default_factory=dict)
+    wrappers: Mapping[str, Callable[[Node, Source], str]] = field(default_factory=dict)
+    switches: Mapping[str, Callable[[Node, Source, Place], bool | None]] = field(default_factory=dict)
 
 
 def extract(tree: Tree, data: bytes, rules: Rules) -> Extract:

@@ -98,13 +98,11 @@ class Parsers(threading.local):
     """One parser of each grammar for each thread."""
 
     def __init__(self) -> None:
-        self._by_grammar: dict[str, Parser] = {}
+        self._parser_of = cache(lambda grammar: Parser(language(grammar)))
 
     def parse(self, grammar: str, source: bytes, budget: Budget) -> Tree | None:
         """The tree of a text; None where it took too much work, or would take too much to read."""
-        parser = self._by_grammar.get(grammar)
-        if parser is None:
-            parser = self._by_grammar[grammar] = Parser(language(grammar))
+        parser = self._parser_of(grammar)
         left = _ROUNDS + len(source) // _BYTES_A_ROUND
 
         def read(position: int, _point: Point) -> bytes:

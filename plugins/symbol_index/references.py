@@ -132,9 +132,8 @@ def _imported(entry: Entry, one: Import, files: _Files, used: Table) -> Iterator
     """The files that one import means: those at its path, and those that define its names where the path has none."""
     if len(one.target) > _MOST_TARGET_CHARS:
         return
-    at_path: set[str] = set()
-    for lookup in entry.family.lookups(entry.path, one):
-        at_path.update(_looked_up(entry.path, lookup, files, used))
+    lookups = entry.family.lookups(entry.path, one)
+    at_path = {path for lookup in lookups for path in _looked_up(entry.path, lookup, files, used)}
     yield from at_path
     for name in one.names:
         definers = files.definers.get(name, ())

@@ -4,6 +4,6 @@ A method, a path, a query and a JSON body come in. JSON or CSV goes out, or a re
 servers.
 """
 
-from proxy.admin.operations import AdminResponse, AdminService
+from proxy.admin.operations import AdminService
 
-__all__ = ["AdminService", "AdminResponse"]
+__all__ = ["AdminService"]

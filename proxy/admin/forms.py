@@ -11,7 +11,6 @@ from msgspec import UNSET, UnsetType
 
 from proxy.access import validation
 from proxy.core.money.budget import Unit
-from proxy.core.value import dataclass
 from proxy.errors import InvalidRequest
 from proxy.storage.port import BudgetRecord
 
@@ -101,22 +100,10 @@ def checked(what: str, check: Callable[[T], Any], value: T) -> Any:
         raise InvalidRequest(f"'{what}' {error}.", param=what) from None
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """How a field of a form becomes a field of a record: the check of its value, and the value where it was cleared."""
-
-    name: str
-    check: Callable[[Any], Any]
-    cleared: Any
-
-
-def up_to(most: int) -> Callable[[str], int]:
-    """Reads a whole number of at least 1 from a query."""
-
-    def read_number(text: str) -> int:
-        return _between(1, most)(int(text[:9]) if text.isdecimal() else 0)
-
-    return read_number
+def limit_of(query: Mapping[str, str], default: str, most: int) -> int:
+    """The parameter ``limit`` of a query, which is a whole number of at least 1. Raises InvalidRequest."""
+    text = query.get("limit", default)
+    return int(checked("limit", _between(1, most), int(text[:9]) if text.isdecimal() else 0))
 
 
 def _between(least: int, most: int) -> Callable[[int], int]:
@@ -130,19 +117,21 @@ def _between(least: int, most: int) -> Callable[[int], int]:
 
 _per_minute = _between(1, 10**12)
 _tokens = _between(0, 10**15)
-_COMMON = (
-    _Field("mode", validation.mode, ""),
-    _Field("models", validation.patterns, ()),
-    _Field("requests_per_minute", _per_minute, None),
-    _Field("tokens_per_minute", _per_minute, None),
-)
-_TEAM = (*_COMMON, _Field("paths", validation.paths, ()))
-_KEY = (*_COMMON, _Field("user", validation.text, ""), _Field("note", validation.text, ""))
-_BUDGET = (
-    _Field("timezone", validation.timezone, "UTC"),
-    _Field("assumed_output_tokens", _between(1, 10**9), None),
-    _Field("webhook", validation.url, ""),
-)
+_Fields = Mapping[str, tuple[Callable[[Any], Any], Any]]
+"""How fields of a form become fields of a record: the check of each one's value, and the value where it was cleared."""
+_COMMON: _Fields = {
+    "mode": (validation.mode, ""),
+    "models": (validation.patterns, ()),
+    "requests_per_minute": (_per_minute, None),
+    "tokens_per_minute": (_per_minute, None),
+}
+_TEAM: _Fields = {**_COMMON, "paths": (validation.paths, ())}
+_KEY: _Fields = {**_COMMON, "user": (validation.text, ""), "note": (validation.text, "")}
+_BUDGET: _Fields = {
+    "timezone": (validation.timezone, "UTC"),
+    "assumed_output_tokens": (_between(1, 10**9), None),
+    "webhook": (validation.url, ""),
+}
 
 _AMOUNTS: Mapping[str, Callable[[Any], int]] = {
     "usd": validation.nanos,
@@ -162,12 +151,7 @@ def team_changes(form: TeamForm) -> Mapping[str, Any]:
 
 def key_changes(form: KeyForm, now: float) -> Mapping[str, Any]:
     """What a form says about a key, by the fields of its record."""
-    changes = _changes(form, _KEY)
-    if form.expires_at is None:
-        changes["expires_at"] = None
-    elif form.expires_at is not UNSET:
-        changes["expires_at"] = checked("expires_at", lambda value: validation.expiry(str(value), now), form.expires_at)
-    return changes
+    return _changes(form, {**_KEY, "expires_at": (lambda value: validation.expiry(str(value), now), None)})
 
 
 def budget_changes(form: BudgetForm, before: BudgetRecord | None = None) -> Mapping[str, Any]:
@@ -205,12 +189,9 @@ def in_unit(unit: Unit, amount: int | None) -> float | int | None:
     return validation.usd(amount) if amount is not None and unit == "usd" else amount
 
 
-def _changes(form: Form, fields: tuple[_Field, ...]) -> dict[str, Any]:
-    changes = {}
-    for field in fields:
-        value = getattr(form, field.name)
-        if value is None:
-            changes[field.name] = field.cleared
-        elif value is not UNSET:
-            changes[field.name] = checked(field.name, field.check, value)
-    return changes
+def _changes(form: Form, fields: _Fields) -> dict[str, Any]:
+    given = {name: getattr(form, name) for name in fields if getattr(form, name) is not UNSET}
+    return {
+        name: fields[name][1] if value is None else checked(name, fields[name][0], value)
+        for name, value in given.items()
+    }

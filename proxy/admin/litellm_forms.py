@@ -43,7 +43,7 @@ class LitellmForms:
     """Answers LiteLLM's paths. A caller with the master key is None; any other one sees what is its own."""
 
     def __init__(self, service: AdminService, directory: Directory) -> None:
-        self._service = service
+        self._do = service.answer
         self._directory = directory
         self._turn = asyncio.Lock()
         self._handlers: Mapping[str, tuple[str, Callable[[Query, Any, Principal | None], Awaitable[Any]]]] = {
@@ -166,9 +166,6 @@ class LitellmForms:
             if all(one[field] == value for field, value in wanted.items()):
                 newest.appendleft(one)
         return [_log(one) for one in newest]
-
-    async def _do(self, method: str, path: str, query: Query | None = None, body: Any = None) -> Any:
-        return (await self._service.answer(method, path, query, body)).content
 
     async def _spent(self, **of: str) -> Mapping[str, float]:
         """What was spent in all, by keys."""

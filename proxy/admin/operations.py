@@ -1,7 +1,7 @@
 """The operations of the admin API and of the command line, on one directory: the same code for both.
 
-An operation has a method, a path below ``/admin/``, a query and a body that was JSON, as in HTTP. It returns an
-``AdminResponse``, or raises a ``ProxyError``.
+An operation has a method, a path below ``/admin/``, a query and a body that was JSON, as in HTTP. It returns a
+JSON value, or a text of CSV, or raises a ``ProxyError``.
 """
 
 import asyncio
@@ -15,19 +15,10 @@ from proxy.admin.resource import Query, Resource
 from proxy.admin.sessions import Sessions, sessions_answer
 from proxy.admin.spend import entries_report, spend_report
 from proxy.admin.teams import Keys, Teams
-from proxy.core.value import dataclass
 from proxy.errors import MethodNotAllowed, NotFound, NotReady
 from proxy.ports import Clock, StoreError
 from proxy.spend.epochs import Epochs
 from proxy.storage.port import Store
-
-
-@dataclass(frozen=True, slots=True)
-class AdminResponse:
-    """An answer. ``content`` is a JSON value, or a text of CSV."""
-
-    content: Any
-    status: int = 200
 
 
 class AdminService:
@@ -54,7 +45,7 @@ class AdminService:
             "budgets": Budgets(directory, clock, store, self._epochs),
         }
 
-    async def answer(self, method: str, path: str, query: Query | None = None, body: Any = None) -> AdminResponse:
+    async def answer(self, method: str, path: str, query: Query | None = None, body: Any = None) -> Any:
         """Do an operation. Raises InvalidRequest, NotFound, Conflict, MethodNotAllowed, NotReady."""
         kind, _, rest = path.strip("/").partition("/")
         try:
@@ -62,12 +53,11 @@ class AdminService:
                 if method != "GET":
                     raise MethodNotAllowed(f"{kind} can only be read.")
                 report = spend_report if kind == "spend" else entries_report
-                return AdminResponse(await report(self._store, query or {}, self._clock.now()))
+                return await report(self._store, query or {}, self._clock.now())
             if kind == "store" and rest in ("", "accept"):
-                return AdminResponse(await self._store_state(method, rest))
+                return await self._store_state(method, rest)
             if kind == "sessions" and self._sessions is not None:
-                now = self._clock.now()
-                return AdminResponse(await sessions_answer(self._sessions, method, rest, query or {}, now))
+                return await sessions_answer(self._sessions, method, rest, query or {}, self._clock.now())
             resource = self._resources.get(kind)
             if resource is None:
                 raise NotFound(
@@ -94,26 +84,26 @@ def store_away(error: StoreError) -> NotReady:
     return NotReady(f"The store does not answer ({error}).", code="store_unavailable")
 
 
-async def _operation(resource: Resource[Any, Any], method: str, rest: str, query: Query, body: Any) -> AdminResponse:
+async def _operation(resource: Resource[Any, Any], method: str, rest: str, query: Query, body: Any) -> Any:
     """Call the method of a resource that does the operation."""
     if not rest:
         if method == "GET":
             forms.check_query(query, resource.filters)
-            return AdminResponse({"object": "list", "data": list(await resource.all(query))})
+            return {"object": "list", "data": list(await resource.all(query))}
         if method == "POST":
-            return AdminResponse(await resource.create(forms.read(body, resource.form)), 201)
+            return await resource.create(forms.read(body, resource.form))
         raise MethodNotAllowed("GET lists, POST creates.")
     name, _, verb = rest.rpartition("/")
     if name and verb in resource.verbs:
         if method != "POST":
             raise MethodNotAllowed(f"POST does {verb}.")
-        return AdminResponse(await resource.verbs[verb](resource, name, body))
+        return await resource.verbs[verb](resource, name, body)
     match method:
         case "GET":
-            return AdminResponse(await resource.one(rest))
+            return await resource.one(rest)
         case "PATCH":
-            return AdminResponse(await resource.change(rest, forms.read(body, resource.form)))
+            return await resource.change(rest, forms.read(body, resource.form))
         case "DELETE":
-            return AdminResponse(await resource.remove(rest, query))
+            return await resource.remove(rest, query)
         case _:
             raise MethodNotAllowed("GET reads, PATCH changes, DELETE deletes.")

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import orjson
 
-from proxy.admin.forms import check_query, checked, up_to
+from proxy.admin.forms import check_query, limit_of
 from proxy.admin.resource import Query, View
 from proxy.core.layout.tiers import Change, Tier
 from proxy.core.reasons import Edit
@@ -95,7 +95,7 @@ async def sessions_answer(sessions: Sessions, method: str, path: str, query: Que
 
 async def _list(sessions: Sessions, query: Query, now: float) -> View:
     check_query(query, _PARAMETERS)
-    limit = checked("limit", up_to(_MOST), query.get("limit", _DEFAULT))
+    limit = limit_of(query, _DEFAULT, _MOST)
     try:
         page = await sessions.page(
             query.get("behind", ""), limit, query.get("team", ""), query.get("q", "")[:_MOST_WORDS]
@@ -147,8 +147,10 @@ def _view(record: SessionRecord, now: float) -> View:
 def _modes(sent: str, total: SessionSums) -> Iterator[View]:
     """What the session cost in its mode, by the provider, and what it would have cost in the others, by the shadow
     cache. In mode mark nobody knows what another order would have cost."""
-    found = [("passthrough", total.client_read_tokens, total.client_usd)]
-    found.append((_MARKED, total.marked_read_tokens, total.marked_usd))
+    found = [
+        ("passthrough", total.client_read_tokens, total.client_usd),
+        (_MARKED, total.marked_read_tokens, total.marked_usd),
+    ]
     if sent != _MARKED:
         found.append((_PLANNED, total.planned_read_tokens, total.planned_usd))
     own = "passthrough" if sent == "observe" else sent

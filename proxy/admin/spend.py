@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 from zoneinfo import ZoneInfo
 
 from proxy.access import validation
-from proxy.admin.forms import check_query, checked, up_to
+from proxy.admin.forms import check_query, checked, limit_of
 from proxy.admin.resource import View
 from proxy.errors import InvalidRequest
 from proxy.storage.port import LedgerEntry, SpendGroup, SpendQuery, Store
@@ -78,7 +78,7 @@ async def entries_report(store: Store, query: Mapping[str, str], now: float) -> 
     its exchange id. Raises InvalidRequest."""
     _check(query, _ENTRY_PARAMETERS)
     since, until = _range(query, now)
-    limit = checked("limit", up_to(_MOST_ENTRIES), query.get("limit", "1000"))
+    limit = limit_of(query, "1000", _MOST_ENTRIES)
     entries = await store.entries(since, until, query.get("after", ""), limit, query.get("team"))
     lines = [_entry_view(entry) for entry in entries]
     if query.get("format") == "csv":

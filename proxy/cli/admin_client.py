@@ -8,7 +8,7 @@ process.
 import argparse
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -83,19 +83,16 @@ class Request:
     show: Callable[[argparse.Namespace, Any, Mapping[str, str]], None] | None = None
 
 
-class Actions:
-    """The actions of a command. Each action also takes the options of ``add_where``."""
-
-    def __init__(self, parser: argparse.ArgumentParser) -> None:
-        self.choices = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-
-    def add(self, name: str, summary: str, request: Request) -> argparse.ArgumentParser:
-        parser = self.choices.add_parser(name, help=summary)
-        for option in request.options:
-            parser.add_argument(option.flag, dest=option.field, metavar="VALUE", help=option.help)
-        add_where(parser)
-        parser.set_defaults(request=request)
-        return parser
+def add_action(
+    choices: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, summary: str, request: Request
+) -> argparse.ArgumentParser:
+    """Add an action to those of a command. It also takes the options of ``add_where``."""
+    parser = choices.add_parser(name, help=summary)
+    for option in request.options:
+        parser.add_argument(option.flag, dest=option.field, metavar="VALUE", help=option.help)
+    add_where(parser)
+    parser.set_defaults(request=request)
+    return parser
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -172,8 +169,7 @@ async def _asking(arguments: argparse.Namespace) -> AsyncIterator[Ask]:
             yield partial(_ask_proxy, session, arguments.url.rstrip("/").removesuffix("/v1"))
         return
     settings = _settings(arguments, environment)
-    store = await factories.open_store(settings, _PATIENCE_S)
-    try:
+    async with aclosing(await factories.open_store(settings, _PATIENCE_S)) as store:
         if not store.is_durable:
             raise ConfigError(
                 ["stratiform.store: is memory, which ends with its process: ask the running proxy instead (--url)"]
@@ -183,14 +179,7 @@ async def _asking(arguments: argparse.Namespace) -> AsyncIterator[Ask]:
         await Timekeeper(clock, store).ask()
         epochs = Epochs(store, factories.epoch_file(settings))
         await epochs.recall()
-        service = AdminService(directory, store, clock, epochs)
-
-        async def ask(method: str, path: str, query: Mapping[str, str] | None = None, body: object = None) -> Any:
-            return (await service.answer(method, path, query, body)).content
-
-        yield ask
-    finally:
-        await store.aclose()
+        yield AdminService(directory, store, clock, epochs).answer
 
 
 def _settings(arguments: argparse.Namespace, environment: Environment) -> Settings:

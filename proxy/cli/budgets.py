@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from proxy.cli.admin_client import Actions, Option, Request, run, show
+from proxy.cli.admin_client import Option, Request, add_action, run, show
 from proxy.cli.output import number_within
 
 __all__ = ["configure", "run"]
@@ -41,29 +41,34 @@ _COLUMNS = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = Actions(parser)
-    actions.add(
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    add_action(
+        actions,
         "list",
         "list all budgets, or those of a team",
         Request("GET", "budgets", _COLUMNS, query=("team",), show=_show),
     ).add_argument("--team", help="only those of this team")
-    create = actions.add(
+    create = add_action(
+        actions,
         "create",
         "make a budget",
         Request("POST", "budgets", _COLUMNS, (*_AMOUNTS, *_KINDS), fields=("team",)),
     )
     create.add_argument("--team", required=True, help="the team whose spend it limits")
-    actions.add(
+    add_action(
+        actions,
         "update",
         "change how much it allows",
         Request("PATCH", "budgets/{id}", _COLUMNS, _AMOUNTS),
     ).add_argument("id", help="TEAM/NAME")
-    actions.add(
+    add_action(
+        actions,
         "delete",
         "delete a budget",
         Request("DELETE", "budgets/{id}", {"budget": "id", "deleted": "deleted"}),
     ).add_argument("id", help="TEAM/NAME")
-    spent = actions.add(
+    spent = add_action(
+        actions,
         "set-spent",
         "correct what counts as spent in the present window",
         Request("POST", "budgets/{id}/set-spent", _CORRECTED, fields=("spent", "dry_run", "subject")),
@@ -79,7 +84,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--subject", help="the id of the key, the user or the model, where each has a counter of its own"
     )
     spent.add_argument("--dry-run", action="store_true", help="show the result, and change nothing")
-    actions.add(
+    add_action(
+        actions,
         "accept-store",
         "accept a store that was emptied or exchanged as it is now",
         Request("POST", "store/accept", {"epoch": "epoch", "in the place of": "accepted"}),

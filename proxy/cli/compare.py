@@ -127,15 +127,12 @@ def _print(found: Sequence[Comparison]) -> None:
 
 def _costs(found: Sequence[Comparison], lines: Sequence[Mean]) -> Table:
     styles = {ECONOMIC: "bold", FIXED: "dim", FREE: "dim"}
-    table = Table(
+    columns = (
         Column("input cost", overflow="fold", min_width=24, max_width=_NAME_COLUMNS),
         Column("sent", justify="right"),
         Column("tokens", justify="right"),
         *(Column(name, justify="right", style=styles.get(name, ""), max_width=8) for name in COLUMNS),
         Column("allowance", justify="right"),
-        box=None,
-        pad_edge=False,
-        collapse_padding=True,
     )
 
     def cells(one: Comparison) -> list[str]:
@@ -146,18 +143,18 @@ def _costs(found: Sequence[Comparison], lines: Sequence[Mean]) -> Table:
     def means_of(mean: Mean) -> list[str]:
         return [str(mean.requests), "", *(f"{mean.shares[c]:.3f}" for c in COLUMNS), ""]
 
-    _fill(table, found, lines, cells, means_of)
-    return table
+    return _table(columns, found, lines, cells, means_of)
 
 
-def _fill(
-    table: Table,
+def _table(
+    columns: Iterable[Column],
     found: Sequence[Comparison],
     lines: Sequence[Mean],
     cells: Callable[[Comparison], list[str]],
     means_of: Callable[[Mean], list[str]],
-) -> None:
+) -> Table:
     """A row for each trace, and a line of means below each kind and below all."""
+    table = Table(*columns, box=None, pad_edge=False, collapse_padding=True)
     by_name = {mean.name: mean for mean in lines}
     for kind, some in by_kind(found):
         for one in some:
@@ -165,6 +162,7 @@ def _fill(
         table.add_row(f"{kind}, {len(some)}", *means_of(by_name[kind]), style="bold", end_section=True)
     if "all" in by_name:
         table.add_row(f"all, {len(found)}", *means_of(by_name["all"]), style="bold", end_section=True)
+    return table
 
 
 def _cell(one: Comparison, name: str, share: float) -> str:
@@ -173,14 +171,11 @@ def _cell(one: Comparison, name: str, share: float) -> str:
 
 
 def _details(found: Sequence[Comparison], lines: Sequence[Mean]) -> Table:
-    table = Table(
+    columns = (
         Column("hit rate / waste", overflow="fold", min_width=24, max_width=_NAME_COLUMNS),
         *(Column(name, justify="right", max_width=13) for name in _DETAILED),
         *(Column(f"gain: {limit}", justify="right", max_width=11) for limit in _LIMITS),
         Column("best found by", overflow="fold"),
-        box=None,
-        pad_edge=False,
-        collapse_padding=True,
     )
 
     def cells(pairs: Iterable[tuple[float, float | None]], won: Mapping[str, float | None]) -> list[str]:
@@ -196,8 +191,7 @@ def _details(found: Sequence[Comparison], lines: Sequence[Mean]) -> Table:
     def means_of(mean: Mean) -> list[str]:
         return [*cells(((mean.hit_rates[p], mean.waste[p]) for p in _DETAILED), mean.gains), ""]
 
-    _fill(table, found, lines, own, means_of)
-    return table
+    return _table(columns, found, lines, own, means_of)
 
 
 def _percent(value: float | None) -> str:

@@ -6,25 +6,20 @@ prompt cache by Anthropic's rules. The sessions bring their own time along, so t
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Sequence
-from functools import partial
 from time import perf_counter
 
 import aiohttp
-import openai
 from rich.console import Group
 from rich.table import Column, Table
 from rich.text import Text
 
 from proxy.app import factories
 from proxy.cli import demo_panels, demo_structured
-from proxy.cli.demo_sessions import Running, Scene, running, show_pages, watched
+from proxy.cli.demo_sessions import Scene, show
 from proxy.cli.output import Output, fail, number_within, plain_failures, print_json
-from proxy.core.money.prices import Price
 from proxy.core.providers import PROFILES
 from proxy.core.request.tokens import Encode
-from proxy.demo.client import SampleClient
 from proxy.demo.cost_table import POLICIES, Sum, Tally, added_up
 from proxy.demo.sample import MODEL
 from proxy.demo.samples import samples
@@ -64,32 +59,25 @@ def run(arguments: argparse.Namespace) -> int:
     """Start the proxy, send the sessions, show what they came to, stop the proxy. Raises ConfigError."""
     began = perf_counter()
     with plain_failures():
-        settings = demo_settings(arguments.port)
-        encode = local_encode()
+        scene = scene_of(demo_settings(arguments.port), local_encode(), as_json=arguments.json, has_pages=arguments.ui)
         if arguments.sessions == demo_structured.NAME:
-            return demo_structured.run(arguments, _scene(settings, encode, arguments))
+            return demo_structured.run(arguments, scene)
         if arguments.repository is not None or arguments.commits is not None:
             fail(f"--repository and --commits belong to `stratiform demo {demo_structured.NAME}`")
         if arguments.sessions == demo_panels.NAME:
-            return demo_panels.run(_scene(settings, encode, arguments), as_json=arguments.json)
-        tallies = make_tallies(settings, counted_once(encode))
-        ended = max(request.at for tally in tallies for request in tally.sample.requests)
-        with running(settings, encode, ended) as proxy:
-            try:
-                metrics = asyncio.run(_watched(proxy, tallies, quiet=arguments.json))
-            except (openai.OpenAIError, aiohttp.ClientError, ValueError) as error:
-                fail(f"the demo failed: {type(error).__name__}: {error}")
-            total, seconds = added_up(tallies), perf_counter() - began
+            return demo_panels.run(scene)
+        tallies = [Tally(sample, scene.setting, scene.price) for sample in samples()]
+
+        def told(url: str) -> Sequence[str]:
+            metrics, total, seconds = asyncio.run(_metrics(url)), added_up(tallies), perf_counter() - began
             if arguments.json:
                 print_json(_report(tallies, total, metrics, seconds))
             else:
                 _print_summary(total, metrics, seconds, has_pages=arguments.ui)
-            for tally in tallies:
-                for text in tally.result.violations:
-                    print(f"error: {tally.sample.name}: {text}", file=sys.stderr)
-            if arguments.ui:
-                show_pages(proxy)
-    return 1 if total.violations else 0
+            return [f"{tally.sample.name}: {text}" for tally in tallies for text in tally.result.violations]
+
+        words = f"{len(tallies)} clients send their sessions there."
+        return show(scene, tallies, words, lambda: _table(tallies), told)
 
 
 def demo_settings(port: int) -> Settings:
@@ -103,43 +91,14 @@ def demo_settings(port: int) -> Settings:
     return Settings(stratiform=stratiform, models=(ModelEntry.model_validate(entry),))
 
 
-def make_tallies(settings: Settings, encode: Encode) -> list[Tally]:
-    surroundings = _surroundings(settings, encode)
-    return [Tally(sample, *surroundings) for sample in samples()]
-
-
-def _scene(settings: Settings, encode: Encode, arguments: argparse.Namespace) -> Scene:
-    return Scene(settings, encode, *_surroundings(settings, counted_once(encode)), has_pages=arguments.ui)
-
-
-def _surroundings(settings: Settings, encode: Encode) -> tuple[Setting, Price]:
-    """The rules of the provider behind the proxy, and its prices."""
+def scene_of(settings: Settings, encode: Encode, *, as_json: bool = False, has_pages: bool = False) -> Scene:
+    """The proxy with these settings, and the rules and the prices of the provider behind it."""
     prices = factories.price_map(settings)
     found = price_for(prices, factories.model_table(settings, prices).resolve(MODEL))
     if found is None:
         raise ValueError(f"litellm's price map has no price for {MODEL}")
-    return Setting(PROFILES[_PROFILE], encode, recognisers(build_plugin_manager())), found
-
-
-async def _watched(proxy: Running, tallies: Sequence[Tally], *, quiet: bool) -> list[str]:
-    """Send all sessions side by side, with a live table; the metrics worth a look."""
-    notice = f"The proxy is at {proxy.url}/v1; {len(tallies)} clients send their sessions there."
-    await watched(send_all(proxy, tallies), notice, partial(_table, tallies), quiet=quiet)
-    return await _metrics(proxy.url)
-
-
-async def send_all(proxy: Running, tallies: Sequence[Tally]) -> None:
-    await asyncio.gather(*(_send(proxy, tally) for tally in tallies))
-
-
-async def _send(proxy: Running, tally: Tally) -> None:
-    key = f"demo-{tally.sample.name}"
-    client = SampleClient(f"{proxy.url}/v1", key)
-    try:
-        for request in tally.sample.requests:
-            tally.add(request, await client.send(request), proxy.recorder.bodies[key][-1])
-    finally:
-        await client.aclose()
+    setting = Setting(PROFILES[_PROFILE], counted_once(encode), recognisers(build_plugin_manager()))
+    return Scene(settings, encode, setting, found, as_json, has_pages)
 
 
 async def _metrics(url: str) -> list[str]:

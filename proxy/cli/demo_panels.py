@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 
-from proxy.cli.demo_sessions import Scene, View, run_sessions, shown_table
+from proxy.cli.demo_sessions import Scene, run_sessions, shown_table
 from proxy.demo.panels.figures import SCENARIOS, Comparison, Goal, comparison
 from proxy.demo.tally import losses_of
 
@@ -12,10 +12,10 @@ NAME = "panels"
 WORDS = "panels: coding sessions with live panels, as context messages and as structured context"
 
 
-def run(scene: Scene, *, as_json: bool) -> int:
+def run(scene: Scene) -> int:
     """Send every session in every form, and show what it came to: 0, or 1 where content was lost or a goal missed."""
     compared = [comparison(scenario, scene.setting, scene.price) for scenario in SCENARIOS]
-    return run_sessions(scene, compared, View(_table, _summary, _report, _missed), as_json=as_json)
+    return run_sessions(scene, compared, _table, _summary, _report, _missed)
 
 
 def _table(one: Comparison) -> Table:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from time import perf_counter
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import aiohttp
 import openai
@@ -25,7 +25,8 @@ from proxy.clock import Readings, boot_time
 from proxy.core.money.prices import Price
 from proxy.core.request.tokens import Encode
 from proxy.core.value import dataclass
-from proxy.demo.client import SampleClient
+from proxy.demo.client import usages
+from proxy.demo.cost_table import Tally
 from proxy.demo.panels import figures as panels
 from proxy.demo.recorder import RequestRecorder
 from proxy.demo.sample import MODEL
@@ -102,63 +103,71 @@ C = TypeVar("C", bound=panels.Comparison | structured.Comparison)
 @dataclass(frozen=True, slots=True)
 class Scene:
     """The surroundings of sessions. ``settings`` and ``encode`` are the proxy's; ``setting`` are the rules of the
-    provider behind it, whose prices are ``price``. ``has_pages``: the pages of the sessions are served afterwards."""
+    provider behind it, whose prices are ``price``. ``as_json``: JSON is printed, and no text. ``has_pages``: the pages
+    of the sessions are served afterwards."""
 
     settings: Settings
     encode: Encode
     setting: Setting
     price: Price
+    as_json: bool = False
     has_pages: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class View(Generic[C]):
-    """The view of sessions: each as a ``table`` while it is sent, in the lines of the ``summary`` when all are sent,
-    and as a ``report`` in JSON. ``missed`` tells which goals were not reached."""
-
-    table: Callable[[C], Table]
-    summary: Callable[[Sequence[C]], Iterator[str]]
-    report: Callable[[C], dict[str, object]]
-    missed: Callable[[Sequence[C]], Iterator[str]] = lambda compared: iter(())
-
-
-def run_sessions(scene: Scene, compared: Sequence[C], view: View[C], *, as_json: bool) -> int:
-    """Send every session in every form, and show what it came to: 0, or 1 where content was lost or a goal missed."""
-
-    def tables() -> Group:
-        return Group(*map(view.table, compared))
-
+def run_sessions(
+    scene: Scene,
+    compared: Sequence[C],
+    table: Callable[[C], Table],
+    summary: Callable[[Sequence[C]], Iterator[str]],
+    report: Callable[[C], dict[str, object]],
+    missed: Callable[[Sequence[C]], Iterator[str]] = lambda compared: iter(()),
+) -> int:
+    """Send every session in every form, and show what it came to: 0, or 1 where content was lost or a goal missed. A
+    session is seen as a ``table`` while it is sent, in the lines of the ``summary`` when all are sent, and as a
+    ``report`` in JSON. ``missed`` tells which goals were not reached."""
     began = perf_counter()
     tallies: list[FormTally] = [tally for one in compared for tally in one.tallies.values()]
-    ended = max(sending.request.at for tally in tallies for sending in tally.sendings)
-    with running(scene.settings, scene.encode, ended) as proxy:
-        try:
-            notice = f"The proxy is at {proxy.url}/v1; every form of a session is a client of its own."
-            asyncio.run(watched(_send_all(proxy, tallies), notice, tables, quiet=as_json))
-        except (openai.OpenAIError, aiohttp.ClientError, ValueError) as error:
-            fail(f"the demo failed: {type(error).__name__}: {error}")
+
+    def told(url: str) -> Sequence[str]:
         seconds, lost = perf_counter() - began, [text for one in compared for text in losses_of(one.tallies)]
-        if as_json:
-            print_json({"model": MODEL, "sessions": [view.report(one) for one in compared], "seconds": seconds})
+        if scene.as_json:
+            print_json({"model": MODEL, "sessions": [report(one) for one in compared], "seconds": seconds})
         else:
             requests, checked = sum(tally.requests for tally in tallies), "each checked against what its client said"
             checked = f"{len(lost)} faults" if lost else checked
             sent = f"{requests} requests over HTTP, {checked}; {seconds:.1f} s. Input cost at {MODEL}'s prices."
-            Output().print(Group(*map(Text, ("", sent, *view.summary(compared)))))
-        wrong = [*lost, *view.missed(compared)]
+            Output().print(Group(*map(Text, ("", sent, *summary(compared)))))
+        return [*lost, *missed(compared)]
+
+    words = "every form of a session is a client of its own."
+    return show(scene, tallies, words, lambda: Group(*map(table, compared)), told)
+
+
+def show(
+    scene: Scene,
+    tallies: Sequence[Tally | FormTally],
+    words: str,
+    drawn: Callable[[], RenderableType],
+    told: Callable[[str], Sequence[str]],
+) -> int:
+    """Send all sessions side by side, below the words and what is ``drawn`` again and again. ``told`` then prints what
+    they came to, by the URL of the proxy that still serves; the faults that it gives are errors. The exit status."""
+    ended = max(sending.at for tally in tallies for sending in tally.sendings)
+    with running(scene.settings, scene.encode, ended) as proxy:
+        notice = f"The proxy is at {proxy.url}/v1; {words}"
+        try:
+            asyncio.run(_watched(send_all(proxy, tallies), notice, drawn, quiet=scene.as_json))
+            wrong = told(proxy.url)
+        except (openai.OpenAIError, aiohttp.ClientError, ValueError) as error:
+            fail(f"the demo failed: {type(error).__name__}: {error}")
         for text in wrong:
             print(f"error: {text}", file=sys.stderr)
         if scene.has_pages:
-            show_pages(proxy)
+            Output().print(f"\nThe sessions as pictures: {proxy.url}/ui (Ctrl-C ends it)")
+            sys.stdout.flush()
+            with suppress(KeyboardInterrupt):
+                threading.Event().wait()
     return 1 if wrong else 0
-
-
-def show_pages(proxy: Running) -> None:
-    """Say where the pages of the sessions are, and serve them until somebody interrupts it."""
-    Output().print(f"\nThe sessions as pictures: {proxy.url}/ui (Ctrl-C ends it)")
-    sys.stdout.flush()
-    with suppress(KeyboardInterrupt):
-        threading.Event().wait()
 
 
 def shown_table(title: str, columns: Sequence[str]) -> Table:
@@ -167,26 +176,22 @@ def shown_table(title: str, columns: Sequence[str]) -> Table:
     return Table(" ", *numbers, box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
 
 
-async def watched(sending: Awaitable[None], notice: str, shown: Callable[[], RenderableType], *, quiet: bool) -> None:
-    """Send, below the notice and what is ``shown``, which is drawn again and again. ``quiet``: nothing is shown."""
+async def _watched(sending: Awaitable[None], notice: str, drawn: Callable[[], RenderableType], *, quiet: bool) -> None:
+    """Send, below the notice and what is ``drawn``. ``quiet``: nothing is shown."""
     if quiet:
         await sending
         return
     output = Output()
     output.print(notice, style="dim")
-    with Live(console=output, refresh_per_second=_REFRESH_HZ, get_renderable=shown):
+    with Live(console=output, refresh_per_second=_REFRESH_HZ, get_renderable=drawn):
         await sending
 
 
-async def _send_all(proxy: Running, tallies: Iterable[FormTally]) -> None:
+async def send_all(proxy: Running, tallies: Iterable[Tally | FormTally]) -> None:
+    """Send what each tally has to send, each by a client of its own."""
     await asyncio.gather(*(_send(proxy, tally) for tally in tallies))
 
 
-async def _send(proxy: Running, tally: FormTally) -> None:
-    client = SampleClient(f"{proxy.url}/v1", tally.key, tally.headers)
-    try:
-        for sending in tally.sendings:
-            usage = await client.send(sending.request)
-            tally.add(sending, usage, proxy.recorder.bodies[tally.key].pop())
-    finally:
-        await client.aclose()
+async def _send(proxy: Running, tally: Tally | FormTally) -> None:
+    async for usage in usages(f"{proxy.url}/v1", tally.key, tally.sendings, tally.headers):
+        tally.add(usage, proxy.recorder.bodies[tally.key].pop())

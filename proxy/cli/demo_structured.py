@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from plugins import symbol_index
-from proxy.cli.demo_sessions import Scene, View, run_sessions, shown_table
+from proxy.cli.demo_sessions import Scene, run_sessions, shown_table
 from proxy.cli.output import fail, number_within
 from proxy.demo.structured.forms import GOALS, Comparison, Form, comparison
-from proxy.demo.structured.package import PACKAGE, TURNS, History, installed_files, package_source, quiet_and_busy
+from proxy.demo.structured.package import PACKAGE, TURNS, History, busy, installed_files, package_source, quiet
 from proxy.demo.structured.repository import GitError, read_history
 from proxy.demo.tally import FormTally, losses_of
 from proxy.replay.baselines import SYSTEM_LAST
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace, scene: Scene) -> int:
     except (GitError, OSError, ValueError) as error:
         fail(str(error))
     compared = [comparison(history, scene.setting, scene.price) for history in found]
-    return run_sessions(scene, compared, View(_table, _summary, _report), as_json=arguments.json)
+    return run_sessions(scene, compared, _table, _summary, _report)
 
 
 def histories(repository: Path | None, commits: int) -> list[History]:
@@ -46,7 +46,8 @@ def histories(repository: Path | None, commits: int) -> list[History]:
     OSError, ValueError."""
     if repository is not None:
         return [read_history(repository, "repository", commits)]
-    return quiet_and_busy(package_source(PACKAGE), installed_files(PACKAGE))
+    source, files = package_source(PACKAGE), installed_files(PACKAGE)
+    return [quiet(source, files), busy(source, files)]
 
 
 def _table(one: Comparison) -> Table:

@@ -44,13 +44,11 @@ class Hud:
 
     def _write(self) -> None:
         encoding = self._stream.encoding or "utf-8"
-        try:
+        with suppress(OSError, ValueError):  # once the terminal is gone
             while True:
                 width = min(_MOST_CELLS, get_terminal_size().columns)
                 self._stream.write(drawn(self._reports.get(), width, encoding))
                 self._stream.flush()
-        except (OSError, ValueError):
-            return  # The terminal is gone.
 
 
 def drawn(report: Mapping[str, Any], width: int, encoding: str = "utf-8", *, has_colors: bool = True) -> str:

@@ -3,16 +3,16 @@ can be taken over."""
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from proxy.access.virtual_keys import declared_id
-from proxy.cli.admin_client import LIMITS, Actions, Ask, Option, Request, add_where, run_with, show
+from proxy.cli.admin_client import LIMITS, Ask, Option, Request, add_action, add_where, run_with, show
 from proxy.cli.admin_client import run as run_action
 from proxy.cli.litellm_export import Imported, read_export
 from proxy.cli.output import print_json, visible
-from proxy.errors import Conflict, InvalidRequest, NotFound
+from proxy.errors import Conflict, InvalidRequest, NotFound, ProxyError
 
 _OPTIONS = (
     Option("--user", "user", str, "the user whose key it is"),
@@ -31,36 +31,39 @@ _COLUMNS = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = Actions(parser)
-    actions.add(
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    add_action(
+        actions,
         "list",
         "list all keys, or those of a team",
         Request("GET", "keys", _COLUMNS, query=("team",)),
     ).add_argument("--team", help="only those of this team")
-    create = actions.add(
+    create = add_action(
+        actions,
         "create",
         "make a key, and show it once",
         Request("POST", "keys", _COLUMNS, (*_OPTIONS, _SHA256), fields=("team",), show=_show_new),
     )
     create.add_argument("--team", help="the team that it belongs to (default: the team `default`)")
-    actions.add(
+    add_action(
+        actions,
         "update",
         "change the given fields",
         Request("PATCH", "keys/{id}", _COLUMNS, _OPTIONS),
     ).add_argument("id", help="the id of the key, as the list shows it")
-    actions.add(
+    add_action(
+        actions,
         "revoke",
         "refuse a key from now on; it stays in the list",
         Request("POST", "keys/{id}/revoke", _COLUMNS),
     ).add_argument("id", help="the id of the key, as the list shows it")
-    actions.add(
+    add_action(
+        actions,
         "delete",
         "delete a key from the list; its spend stays in the ledger",
         Request("DELETE", "keys/{id}", {"key": "id", "deleted": "deleted"}),
     ).add_argument("id", help="the id of the key, as the list shows it")
-    importing = actions.choices.add_parser(
-        "import", help="take over LiteLLM's keys and teams; its users' keys go on working"
-    )
+    importing = actions.add_parser("import", help="take over LiteLLM's keys and teams; its users' keys go on working")
     importing.add_argument(
         "files", type=Path, nargs="+", metavar="FILE", help="an export of keys, teams or both: CSV or JSON"
     )
@@ -127,9 +130,13 @@ async def _taken_over(ask: Ask, kind: str, one: Imported) -> list[str]:
 
 
 async def _made(ask: Ask, path: str, body: Mapping[str, Any]) -> bool:
+    return await _is_done(ask("POST", path, None, body), Conflict)
+
+
+async def _is_done(asking: Awaitable[object], refusal: type[ProxyError]) -> bool:
     try:
-        await ask("POST", path, None, body)
-    except Conflict:
+        await asking
+    except refusal:
         return False
     return True
 
@@ -139,17 +146,11 @@ async def _with_budget(ask: Ask, one: Imported, owner: str) -> None:
     if one.budget is None:
         return
     name = f"{one.team}/{one.budget['name']}"
-    is_new = await _made(ask, "budgets", {"team": one.team, **one.budget}) or not await _is_there(ask, owner)
+    is_new = await _made(ask, "budgets", {"team": one.team, **one.budget}) or not await _is_done(
+        ask("GET", owner), NotFound
+    )
     if is_new and one.spent:
         await ask("POST", f"budgets/{name}/set-spent", None, {"spent": one.spent})
-
-
-async def _is_there(ask: Ask, path: str) -> bool:
-    try:
-        await ask("GET", path)
-    except NotFound:
-        return False
-    return True
 
 
 def _print(outcomes: Iterable[Mapping[str, Any]], *, is_dry: bool) -> None:

@@ -11,8 +11,10 @@ import yaml
 
 from proxy.app import factories
 from proxy.cli.output import Output, plain_table, print_json
-from proxy.core.money.prices import Price, forms, needed
+from proxy.core.money.prices import Price, PriceMap, forms, needed
+from proxy.deployments import ModelTable
 from proxy.deployments.price_map import bundled_price_file, deviation_of, price_for
+from proxy.errors import UnknownModel
 from proxy.ports import Deployment
 from proxy.settings import Settings, load
 
@@ -45,6 +47,14 @@ def run(arguments: argparse.Namespace) -> int:
     settings, path = load(arguments.config), bundled_price_file()
     known: RawMap = orjson.loads(path.read_bytes()) if path is not None else {}
     return _update(settings, known) if arguments.action == "update" else _check(settings, known, as_json=arguments.json)
+
+
+def price_of_model(model: str, prices: PriceMap, table: ModelTable) -> Price | None:
+    """The price of a model that a request may name; None where it is not known."""
+    try:
+        return price_for(prices, table.resolve(model))
+    except UnknownModel:
+        return prices.price(model)
 
 
 def _check(settings: Settings, known: RawMap, *, as_json: bool) -> int:

@@ -2,7 +2,7 @@
 
 import argparse
 
-from proxy.cli.admin_client import LIMITS, Actions, Option, Request, names, run
+from proxy.cli.admin_client import LIMITS, Option, Request, add_action, names, run
 
 __all__ = ["configure", "run"]
 
@@ -28,19 +28,22 @@ _COLUMNS = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = Actions(parser)
-    actions.add("list", "list all teams", Request("GET", "teams", _COLUMNS))
-    actions.add(
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    add_action(actions, "list", "list all teams", Request("GET", "teams", _COLUMNS))
+    add_action(
+        actions,
         "create",
         "make a team",
         Request("POST", "teams", _COLUMNS, _OPTIONS, fields=("name",)),
     ).add_argument("name", help="the name of the team")
-    actions.add(
+    add_action(
+        actions,
         "update",
         "change the given fields",
         Request("PATCH", "teams/{name}", _COLUMNS, _OPTIONS),
     ).add_argument("name", help="the name of the team")
-    delete = actions.add(
+    delete = add_action(
+        actions,
         "delete",
         "delete a team and its budgets; its spend stays in the ledger",
         Request("DELETE", "teams/{name}", {"team": "name", "deleted": "deleted", "keys": "keys"}, query=("force",)),

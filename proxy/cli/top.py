@@ -164,7 +164,5 @@ def _name(value: object) -> str:
 
 
 def _ago(seconds: float) -> str:
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(0.0, seconds):.0f} s"
+    longer = (f"{seconds / size:.0f} {unit}" for unit, size in (("h", 3600), ("min", 60)) if seconds >= 2 * size)
+    return next(longer, f"{max(0.0, seconds):.0f} s")

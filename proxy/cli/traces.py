@@ -89,8 +89,7 @@ def setting(arguments: argparse.Namespace) -> Setting:
 def replayable(path: Path) -> Trace:
     """A recorded session, as far as it can be replayed; what is left out is told on the standard error. Raises
     TraceError."""
-    recorded = read_trace(path)
-    trace, count = without_prompts(recorded)
+    trace, count = without_prompts(read_trace(path))
     if count:
         print(
             f"{trace.name}: {count} of {len(trace.steps)} requests have 'stratiform.prompts' or 'stratiform.window'. A"

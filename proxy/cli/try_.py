@@ -20,11 +20,8 @@ from proxy.cli.admin_client import DEFAULT_CONFIG
 from proxy.cli.demo import demo_settings
 from proxy.cli.demo_sessions import running
 from proxy.cli.output import fail, plain_failures, print_json, visible
-from proxy.core.money.prices import Price
-from proxy.core.value import dataclass
+from proxy.cli.prices import price_of_model
 from proxy.demo.support_chat import prompt
-from proxy.deployments.price_map import price_for
-from proxy.errors import UnknownModel
 from proxy.planning.tokenizers import local_encode
 from proxy.settings import Environment, Settings, load
 
@@ -39,15 +36,6 @@ _QUESTIONS = (
 _ANSWER_TOKENS = 60
 _TIMEOUT_S = 120.0
 _SUMS = ("prompt_tokens", "cache_read_tokens", "cache_write_tokens", "cost_usd", "saved_usd")
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """The proxy that is asked. ``settings`` are those of its configuration, where that is known."""
-
-    url: str
-    key: str
-    settings: Settings
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -65,13 +53,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Say what it costs, send the conversation, and say what the provider reported. Raises ConfigError."""
-    with plain_failures(), _place(arguments) as place:
+    with plain_failures(), _place(arguments) as (url, key, settings):
         try:
-            used = asyncio.run(_tried(place, arguments))
+            used = asyncio.run(_tried(url, key, settings, arguments))
         except aiohttp.ClientConnectorError:
-            fail(f"no proxy listens at {place.url}: start `stratiform serve`, or use --embedded")
+            fail(f"no proxy listens at {url}: start `stratiform serve`, or use --embedded")
         except (aiohttp.ClientError, TimeoutError, LookupError, TypeError, ValueError) as error:
-            fail(f"{place.url} does not answer as a proxy does ({visible(str(error)) or type(error).__name__})")
+            fail(f"{url} does not answer as a proxy does ({visible(str(error)) or type(error).__name__})")
         if arguments.json:
             print_json(used)
         else:
@@ -80,11 +68,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _place(arguments: argparse.Namespace) -> Iterator[_Place]:
+def _place(arguments: argparse.Namespace) -> Iterator[tuple[str, str, Settings]]:
+    """The URL of the proxy that is asked, a key, and the settings of its configuration, as far as they are known."""
     if arguments.embedded:
         settings = demo_settings(0)
         with running(settings, local_encode(), tells=True) as proxy:
-            yield _Place(proxy.url, "try", settings)
+            yield proxy.url, "try", settings
         return
     config = arguments.config or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() and not arguments.url else None)
     settings = load(config) if config is not None else Settings()
@@ -94,19 +83,19 @@ def _place(arguments: argparse.Namespace) -> Iterator[_Place]:
     environment = Environment.of_process()
     known = settings.master_key.get_secret_value() if settings.master_key is not None else ""
     key = known or next((key for name in _KEY_VARIABLES if (key := environment.get(name))), "none")
-    yield _Place(url, key, settings)
+    yield url, key, settings
 
 
-async def _tried(place: _Place, arguments: argparse.Namespace) -> dict[str, Any]:
+async def _tried(url: str, key: str, settings: Settings, arguments: argparse.Namespace) -> dict[str, Any]:
     """Hold the conversation; the sums of what the proxy booked for it. Raises aiohttp.ClientError, TimeoutError and
     ValueError."""
-    headers = {"authorization": f"Bearer {place.key}"}
+    headers = {"authorization": f"Bearer {key}"}
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
     async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
-        model = arguments.model or await _first_model(session, place)
+        model = arguments.model or await _first_model(session, url)
         messages = [{"role": "system", "content": prompt(_DOCUMENTS)}]
         if not arguments.json:
-            print(_announced(place, model, messages[0]["content"], is_free=arguments.embedded), flush=True)
+            print(_announced(url, settings, model, messages[0]["content"], is_free=arguments.embedded), flush=True)
         is_asked = sys.stdin.isatty() and not (arguments.embedded or arguments.yes)
         if is_asked and input("Go on? [Y/n] ").strip().lower() in ("n", "no"):
             raise SystemExit(0)
@@ -114,7 +103,7 @@ async def _tried(place: _Place, arguments: argparse.Namespace) -> dict[str, Any]
         for question in _QUESTIONS:
             messages.append({"role": "user", "content": question})
             body = {"model": model, "messages": messages, "stratiform": {"return_usage": True}}
-            answer = await _asked(session, "POST", f"{place.url}/v1/chat/completions", body)
+            answer = await _asked(session, "POST", f"{url}/v1/chat/completions", body)
             messages.append({"role": "assistant", "content": answer["choices"][0]["message"].get("content") or "-"})
             reports.append(answer["stratiform"]["token_usage"])
     sums = {name: sum(report["request"][name] for report in reports) for name in _SUMS}
@@ -127,8 +116,8 @@ async def _tried(place: _Place, arguments: argparse.Namespace) -> dict[str, Any]
     }
 
 
-async def _first_model(session: aiohttp.ClientSession, place: _Place) -> str:
-    listed = (await _asked(session, "GET", f"{place.url}/v1/models"))["data"]
+async def _first_model(session: aiohttp.ClientSession, url: str) -> str:
+    listed = (await _asked(session, "GET", f"{url}/v1/models"))["data"]
     if not listed:
         fail("the proxy lists no model: name one with --model")
     return str(listed[0]["id"])
@@ -143,8 +132,10 @@ async def _asked(session: aiohttp.ClientSession, method: str, url: str, body: ob
         return content
 
 
-def _announced(place: _Place, model: str, system: str, *, is_free: bool) -> str:
-    tokens, price = local_encode()(system) * len(_QUESTIONS), _price(place.settings, model)
+def _announced(url: str, settings: Settings, model: str, system: str, *, is_free: bool) -> str:
+    prices = factories.price_map(settings)
+    price = price_of_model(model, prices, factories.model_table(settings, prices))
+    tokens = local_encode()(system) * len(_QUESTIONS)
     if is_free:
         costs = "It costs nothing: the provider is one in this process, with Anthropic's rules."
     elif price is None:
@@ -152,16 +143,8 @@ def _announced(place: _Place, model: str, system: str, *, is_free: bool) -> str:
     else:
         usd = tokens * price.input + len(_QUESTIONS) * _ANSWER_TOKENS * price.output
         costs = f"It costs about {usd:.2f} USD where nothing is cached, and less where something is."
-    sent = f"{len(_QUESTIONS)} requests of together {tokens:,} tokens go to `{visible(model)}` through {place.url}."
+    sent = f"{len(_QUESTIONS)} requests of together {tokens:,} tokens go to `{visible(model)}` through {url}."
     return f"{sent} {costs}"
-
-
-def _price(settings: Settings, model: str) -> Price | None:
-    prices = factories.price_map(settings)
-    try:
-        return price_for(prices, factories.model_table(settings, prices).resolve(model))
-    except UnknownModel:
-        return prices.price(model)
 
 
 def _report(used: Mapping[str, Any]) -> Sequence[str]:

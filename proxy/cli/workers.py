@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
@@ -72,7 +72,9 @@ class Workers:
                 for worker in self._slots:
                     if worker.process is None and time.monotonic() >= worker.start_at:
                         self._start(worker, context, near, far)
-                self._sleep(waker)
+                due = [worker.start_at for worker in self._slots if worker.process is None]
+                timeout = max(0.0, min(due) - time.monotonic()) if due else None
+                _wait(waker, [worker.process for worker in self._slots if worker.process], timeout)
                 if self._reloads:
                     self._reload()
                 code = self._look_after()
@@ -92,12 +94,6 @@ class Workers:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
         worker.started_at = time.monotonic()
         _log.info("worker %d is process %d", worker.slot, worker.process.pid)
-
-    def _sleep(self, waker: socket.socket) -> None:
-        due = [worker.start_at for worker in self._slots if worker.process is None]
-        timeout = max(0.0, min(due) - time.monotonic()) if due else None
-        wait([waker, *(worker.process.sentinel for worker in self._slots if worker.process)], timeout)
-        _drain(waker)
 
     def _reload(self) -> None:
         """Workers that run read the configuration again; those that start later inherit it from this process."""
@@ -145,8 +141,7 @@ class Workers:
                 for process in running:
                     _log.error("process %s did not end in time and is killed", process.pid)
                     process.kill()
-            wait([waker, *(process.sentinel for process in running)], max(left_s, 1.0))
-            _drain(waker)
+            _wait(waker, running, max(left_s, 1.0))
         for process in processes:
             process.join()
 
@@ -188,7 +183,9 @@ def _work(work: Work, slot: int, near: socket.socket, far: socket.socket) -> Non
     raise SystemExit(work(slot, near))
 
 
-def _drain(waker: socket.socket) -> None:
+def _wait(waker: socket.socket, processes: Iterable[BaseProcess], timeout: float | None) -> None:
+    """Wait until a process ends or a signal comes, and no longer than that."""
+    wait([waker, *(process.sentinel for process in processes)], timeout)
     with suppress(BlockingIOError):
         while waker.recv(1024):
             pass

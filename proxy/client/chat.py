@@ -5,7 +5,7 @@ and ``body``.
 """
 
 from collections.abc import Iterator, Mapping
-from types import TracebackType
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from proxy.client.context import Context
@@ -52,33 +52,22 @@ def token_usage(answer: Any) -> dict[str, Any] | None:
     return dict(found) if isinstance(found, Mapping) else None
 
 
-class _Attempt:
+def _attempts(context: Context, arguments: Mapping[str, Any]) -> Iterator[AbstractContextManager[dict[str, Any]]]:
+    for number in range(_RESENDS + 1):
+        yield _attempt(context, arguments, is_last=number == _RESENDS)
+
+
+@contextmanager
+def _attempt(context: Context, arguments: Mapping[str, Any], *, is_last: bool) -> Iterator[dict[str, Any]]:
     """One request. It tells the context whether the request was answered or lacked contents. It suppresses the error of
     missing contents, except in the last attempt."""
-
-    def __init__(self, context: Context, arguments: Mapping[str, Any], *, is_last: bool) -> None:
-        self._context = context
-        self._is_last = is_last
-        self._body = context.body(whole=is_last)
-        self._arguments = dict(arguments)
-
-    def __enter__(self) -> dict[str, Any]:
-        others = self._arguments.get("extra_body") or {}
-        return {**self._arguments, "extra_body": {**others, "stratiform": self._body}}
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        if error is None:
-            self._context.delivered(self._body)
-            return False
+    body = context.body(whole=is_last)
+    try:
+        yield {**arguments, "extra_body": {**(arguments.get("extra_body") or {}), "stratiform": body}}
+    except Exception as error:
         missing = missing_digests(error)
-        if missing is None:
-            return False
-        self._context.missing(missing)
-        return not self._is_last
-
-
-def _attempts(context: Context, arguments: Mapping[str, Any]) -> Iterator[_Attempt]:
-    for number in range(_RESENDS + 1):
-        yield _Attempt(context, arguments, is_last=number == _RESENDS)
+        context.missing(missing or ())
+        if missing is None or is_last:
+            raise
+    else:
+        context.delivered(body)

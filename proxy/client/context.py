@@ -344,6 +344,5 @@ def review_digest(review: Mapping[str, object]) -> str:
 
 
 def _ordered(fields: Mapping[str, object]) -> dict[str, object]:
-    names = sorted(fields, key=lambda name: name.encode("utf-16-be"))
-    values = {name: fields[name] for name in names}
+    values = {name: fields[name] for name in sorted(fields, key=lambda name: name.encode("utf-16-be"))}
     return {name: _ordered(value) if isinstance(value, Mapping) else value for name, value in values.items()}

@@ -11,6 +11,7 @@ import argparse
 import os
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +62,9 @@ def text_of(path: Path) -> str:
 def asked(questions: Sequence[str]) -> Iterator[str]:
     """The questions of the command line, or those that are typed."""
     yield from questions
-    while not questions:
-        try:
+    with suppress(EOFError):
+        while not questions:
             yield input("> ")
-        except EOFError:
-            return
 
 
 def talk(

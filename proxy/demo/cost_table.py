@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from proxy.core.money.prices import Price, input_cost, uncached_cost
 from proxy.core.response.usage import Usage
 from proxy.core.value import dataclass
-from proxy.demo.sample import Request, Sample
+from proxy.demo.sample import Sample
 from proxy.replay.baselines import AS_SENT, SYSTEM_LAST, as_sent, system_and_last
 from proxy.replay.fidelity import violations
 from proxy.replay.runner import Setting
@@ -21,6 +21,7 @@ class Tally:
 
     def __init__(self, sample: Sample, setting: Setting, price: Price) -> None:
         self.sample, self.setting, self.price = sample, setting, price
+        self.key, self.headers, self.sendings = f"demo-{sample.name}", dict[str, str](), sample.requests
         self.uncached_usd = 0.0
         self.requests = 0
         self._trace = sample.trace()
@@ -29,13 +30,13 @@ class Tally:
         self.result = Result(sample.name, setting.profile, len(sample.requests), totals=totals)
         self.usd = dict.fromkeys(totals, 0.0)
 
-    def add(self, request: Request, usage: Usage, sent: bytes) -> None:
-        """A request was answered: ``usage`` is what was reported, ``sent`` what had reached the provider."""
-        original = self._trace.steps[self.requests].body
+    def add(self, usage: Usage, sent: bytes) -> None:
+        """The next request was answered: ``usage`` is what was reported, ``sent`` what had reached the provider."""
+        step = self._trace.steps[self.requests]
         self.requests += 1
         dialect = self.setting.profile.dialect
         for name, baseline in _BASELINES.items():
-            bill = self.accounts[name].send(baseline(original, dialect), request.at)
+            bill = self.accounts[name].send(baseline(step.body, dialect), step.at)
             if bill is None:
                 raise ValueError(f"the provider refused request {self.requests} of {self.sample.name} as {name}")
             self.usd[name] += input_cost(bill, self.price)
@@ -44,7 +45,7 @@ class Tally:
                 self.uncached_usd += uncached_cost(bill, self.price)
         self.result.ours.add(usage)
         self.usd[OURS] += input_cost(usage, self.price)
-        found = violations(original, sent, self.setting.recognisers, self.setting.profile.max_marks)
+        found = violations(step.body, sent, self.setting.recognisers, self.setting.profile.max_marks)
         self.result.violations += [f"request {self.requests}: {text}" for text in found]
 
 

@@ -19,10 +19,9 @@ _LEARNING_TURNS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Sending:
+class Sending(Request):
     """One request, and what of it must reach the provider."""
 
-    request: Request
     wanted: Wanted
 
 
@@ -64,9 +63,10 @@ class FormTally:
         """The cost so far as a share of no caching; None before anything was sent."""
         return self.usd / self.uncached_usd if self.uncached_usd else None
 
-    def add(self, sending: Sending, usage: Usage, sent: bytes) -> None:
-        """A request was answered: ``usage`` is what was reported, ``sent`` what had reached the provider. Raises
+    def add(self, usage: Usage, sent: bytes) -> None:
+        """The next request was answered: ``usage`` is what was reported, ``sent`` what had reached the provider. Raises
         ValueError where the provider refuses the same request with plain markers."""
+        sending = self.sendings[self.requests]
         wanted = sending.wanted
         self.requests += 1
         self.total.add(usage)
@@ -77,7 +77,7 @@ class FormTally:
         self.most_prompt = max(self.most_prompt, usage.prompt)
         if wanted.is_frozen:
             self.most_live = max(self.most_live, wanted.live_messages(sent))
-        self._upload(sending.request)
+        self._upload(sending)
         self.losses += [f"request {self.requests}: {text}" for text in wanted.losses(sent)]
 
     def _upload(self, request: Request) -> None:

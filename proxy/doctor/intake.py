@@ -3,6 +3,7 @@
 import math
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import msgspec
 import orjson
@@ -67,7 +68,9 @@ class Intake:
         self.clients: dict[str, Client] = {}
         self._entries, self._count, self._recognisers = entries, count, recognisers
         self._left = _KEPT_BYTES
-        self._known: Bounded[bytes, _Known] = Bounded(_KNOWN_BYTES, _known_bytes)
+        self._known: Bounded[bytes, _Known] = Bounded(
+            _KNOWN_BYTES, lambda known: _PART_BYTES * (1 + sum(map(len, known)))
+        )
 
     def take(self, call: Call) -> None:
         """Keep a call. Raises OSError where the disk is full."""
@@ -114,17 +117,11 @@ class Intake:
         size = len(call.body)
         if not call.is_chat or Gap.CUT in call.gaps or client.size + size > self._left // 2:
             return
-        try:
+        with suppress(TraceError):
             chat_body(call.body, "")
-        except TraceError:
-            return
-        client.bodies.append(call)
-        client.size += size
-        self._left -= size
-
-
-def _known_bytes(known: _Known) -> int:
-    return _PART_BYTES * (1 + sum(map(len, known)))
+            client.bodies.append(call)
+            client.size += size
+            self._left -= size
 
 
 def _cuts(recognisers: Sequence[Recogniser], role: str, text: str) -> CutSizes:

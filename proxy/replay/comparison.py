@@ -1,6 +1,7 @@
 """One recorded session under every policy, beside what could be reached: the benchmark."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from enum import StrEnum
 
 from proxy.core.shadow.shadow_caches import most_regret
@@ -108,7 +109,7 @@ def compare(trace: Trace, setting: Setting) -> Comparison:
         free=free_limit(bags, setting.rules, with_long=with_long) + tails,
         allowance=most_regret(ECONOMIC) * max((prompt.total for _, prompt in prompts), default=0),
         found_by=found_by,
-        violations=_violations(steps, sent[ECONOMIC], setting),
+        violations=list(_violations(steps, sent[ECONOMIC], setting)),
     )
 
 
@@ -120,11 +121,9 @@ def _client(steps: Sequence[Step], reader: PromptReader) -> tuple[list[Timed], l
     prompts, bodies = [], []
     for step in steps:
         body = as_sent(step.body, reader.profile.dialect)
-        try:
+        with suppress(UpstreamRejected):
             prompts.append((step.at, reader.prompt(body)))
-        except UpstreamRejected:
-            continue
-        bodies.append((step.at, body))
+            bodies.append((step.at, body))
     return prompts, bodies
 
 
@@ -156,15 +155,13 @@ def _score(sent: _Sent, setting: Setting, reader: PromptReader) -> Score:
     )
 
 
-def _violations(steps: Sequence[Step], sent: _Sent, setting: Setting) -> list[str]:
-    found: list[str] = []
+def _violations(steps: Sequence[Step], sent: _Sent, setting: Setting) -> Iterator[str]:
     tools: list[bytes] = []
     for number, (step, (_, body)) in enumerate(zip(steps, sent, strict=True), 1):
         wrong = violations(step.body, body, setting.recognisers, setting.profile.max_marks, tools)
-        found += [f"request {number}: {text}" for text in wrong]
+        yield from (f"request {number}: {text}" for text in wrong)
         if (form := tools_of(step.body)) and form not in tools:
             tools.append(form)
-    return found
 
 
 def _best(steps: Sequence[Step], setting: Setting, reader: PromptReader, scores: dict[str, Score]) -> tuple[Score, str]:
@@ -173,9 +170,9 @@ def _best(steps: Sequence[Step], setting: Setting, reader: PromptReader, scores:
     cheapest = min(scores, key=lambda name: (scores[name].refused, scores[name].cost))
     found = find_layouts(steps, setting.rules, setting.encode, setting.recognisers)
     if found is not None:
-        sent = [(step.at, one.body) for step, one in zip(steps, found, strict=True)]
+        sent = [(step.at, body) for step, (body, _) in zip(steps, found, strict=True)]
         score = _score(sent, setting, reader)
-        is_feasible = not score.refused and not _violations(steps, sent, setting)
+        is_feasible = not score.refused and not any(_violations(steps, sent, setting))
         if is_feasible and score.cost < scores[cheapest].cost:
             return score, "search"
     return scores[cheapest], cheapest

@@ -168,7 +168,7 @@ class _Description:
                     reason = f"{panel}: {self._price(end, tokens, is_marked=is_marked)}"
                 yield Row(
                     position=first,
-                    segment=_segment(end, ends),
+                    segment=next((str(at) for at, mark in enumerate(ends, 1) if end <= mark), UNMARKED),
                     tier=self._tier(element) if number == 1 or element.ack < 0 else "",
                     what=what,
                     tokens=tokens,
@@ -231,8 +231,7 @@ class _Description:
     def _message_reason(self, element: Element) -> str:
         analysis = self._analysis
         if element.key == "system":
-            place = element.message + 1
-            seen, changes = analysis.session.own_head.of(place)
+            seen, changes = analysis.session.own_head.of(element.message + 1)
             if changes:
                 return f"system prompt, changed in {changes} of {seen} requests"
             return "system prompt, shared by all sessions"
@@ -252,14 +251,7 @@ class _Description:
             return f"named in {words}: likely to be edited"
         if analysis.session.items.get(key) is None and analysis.session.cohort.items.get(key) is None:
             return "new"
-        if age == 0:
-            return "just changed"
-        return f"unchanged {age} request{'' if age == 1 else 's'}"
-
-
-def _segment(end: int, marks: list[int]) -> str:
-    """A segment ends at each marker."""
-    return next((str(number) for number, mark in enumerate(marks, 1) if end <= mark), UNMARKED)
+        return f"unchanged {age} request{'' if age == 1 else 's'}" if age else "just changed"
 
 
 def _name(item: ContextPiece) -> str:

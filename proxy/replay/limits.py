@@ -18,7 +18,7 @@ interleave. It holds for layouts that send each piece once. Where a cache looks 
 beginning of one more segment, as far as an earlier one begins alike.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from proxy.core.caches import make_cache
 from proxy.core.caches.prompt import Prompt
@@ -125,9 +125,8 @@ def free_limit(bags: Sequence[Bag], profile: CacheProfile, *, with_long: bool = 
     return max(_by_segments(bags, profile, with_long), by_predecessors) + rest
 
 
-def shares(bags: Sequence[Bag]) -> list[tuple[Bag, float]]:
+def shares(bags: Sequence[Bag]) -> Iterator[tuple[Bag, float]]:
     """For each request: the most tokens that it has in common with one earlier request."""
-    found = []
     for index, bag in enumerate(bags):
         best = 0.0
         for before in range(index - 1, -1, -1):
@@ -136,8 +135,7 @@ def shares(bags: Sequence[Bag]) -> list[tuple[Bag, float]]:
                 common = bag.segments.keys() & earlier.segments.keys()
                 whole = sum(bag.segments[segment] for segment in common)
                 best = max(best, whole + bag.partial(common))
-        found.append((bag, best))
-    return found
+        yield bag, best
 
 
 def _by_segments(bags: Sequence[Bag], profile: CacheProfile, with_long: bool) -> float:

@@ -33,16 +33,6 @@ from proxy.replay.totals import OURS, Account, Result
 from proxy.replay.trace import Step, Trace
 from proxy.upstream.embedded import PromptReader
 
-
-@dataclass(slots=True)
-class _Series:
-    """Refreshes of one session that are still to come."""
-
-    work: RefreshPlan
-    next_at: float
-    left: int
-
-
 _ACCOUNT = "replay"
 _OUTPUT_TOKENS = 1
 
@@ -135,7 +125,9 @@ class Ours:
         encode = quick(setting.encode) if setting.is_sampled else setting.encode
         self._planner = TierPlanner(encode, setting.recognisers, setting.policy, setting.options)
         self.contexts = ReplayedContexts(setting.assembler()) if setting.assembler is not None else None
-        self._refreshes: dict[str, _Series] = {}
+        self._refreshes: dict[str, tuple[float, int, RefreshPlan]] = {}
+        """The refreshes that are still to come, by session: when the next one is due, how many there are, and what they
+        are."""
 
     def assembled(self, step: Step) -> AssembledChat | None:
         """The request with its structured context as messages; None where it has none."""
@@ -171,7 +163,7 @@ class Ours:
                 plan.counted(_reported(bill))
         self._refreshes.pop(plan.session, None)
         if bill is not None and setting.keep_alive and (work := planner.refresh_plan(plan, step.at)) is not None:
-            self._refreshes[plan.session] = _Series(work, step.at + work.period_s, work.times)
+            self._refreshes[plan.session] = (step.at + work.period_s, work.times, work)
         if setting.on_sent is not None:
             setting.on_sent(step, plan)
         return plan
@@ -179,22 +171,18 @@ class Ours:
     def refresh(self, until: float) -> None:
         """Send the refreshes that are due before a time, in the order in which they are due."""
         while self._refreshes:
-            session, series = min(self._refreshes.items(), key=lambda pair: pair[1].next_at)
-            if series.next_at >= until:
+            session, (at, left, work) = min(self._refreshes.items(), key=lambda pair: pair[1][0])
+            if at >= until:
                 return
-            if not self._is_kept(series):
+            bill = self._account.send(work.body, at, is_refresh=True)
+            # Else it is gone already: what was sent wrote it anew, and the client may not come.
+            is_kept = bill is not None and bill.read >= bill.total / 2
+            if is_kept:
+                self._planner.kept(work, at)
+            if is_kept and left > 1:
+                self._refreshes[session] = (at + work.period_s, left - 1, work)
+            else:
                 del self._refreshes[session]
-
-    def _is_kept(self, series: _Series) -> bool:
-        """Send one refresh. Returns whether another one follows."""
-        work, at = series.work, series.next_at
-        bill = self._account.refresh(work.body, at)
-        if bill is None or bill.read < bill.total / 2:
-            return False  # it is gone already: what was sent wrote it anew, and the client may not come
-        self._planner.kept(work, at)
-        series.next_at += work.period_s
-        series.left -= 1
-        return series.left > 0
 
 
 def _violations(

@@ -37,15 +37,6 @@ each: near-sighted weights count what the next request reads, far-sighted ones c
 _REMEMBERED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """One request as the search sends it. ``cost`` is what the search believes it to cost, in tokens at the plain
-    price."""
-
-    body: bytes
-    cost: float
-
-
 @dataclass(slots=True)
 class _Node:
     """A way to send the requests so far. ``orders`` are the latest that were sent, by cohort, the newest first, and
@@ -66,8 +57,9 @@ def find_layouts(
     encode: Encode,
     recognisers: Sequence[Recogniser],
     width: int = DEFAULT_WIDTH,
-) -> list[Found] | None:
-    """The best way found to send these requests; None where they cannot be searched."""
+) -> list[tuple[bytes, float]] | None:
+    """The best way found to send these requests: the body of each, and what the search believes it to cost, in tokens
+    at the plain price. None where they cannot be searched."""
     if profile.family is Family.NONE:
         return None
     try:
@@ -75,12 +67,12 @@ def find_layouts(
     except (Unreadable, UpstreamRejected):
         return None
     node: _Node | None = _Search(profile, shots).run(width)
-    found: list[Found] = []
+    found: list[tuple[bytes, float]] = []
     for shot in reversed(shots):
         assert node is not None
         assert node.sent is not None
         assert node.before is not None
-        found.append(Found(_body(shot, node.sent, node.marks or {}, profile), node.cost - node.before.cost))
+        found.append((_body(shot, node.sent, node.marks or {}, profile), node.cost - node.before.cost))
         node = node.before
     return found[::-1]
 

@@ -1,7 +1,7 @@
 """Bills of a replay: an account at a provider in virtual time, what it writes and never reads, and their sums."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from proxy.core.caches import make_cache
 from proxy.core.caches.prompt import Bill, BillSum, Parts, Prompt
@@ -69,8 +69,7 @@ class Result:
 
     def against_cheapest(self) -> float:
         """Our cost as a share of the cheapest other policy's."""
-        others = [self.share(name) for name in self.totals if name != OURS]
-        cheapest = min(others, default=1.0)
+        cheapest = min((self.share(name) for name in self.totals if name != OURS), default=1.0)
         return self.share(OURS) / cheapest if cheapest else 1.0
 
 
@@ -104,9 +103,6 @@ def geometric_mean(values: Iterable[float]) -> float:
     if not given or min(given) <= 0:
         return 0.0
     return math.exp(math.fsum(map(math.log, given)) / len(given))
-
-
-_NAME = "replay"
 
 
 class Waste:
@@ -151,17 +147,10 @@ class Account:
         self._reader = reader
         self._cache = make_cache(reader.profile)
 
-    def send(self, body: bytes, at: float) -> Bill | None:
-        """The bill of a request; None where the provider refuses it."""
-        return self._answered(body, at, self.total.add)
-
-    def refresh(self, body: bytes, at: float) -> Bill | None:
-        """The bill of a request that only keeps a prefix alive; None where the provider refuses it."""
-        return self._answered(body, at, self.total.refreshed)
-
-    def _answered(self, body: bytes, at: float, count: Callable[[Bill], None]) -> Bill | None:
+    def send(self, body: bytes, at: float, *, is_refresh: bool = False) -> Bill | None:
+        """The bill of a request; None where the provider refuses it. ``is_refresh``: it only keeps a prefix alive."""
         try:
-            prompt = self._reader.laid_out(self._reader.request(body), _NAME)
+            prompt = self._reader.prompt(body)
         except UpstreamRejected:
             self.total.refused += 1
             return None
@@ -169,5 +158,5 @@ class Account:
         self._cache.store(prompt, at, at)
         self.waste.add(prompt, cached)
         bill = replace(cached, plain=cached.plain + TAIL_TOKENS)
-        count(bill)
+        (self.total.refreshed if is_refresh else self.total.add)(bill)
         return bill

@@ -170,15 +170,14 @@ class _Answering:
         problem, key, back = None, "", {"team": fields["back"]} if fields.get("back") else {}
         try:
             method, path, body = _operation(self._path, fields)
-            key = (await self._ui.service.answer(method, path, {}, body)).content.get("key", "")
+            key = (await self._ui.service.answer(method, path, {}, body)).get("key", "")
             if not key:
                 await self._go(f"/ui/{self._path}?{urlencode(back)}" if back else f"/ui/{self._path}")
                 return
         except ProxyError as error:
             problem = error
         # The page again, as things are now, and what was wrong with the form, or the key that is shown once.
-        page = await self._ui.pages.page(self._path, back)
-        await self._send_page(page, visit, problem=problem, new_key=key)
+        await self._send_page(await self._ui.pages.page(self._path, back), visit, problem=problem, new_key=key)
 
     async def _events(self, visit: Visit) -> None:
         """Send the part of a page whenever it changes."""
@@ -204,8 +203,7 @@ class _Answering:
         await self._send(200, drawn.encode(), "image/svg+xml", [*headers, policy], packs=True)
 
     async def _form(self) -> Mapping[str, str]:
-        body = await self._connection.read(_FORM_BYTES)
-        return parsed(body.decode("utf-8", "replace"))
+        return parsed((await self._connection.read(_FORM_BYTES)).decode("utf-8", "replace"))
 
     async def _refuse(self, error: ProxyError, visit: Visit | None) -> None:
         is_stranger = isinstance(error, Unauthorized)

@@ -99,9 +99,7 @@ class Gate:
 
 def _name(host: str) -> str:
     """A Host header without its port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower()
+    return host[1:].partition("]")[0].lower() if host.startswith("[") else host.partition(":")[0].lower()
 
 
 def _is_address(name: str) -> bool:

@@ -143,7 +143,7 @@ class Pages:
         return instead
 
     async def _get(self, path: str, query: Query | None = None) -> dict[str, Any]:
-        answer: dict[str, Any] = (await self._service.answer("GET", path, query or {})).content
+        answer: dict[str, Any] = await self._service.answer("GET", path, query or {})
         return answer
 
 

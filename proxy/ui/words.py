@@ -34,10 +34,8 @@ def usd(amount: float | None) -> str:
 
 def short(count: float) -> str:
     """A count of tokens in three digits."""
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(count) >= size:
-            return f"{count / size:.3g}{unit}"
-    return f"{count:g}"
+    units = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+    return next((f"{count / size:.3g}{unit}" for size, unit in units if abs(count) >= size), f"{count:g}")
 
 
 def percent(share: float) -> str:

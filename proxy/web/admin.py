@@ -10,7 +10,7 @@ import orjson
 from starlette.types import Receive, Scope, Send
 
 from proxy.access.authentication import Identity
-from proxy.admin import AdminResponse, AdminService
+from proxy.admin import AdminService
 from proxy.admin.litellm_forms import LitellmForms
 from proxy.core.value import dataclass
 from proxy.engine import ClientDisconnected
@@ -33,9 +33,11 @@ class AdminEndpoint:
         """Serve one request."""
         path: str = scope["path"].removeprefix("/admin/")
         connection = Connection(scope, receive, send, path)
-        await connection.serve(serve(connection, self._answer))
+        # What is sent to a list makes one more of what it lists.
+        status = 201 if connection.method == "POST" and "/" not in path.strip("/") else 200
+        await connection.serve(serve(connection, self._answer, status))
 
-    async def _answer(self, connection: Connection) -> AdminResponse:
+    async def _answer(self, connection: Connection) -> object:
         if not self.identity.has_master:
             raise NotFound(f"Invalid URL ({connection.method} /admin/...): nothing is served there")
         if not self.identity.is_master(connection.headers):
@@ -43,10 +45,10 @@ class AdminEndpoint:
         return await self.service.answer(connection.method, connection.path, *await sent(connection))
 
 
-async def serve(connection: Connection, answer: Callable[[Connection], Awaitable[AdminResponse]]) -> None:
-    """Send an answer, or the refusal in its place."""
+async def serve(connection: Connection, answer: Callable[[Connection], Awaitable[object]], status: int = 200) -> None:
+    """Send an answer, which is a JSON value or a text of CSV, or the refusal in its place."""
     try:
-        await _send(connection, await answer(connection))
+        await _send(connection, await answer(connection), status)
     except ProxyError as error:
         await connection.refuse(error)
     except ClientDisconnected:
@@ -59,13 +61,13 @@ async def sent(connection: Connection) -> tuple[dict[str, str], object]:
     return _query(connection.query), _json(body) if body else {}
 
 
-async def _send(connection: Connection, reply: AdminResponse) -> None:
-    if isinstance(reply.content, str):
-        body, kind = reply.content.encode(), "text/csv; charset=utf-8"
+async def _send(connection: Connection, content: object, status: int) -> None:
+    if isinstance(content, str):
+        body, kind = content.encode(), "text/csv; charset=utf-8"
     else:
-        body, kind = orjson.dumps(reply.content), "application/json"
+        body, kind = orjson.dumps(content), "application/json"
     # An answer may hold a key that was just made.
-    await connection.answer(reply.status, body, [("content-type", kind), ("cache-control", "no-store")])
+    await connection.answer(status, body, [("content-type", kind), ("cache-control", "no-store")])
 
 
 def _query(text: str) -> dict[str, str]:

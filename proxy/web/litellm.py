@@ -10,7 +10,6 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from proxy import __version__
-from proxy.admin.operations import AdminResponse
 from proxy.core.value import dataclass
 from proxy.engine import Engine
 from proxy.ports import Deployment
@@ -47,10 +46,10 @@ class LitellmAdmin:
         connection = Connection(scope, receive, send, scope["path"].strip("/"))
         await connection.serve(serve(connection, self._answer))
 
-    async def _answer(self, connection: Connection) -> AdminResponse:
+    async def _answer(self, connection: Connection) -> object:
         caller = None if self.admin.identity.is_master(connection.headers) else self.engine.principal(connection)
         asked = await sent(connection)
-        return AdminResponse(await self.admin.forms.answer(connection.method, connection.path, *asked, caller))
+        return await self.admin.forms.answer(connection.method, connection.path, *asked, caller)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +66,9 @@ class LitellmModels:
         connection = Connection(scope, receive, send, scope["path"])
         await connection.serve(serve(connection, self._answer))
 
-    async def _answer(self, connection: Connection) -> AdminResponse:
+    async def _answer(self, connection: Connection) -> object:
         found = self.models.deployments(self.engine.principal(connection))
-        return AdminResponse(self._health(found) if connection.path == "/health" else {"data": list(map(_info, found))})
+        return self._health(found) if connection.path == "/health" else {"data": list(map(_info, found))}
 
     def _health(self, found: list[tuple[str, Deployment]]) -> object:
         parts: dict[bool, list[object]] = {False: [], True: []}

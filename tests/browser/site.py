@@ -11,7 +11,7 @@ from typing import Any
 
 from proxy.cli.demo_sessions import running
 from proxy.core.request.tokens import bytes_over_four
-from proxy.demo.client import SampleClient
+from proxy.demo.client import usages
 from proxy.demo.sample import MODEL, Sample
 from proxy.demo.samples import samples
 from tests.e2e.fleet import until
@@ -86,9 +86,5 @@ async def _send(url: str, sent: Sequence[Sample]) -> None:
 
 
 async def _send_one(url: str, sample: Sample) -> None:
-    client = SampleClient(f"{url}/v1", f"demo-{sample.name}")
-    try:
-        for request in sample.requests:
-            await client.send(request)
-    finally:
-        await client.aclose()
+    answered = [usage async for usage in usages(f"{url}/v1", f"demo-{sample.name}", sample.requests, {})]
+    assert len(answered) == len(sample.requests)

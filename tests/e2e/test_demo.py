@@ -16,10 +16,13 @@ import orjson
 import pytest
 
 from proxy.cli import main
-from proxy.cli.demo import demo_settings, make_tallies, send_all
-from proxy.cli.demo_sessions import running
+from proxy.cli.demo import demo_settings, scene_of
+from proxy.cli.demo_sessions import running, send_all
 from proxy.core.planner.plan import Plan
 from proxy.core.request.tokens import bytes_over_four
+from proxy.core.response.usage import Usage
+from proxy.demo.cost_table import Tally
+from proxy.demo.samples import samples
 from proxy.replay.runner import counted_once, replay
 from proxy.replay.trace import Step
 from proxy.upstream.embedded import account_name
@@ -83,21 +86,29 @@ def test_the_words_on_the_screen() -> None:
 @pytest.mark.slow
 def test_over_http_every_session_is_sent_and_costs_as_its_replay_says() -> None:
     encode = counted_once(bytes_over_four)
-    settings = demo_settings(0)
-    tallies = make_tallies(settings, encode)
-    with running(settings, bytes_over_four) as proxy:
+    scene = scene_of(demo_settings(0), encode)
+    tallies = [_Noting(sample, scene.setting, scene.price) for sample in samples()]
+    with running(scene.settings, bytes_over_four) as proxy:
         asyncio.run(send_all(proxy, tallies))
         ledgers = dict(proxy.provider.ledgers)
     for tally in tallies:
         sent: list[Any] = []
         offline = replay(tally.sample.trace(), replace(tally.setting, on_sent=partial(_note, sent)))
-        assert [orjson.loads(body) for body in proxy.recorder.bodies[f"demo-{tally.sample.name}"]] == sent
+        assert tally.sent == sent
         assert tally.result.ours == offline.ours
         assert tally.result.totals["system + last"] == offline.totals["system + last"]
         ledger = ledgers[account_name(f"demo-{tally.sample.name}")]
         billed = (ledger.read, ledger.write_5m, ledger.write_1h, ledger.plain)
         assert billed == (offline.ours.read, offline.ours.write_5m, offline.ours.write_1h, offline.ours.plain)
         assert (ledger.answered, sum(ledger.errors.values())) == (len(tally.sample.requests), 0)
+
+
+class _Noting(Tally):
+    """A session that remembers what has reached the provider."""
+
+    def add(self, usage: Usage, sent: bytes) -> None:
+        self.sent = [*getattr(self, "sent", ()), orjson.loads(sent)]
+        super().add(usage, sent)
 
 
 def _note(sent: list[Any], step: Step, plan: Plan) -> None:

@@ -294,9 +294,9 @@ def panels_frozen() -> Sample:
 def _panelled(name: str, form: Form, pace: Pace) -> Sample:
     requests = []
     for sending in sendings(form, list(turns(pace)), name):
-        body = dict(sending.request.body)
+        body = dict(sending.body)
         body |= body.pop("extra_body")
-        requests.append(replace(sending.request, body=body))
+        requests.append(Request(sending.at, body))
     return Sample(name, "assistant with live panels", tuple(requests))
 
 

@@ -24,9 +24,7 @@ _js_several = signature(leading_name, frozenset({"this"}))
 
 def _js_signature(node: Node, source: Source) -> str:
     single = node.child_by_field_name("parameter")
-    if single is not None:
-        return f"({source.text(single)})"
-    return _js_several(node, source)
+    return f"({source.text(single)})" if single is not None else _js_several(node, source)
 
 
 _js_function = named("f", _js_signature)
@@ -102,8 +100,7 @@ def _js_call(node: Node, source: Source) -> Iterator[Import]:
     called = node.child_by_field_name("function")
     if called is None or called.end_byte - called.start_byte > 7 or source.text(called) not in ("require", "import"):
         return
-    arguments = node.child_by_field_name("arguments")
-    first = first_named(arguments)
+    first = first_named(node.child_by_field_name("arguments"))
     if first is not None and first.type == "string":
         yield Import(source.text(first).strip("'\"`"))
 

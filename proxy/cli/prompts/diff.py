@@ -4,7 +4,7 @@ import argparse
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from rich.text import Text
 
 from proxy.app import factories
 from proxy.cli.output import Output, plain_table, print_json, visible
+from proxy.cli.prices import price_of_model
 from proxy.cli.prompts.bill import DAYS, estimated, read_traffic
 from proxy.cli.prompts.setup import HELP, GivenContext, add_contexts, opened, read_context
 from proxy.cli.prompts.variants import (
@@ -22,8 +23,6 @@ from proxy.cli.prompts.variants import (
     differences,
     signature,
 )
-from proxy.core.money.prices import Price
-from proxy.errors import UnknownModel
 from proxy.planning.tokenizers import local_encode
 from proxy.prompting.rules import Whose
 from proxy.settings import ConfigError, load
@@ -93,7 +92,7 @@ def _bill(
         raise ConfigError(["--ledger: needs a configuration, for its store and its prices: use --config FILE"])
     settings = load(config)
     prices = factories.price_map(settings)
-    table, price_of = factories.model_table(settings, prices), factories.price_source(prices)
+    price = partial(price_of_model, prices=prices, table=factories.model_table(settings, prices))
     where = Namespace(url=arguments.url, store=arguments.store, config=config)
     encode, known = local_encode(), dict[object, Difference]()
 
@@ -104,14 +103,7 @@ def _bill(
             known[key] = difference(old, new, variant, context, encode)
         return known[key]
 
-    def price(model: str) -> Price | None:
-        try:
-            return price_of(table.resolve(model))
-        except UnknownModel:
-            return prices.price(model)
-
-    bill = estimated(read_traffic(where), change, price)
-    return {"is_estimate": True, "basis": _ESTIMATE, "days": DAYS, **bill}
+    return {"is_estimate": True, "basis": _ESTIMATE, "days": DAYS, **estimated(read_traffic(where), change, price)}
 
 
 def _view(one: Difference) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """``stratiform prompts lint``: mistakes in prompts, and what would break caches."""
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
@@ -12,7 +12,7 @@ from rich.text import Text
 from proxy.app.prompting import named_prompts
 from proxy.cli.output import Output, print_json
 from proxy.cli.prompts.listing import condition_text
-from proxy.cli.prompts.setup import GivenContext, PromptSetup, Readable, add_contexts, add_setup, read_context, setup_of
+from proxy.cli.prompts.setup import GivenContext, PromptSetup, add_contexts, add_setup, read_context, setup_of
 from proxy.cli.prompts.variants import Reach, reach
 from proxy.core.model_patterns import matches
 from proxy.core.prompts.assembler import chosen
@@ -64,18 +64,18 @@ class _Read:
 def findings(setup: PromptSetup, contexts: Sequence[GivenContext] = ()) -> list[Finding]:
     """All that is found, errors first. ``contexts`` are what requests may bring. Raises ConfigError where the
     configuration itself cannot be used."""
-    readable = setup.readable()
-    found = [Finding("error", "unreadable", problem) for problem in readable.problems]
+    prompts, problems, fragments = setup.readable()
+    found = [Finding("error", "unreadable", problem) for problem in problems]
     read: list[_Read] = []
-    for prompt in readable.prompts:
+    for prompt in prompts:
         try:
             read.append(_Read(prompt, Uses() if prompt.is_literal else compiled(prompt.text)[1]))
         except RenderError as error:
             found.append(Finding("error", "bad-template", in_file(error, prompt), prompt.id, prompt.origin))
     found += _repeated(read)
     for one in read:
-        found += [*_names(one, readable), *_conditions(one), *_volatile(one)]
-    found += _volatile_fragments(readable)
+        found += [*_names(one, fragments), *_conditions(one), *_volatile(one)]
+    found += _volatile_fragments(fragments)
     broken = {one.place for one in found if one.code in _BROKEN}
     sound = [one for one in read if one.prompt.origin not in broken]
     known = reach([one.prompt for one in sound], setup)
@@ -91,7 +91,7 @@ def findings(setup: PromptSetup, contexts: Sequence[GivenContext] = ()) -> list[
         if not any(matches(pattern, one.prompt.id) for one in read)
     ]
     found += _volatile_contexts(sound, known, contexts)
-    found += _outcomes(sound, known, readable, contexts)
+    found += _outcomes(sound, known, fragments, contexts)
     return sorted(dict.fromkeys(found), key=lambda one: (one.severity, one.place, one.prompt, one.code, one.message))
 
 
@@ -106,8 +106,8 @@ def _repeated(read: Sequence[_Read]) -> Iterator[Finding]:
             yield one.finding("error", "duplicate-id", f"{other.origin} has the same id")
 
 
-def _names(one: _Read, readable: Readable) -> Iterator[Finding]:
-    for code, why in unknown_names(one.prompt, one.uses, readable.fragments):
+def _names(one: _Read, fragments: Mapping[str, str]) -> Iterator[Finding]:
+    for code, why in unknown_names(one.prompt, one.uses, fragments):
         yield one.finding("error", code, in_file(why, one.prompt))
     for name in sorted({variable.name for variable in one.prompt.variables} - one.uses.names):
         yield one.finding("warning", "unused-variable", f"the template does not use the variable '{name}'")
@@ -136,8 +136,8 @@ def _volatile(one: _Read) -> Iterator[Finding]:
         )
 
 
-def _volatile_fragments(readable: Readable) -> Iterator[Finding]:
-    for name, text in readable.fragments.items():
+def _volatile_fragments(fragments: Mapping[str, str]) -> Iterator[Finding]:
+    for name, text in fragments.items():
         for sign in volatile_in(text)[:1]:
             why = f"line {sign.line} of the fragment '{name}' holds {_told(sign)}"
             yield Finding("warning", "cache-breaker", why)
@@ -165,12 +165,12 @@ def _a(kind: str) -> str:
 
 
 def _outcomes(
-    read: Sequence[_Read], known: Reach, readable: Readable, contexts: Sequence[GivenContext]
+    read: Sequence[_Read], known: Reach, fragments: Mapping[str, str], contexts: Sequence[GivenContext]
 ) -> Iterator[Finding]:
     """Prompts that fail where they are rendered, and those that the configuration keeps from being composed."""
     by_id = {one.prompt.id: one for one in read}
     prompts = [one.prompt for one in read]
-    templates = Templates(prompts, readable.fragments)
+    templates = Templates(prompts, fragments)
     tried: set[tuple[str, str]] = set()
     chosen_by: dict[str, list[PromptTerms]] = {}
     for _, terms in known.all_terms:
@@ -226,8 +226,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what is found; 1 where there are errors."""
-    setup = setup_of(arguments)
-    found = findings(setup, [read_context(file) for file in arguments.context])
+    found = findings(setup_of(arguments), [read_context(file) for file in arguments.context])
     errors = sum(finding.severity == "error" for finding in found)
     is_ok = not errors and not (found and arguments.strict)
     if arguments.json:

@@ -48,15 +48,6 @@ _ALL = Rules(
 
 
 @dataclass(frozen=True, slots=True)
-class Readable:
-    """All prompts that can be read, even where two have the same id, and ``problems`` with the others."""
-
-    prompts: tuple[Prompt, ...]
-    problems: tuple[str, ...]
-    fragments: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class PromptSetup:
     """``folders`` in the order in which their prompts are registered, behind the shipped ones where ``has_shipped``.
     ``models`` and ``keys`` are the names that a configuration knows. ``settings`` is None where there are
@@ -77,13 +68,14 @@ class PromptSetup:
         except PromptFileError as error:
             raise ConfigError([str(error)]) from error
 
-    def readable(self) -> Readable:
-        """Every prompt that can be read. Raises ConfigError where a plugin registers what is no prompt."""
+    def readable(self) -> tuple[list[Prompt], list[str], Mapping[str, str]]:
+        """All prompts that can be read, even where two have the same id, the problems with the others, and the
+        fragments. Raises ConfigError where a plugin registers what is no prompt."""
         sources, problems = self._sources(), list[str]()
         folders = [_read(partial(markdown_files, folder), list[FileState](), problems) for folder in sources.folders]
         found = [_read(partial(read_file, state.path), None, problems) for states in folders for state in states]
         fragments = _read(partial(texts_of, sources.fragments or {}), dict[str, str](), problems)
-        return Readable((*filter(None, found), *sources.prompts), tuple(problems), fragments)
+        return [*filter(None, found), *sources.prompts], problems, fragments
 
     def team_of(self, key_id: str) -> str:
         return self.keys.get(key_id, DEFAULT_TEAM)

@@ -123,12 +123,10 @@ def _said_of(model: str, setups: Sequence[PromptSetup]) -> tuple[tuple[str, ...]
 
 def _clients(setups: Sequence[PromptSetup]) -> list[tuple[str, str]]:
     """The pairs of team and key of which some rule says something of its own, and any other team."""
-    teams = dict.fromkeys([""])
-    keys: dict[tuple[str, str], None] = {}
-    for setup in setups:
-        for rules in (setup.rules.prompts, setup.rules.windows):
-            teams.update(dict.fromkeys(rules.teams))
-            keys.update(dict.fromkeys((setup.team_of(key_id), key_id) for key_id in rules.keys))
+    teams = dict.fromkeys(["", *(team for rules in _all_rules(setups) for team in rules.teams)])
+    keys = dict.fromkeys(
+        (setup.team_of(key_id), key_id) for setup in setups for rules in _all_rules([setup]) for key_id in rules.keys
+    )
     return [*((team, "") for team in teams), *keys]
 
 

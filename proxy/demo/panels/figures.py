@@ -13,7 +13,7 @@ from proxy.core.money.prices import Price
 from proxy.core.value import dataclass
 from proxy.demo.fidelity import Wanted
 from proxy.demo.panels.session import RULES, Pace, Turn, turns
-from proxy.demo.sample import Message, Request, assistant, chat, system, user
+from proxy.demo.sample import Message, assistant, chat, system, user
 from proxy.demo.tally import FormTally, Sending
 from proxy.replay.runner import Setting
 
@@ -37,18 +37,13 @@ class Form(StrEnum):
         """Whether the panels are sent as structured context."""
         return self in (Form.PANELS, Form.FREEZING)
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """The headers that the client sends."""
-        return {"x-stratiform-mode": "passthrough"} if self is Form.UNTOUCHED else {}
-
 
 def sendings(form: Form, turns: Sequence[Turn], session: str) -> Iterator[Sending]:
     """The requests of one form."""
     for turn in turns:
         panels = {f"panel {panel.id}": panel.content for panel in turn.panels}
         wanted = Wanted(turn.conversation, panels, is_frozen=form is Form.FREEZING)
-        yield Sending(Request(turn.at, _body(form, turn, session)), wanted)
+        yield Sending(turn.at, _body(form, turn, session), wanted)
 
 
 def _body(form: Form, turn: Turn, session: str) -> dict[str, Any]:
@@ -153,5 +148,6 @@ def comparison(scenario: Scenario, setting: Setting, price: Price) -> Comparison
     for form in scenario.forms:
         key = f"demo-panels-{scenario.name}-{form.name.lower()}"
         made = tuple(sendings(form, steps, f"{scenario.name}-session"))
-        tallies[form] = FormTally(form, key, made, setting, price, form.headers)
+        headers = {"x-stratiform-mode": "passthrough"} if form is Form.UNTOUCHED else {}
+        tallies[form] = FormTally(form, key, made, setting, price, headers)
     return Comparison(scenario, tallies)

@@ -10,7 +10,7 @@ from proxy.core.money.prices import Price
 from proxy.core.value import dataclass
 from proxy.demo.editor_chat import FILES_ACK, RULES, shown
 from proxy.demo.fidelity import Wanted
-from proxy.demo.sample import Request, assistant, chat, system, user
+from proxy.demo.sample import assistant, chat, system, user
 from proxy.demo.structured.package import History
 from proxy.demo.structured.session import Turn, session_files, turns
 from proxy.demo.tally import FormTally, Sending
@@ -36,11 +36,6 @@ class Form(StrEnum):
         """Whether the request has a section of structured context."""
         return self in (Form.FULL_ALL, Form.SYMBOLS, Form.FULL_SELECTED)
 
-    @property
-    def has_all(self) -> bool:
-        """Whether every file of the session is shown in full."""
-        return self in (Form.EDITOR_ALL, Form.FULL_ALL)
-
 
 GOALS: Mapping[Form, tuple[Form, float]] = {
     Form.FULL_ALL: (Form.EDITOR_ALL, 1.0),
@@ -52,16 +47,16 @@ GOALS: Mapping[Form, tuple[Form, float]] = {
 
 def sendings(form: Form, turns: Sequence[Turn], session: str) -> Iterator[Sending]:
     """The requests of one form. A structured one sends each content once, and from then on its digest."""
-    context = Context(session, use_repo_map=form is Form.SYMBOLS)
+    context, has_all = Context(session, use_repo_map=form is Form.SYMBOLS), form in (Form.EDITOR_ALL, Form.FULL_ALL)
     for turn in turns:
-        full = {path: turn.files[path] for path in (turn.files if form.has_all else turn.selected)}
+        full = {path: turn.files[path] for path in (turn.files if has_all else turn.selected)}
         # An editor chat shows the files that it has.
         files = [user(shown(full)), assistant(FILES_ACK)] if full and not form.is_structured else []
         body = chat([system(RULES), *turn.done, *files, user(turn.prompt)], stream=False, temperature=0)
         if form.is_structured:
             body["extra_body"] = {"stratiform": _section(context, turn.files if form is Form.SYMBOLS else full, full)}
         hidden = {path: text for path, text in turn.files.items() if path not in full}
-        yield Sending(Request(turn.at, body), Wanted([*turn.done, user(turn.prompt)], full, hidden))
+        yield Sending(turn.at, body, Wanted([*turn.done, user(turn.prompt)], full, hidden))
 
 
 def _section(context: Context, shown: Mapping[str, str], full: Mapping[str, str]) -> dict[str, Any]:

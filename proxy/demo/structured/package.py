@@ -199,11 +199,6 @@ def package_source(name: str) -> str:
     return f"{name} {importlib.metadata.version(name)}"
 
 
-def quiet_and_busy(source: str, files: Mapping[str, str], turns: int = TURNS) -> list[History]:
-    """Both histories. Raises ValueError where the files have too few parts."""
-    return [quiet(source, files, turns), busy(source, files, turns)]
-
-
 def quiet(source: str, files: Mapping[str, str], turns: int = TURNS) -> History:
     """One file a commit, and several commits in a row for each file. Raises ValueError where the files have too few
     parts."""

@@ -53,12 +53,8 @@ def at_path(members: Members, path: str) -> Raw | None:
 
 def first_value(members: Members, paths: Sequence[str], kinds: type | tuple[type, ...] = object) -> object:
     """The first small value at one of the paths that says something, and is of one of the kinds."""
-    for path in paths:
-        raw = at_path(members, path)
-        found = None if raw is None else small_value(raw, _SMALL_BYTES)
-        if found not in (None, "", {}, []) and isinstance(found, kinds):
-            return found
-    return None
+    found = (small_value(raw, _SMALL_BYTES) for path in paths if (raw := at_path(members, path)) is not None)
+    return next((one for one in found if one not in (None, "", {}, []) and isinstance(one, kinds)), None)
 
 
 def first_text(members: Members, paths: Sequence[str]) -> str:

@@ -135,5 +135,4 @@ COUNTERS: Mapping[str, Sequence[str]] = MappingProxyType(
 
 def shape_of(members: Members) -> Shape:
     """The shape of a record."""
-    names = members.keys()
-    return next(shape for shape in SHAPES if any(needs <= names for needs in shape.needs))
+    return next(shape for shape in SHAPES if any(needs <= members.keys() for needs in shape.needs))

@@ -12,6 +12,7 @@ a tool result. All of it is in the profile.
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any
 
@@ -106,10 +107,8 @@ def object_at(value: object, at: str) -> Json:
 
 def dumps(value: object, option: int = 0) -> bytes:
     """JSON of a parsed value. Raises UpstreamRejected where it is nested deeper than any provider takes."""
-    try:
+    with suppress(orjson.JSONEncodeError):
         return orjson.dumps(value, option=option)
-    except orjson.JSONEncodeError:
-        pass
     try:
         # Half of a surrogate pair, perhaps: that is written as an escape.
         return json.dumps(value, sort_keys=bool(option & orjson.OPT_SORT_KEYS)).encode()

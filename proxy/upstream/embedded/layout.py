@@ -29,7 +29,7 @@ def lay_out(request: ChatRequest, profile: CacheProfile, account: str) -> Prompt
     request = _hoisted(request) if profile.hoists_system else request
     breaking, settings = profile.breaking, request.settings
     scope = _scope(request, profile, account)
-    image = b"image" if breaking.images and request.has_image else b""
+    image = b"image" if breaking.images and any(turn.has_image for turn in request.turns) else b""
     sections = (
         (b"", request.tools),
         (_seed(settings, breaking.before_system), _blocks(request.turns[: request.head])),

@@ -15,7 +15,7 @@ from proxy.core.providers import NONE, CacheProfile
 from proxy.core.request.tokens import Encode
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.surrogates import utf8
-from proxy.upstream.embedded.blocks import parsed_value, refuse
+from proxy.upstream.embedded.blocks import Json, parsed_value, refuse
 from proxy.upstream.embedded.completion import Completion, complete, told, write
 from proxy.upstream.embedded.layout import ENTRIES_A_TURN, PromptReader, extend
 from proxy.upstream.embedded.request import ChatRequest, check_model, read_object, wants_usage
@@ -23,7 +23,7 @@ from proxy.upstream.embedded.turns import KNOWN_TURNS
 from proxy.upstream.embedded.wire import (
     CHAT,
     TEXT,
-    Envelope,
+    answer_of,
     chat_pieces,
     chat_rows,
     text_pieces,
@@ -70,11 +70,9 @@ class Provider:
         choices = self._choices(request, output_tokens, told(bill, self._profile) if self._tells else "")
         tokens = sum(choice.tokens for choice in choices)
         usage = usage_fields(bill, tokens, self._profile)
-        envelope = self._envelope("chatcmpl", account, now, request.model, CHAT)
-        if request.stream:
-            chunks = envelope.events(chat_pieces(choices), usage, include_usage=request.include_usage)
-        else:
-            chunks = [envelope.whole(chat_rows(choices), usage)]
+        named = self._named("chatcmpl", account, now, request.model, CHAT)
+        pieces = chat_pieces(choices) if request.stream else None
+        chunks = answer_of(named, chat_rows(choices), pieces, usage, include_usage=request.include_usage)
         output = None
         if self._profile.caches_output:
             output = extend(prompt, self._reader.turns.read(choices[0].message(), "output"))
@@ -96,12 +94,10 @@ class Provider:
         choice = write(digest(utf8(text)), output_tokens, limit, self._count)
         bill = Bill(read=0, write_5m=0, write_1h=0, plain=self._count(text))
         usage = usage_fields(bill, choice.tokens, NONE)
-        envelope = self._envelope("cmpl", account, now, request["model"], TEXT)
+        named = self._named("cmpl", account, now, request["model"], TEXT)
         is_stream = request.get("stream") is True
-        if is_stream:
-            chunks = envelope.events(text_pieces(choice), usage, include_usage=wants_usage(request))
-        else:
-            chunks = [envelope.whole(text_rows(choice), usage)]
+        pieces = text_pieces(choice) if is_stream else None
+        chunks = answer_of(named, text_rows(choice), pieces, usage, include_usage=wants_usage(request))
         return ProviderReply(chunks=chunks, is_stream=is_stream, bill=bill, output_tokens=choice.tokens)
 
     def embeddings(self, body: bytes) -> ProviderReply:
@@ -127,17 +123,16 @@ class Provider:
     def _choices(self, request: ChatRequest, output_tokens: int, opening: str) -> tuple[Completion, ...]:
         """The answers. Their seed is the last message, so that another layout of the same conversation gets the same
         answer."""
-        last = request.turns[-1].blocks
-        seed = digest(*(block.digest for block in last))
+        seed = digest(*(block.digest for block in request.turns[-1].blocks))
         number = request.settings.get("n") or 1
         return tuple(
             complete(request, digest(seed, b"%d" % i) if i else seed, output_tokens, self._count, opening)
             for i in range(number)
         )
 
-    def _envelope(self, prefix: str, account: str, now: float, model: str, kind: str) -> Envelope:
+    def _named(self, prefix: str, account: str, now: float, model: str, kind: str) -> Json:
         name = digest(account.encode(), self._profile.name.encode(), b"%d" % next(self._ids)).hex()
-        return Envelope(id=f"{prefix}-{name}", created=int(now), model=model, kind=kind)
+        return {"id": f"{prefix}-{name}", "object": kind, "created": int(now), "model": model}
 
 
 def parsed(body: bytes) -> dict[str, Any]:
@@ -159,10 +154,10 @@ def _joined(given: object, name: str) -> str:
 
 def _vector(text: str, dimensions: int) -> list[float]:
     """A vector of length one, as OpenAI's are."""
-    raw: list[float] = []
-    for i in range(-(-dimensions // _DIMENSIONS)):
-        words = struct.unpack(f"<{_DIMENSIONS}H", digest(utf8(text), b"%d" % i))
-        raw += [word / 32768 - 1 for word in words]
-    raw = raw[:dimensions]
+    raw = [
+        word / 32768 - 1
+        for i in range(-(-dimensions // _DIMENSIONS))
+        for word in struct.unpack(f"<{_DIMENSIONS}H", digest(utf8(text), b"%d" % i))
+    ][:dimensions]
     length = sum(x * x for x in raw) ** 0.5 or 1.0
     return [x / length for x in raw]

@@ -34,11 +34,6 @@ class ChatRequest:
     include_usage: bool
     opening: bytes = b""
 
-    @property
-    def has_image(self) -> bool:
-        """Whether an image stands anywhere in the prompt."""
-        return any(turn.has_image for turn in self.turns)
-
 
 def read_chat(body: bytes, reader: TurnReader) -> ChatRequest:
     """The request. Raises UpstreamRejected (400) for what the provider would refuse."""
@@ -110,21 +105,18 @@ def _check_tool_turns(turns: Sequence[Turn]) -> None:
     """Check that every call is answered directly behind it, and that nothing answers a call that was not made."""
     open_calls: set[str] = set()
     for i, turn in enumerate(turns):
-        if turn.answers is not None:
-            if turn.answers not in open_calls:
-                raise refuse(
-                    "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'.",
-                    f"messages[{i}].role",
-                )
-            open_calls.discard(turn.answers)
-            continue
-        if open_calls:
+        if turn.answers is not None and turn.answers not in open_calls:
+            raise refuse(
+                "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'.",
+                f"messages[{i}].role",
+            )
+        if turn.answers is None and open_calls:
             raise refuse(
                 "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
                 "'tool_call_id'.",
                 f"messages[{i}].role",
             )
-        open_calls = set(turn.call_ids)
+        open_calls = set(turn.call_ids) if turn.answers is None else open_calls - {turn.answers}
     if open_calls:
         raise refuse(
             "An assistant message with 'tool_calls' must be followed by tool messages responding to each "

@@ -182,8 +182,7 @@ class TurnReader:
         media = [block for block in blocks if block.kind is BlockKind.MEDIA]
         texts = [str(part.get("text") or "") for part, block in zip(parts, blocks, strict=True) if block not in media]
         mark = self._result_mark(message, at, next((b.mark for b in reversed(blocks) if b.mark is not None), None))
-        owner = utf8(str(answers or message.get("name")))
-        label = (b"tool", owner, *(block.digest for block in media))
+        label = (b"tool", utf8(str(answers or message.get("name"))), *(block.digest for block in media))
         extra = MESSAGE_OVERHEAD_TOKENS + sum(block.tokens for block in media)
         block = self._maker.make(BlockKind.RESULT, label, "\n".join(texts), extra_tokens=extra, mark=mark)
         call_id = answers if message["role"] == "tool" else None

@@ -3,14 +3,15 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache, partial
 from hashlib import sha256
 
 import orjson
 
 from proxy.core.caches.prompt import BillSum
-from proxy.core.providers import CacheProfile
 from proxy.core.request.tokens import Encode
 from proxy.core.response.event_format import DONE
 from proxy.errors import UpstreamError, UpstreamRejected, UpstreamUnavailable, error_body
@@ -96,10 +97,8 @@ class EmbeddedAnswer:
         if seconds <= 0:
             await asyncio.sleep(0)  # as any socket would, let the others run
             return
-        try:
+        with suppress(TimeoutError):
             await asyncio.wait_for(self._given_up.wait(), seconds)
-        except TimeoutError:
-            return
 
     def _end(self, ending: AnswerEnd) -> None:
         if not self._is_over:
@@ -135,10 +134,7 @@ class EmbeddedUpstream:
     def __init__(self, encode: Encode, *, remembered: int = KNOWN_TURNS, tells: bool = False) -> None:
         """``remembered``: how many messages each provider keeps, and ten cache entries for each. ``tells``: answers say
         what the cache did."""
-        self._encode = encode
-        self._tells = tells
-        self._remembered = remembered
-        self._providers: dict[CacheProfile, Provider] = {}
+        self._provider_of = cache(partial(Provider, encode=encode, remembered=remembered, tells=tells))
         self.ledgers: dict[str, Ledger] = {}
         self._models: set[str] = set()
         self._struck: Counter[tuple[str, str]] = Counter()
@@ -155,8 +151,7 @@ class EmbeddedUpstream:
             return await self._route(call, body, ledger)
         except UpstreamRejected as error:
             ledger.errors[error.status] += 1
-            headers = (*_JSON, *error.headers.items())
-            return EmbeddedAnswer(error.status, headers, [error_body(error)])
+            return EmbeddedAnswer(error.status, (*_JSON, *error.headers.items()), [error_body(error)])
 
     async def aclose(self) -> None:
         """Refuse further calls."""
@@ -194,10 +189,7 @@ class EmbeddedUpstream:
 
     def _reply(self, call: Call, body: bytes) -> ProviderReply:
         deployment = call.deployment
-        provider = self._providers.get(deployment.profile)
-        if provider is None:
-            provider = Provider(deployment.profile, self._encode, remembered=self._remembered, tells=self._tells)
-            self._providers[deployment.profile] = provider
+        provider = self._provider_of(deployment.profile)
         output_tokens = int(_number(deployment, "output_tokens", DEFAULT_OUTPUT_TOKENS))
         match call.path:
             case "/chat/completions":
@@ -210,7 +202,9 @@ class EmbeddedUpstream:
     def _answer(
         self, call: Call, reply: ProviderReply, shapes: Mapping[FaultKind, Fault], headers_s: float, ledger: Ledger
     ) -> EmbeddedAnswer:
-        headers = (*(_SSE if reply.is_stream else _JSON), *_request_headers(call, ledger))
+        name = sha256(f"{_account(call)}/{ledger.requests}/{call.now}".encode()).hexdigest()[:24]
+        own: Headers = (("x-request-id", f"req_{name}"), ("x-ratelimit-limit-requests", "10000"))
+        headers = (*(_SSE if reply.is_stream else _JSON), *own)
         if FaultKind.EMPTY_STREAM in shapes or FaultKind.NO_BYTES in shapes:
             ledger.empty += 1
             nothing = [DONE] if reply.is_stream and FaultKind.EMPTY_STREAM in shapes else []
@@ -287,11 +281,6 @@ def _number(deployment: Deployment, name: str, default: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         raise UpstreamError(f"the embedded model {deployment.name!r} needs a number as {name}")
     return value
-
-
-def _request_headers(call: Call, ledger: Ledger) -> Headers:
-    name = sha256(f"{_account(call)}/{ledger.requests}/{call.now}".encode()).hexdigest()[:24]
-    return (("x-request-id", f"req_{name}"), ("x-ratelimit-limit-requests", "10000"))
 
 
 def _cut(chunks: Sequence[bytes], after: int) -> Sequence[bytes]:

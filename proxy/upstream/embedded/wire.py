@@ -15,7 +15,6 @@ import orjson
 from proxy.core.caches.prompt import Bill
 from proxy.core.providers import CacheProfile, UsageForm
 from proxy.core.response.event_format import DONE, event_of
-from proxy.core.value import dataclass
 from proxy.upstream.embedded.blocks import Json
 from proxy.upstream.embedded.completion import Completion
 
@@ -74,34 +73,21 @@ def _cached(bill: Bill, form: UsageForm) -> dict[str, Any]:
             assert_never(form)
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
-    """The members that every object of one answer has. ``kind`` is that of a whole answer."""
-
-    id: str
-    created: int
-    model: str
-    kind: str
-
-    def whole(self, rows: Rows, usage: Json) -> bytes:
-        """The answer as one object."""
-        return orjson.dumps(self._object(self.kind, rows, usage))
-
-    def events(self, rows: Rows, usage: Json, *, include_usage: bool) -> list[bytes]:
-        """An answer as events, one for each row, with ``[DONE]`` at the end. The usage has an event of its own, where
-        it was asked for."""
-        kind = CHUNK if self.kind == CHAT else self.kind
-        chunks = [self._object(kind, [row], None) for row in rows]
-        if include_usage:
-            chunks.append(self._object(kind, [], usage))
-        elif kind == CHUNK:
-            for chunk in chunks:
-                del chunk["usage"]
-        return [*(event_of(orjson.dumps(chunk)) for chunk in chunks), DONE]
-
-    def _object(self, kind: str, rows: Rows, usage: Json | None) -> dict[str, Any]:
-        named = {"id": self.id, "object": kind, "created": self.created, "model": self.model}
-        return {**named, "choices": rows, "usage": usage}
+def answer_of(named: Json, rows: Rows, pieces: Rows | None, usage: Json, *, include_usage: bool) -> list[bytes]:
+    """An answer as one object with these rows. Where it has ``pieces``, it is events instead, one for each of them,
+    with ``[DONE]`` at the end; the usage has an event of its own, where it was asked for. ``named`` are the members
+    that every object of the answer has."""
+    if pieces is None:
+        return [orjson.dumps({**named, "choices": rows, "usage": usage})]
+    is_chat = named["object"] == CHAT
+    head = {**named, "object": CHUNK} if is_chat else named
+    chunks = [{**head, "choices": [row], "usage": None} for row in pieces]
+    if include_usage:
+        chunks.append({**head, "choices": [], "usage": usage})
+    elif is_chat:
+        for chunk in chunks:
+            del chunk["usage"]
+    return [*(event_of(orjson.dumps(chunk)) for chunk in chunks), DONE]
 
 
 def chat_rows(choices: Sequence[Completion]) -> Rows:
@@ -125,8 +111,7 @@ def text_rows(choice: Completion) -> Rows:
 
 def text_pieces(choice: Completion) -> Rows:
     """The same in pieces."""
-    pieces = [_row(0, "text", piece, None) for piece in choice.pieces]
-    return [*pieces, _row(0, "text", "", choice.finish_reason)]
+    return [*(_row(0, "text", piece, None) for piece in choice.pieces), _row(0, "text", "", choice.finish_reason)]
 
 
 def _row(index: int, name: str, said: object, finish_reason: str | None) -> Json:

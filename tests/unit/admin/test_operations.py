@@ -44,7 +44,7 @@ class Office:
         self.service = AdminService(self.directory, self.store, self.clock)
 
     async def ask(self, method: str, path: str, body: object = None, **query: str) -> Any:
-        return (await self.service.answer(method, path, query, {} if body is None else body)).content
+        return await self.service.answer(method, path, query, {} if body is None else body)
 
     async def refused(self, kind: type[ProxyError], method: str, path: str, body: object = None, **query: str) -> str:
         with pytest.raises(kind) as caught:

@@ -33,7 +33,7 @@ def ask(path: str, **query: str) -> Any:
         for entry in ENTRIES:
             await store.settle(Settle(entry, ()), NOW)
         service = AdminService(Directory(Declared(), store), store, ManualClock(NOW))
-        return (await service.answer("GET", path, query)).content
+        return await service.answer("GET", path, query)
 
     return asyncio.run(main())
 

@@ -19,8 +19,8 @@ def tally(requests: int) -> Tally:
     agent = tool_agent()
     made = Tally(Sample(agent.name, agent.client, agent.requests[:requests]), setting(), PRICE)
     bodies = [step.body for step in agent.trace().steps]
-    for request, body in zip(made.sample.requests, bodies, strict=False):
-        made.add(request, Usage(1000, 10, read=600, write_5m=100), body)
+    for body in bodies[:requests]:
+        made.add(Usage(1000, 10, read=600, write_5m=100), body)
     return made
 
 
@@ -46,7 +46,7 @@ def test_what_reached_the_provider_altered_is_a_violation() -> None:
     made = tally(1)
     step = made.sample.trace().steps[0]
     made.requests = 0
-    made.add(made.sample.requests[0], Usage(10, 1), step.body.replace(b"coding agent", b"helpful agent"))
+    made.add(Usage(10, 1), step.body.replace(b"coding agent", b"helpful agent"))
     assert made.result.violations == ["request 1: a system message that the client did not send here"]
 
 

@@ -9,7 +9,7 @@ from proxy.core.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, CacheProfile
 from proxy.core.request.tokens import bytes_over_four
 from proxy.demo.samples import samples
 from proxy.replay.fidelity import violations
-from proxy.replay.search import Found, find_layouts
+from proxy.replay.search import find_layouts
 from proxy.replay.totals import Account
 from proxy.replay.trace import Step, Trace
 from proxy.upstream.embedded import PromptReader
@@ -19,16 +19,16 @@ from tests.unit.replay.sessions import RECOGNISERS, body, growing, say, text
 SAMPLES = [pytest.param(sample.trace(), id=sample.name) for sample in samples()]
 
 
-def found_in(steps: Sequence[Step], profile: CacheProfile, width: int = 8) -> list[Found]:
+def found_in(steps: Sequence[Step], profile: CacheProfile, width: int = 8) -> list[tuple[bytes, float]]:
     layouts = find_layouts(steps, profile, bytes_over_four, RECOGNISERS, width)
     assert layouts is not None
     return layouts
 
 
-def billed(steps: Sequence[Step], layouts: Sequence[Found], profile: CacheProfile) -> Account:
+def billed(steps: Sequence[Step], layouts: Sequence[tuple[bytes, float]], profile: CacheProfile) -> Account:
     account = Account(PromptReader(profile, bytes_over_four))
-    for step, found in zip(steps, layouts, strict=True):
-        account.send(found.body, step.at)
+    for step, (found, _) in zip(steps, layouts, strict=True):
+        account.send(found, step.at)
     return account
 
 
@@ -37,15 +37,15 @@ def billed(steps: Sequence[Step], layouts: Sequence[Found], profile: CacheProfil
 def test_what_is_sent_is_accepted_and_unharmed(trace: Trace, profile: CacheProfile) -> None:
     layouts = found_in(trace.steps, profile)
     assert billed(trace.steps, layouts, profile).total.refused == 0
-    for step, found in zip(trace.steps, layouts, strict=True):
-        assert violations(step.body, found.body, RECOGNISERS, profile.max_marks) == []
+    for step, (found, _) in zip(trace.steps, layouts, strict=True):
+        assert violations(step.body, found, RECOGNISERS, profile.max_marks) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trace", sampled(SAMPLES, 2))
 def test_the_provider_bills_what_the_search_believes(trace: Trace) -> None:
     layouts = found_in(trace.steps, ANTHROPIC)
-    believed = sum(found.cost for found in layouts)
+    believed = sum(cost for _, cost in layouts)
     tails = 3 * len(layouts)
     assert billed(trace.steps, layouts, ANTHROPIC).total.cost(ANTHROPIC) == pytest.approx(believed + tails, rel=0.01)
 

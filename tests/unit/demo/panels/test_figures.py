@@ -27,7 +27,7 @@ def answered(scenario: Scenario, read: int) -> Comparison:
     compared = comparison(scenario, SETTING, PRICE)
     for form, tally in compared.tallies.items():
         for sending in tally.sendings:
-            tally.add(sending, usage(read if form.has_panels else 0), orjson.dumps(sending.request.body))
+            tally.add(usage(read if form.has_panels else 0), orjson.dumps(sending.body))
     return compared
 
 
@@ -69,3 +69,8 @@ def test_every_scenario_has_live_panels_and_a_goal() -> None:
     for scenario in SCENARIOS:
         assert sum(form.has_panels for form in scenario.forms) == 1
         assert scenario.most_ratio or scenario.least_read
+
+
+def test_only_what_shall_come_untouched_asks_the_proxy_for_it() -> None:
+    tallies = comparison(SMALL, SETTING, PRICE).tallies
+    assert [form for form, tally in tallies.items() if tally.headers] == [Form.UNTOUCHED]

@@ -23,7 +23,7 @@ def steps() -> list[Turn]:
 
 
 def section(sending: Sending) -> dict[str, Any]:
-    found: dict[str, Any] = sending.request.body["extra_body"]["stratiform"]
+    found: dict[str, Any] = sending.body["extra_body"]["stratiform"]
     return found
 
 
@@ -31,7 +31,7 @@ def section(sending: Sending) -> dict[str, Any]:
 @pytest.mark.parametrize("form", sampled(Form, 3))
 def test_system_prompt_history_and_prompt_are_the_same_in_all_forms(form: Form, steps: list[Turn]) -> None:
     for turn, sending in zip(steps, sendings(form, steps, "s"), strict=True):
-        messages = sending.request.body["messages"]
+        messages = sending.body["messages"]
         assert messages[0] == {"role": "system", "content": RULES}
         assert messages[1 : 1 + len(turn.done)] == list(turn.done)
         assert messages[-1] == {"role": "user", "content": turn.prompt}
@@ -78,7 +78,7 @@ def test_a_structured_turn_selects_what_is_shown_in_full(steps: list[Turn]) -> N
 @pytest.mark.parametrize("form", [Form.EDITOR_ALL, Form.EDITOR_SELECTED])
 def test_an_editor_shows_its_files_in_the_form_that_is_recognised(form: Form, steps: list[Turn]) -> None:
     for sending in sendings(form, steps, "s"):
-        shown = sending.request.body["messages"][-3]["content"]
+        shown = sending.body["messages"][-3]["content"]
         found = AiderRecogniser().recognise("user", shown)
         assert found is not None
         assert found.form is MessageKind.CONTEXT

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from proxy.demo.structured.package import PACKAGE, Commit, History, installed_files, quiet_and_busy
+from proxy.demo.structured.package import PACKAGE, Commit, History, busy, installed_files, quiet
 from proxy.demo.structured.session import answer, session_files, turns
 
 FILES = {
@@ -63,7 +63,7 @@ def test_history_grows_by_what_was_asked_answered_and_committed() -> None:
 
 @pytest.mark.slow
 def test_an_answer_says_exactly_what_the_commit_changes() -> None:
-    for history in quiet_and_busy(PACKAGE, installed_files(PACKAGE), 8):
+    for history in (make(PACKAGE, installed_files(PACKAGE), 8) for make in (quiet, busy)):
         for before, after, commit in zip(history.states(), history.states()[1:], history.commits, strict=False):
             assert applied(dict(before), answer(before, commit)) == after
 
