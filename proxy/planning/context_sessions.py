@@ -14,12 +14,11 @@ from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.history.compaction import WINDOW_SHARE
 from proxy.core.structured.history.rules import DetachTerms
 from proxy.core.structured.panels.board import Board
-from proxy.core.structured.panels.costs import EmittedPanel
+from proxy.core.structured.panels.costs import EmittedPanel, counted
 from proxy.core.structured.panels.pairs import is_known, iso_time, panel_text
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.placing import UNKNOWN_LIFE_S, CacheTerms
 from proxy.core.structured.placement.tracking import ContextTracker
-from proxy.core.structured.session.live_state import LiveState
 from proxy.core.structured.session.session import ContextSession
 from proxy.core.structured.session.uploads import UPLOAD_BYTES
 from proxy.core.value import dataclass, replace
@@ -74,21 +73,14 @@ class PanelBill:
     shown: Board
     price: Price | None
 
-    @classmethod
-    def of(cls, chat: AssembledChat, price: Price | None) -> "PanelBill | None":
-        """The bill of a request; None where no panel is shown."""
-        board = chat.dialogue.board
-        return cls(chat.order, chat.reading.panel_tokens, board, price) if board is not None and chat.order else None
-
     def charged(self, board: Board) -> Board:
         """The session's board after the request has counted: a panel that is not read from the cache is written."""
         emitted = [
             EmittedPanel(panel.id, self.shown.memory(panel).digest, self.tokens.get(panel.id, 0))
             for panel in self.order
         ]
-        if self.price is None:
-            return board.charged(emitted, 0.0, 0.0)
-        return board.charged(emitted, self.price.read * _MILLION, self.price.write_5m * _MILLION)
+        read, written = (0.0, 0.0) if self.price is None else (self.price.read, self.price.write_5m)
+        return replace(board, costs=counted(board.costs, emitted, read * _MILLION, written * _MILLION))
 
     def value(self) -> Sequence[dict[str, object]]:
         """Cost that the request would add, panel by panel, as a value for JSON. ``place`` is the index of the client's
@@ -144,19 +136,10 @@ class ContextSessions:
         """The state of a conversation that there is has grown."""
         self._held.used((scope, name))
 
-    def adopt(self, scope: str, name: str, state: LiveState, now: float) -> None:
-        """Take over what other processes know of a conversation."""
-        self.session(scope, name).adopt(state, now)
-        self.grown(scope, name)
-
     def go_on(self, scope: str, name: str, session: ContextSession, board: Board) -> None:
         """The conversation goes on with this board. It may have been forgotten while its request was read."""
         self._held.setdefault((scope, name), session).board = board
         self.grown(scope, name)
-
-    def freezing_cost(self, chat: AssembledChat) -> float:
-        """Cost of freezing in the conversation so far, in tokens at the plain input price."""
-        return self.session(chat.scope, chat.session).freezing_cost + chat.dialogue.freezing_cost
 
     def circumstances(self, chat: AssembledChat) -> Circumstances:
         """Facts of the conversation so far, for a breakdown."""

@@ -82,7 +82,8 @@ class SessionStore:
         if not blobs:
             return
         state = unpacked({parts[found]: blob for found, blob in blobs.items()})
-        self._sessions.adopt(scope, name, state, self._now())
+        self._sessions.session(scope, name).adopt(state, self._now())
+        self._sessions.grown(scope, name)
 
     def _may_keep(self, part: Part, state: LiveState) -> bool:
         has_text = part is Part.COMPACTION and state.compaction is not None and state.compaction.summary != ""
