@@ -9,7 +9,6 @@ from proxy.core.money.prices import Price
 from proxy.core.providers import CacheProfile
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.response.usage import Usage
-from proxy.core.structured.blocks.breakdown import Circumstances
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.history.compaction import WINDOW_SHARE
 from proxy.core.structured.history.rules import DetachTerms
@@ -87,7 +86,18 @@ class PanelBill:
         message, without system messages, that a panel stands in front of; None: it stands in front of all."""
         costs = self.charged(self.shown).costs.last
         unknown = {"cost_usd": None, "total_usd": None} if self.price is None else {}
-        return [cost.value() | unknown | self._standing(panel) for panel, cost in zip(self.order, costs, strict=True)]
+        return [
+            {
+                "id": cost.id,
+                "tokens": cost.tokens,
+                "hit": cost.is_hit,
+                "cost_usd": cost.cost_usd,
+                "total_usd": cost.total_usd,
+                **unknown,
+                **self._standing(panel),
+            }
+            for panel, cost in zip(self.order, costs, strict=True)
+        ]
 
     def _standing(self, panel: Panel) -> dict[str, object]:
         memory = self.shown.memory(panel)
@@ -108,9 +118,8 @@ class ContextSessions:
         """``counter`` counts the items of all conversations."""
         self.counter = counter
         self._policy = options.classic if options.is_classic else replace(options.classic, promotion="count")
-        self._most_bytes = options.session_bytes
-        self._keeps_alive = options.keeps_alive
-        self._held: Bounded[tuple[str, str], ContextSession] = Bounded(self._most_bytes, lambda session: session.bytes)
+        self._options = options
+        self._held: Bounded[tuple[str, str], ContextSession] = Bounded(options.session_bytes, lambda held: held.bytes)
 
     def session(self, scope: str, name: str) -> ContextSession:
         """The state of a conversation, begun where there is none."""
@@ -123,7 +132,7 @@ class ContextSessions:
     def begun(self, scope: str, name: str) -> ContextSession:
         """The same for a new request. A conversation that has outgrown half of the memory for all begins anew."""
         found = self.session(scope, name)
-        if self._held.weight_of((scope, name)) > self._most_bytes // 2:
+        if self._held.weight_of((scope, name)) > self._options.session_bytes // 2:
             self._held.drop((scope, name))
             found = self.session(scope, name)
         return found
@@ -141,16 +150,6 @@ class ContextSessions:
         self._held.setdefault((scope, name), session).board = board
         self.grown(scope, name)
 
-    def circumstances(self, chat: AssembledChat) -> Circumstances:
-        """Facts of the conversation so far, for a breakdown."""
-        session = self.session(chat.scope, chat.session)
-        return Circumstances(
-            changes=session.changes,
-            empty_tiers_total=session.empty_tiers,
-            last=session.last,
-            total=session.total,
-        )
-
     def counted(
         self,
         chat: AssembledChat,
@@ -164,7 +163,7 @@ class ContextSessions:
         session = self.session(chat.scope, chat.session)
         session.spent(usage)
         life_s = profile.long_life_s if session.total.write_1h and profile.long_life_s else profile.life_s
-        life_s = UNKNOWN_LIFE_S if self._keeps_alive else life_s
+        life_s = UNKNOWN_LIFE_S if self._options.keeps_alive else life_s
         is_full = usage is not None and most_input is not None and usage.prompt >= WINDOW_SHARE * most_input
         session.terms = CacheTerms(
             profile.read, profile.write, life_s, is_full, profile.answer_mark or profile.stores_prefixes

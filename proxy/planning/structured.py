@@ -10,7 +10,7 @@ from proxy.core.layout.tiers import Change
 from proxy.core.modes import Mode
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.usage import Usage
-from proxy.core.structured.blocks.breakdown import Measure, shown
+from proxy.core.structured.blocks.breakdown import Circumstances, Measure, shown
 from proxy.core.structured.chat import AssembledChat, Dialogue
 from proxy.core.structured.panels.board import Board
 from proxy.core.structured.session.uploads import filled
@@ -185,16 +185,18 @@ class StructuredChats:
     async def breakdown(self, chat: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
         """Contents of the request at this deployment, as a value for JSON."""
         most_input, most_output = self._facts.limits(deployment)
-        circumstances = self.assembler.sessions.circumstances(chat)
-        arranged = await self._arranged(chat, deployment, mode)
-        about = replace(
-            circumstances,
+        session = self.assembler.sessions.session(chat.scope, chat.session)
+        about = Circumstances(
             model=deployment.name,
             max_input_tokens=most_input,
             max_output_tokens=most_output,
-            edits=arranged.edits,
+            changes=session.changes,
+            empty_tiers_total=session.empty_tiers,
+            last=session.last,
+            total=session.total,
+            edits=chat.dialogue.edits,
         )
-        contents = arranged.contents
+        contents = (await self._arranged(chat, deployment, mode)).contents
         assert contents is not None
         return await self._aside.run_large(_size(chat), lambda: shown(contents(), about))
 

@@ -39,16 +39,6 @@ class PanelCost(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     cost_usd: Usd
     total_usd: Usd
 
-    def value(self) -> dict[str, object]:
-        """As a value that can be written as JSON."""
-        return {
-            "id": self.id,
-            "tokens": self.tokens,
-            "hit": self.is_hit,
-            "cost_usd": self.cost_usd,
-            "total_usd": self.total_usd,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class PanelCosts:

@@ -76,11 +76,6 @@ def test_what_was_counted_before_stays_as_it_was() -> None:
     assert dict(first.totals) == {"a": 2.0}
 
 
-def test_a_cost_is_shown_as_json() -> None:
-    (cost,) = counted(PanelCosts(), [EmittedPanel("a", b"", 500_000)], 1.0, 2.0).last
-    assert cost.value() == {"id": "a", "tokens": 500_000, "hit": False, "cost_usd": 1.0, "total_usd": 1.0}
-
-
 def test_the_size_grows_with_what_is_remembered() -> None:
     costs = counted(PanelCosts(), [EmittedPanel("a" * 50, b"x" * 16, 1)], 1.0, 1.0)
     assert PanelCosts().size_bytes == 0
