@@ -9,7 +9,7 @@ import orjson
 from proxy.app.fixed_texts import load_assembly_texts
 from proxy.core.layout.tiers import Tier
 from proxy.core.structured.assembly.untiered import front_of, untiered_assembly
-from proxy.core.structured.blocks.blocks import Assembly
+from proxy.core.structured.blocks.blocks import Assembly, Item
 from proxy.core.structured.blocks.breakdown import Circumstances, Measure, inventory_of, shown
 from proxy.core.structured.context import ContextFile, StructuredContext
 from proxy.core.structured.messages import Conversation
@@ -68,6 +68,11 @@ def text_in(message: Mapping[str, Any]) -> str:
 def flat_assembly(context: StructuredContext, conversation: Conversation, inlay: Inlay = NO_INLAY) -> Assembly:
     """The flat assembly of a request."""
     return untiered_assembly(front_of(context, conversation.system, TEXTS), conversation, inlay, context.images)
+
+
+def items_of(assembly: Assembly) -> list[tuple[Tier, Item]]:
+    """Every item with its tier, in sending order."""
+    return [(block.tier, item) for block in assembly.blocks for part in block.sections for item in part.items]
 
 
 def texts_in(assembly: Assembly) -> Sequence[str]:

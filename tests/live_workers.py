@@ -21,6 +21,7 @@ from proxy.planning.session_store import SessionStore
 from proxy.planning.structured import StructuredChats
 from proxy.ports import Deployment, Principal, Transport
 from proxy.storage.port import Store
+from proxy.telemetry.metrics import Metrics
 
 NOW = 1_700_000_000.0
 DEPLOYMENT = Deployment(name="m", model="m", transport=Transport.HTTP, profile=PROFILES["anthropic"])
@@ -51,7 +52,7 @@ class Worker:
                 is_shared=self.is_shared,
                 keeps_texts=self.keeps_texts,
             )
-        self.chats = StructuredChats(self.assembler, Aside(), sessions=self.sessions)
+        self.chats = StructuredChats(self.assembler, Aside(), Metrics(), sessions=self.sessions)
 
     async def ask(self, turn: int, panels: Panels | None, scope: str = "key", **section: Any) -> bytes:
         """The body that goes on for the so-manieth turn of a conversation, which is answered and counted."""

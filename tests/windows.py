@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from proxy.app.fixed_texts import load_window_texts
+from proxy.core.request.message import Message
 from proxy.core.request.reader import RequestReader
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.request.transcript import Transcript
@@ -18,6 +19,11 @@ TEXTS = load_window_texts()
 CHAT = CapabilityProfile("chat", Capability.CHAT)
 OVERHEAD = 4
 """Tokens of a message besides its text, where tokens are bytes over four."""
+
+
+def said(role: str, tokens: int, calls: tuple[str, ...] = (), answers: str | None = None) -> Message:
+    """A message of which nothing else is known."""
+    return Message(b"", role, b"", (), tokens, False, False, calls, answers, "", None, None)
 
 
 def text_of(tokens: int, mark: str = "x") -> str:

@@ -116,7 +116,10 @@ class Arranger:
         if chat.dialogue.has_panels and (profile.declares_tools or profile.name in self._options.repeats_for or wants):
             chat = self._ordered(chat, profile, wants, is_chronological=False)
         kind, sent, planned = self._sent(chat, placement, profile, wants, mode)
-        bill, board = PanelBill.of(sent, price), sent.dialogue.board
+        board = sent.dialogue.board
+        bill = (
+            PanelBill(sent.order, sent.reading.panel_tokens, board, price) if board is not None and sent.order else None
+        )
         tokens = placement.tokens if placement is not None else {}
         return Arrangement(
             kind=kind,

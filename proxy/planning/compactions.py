@@ -49,7 +49,8 @@ _OUTPUT_PRICE = 5.0
 
 
 class CompactionOutcome(StrEnum):
-    """Outcome of a compaction. All but the first two change nothing."""
+    """Outcome of a compaction whose call was answered, or never made. All but the first two change nothing. Of other
+    calls their ending says it (``OwnEnding``)."""
 
     SUMMARIZED = "summarized"
     TRUNCATED = "truncated"
@@ -58,12 +59,6 @@ class CompactionOutcome(StrEnum):
     """The answer was not of the form that was asked for, or nothing followed from it."""
     OUTDATED = "outdated"
     """The session was forgotten or compacted meanwhile."""
-    REFUSED = "refused"
-    """The upstream refused the call, or did not answer."""
-    DENIED = "denied"
-    """The team's budget or rate limit leaves no room for it."""
-    CAPPED = "capped"
-    """It could have passed the team's cap of the day."""
     DISALLOWED = "disallowed"
     """A client asked for it, and the operator does not allow it."""
 
@@ -134,7 +129,7 @@ class Compactions:
             session.attempts = session.attempts.failed(work.tokens)
             return CompactionOutcome.UNREADABLE
         session.compaction = made
-        session.attempts = session.attempts.succeeded(proposal.left_tokens(made))
+        session.attempts = CompactionAttempts(tried_tokens=proposal.left_tokens(made))
         session.rewritten()
         self._sessions.grown(*work.key)
         if self._compacted is not None:
@@ -230,13 +225,13 @@ class Compactor:
                 work = await planning()
                 del planning  # it holds the whole conversation
                 if work is not None and not self._is_closed:
-                    self._on_outcome((await self._compact(behind, work)).value)
+                    self._on_outcome(await self._compact(behind, work))
             if surprise.has_failed:
                 self._compactions.failed(key)
         finally:
             self._running.discard(key)
 
-    async def _compact(self, behind: Behind, work: CompactionWork) -> CompactionOutcome:
+    async def _compact(self, behind: Behind, work: CompactionWork) -> str:
         question = work.proposal.question
         bill = Bill(0, 0, 0, question.prompt_tokens)
         plan = Plan(work.body, work.body, behind.mode, Reason.COMPACTION, predicted=bill, own=bill)
@@ -246,23 +241,18 @@ class Compactor:
         )
         match ending:
             case OwnEnding.ANSWERED:
-                return self._compactions.answered(work, answer_text(body))
+                return self._compactions.answered(work, answer_text(body)).value
             case OwnEnding.REFUSED:
                 self._compactions.failed(work.key, work.tokens)
             case OwnEnding.DENIED | OwnEnding.CAPPED:
                 self._compactions.put_off(work)
-        return CompactionOutcome(ending.value)
+        return ending.value
 
 
 def answer_text(body: bytes) -> str:
     """The model's text in a chat completion; empty where it says nothing, or the body is none."""
     try:
-        found = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        found = orjson.loads(body)["choices"][0]["message"]["content"]
+    except (orjson.JSONDecodeError, LookupError, TypeError):
         return ""
-    for step in ("choices", 0, "message", "content"):
-        try:
-            found = found[step]
-        except (KeyError, IndexError, TypeError):
-            return ""
     return found if isinstance(found, str) else ""

@@ -32,7 +32,7 @@ from proxy.core.structured.panels.pairs import names_tool, panel_answer
 from proxy.core.structured.placement.tracking import Blocks, HistoryItem
 from proxy.core.structured.session.session import ContextSession
 from proxy.core.structured.session.uploads import Uploads
-from proxy.core.structured.symbols import MapChunks, SymbolIndexer, SymbolMap, legend_for
+from proxy.core.structured.symbols import SymbolIndexer, SymbolMap, legend_for
 from proxy.core.value import dataclass, replace
 from proxy.engine.suppress import suppress_and_log
 from proxy.errors import InvalidRequest, PayloadTooLarge
@@ -50,26 +50,14 @@ class SentContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(SentContext):
     """The same with the form's texts at hand, and the session that it belongs to; ``is_named``: the client has named
     it."""
 
-    sent: ParsedBody
-    form: StructuredForm
-    conversation: Conversation
     scope: str
     name: str
     session: ContextSession
-    is_named: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Assembled:
-    """The chat, and what was read for it: counted texts, and digests of blocks."""
-
-    chat: AssembledChat
-    counted: TokenCounter
-    blocks: Blocks
+    is_named: bool
 
 
 class ContextAssembler:
@@ -103,9 +91,9 @@ class ContextAssembler:
         resolved = self.resolve(self.read(sent), scope, hint)
         self.give_aliases(resolved)
         context = self.context(resolved, self.index(resolved))
-        made = self.assembled(resolved, context, now)
-        self.remember(resolved, made)
-        return made.chat
+        chat, counted, blocks = self.assembled(resolved, context, now)
+        self.remember(resolved, chat, counted, blocks)
+        return chat
 
     def read(self, sent: ParsedBody, own_count: int | None = None) -> SentContext:
         """The section and the conversation, of which ``own_count`` messages are the client's; None: all. Any thread may
@@ -166,24 +154,27 @@ class ContextAssembler:
             session.review = context.review
         return context
 
-    def assembled(self, resolved: Resolved, context: StructuredContext, now: float) -> Assembled:
+    def assembled(
+        self, resolved: Resolved, context: StructuredContext, now: float
+    ) -> tuple[AssembledChat, TokenCounter, Blocks]:
         """The request with its context as messages, flat or with the map in chunks; panels stand in front of the
-        conversation. ``now`` is when the request arrived, in unix seconds. Any thread may call this: what is new is
-        handed to ``remember``. Raises InvalidRequest where the client describes messages that the request does not
-        have, and where a tool of its own has the name of the tool that shows panels: the proxy would answer the calls
-        of it."""
+        conversation. ``now`` is when the request arrived, in unix seconds. Any thread may call this: what is new, the
+        counted texts and the digests of blocks, is handed to ``remember``. Raises InvalidRequest where the client
+        describes messages that the request does not have, and where a tool of its own has the name of the tool that
+        shows panels: the proxy would answer the calls of it."""
         counter = self._counter.fork()
         dialogue = self._dialogue(resolved, counter, now)
         blocks: Blocks = {}
         with suppress_and_log("context.read_ahead"):
             blocks = resolved.session.tracker.read_ahead(context, counter)
-        map_, system = self._map(resolved, context), dialogue.conversation.system
-        front, words = None, self._texts.tiered
-        if map_ is not None:
-            front = tried(lambda: front_of(context, system, words, map_.shown(context.mapped())))
-        kind = AssemblyKind.ECONOMIC if front is not None else AssemblyKind.FLAT
+        front, system, words, map_ = None, dialogue.conversation.system, self._texts.tiered, resolved.session.map
+        kind = AssemblyKind.FLAT
         if self._options.is_classic and not resolved.form.is_flat:
             kind = AssemblyKind.TIERED
+        elif not resolved.form.is_flat:
+            map_ = map_.with_paths({path: len(context.symbols[path]) for path in context.mapped()})
+            front = tried(lambda: front_of(context, system, words, map_.shown(context.mapped())))
+            kind = AssemblyKind.ECONOMIC if front is not None else AssemblyKind.FLAT
         front = front or front_of(context, system, words)
         inlay = dialogue.inlay(self._texts.panels, is_chronological=False)
         assembly = untiered_assembly(front, dialogue.conversation, inlay, context.images)
@@ -202,13 +193,21 @@ class ContextAssembler:
             answers=partial(panel_answer, dialogue.panels) if dialogue.has_panels else None,
             reading=_reading(context, dialogue, counter),
         )
-        return Assembled(chat, counter, blocks)
+        return chat, counter, blocks
 
-    def remember(self, resolved: Resolved, made: Assembled, *, keeps_state: bool = True) -> None:
+    def remember(
+        self,
+        resolved: Resolved,
+        chat: AssembledChat,
+        counted: TokenCounter,
+        blocks: Blocks,
+        *,
+        keeps_state: bool = True,
+    ) -> None:
         """Take over what was read; if it ``keeps_state``, the session goes on from this request."""
-        self._counter.merge(made.counted)
-        resolved.session.tracker.know(made.blocks)
-        board = made.chat.dialogue.board
+        self._counter.merge(counted)
+        resolved.session.tracker.know(blocks)
+        board = chat.dialogue.board
         if keeps_state and board is not None:
             self.sessions.go_on(resolved.scope, resolved.name, resolved.session, board)
 
@@ -223,12 +222,6 @@ class ContextAssembler:
             message = f"a tool of the request is called '{PANEL_TOOL}', as the proxy's own that shows panels: rename it"
             raise InvalidRequest(message, param="tools", code="reserved_tool")
         return found
-
-    def _map(self, resolved: Resolved, context: StructuredContext) -> MapChunks | None:
-        """The chunks of the symbol map; None where the request goes flat or in tiers."""
-        if self._options.is_classic or resolved.form.is_flat:
-            return None
-        return resolved.session.map.with_paths({path: len(context.symbols[path]) for path in context.mapped()})
 
 
 def _reading(context: StructuredContext, dialogue: Dialogue, counter: TokenCounter) -> ChatReading:

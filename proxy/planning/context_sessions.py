@@ -9,17 +9,15 @@ from proxy.core.money.prices import Price
 from proxy.core.providers import CacheProfile
 from proxy.core.request.tokens import TokenCounter
 from proxy.core.response.usage import Usage
-from proxy.core.structured.blocks.breakdown import Circumstances
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.history.compaction import WINDOW_SHARE
 from proxy.core.structured.history.rules import DetachTerms
 from proxy.core.structured.panels.board import Board
-from proxy.core.structured.panels.costs import EmittedPanel
+from proxy.core.structured.panels.costs import EmittedPanel, counted
 from proxy.core.structured.panels.pairs import is_known, iso_time, panel_text
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.placing import UNKNOWN_LIFE_S, CacheTerms
 from proxy.core.structured.placement.tracking import ContextTracker
-from proxy.core.structured.session.live_state import LiveState
 from proxy.core.structured.session.session import ContextSession
 from proxy.core.structured.session.uploads import UPLOAD_BYTES
 from proxy.core.value import dataclass, replace
@@ -74,28 +72,32 @@ class PanelBill:
     shown: Board
     price: Price | None
 
-    @classmethod
-    def of(cls, chat: AssembledChat, price: Price | None) -> "PanelBill | None":
-        """The bill of a request; None where no panel is shown."""
-        board = chat.dialogue.board
-        return cls(chat.order, chat.reading.panel_tokens, board, price) if board is not None and chat.order else None
-
     def charged(self, board: Board) -> Board:
         """The session's board after the request has counted: a panel that is not read from the cache is written."""
         emitted = [
             EmittedPanel(panel.id, self.shown.memory(panel).digest, self.tokens.get(panel.id, 0))
             for panel in self.order
         ]
-        if self.price is None:
-            return board.charged(emitted, 0.0, 0.0)
-        return board.charged(emitted, self.price.read * _MILLION, self.price.write_5m * _MILLION)
+        read, written = (0.0, 0.0) if self.price is None else (self.price.read, self.price.write_5m)
+        return replace(board, costs=counted(board.costs, emitted, read * _MILLION, written * _MILLION))
 
     def value(self) -> Sequence[dict[str, object]]:
         """Cost that the request would add, panel by panel, as a value for JSON. ``place`` is the index of the client's
         message, without system messages, that a panel stands in front of; None: it stands in front of all."""
         costs = self.charged(self.shown).costs.last
         unknown = {"cost_usd": None, "total_usd": None} if self.price is None else {}
-        return [cost.value() | unknown | self._standing(panel) for panel, cost in zip(self.order, costs, strict=True)]
+        return [
+            {
+                "id": cost.id,
+                "tokens": cost.tokens,
+                "hit": cost.is_hit,
+                "cost_usd": cost.cost_usd,
+                "total_usd": cost.total_usd,
+                **unknown,
+                **self._standing(panel),
+            }
+            for panel, cost in zip(self.order, costs, strict=True)
+        ]
 
     def _standing(self, panel: Panel) -> dict[str, object]:
         memory = self.shown.memory(panel)
@@ -116,9 +118,8 @@ class ContextSessions:
         """``counter`` counts the items of all conversations."""
         self.counter = counter
         self._policy = options.classic if options.is_classic else replace(options.classic, promotion="count")
-        self._most_bytes = options.session_bytes
-        self._keeps_alive = options.keeps_alive
-        self._held: Bounded[tuple[str, str], ContextSession] = Bounded(self._most_bytes, lambda session: session.bytes)
+        self._options = options
+        self._held: Bounded[tuple[str, str], ContextSession] = Bounded(options.session_bytes, lambda held: held.bytes)
 
     def session(self, scope: str, name: str) -> ContextSession:
         """The state of a conversation, begun where there is none."""
@@ -131,7 +132,7 @@ class ContextSessions:
     def begun(self, scope: str, name: str) -> ContextSession:
         """The same for a new request. A conversation that has outgrown half of the memory for all begins anew."""
         found = self.session(scope, name)
-        if self._held.weight_of((scope, name)) > self._most_bytes // 2:
+        if self._held.weight_of((scope, name)) > self._options.session_bytes // 2:
             self._held.drop((scope, name))
             found = self.session(scope, name)
         return found
@@ -144,29 +145,10 @@ class ContextSessions:
         """The state of a conversation that there is has grown."""
         self._held.used((scope, name))
 
-    def adopt(self, scope: str, name: str, state: LiveState, now: float) -> None:
-        """Take over what other processes know of a conversation."""
-        self.session(scope, name).adopt(state, now)
-        self.grown(scope, name)
-
     def go_on(self, scope: str, name: str, session: ContextSession, board: Board) -> None:
         """The conversation goes on with this board. It may have been forgotten while its request was read."""
         self._held.setdefault((scope, name), session).board = board
         self.grown(scope, name)
-
-    def freezing_cost(self, chat: AssembledChat) -> float:
-        """Cost of freezing in the conversation so far, in tokens at the plain input price."""
-        return self.session(chat.scope, chat.session).freezing_cost + chat.dialogue.freezing_cost
-
-    def circumstances(self, chat: AssembledChat) -> Circumstances:
-        """Facts of the conversation so far, for a breakdown."""
-        session = self.session(chat.scope, chat.session)
-        return Circumstances(
-            changes=session.changes,
-            empty_tiers_total=session.empty_tiers,
-            last=session.last,
-            total=session.total,
-        )
 
     def counted(
         self,
@@ -181,7 +163,7 @@ class ContextSessions:
         session = self.session(chat.scope, chat.session)
         session.spent(usage)
         life_s = profile.long_life_s if session.total.write_1h and profile.long_life_s else profile.life_s
-        life_s = UNKNOWN_LIFE_S if self._keeps_alive else life_s
+        life_s = UNKNOWN_LIFE_S if self._options.keeps_alive else life_s
         is_full = usage is not None and most_input is not None and usage.prompt >= WINDOW_SHARE * most_input
         session.terms = CacheTerms(
             profile.read, profile.write, life_s, is_full, profile.answer_mark or profile.stores_prefixes

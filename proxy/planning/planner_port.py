@@ -195,8 +195,6 @@ class Planning:
         if self._fingerprints is not None:
             await self._fingerprints.aclose()
         self._aside.close()
-        if self._structured is not None:
-            self._structured.close()
         if self.state is not None:
             await self.state.aclose()
 

@@ -63,7 +63,9 @@ class SessionStore:
         changed."""
         before, state = session.dated, session.live(now)
         session.dated = state
-        parts = [part for part in _changed(before, state) if self._may_keep(part, state)]
+        has_text = state.compaction is not None and state.compaction.summary != ""
+        unkept = Part.COMPACTION if has_text and not self._keeps_texts else None
+        parts = [part for part in _changed(before, state) if part is not unkept]
         blobs = {_blob_name(part, name): blob for part in parts if (blob := packed(state, part))}
         if blobs:
             self._blobs.put(_sessions_of(scope), blobs, now)
@@ -82,11 +84,8 @@ class SessionStore:
         if not blobs:
             return
         state = unpacked({parts[found]: blob for found, blob in blobs.items()})
-        self._sessions.adopt(scope, name, state, self._now())
-
-    def _may_keep(self, part: Part, state: LiveState) -> bool:
-        has_text = part is Part.COMPACTION and state.compaction is not None and state.compaction.summary != ""
-        return self._keeps_texts or not has_text
+        self._sessions.session(scope, name).adopt(state, self._now())
+        self._sessions.grown(scope, name)
 
 
 def _changed(before: LiveState, state: LiveState) -> Iterator[Part]:

@@ -10,7 +10,7 @@ from proxy.core.layout.tiers import Change
 from proxy.core.modes import Mode
 from proxy.core.request.parsed_body import ParsedBody
 from proxy.core.response.usage import Usage
-from proxy.core.structured.blocks.breakdown import Measure, shown
+from proxy.core.structured.blocks.breakdown import Circumstances, Measure, shown
 from proxy.core.structured.chat import AssembledChat, Dialogue
 from proxy.core.structured.panels.board import Board
 from proxy.core.structured.session.uploads import filled
@@ -42,7 +42,7 @@ class StructuredChats:
         self,
         assembler: ContextAssembler,
         aside: Aside,
-        watch: Metrics | None = None,
+        watch: Metrics,
         texts: TextStore | None = None,
         facts: ModelFacts | None = None,
         compactions: Compactions | None = None,
@@ -93,22 +93,21 @@ class StructuredChats:
         # A short body may name long texts, and a first request thousands of files: to read them here would hold up
         # every other client.
         size = max(size, context.chars) + _BYTES_PER_PANEL * len(form.panels)
-        made = await self._aside.run_large(size, partial(assembler.assembled, resolved, context, now))
-        assembler.remember(resolved, made, keeps_state=keeps_state)
+        chat, counted, blocks = await self._aside.run_large(size, partial(assembler.assembled, resolved, context, now))
+        assembler.remember(resolved, chat, counted, blocks, keeps_state=keeps_state)
         if keeps_state:
-            self._count_panels(board, made.chat.dialogue)
+            self._count_panels(board, chat.dialogue)
             if self._sessions is not None:
                 with suppress_and_log("context.keep"):
                     self._sessions.keep(resolved.scope, resolved.name, session, now)
-        if self._watch is not None:
-            for reason, count in made.chat.assembly.skipped.items():
-                self._watch.item_skipped(reason.value, by=count)
-            if made.chat.dialogue.uncompacted is not None and self.compactions is None:
-                self._watch.compacted(CompactionOutcome.DISALLOWED.value)
-        return made.chat
+        for reason, count in chat.assembly.skipped.items():
+            self._watch.item_skipped(reason.value, by=count)
+        if chat.dialogue.uncompacted is not None and self.compactions is None:
+            self._watch.compacted(CompactionOutcome.DISALLOWED.value)
+        return chat
 
     def _count_panels(self, before: Board, dialogue: Dialogue) -> None:
-        if self._watch is None or dialogue.board is None:
+        if dialogue.board is None:
             return
         states: Counter[tuple[str, str]] = Counter()
         for panel in dialogue.panels:
@@ -119,11 +118,12 @@ class StructuredChats:
             self._watch.panels(kind, state, by=count)
 
     async def aclose(self) -> None:
-        """Write what waits to be written."""
+        """Write what waits to be written, and end the threads, once their work is done."""
         if self._sessions is not None:
             await self._sessions.aclose()
         if self._texts is not None:
             await self._texts.aclose()
+        self._indexing.close()
 
     async def _resolved(self, request: SentContext, principal: Principal) -> Resolved:
         """The request with its texts: those in memory, and else those in the store. Raises MissingContent."""
@@ -156,15 +156,15 @@ class StructuredChats:
         arranged = await self._arranged(chat, deployment, mode)
         if self._sessions is not None:
             arranged = replace(arranged, counted=partial(self._counted, self._sessions, chat, arranged.counted))
-        if self._watch is not None:
-            self._watch.assembled(arranged.kind)
-            self._watch.empty_tiers(by=arranged.assembly.empty_tiers)
+        self._watch.assembled(arranged.kind)
+        self._watch.empty_tiers(by=arranged.assembly.empty_tiers)
         return arranged
 
     async def _arranged(self, chat: AssembledChat, deployment: Deployment, mode: Mode) -> Arrangement:
         arranger, sessions, profile = self.assembler.arranger, self.assembler.sessions, deployment.profile
         placement, price = arranger.place(chat, profile), self._facts.price(deployment)
-        measure, freezing_cost = Measure.of(sessions.counter.fork()), sessions.freezing_cost(chat)
+        measure, session = Measure.of(sessions.counter.fork()), sessions.session(chat.scope, chat.session)
+        freezing_cost = session.freezing_cost + chat.dialogue.freezing_cost
         most_input, _ = self._facts.limits(deployment)
         work = partial(arranger.arrange, chat, placement, profile, mode, price, most_input)
         arranged = await self._aside.run_large(_size(chat), work)
@@ -185,22 +185,20 @@ class StructuredChats:
     async def breakdown(self, chat: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
         """Contents of the request at this deployment, as a value for JSON."""
         most_input, most_output = self._facts.limits(deployment)
-        circumstances = self.assembler.sessions.circumstances(chat)
-        arranged = await self._arranged(chat, deployment, mode)
-        about = replace(
-            circumstances,
+        session = self.assembler.sessions.session(chat.scope, chat.session)
+        about = Circumstances(
             model=deployment.name,
             max_input_tokens=most_input,
             max_output_tokens=most_output,
-            edits=arranged.edits,
+            changes=session.changes,
+            empty_tiers_total=session.empty_tiers,
+            last=session.last,
+            total=session.total,
+            edits=chat.dialogue.edits,
         )
-        contents = arranged.contents
+        contents = (await self._arranged(chat, deployment, mode)).contents
         assert contents is not None
         return await self._aside.run_large(_size(chat), lambda: shown(contents(), about))
-
-    def close(self) -> None:
-        """End the threads, once their work is done."""
-        self._indexing.close()
 
 
 def _size(chat: AssembledChat) -> int:

@@ -109,15 +109,20 @@ def _session(sums: SessionSums) -> dict[str, Any]:
 def _tiers(inventory: Inventory) -> list[dict[str, Any]]:
     """The tiers in which anything stands, the most stable one first, as in the breakdown but without single items.
     Tokens are our own count."""
-    found = []
-    for tier, tokens in inventory.tier_tokens().items():
-        kinds: dict[str, dict[str, Any]] = {}
-        for section in inventory.sections:
-            if section.tier is tier:
-                kind = kinds.setdefault(section.kind, {"type": section.kind, "tokens": 0, "count": 0})
-                kind["tokens"] += section.tokens
-                kind["count"] += len(section.items)
-        if kinds:
-            one = {"tier": tier.label, "threshold": ENTRY_N[tier], "tokens": tokens, "cached": tier is not Tier.ACTIVE}
-            found.append(one | {"breakpoint": tier in inventory.marked, "contents": list(kinds.values())})
-    return found
+    found: dict[Tier, dict[str, dict[str, Any]]] = {tier: {} for tier in inventory.tier_tokens()}
+    for section in inventory.sections:
+        kind = found[section.tier].setdefault(section.kind, {"type": section.kind, "tokens": 0, "count": 0})
+        kind["tokens"] += section.tokens
+        kind["count"] += len(section.items)
+    return [
+        {
+            "tier": tier.label,
+            "threshold": ENTRY_N[tier],
+            "tokens": tokens,
+            "cached": tier is not Tier.ACTIVE,
+            "breakpoint": tier in inventory.marked,
+            "contents": list(found[tier].values()),
+        }
+        for tier, tokens in inventory.tier_tokens().items()
+        if found[tier]
+    ]

@@ -7,7 +7,7 @@ the configuration says: the request is refused, or sent without prompts.
 import json
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -58,33 +58,6 @@ def _weight(composition: Composition) -> int:
     return 1_000 + sum(200 + 2 * len(part.text) for part in composition.parts)
 
 
-@dataclass(slots=True)
-class Compositions:
-    """Composes by terms, and remembers the result. ``on_made`` hears of each composition that was not known, with its
-    terms."""
-
-    aside: Aside
-    on_made: Callable[[Composition, PromptTerms], None]
-    _known: Bounded[bytes, Composition] = field(default_factory=lambda: Bounded(_MOST_BYTES, _weight))
-
-    async def by(self, terms: PromptTerms, snapshot: "Snapshot") -> Composition:
-        """The composition by these terms. Raises PromptFailure where it is too long, or where the terms are strict."""
-        name = digest(snapshot.version.encode(), _fingerprint(terms))
-        known = self._known.get(name)
-        if known is not None:
-            self._known.used(name)
-            return known
-        work = partial(assemble, snapshot.prompts, terms, merged(terms.context), snapshot.templates.render)
-        composition = await self.aside.run_large(_effort(terms, snapshot.prompts), work)
-        if sum(len(part.text) for part in composition.parts) > MOST_CHARS:
-            longest = max(composition.parts, key=lambda part: len(part.text))
-            why = f"the prompts have more than {MOST_CHARS} characters together"
-            raise PromptFailure(longest.id, is_client=terms.is_of_client, why=why)
-        self.on_made(composition, terms)
-        self._known.put(name, composition)
-        return composition
-
-
 def _fingerprint(terms: PromptTerms) -> bytes:
     """The parts of the terms on which a composition depends. Texts may hold halves of surrogate pairs."""
     said = [
@@ -116,7 +89,7 @@ class Composer:
         self._snapshot = snapshot
         self._metrics = metrics
         self._aside = aside
-        self._compositions = Compositions(aside, self._made)
+        self._known: Bounded[bytes, Composition] = Bounded(_MOST_BYTES, _weight)
         self._steadiness = Steadiness()
         self._told: LastUsed[str, bool] = LastUsed(_MOST_TOLD)
 
@@ -191,7 +164,7 @@ class Composer:
         """The body with the system text in it, what is put around its newest user message, and the version of the
         prompts. Raises PromptFailure, Unreadable, InvalidRequest."""
         snapshot = self._snapshot()
-        composition = await self._compositions.by(terms, snapshot)
+        composition = await self.composition(terms, snapshot)
         if composition.is_empty:
             return None, Inset(), snapshot.version
         if request.parsed is None:
@@ -208,7 +181,25 @@ class Composer:
         body, inset = await self._aside.run_large(len(request.parsed.body), work)
         return body, inset, snapshot.version
 
-    def _made(self, composition: Composition, terms: PromptTerms) -> None:
+    async def composition(self, terms: PromptTerms, snapshot: "Snapshot") -> Composition:
+        """The composition by these terms, which is made once as long as it is remembered. Raises PromptFailure where it
+        is too long, or where the terms are strict."""
+        name = digest(snapshot.version.encode(), _fingerprint(terms))
+        known = self._known.get(name)
+        if known is not None:
+            self._known.used(name)
+            return known
+        work = partial(assemble, snapshot.prompts, terms, merged(terms.context), snapshot.templates.render)
+        composition = await self._aside.run_large(_effort(terms, snapshot.prompts), work)
+        if sum(len(part.text) for part in composition.parts) > MOST_CHARS:
+            longest = max(composition.parts, key=lambda part: len(part.text))
+            why = f"the prompts have more than {MOST_CHARS} characters together"
+            raise PromptFailure(longest.id, is_client=terms.is_of_client, why=why)
+        self._tell_skipped(composition, terms)
+        self._known.put(name, composition)
+        return composition
+
+    def _tell_skipped(self, composition: Composition, terms: PromptTerms) -> None:
         extras = {extra.id for extra in terms.extras}
         for prompt, reason in composition.skipped.items():
             if reason not in _MISTAKES:

@@ -59,12 +59,10 @@ class PromptFileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """The state of a file, by which a change is noticed."""
+    """The state of a file, by which a change is noticed: when it was modified, its size, and its inode."""
 
     path: Path
-    modified_ns: int
-    size: int
-    inode: int
+    stamp: tuple[int, int, int]
 
 
 class _ConditionFields(Struct, forbid_unknown_fields=True):
@@ -108,7 +106,7 @@ def markdown_files(folder: Path) -> list[FileState]:
             for path in paths:
                 if path.stem.lower() != "readme" and (path.is_file() or path.is_symlink()):
                     state = path.stat()
-                    found.append(FileState(path, state.st_mtime_ns, state.st_size, state.st_ino))
+                    found.append(FileState(path, (state.st_mtime_ns, state.st_size, state.st_ino)))
                 if len(found) > MOST_FILES:
                     raise PromptFileError(f"{folder}: the folder holds more than {MOST_FILES} prompts")
     except OSError as error:

@@ -56,18 +56,14 @@ class Registry:
                 return  # Somebody is writing. The next look reads what is there then.
             snapshot = self._sources.composed(held, self.snapshot)
         except PromptFileError as error:
-            self._is_broken(error)
+            # The same mistake is told once, however often the files are looked at.
+            if str(error) != self._mistake:
+                self._mistake = str(error)
+                _log.error("the prompts are not reloaded, version %s stays in force: %s", self.snapshot.version, error)
+                self._metrics.prompts_reloaded(Reloaded.BROKEN)
             return
         self._held, self._mistake = held, ""
         self._take_over(snapshot)
-
-    def _is_broken(self, error: PromptFileError) -> None:
-        """The same mistake is told once, however often the files are looked at."""
-        if str(error) == self._mistake:
-            return
-        self._mistake = str(error)
-        _log.error("the prompts are not reloaded, version %s stays in force: %s", self.snapshot.version, error)
-        self._metrics.prompts_reloaded(Reloaded.BROKEN)
 
     def _take_over(self, snapshot: Snapshot) -> None:
         before, self.snapshot = self.snapshot, snapshot

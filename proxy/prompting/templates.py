@@ -37,12 +37,6 @@ def _paths(tree: nodes.Template) -> list[list[str]]:
     return [path for node in found if id(node) not in inner and (path := _path(node, inner))]
 
 
-def _fragments(tree: nodes.Template) -> Iterator[str]:
-    for call in tree.find_all(nodes.Call):
-        if isinstance(call.node, nodes.Name) and call.node.name == "fragment":
-            yield from (str(arg.value) for arg in call.args if isinstance(arg, nodes.Const))
-
-
 def _path(node: nodes.Node, inner: set[int]) -> list[str]:
     """The names of a path; those behind a number or a name that is not spelled out are left off."""
     steps: list[str] = []
@@ -67,7 +61,9 @@ def compiled(text: str) -> tuple[Template, Uses]:
         check(tree, _ENVIRONMENT)
         names = frozenset(find_undeclared_variables(tree))
         paths = frozenset(".".join(path) for path in _paths(tree) if path[0] in names)
-        uses = Uses(names, paths, frozenset(_fragments(tree)))
+        calls = [call for call in tree.find_all(nodes.Call) if getattr(call.node, "name", "") == "fragment"]
+        args = [arg.value for call in calls for arg in call.args if isinstance(arg, nodes.Const)]
+        uses = Uses(names, paths, frozenset(map(str, args)))
         counted(tree)
         tree.set_environment(_ENVIRONMENT)
         code = _ENVIRONMENT.compile(tree)

@@ -17,8 +17,10 @@ from proxy.core.prompts.assembler import assemble
 from proxy.core.prompts.context import merged
 from proxy.core.prompts.prompt import Condition, Json, Position, Prompt, PromptContext, Variable
 from proxy.core.prompts.terms import PromptTerms
-from proxy.prompting.composer import Compositions
+from proxy.prompting.composer import Composer
+from proxy.prompting.rules import Rules
 from proxy.prompting.sources import Snapshot
+from proxy.telemetry.metrics import Metrics
 
 _REPEATS = 200
 _CONTEXT = merged(
@@ -85,16 +87,17 @@ def main() -> int:
     print(f"{len(found.parts)} prompts, {args.conditions} conditions, {len(found.system)} characters of system text")
     for name, render in (("assemble", _unrendered), ("compose", snapshot.templates.render)):
         _show(name, _times_ms(lambda render=render: assemble(prompts, terms, _CONTEXT, render)))  # type: ignore[misc]
-    _show("known", asyncio.run(_known_ms(Compositions(Aside(), lambda composition, terms: None), terms, snapshot)))
+    composer = Composer(Rules(), lambda: snapshot, Metrics(), Aside())
+    _show("known", asyncio.run(_known_ms(composer, terms, snapshot)))
     return 0
 
 
-async def _known_ms(compositions: Compositions, terms: PromptTerms, snapshot: Snapshot) -> list[float]:
-    await compositions.by(terms, snapshot)
+async def _known_ms(composer: Composer, terms: PromptTerms, snapshot: Snapshot) -> list[float]:
+    await composer.composition(terms, snapshot)
     times = []
     for _ in range(_REPEATS):
         began = time.process_time()
-        await compositions.by(terms, snapshot)
+        await composer.composition(terms, snapshot)
         times.append((time.process_time() - began) * 1e3)
     return times
 

@@ -22,6 +22,7 @@ from proxy.planning.planner_port import Planning
 from proxy.planning.structured import StructuredChats
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import Deployment, PlanRequest, Principal, Transport
+from proxy.telemetry.metrics import Metrics
 from proxy.upstream.litellm_.arguments import call_arguments
 from proxy.upstream.litellm_.library import Library
 from tests.doubles import make_deployment
@@ -49,7 +50,7 @@ class Sender:
         options = AssemblyOptions(self.policy, **self.options)
         self._assembler = ContextAssembler(load_context_texts(), bytes_over_four, None, options)
         pure = TierPlanner(bytes_over_four, recognisers(build_plugin_manager()), self.policy)
-        self._planning = Planning(pure, None, aside, StructuredChats(self._assembler, aside))
+        self._planning = Planning(pure, None, aside, StructuredChats(self._assembler, aside, Metrics()))
         self._last: AssembledChat | None = None
 
     def compact(self, covered: int, summary: str) -> None:

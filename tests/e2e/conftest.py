@@ -25,6 +25,7 @@ from proxy.planning.planner_port import Planning
 from proxy.planning.structured import StructuredChats
 from proxy.plugins import build_plugin_manager, recognisers
 from proxy.ports import Planner, Transport
+from proxy.telemetry.metrics import Metrics
 from proxy.upstream.http import HttpUpstream
 from proxy.web.app import Parts, create_app
 from tests.doubles import Ledger, ModelList, NoMetrics, OpenDoor, make_deployment, serving
@@ -57,7 +58,7 @@ def planner_of(policy: str, indexer: SymbolIndexer | None = None) -> Planner:
     aside = Aside()
     assembler = ContextAssembler(load_context_texts(), bytes_over_four, indexer, AssemblyOptions(policy))
     pure = TierPlanner(bytes_over_four, recognisers(build_plugin_manager()), policy)
-    return Planning(pure, None, aside, StructuredChats(assembler, aside))
+    return Planning(pure, None, aside, StructuredChats(assembler, aside, Metrics()))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from proxy.core.structured.assembly.tiered import tiered_assembly
 from proxy.core.structured.blocks.breakdown import Circumstances, Measure
 from proxy.core.structured.context import Page, Review, StructuredContext
 from proxy.core.structured.placement.placement import Placement, TierItems
-from tests.contexts import TEXTS, a_file, breakdown, conversation_of, flat_assembly, placed, sent
+from tests.contexts import TEXTS, a_file, breakdown, conversation_of, flat_assembly, items_of, placed, sent
 from tests.talk import Body, assistant, system, user
 
 MARK = {"type": "ephemeral"}
@@ -393,7 +393,7 @@ def test_symbols_in_a_tier_are_shown_there_and_nowhere_else(tier: Tier) -> None:
         context, conversation_of(*TALK), placed(**{tier.name: TierItems(symbols=("a.py",))}), TEXTS
     )
 
-    assert [t for t, item in assembly.items() if item.text == "map of a.py"] == [tier]
+    assert [t for t, item in items_of(assembly) if item.text == "map of a.py"] == [tier]
     assert assembly.body().count(b"map of a.py") == 1
     assert b"x = 1" not in assembly.body()
 

@@ -6,13 +6,14 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.core.request.message import Message
 from proxy.core.request.tokens import bytes_over_four
 from proxy.core.window.form import VirtualFile, WindowParts
 from proxy.core.window.profile import Capability, CapabilityProfile, PartCaps
 from proxy.core.window.shortening import head, tail
-from proxy.core.window.trimming import Room, Spoken, Steps, advance, cut_of, kept, steps_of
+from proxy.core.window.trimming import Room, Steps, advance, cut_of, kept, steps_of
 from tests.talk import assistant, calling, result, system, user
-from tests.windows import Body, fit, sent, text_of, tokens_of, unpaired
+from tests.windows import Body, fit, said, sent, text_of, tokens_of, unpaired
 
 SIZES = st.integers(0, 60)
 TEXT = st.text(alphabet='ab \n"\\é語', max_size=900)
@@ -178,6 +179,6 @@ def _until(steps: Steps, number: int) -> Steps:
     return Steps(steps.gone_from, steps.tokens_before, steps.messages_before, steps.moments[:number], steps.legal)
 
 
-def _spoken(message: Body) -> Spoken:
+def _spoken(message: Body) -> Message:
     calls = tuple(call["id"] for call in message.get("tool_calls") or ())
-    return Spoken(message["role"], tokens_of([message]), calls, message.get("tool_call_id"))
+    return said(message["role"], tokens_of([message]), calls, message.get("tool_call_id"))

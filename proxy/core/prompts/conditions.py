@@ -81,16 +81,6 @@ def compiled(pattern: str, most_program_size: int = MOST_PROGRAM_SIZE) -> "re2._
     return program
 
 
-def is_found(pattern: str, text: str) -> bool:
-    """Whether the pattern is found anywhere in the text. Raises ConditionError as ``compiled``, and where the text is
-    too long for this pattern."""
-    program = compiled(pattern)
-    raw = text.encode("utf-8", "surrogatepass")
-    if len(raw) * program.programsize > _MOST_STEPS:
-        raise ConditionError("too_long", "the text is too long for this pattern")
-    return program.search(raw) is not None
-
-
 Operator = Callable[[Json, Json], bool]
 
 _EXISTS = "exists"
@@ -160,7 +150,10 @@ def _matches(found: Json, value: Json) -> bool:
     pattern = _pattern(value)
     if not isinstance(found, str):
         raise ConditionError("invalid_type", "'matches' needs a field that is a string")
-    return is_found(pattern, found)
+    program, raw = compiled(pattern), found.encode("utf-8", "surrogatepass")
+    if len(raw) * program.programsize > _MOST_STEPS:
+        raise ConditionError("too_long", "the text is too long for this pattern")
+    return program.search(raw) is not None
 
 
 def _list(value: Json) -> list[Json]:

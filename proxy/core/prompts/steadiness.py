@@ -76,11 +76,6 @@ class Steadiness:
             )
             self._conversations.put(key, _Conversation(prints, at_tail))
             return Seen(at_tail)
-        if before.prints is prints or before.prints == prints:
-            self._conversations.used(key)
-            for name in prints:
-                self._count(scope, name, is_change=False)
-            return Seen(before.at_tail)
         names = tuple(dict.fromkeys((*before.prints, *prints)))
         changed = tuple(name for name in names if before.prints.get(name) != prints.get(name))
         counts = {name: self._count(scope, name, is_change=name in changed) for name in names}

@@ -9,7 +9,6 @@ not sent, and these turns are written anew once.
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from types import MappingProxyType
 
 from proxy.core.lru import Bounded
 from proxy.core.prompts.composition import Inset
@@ -66,9 +65,6 @@ class StoredPrompt:
     read_tokens: int = 0
 
 
-NO_TEXTS = AppliedTexts(MappingProxyType({}), (), MappingProxyType({}))
-
-
 @dataclass(frozen=True, slots=True)
 class SentText:
     """The text that was sent with a turn. ``tokens`` are those that it added; ``stored`` and ``head`` are of the turn's
@@ -109,11 +105,11 @@ class TurnTexts:
         the conversation from a message up to the end of the prompt before. In front of the message ``signed`` each text
         stays: signed thinking binds it. This changes nothing: ``commit`` does, when the exchange counts."""
         if not turns:
-            return NO_TEXTS
+            return AppliedTexts()
         newest = turns[-1][1]
         latest = next((sent for _, key in reversed(turns) if (sent := self._sent.get(key)) is not None), None)
         if latest is None:
-            return replace(NO_TEXTS, newest=newest, head=head)
+            return AppliedTexts(newest=newest, head=head)
         chance = _chance(latest, head, now)
         texts: dict[int, Inset] = {}
         kept: list[bytes] = []

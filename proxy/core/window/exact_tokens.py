@@ -38,11 +38,11 @@ class ExactTokens(TokenCounter):
         return ExactTokens(self._encode, capacity=self._capacity, base=self)
 
     def of_message(self, message: Message) -> int:
-        return self._counted(message.digest, lambda: self._read(message.raw))
+        return self._counted(message.digest, lambda: self._messages.read(Raw(message.raw)).tokens)
 
     def of_written(self, raw: bytes) -> int:
         """Tokens of a message that the proxy has written. Raises Unreadable."""
-        return self._counted(_WRITTEN + digest(raw), lambda: self._read(raw))
+        return self._counted(_WRITTEN + digest(raw), lambda: self._messages.read(Raw(raw)).tokens)
 
     def of_tools(self, raw: Raw | bytes | None, read: Sequence[Element]) -> int:
         """Tokens of the tools, which the planner has ``read``. Raises Unreadable."""
@@ -55,9 +55,6 @@ class ExactTokens(TokenCounter):
         if len(text) <= _SHORT_CHARS:
             return self._encode(text)
         return self.count(_TEXT + digest(utf8(text)), text)
-
-    def _read(self, raw: bytes) -> int:
-        return self._messages.read(Raw(raw)).tokens
 
     def _counted(self, key: bytes, count: Callable[[], int]) -> int:
         tokens = self._counts.find(key)

@@ -7,6 +7,8 @@ request names stand in front of the text of the newest user message, and a summa
 
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec import structs
+
 from proxy.core.reasons import Edit
 from proxy.core.request.tokens import MESSAGE_OVERHEAD_TOKENS
 from proxy.core.request.transcript import Transcript
@@ -29,7 +31,7 @@ from proxy.core.window.shortening import (
     head,
     tail,
 )
-from proxy.core.window.trimming import Room, Spoken, Steps, coarse, cut_of, kept, steps_of
+from proxy.core.window.trimming import Room, Steps, coarse, cut_of, kept, steps_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +156,8 @@ class _Fitting:
         places: Sequence[int] = range(len(self._talk))
         found = _Reduced(0, self._sizes, 0)
         if not self._fits():
-            steps = steps_of(
-                [
-                    Spoken(message.role, tokens, message.call_ids, message.answers)
-                    for message, tokens in zip(self._talk, self._talk_tokens, strict=True)
-                ]
-            )
+            talk = zip(self._talk, self._talk_tokens, strict=True)
+            steps = steps_of([structs.replace(message, tokens=tokens) for message, tokens in talk])
             found = self._reduced(steps)
             places = kept(found.cut, steps, len(self._talk))
         payload, room = self._payload, found.kept.get(PartName.FILES, 0)

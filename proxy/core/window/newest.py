@@ -66,10 +66,6 @@ def _text_part(text: str) -> bytes:
     return b'{"type":"text","text":' + text_json(text) + b"}"
 
 
-KIND = "virtual_files"
-SCHEMA_VERSION = 1
-
-
 @dataclass(frozen=True, slots=True)
 class Payload:
     """The files of a request in the order of their priority, with the tokens that each takes, and that its id takes
@@ -111,8 +107,8 @@ class Payload:
     def text(self, message: str, shown: int) -> str:
         """The object with the first so many files, as compact JSON; text that is not ASCII stands as it is."""
         found = {
-            "kind": KIND,
-            "schema_version": SCHEMA_VERSION,
+            "kind": "virtual_files",
+            "schema_version": 1,
             "message": message,
             "active_file": self.files[0].id,
             "virtual_files": [_entry(file) for file in self.files[:shown]],

@@ -12,19 +12,10 @@ coarse step, so that a few tokens more or less in what stands around the convers
 from collections.abc import Sequence
 from itertools import accumulate
 
+from proxy.core.request.message import Message
 from proxy.core.value import dataclass
 
 _NEVER = 1 << 60
-
-
-@dataclass(frozen=True, slots=True)
-class Spoken:
-    """The facts about one message: its ``tokens``, the ids of the tools that it calls, and the id that it answers."""
-
-    role: str
-    tokens: int
-    calls: Sequence[str] = ()
-    answers: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +50,7 @@ class _Turn:
     groups: list[list[int]]
 
 
-def steps_of(messages: Sequence[Spoken]) -> Steps:
+def steps_of(messages: Sequence[Message]) -> Steps:
     """The steps of a conversation without its leading system messages. The time is linear."""
     turns = _turns(messages)
     gone_from = [_NEVER] * len(messages)
@@ -87,7 +78,7 @@ def steps_of(messages: Sequence[Spoken]) -> Steps:
     return Steps(gone_from, list(accumulate(tokens)), list(accumulate(sizes)), moments, legal)
 
 
-def _turns(messages: Sequence[Spoken]) -> list[_Turn]:
+def _turns(messages: Sequence[Message]) -> list[_Turn]:
     turns: list[_Turn] = []
     for index, message in enumerate(messages):
         if message.role == "user" or not turns:
@@ -112,13 +103,13 @@ def _steps_in(turn: _Turn, *, is_newest: bool) -> list[list[int]]:
     return [*turn.groups[:-1], turn.head + turn.groups[-1]]
 
 
-def _legal(messages: Sequence[Spoken], gone_from: Sequence[int], count: int) -> list[int]:
+def _legal(messages: Sequence[Message], gone_from: Sequence[int], count: int) -> list[int]:
     """For each cut the largest one up to it that leaves no result without its call. The two are parted only where other
     messages stand between them."""
     called: dict[str, int] = {}
     opened = [0] * (count + 2)
     for index, message in enumerate(messages):
-        called.update(dict.fromkeys(message.calls, index))
+        called.update(dict.fromkeys(message.call_ids, index))
         call = called.get(message.answers) if message.answers is not None else None
         if call is not None and gone_from[call] < gone_from[index]:
             opened[gone_from[call]] += 1

@@ -16,7 +16,7 @@ from proxy.core.request.parsed_body import parse_body
 from proxy.core.request.tokens import TokenCounter, bytes_over_four
 from proxy.core.response.usage import Usage
 from proxy.core.structured.blocks.blocks import AssemblyKind
-from proxy.core.structured.blocks.breakdown import Measure, shown
+from proxy.core.structured.blocks.breakdown import Circumstances, Measure, shown
 from proxy.core.structured.chat import AssembledChat
 from proxy.core.structured.symbols import MapChunks
 from proxy.errors import MissingContent
@@ -188,7 +188,8 @@ def test_a_breakdown_tells_of_the_conversation_so_far() -> None:
     arranged(subject, assembled(subject, section, "q1")).counted(Usage(100, 5, read=50))
     chat = assembled(subject, section, "q1", "a", "q2")
     placement = subject.arranger.place(chat, ANTHROPIC)
-    about = subject.sessions.circumstances(chat)
+    session = subject.sessions.session("key", "s")
+    about = Circumstances(empty_tiers_total=session.empty_tiers, last=session.last, total=session.total)
     found: Any = shown(arranged(subject, chat).inventory(placement, Measure.of(TokenCounter()), 0.0), about)
 
     assert found["cache_hit_rate"] == 0.5

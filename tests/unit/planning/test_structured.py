@@ -23,6 +23,7 @@ from proxy.planning.context_assembler import ContextAssembler
 from proxy.planning.context_sessions import AssemblyOptions
 from proxy.planning.structured import ModelFacts, StructuredChats
 from proxy.ports import Principal
+from proxy.telemetry.metrics import Metrics
 from tests.doubles import make_deployment
 
 
@@ -161,7 +162,7 @@ def test_what_becomes_of_requests_is_told() -> None:
 
 def test_a_breakdown_tells_what_the_model_can_read_and_write() -> None:
     assembler = ContextAssembler(load_context_texts(), bytes_over_four, None, AssemblyOptions())
-    subject = StructuredChats(assembler, Aside(), facts=ModelFacts(lambda deployment: (200_000, 64_000)))
+    subject = StructuredChats(assembler, Aside(), Metrics(), facts=ModelFacts(lambda deployment: (200_000, 64_000)))
     chat = assemble(subject, {"files": FILES})
     found = asyncio.run(subject.breakdown(chat, make_deployment(name="sonnet"), Mode.TIER))
 

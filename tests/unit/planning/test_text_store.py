@@ -23,6 +23,7 @@ from proxy.planning.structured import StructuredChats
 from proxy.planning.text_store import RENEWED_S, TextStore
 from proxy.ports import Principal, StoreError
 from proxy.storage.sqlite import MemoryStore
+from proxy.telemetry.metrics import Metrics
 
 NOW = 1_700_000_000.0
 A, B = "a = 1\n" * 50, "b = 'é'\n" * 50
@@ -69,7 +70,7 @@ class Worker:
         self.texts = TextStore(self.store, lambda: self.now, self.failures.append, aside, is_shared=True)
         options = AssemblyOptions(text_bytes=self.memory_bytes)
         assembler = ContextAssembler(load_context_texts(), bytes_over_four, None, options)
-        self.chats = StructuredChats(assembler, aside, None, self.texts)
+        self.chats = StructuredChats(assembler, aside, Metrics(), self.texts)
 
     async def ask(self, *files: str | tuple[str], scope: str = "key", **section: Any) -> bytes:
         """The body that goes on; a text in brackets is named by its digest."""

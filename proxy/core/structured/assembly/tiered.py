@@ -63,10 +63,8 @@ def tiered_assembly(
     blocks = [*(block for block in cached if block.messages), *source.active(places[Tier.ACTIVE], inlay, skipped)]
     is_marked = [block.tier for block in blocks if block.tier in _CACHED and block.tier not in placement.unmarked]
     ends = frozenset(is_marked[max(0, len(is_marked) - slots) :])
-    written = tuple(_with_marks(blocks, ends, dialect))
-    is_open = not own.history and not own.prompt
     return Assembly(
-        blocks=without_last_answer(written) if is_open else written,
+        blocks=without_last_answer(tuple(_with_marks(blocks, ends, dialect))),
         empty_tiers=sum(1 for block in cached if not block.messages),
         skipped=dict(skipped),
     )

@@ -146,13 +146,6 @@ class Assembly:
                     yield from ((at + number * share + each, item) for each in range(share))
             at += len(block.messages)
 
-    def items(self) -> Iterator[tuple[Tier, Item]]:
-        """Every item with its tier, in sending order."""
-        for block in self.blocks:
-            for section in block.sections:
-                for item in section.items:
-                    yield block.tier, item
-
 
 _TICKS = re.compile("`{3,}")
 

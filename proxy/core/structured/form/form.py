@@ -108,7 +108,8 @@ def _form(form: FormJson) -> StructuredForm:
     sent = form.symbols or ()
     mapped = distinct_paths([each.path for each in sent], f"{SECTION}.symbols", ".path")
     symbols = {path: each.block for path, each in zip(mapped, sent, strict=True)}
-    tree = _tree(form, paths)
+    listed = tuple(paths) if form.tree is True else None
+    tree = distinct_paths(form.tree, f"{SECTION}.tree") if isinstance(form.tree, list) else listed
     removed = frozenset(clean_paths(form.removed or (), f"{SECTION}.removed"))
     _check_removed(removed, paths, "files")
     _check_removed(removed, tuple(symbols), "symbols")
@@ -219,14 +220,6 @@ def _digest(digest: str, param: str) -> str:
     if not _are_digests((digest,)):
         raise refusal(param, "must be a SHA-256 digest of 64 lower-case hexadecimal digits", "invalid_digest")
     return digest
-
-
-def _tree(form: FormJson, listed: Sequence[str]) -> tuple[str, ...] | None:
-    if form.tree is True:
-        return tuple(listed)
-    if not isinstance(form.tree, list):
-        return None
-    return distinct_paths(form.tree, f"{SECTION}.tree")
 
 
 def _check_removed(removed: frozenset[str], paths: Sequence[str], name: str) -> None:

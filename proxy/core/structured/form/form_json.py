@@ -146,7 +146,7 @@ DetachWish = DetachJson | bool | None
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,56}")
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_LINE_BREAKS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_LINE = re.compile("[^\x00-\x1f\x7f-\x9f\u2028\u2029]*+")
 
 
 def read_panels(found: Sequence[PanelJson], param: str) -> tuple[Panel, ...]:
@@ -155,15 +155,17 @@ def read_panels(found: Sequence[PanelJson], param: str) -> tuple[Panel, ...]:
     panels = []
     for number, each in enumerate(found):
         at = f"{param}[{number}]"
-        if not _ID.fullmatch(each.id):
-            raise refusal(f"{at}.id", "must have 1 to 56 characters of A-Z, a-z, 0-9, '_' and '-'", "invalid_value")
+        _check(each.id, _ID, f"{at}.id", "must have 1 to 56 characters of A-Z, a-z, 0-9, '_' and '-'")
         if each.id == FOOTER or each.id.startswith(FROZEN_PREFIX):
             raise refusal(f"{at}.id", "is an id that the proxy uses itself: choose another one", "reserved_id")
         if each.id in seen:
             message = f"the id in '{at}.id' stands twice: each panel has an id of its own"
             raise InvalidRequest(message, param=f"{at}.id", code="duplicate_id")
         seen.add(each.id)
-        panels.append(Panel(each.id, _kind(each.kind, at), _header(each.header, at), each.content))
+        kind, header = each.kind or OWN_KIND, each.header or ""
+        _check(kind, _KIND, f"{at}.kind", "must begin with a letter and have only a-z, 0-9 and '_', at most 64")
+        _check(header, _LINE, f"{at}.header", "holds a control character or a line break")
+        panels.append(Panel(each.id, kind, header, each.content))
     return tuple(panels)
 
 
@@ -192,19 +194,6 @@ def detach_terms(wish: DetachWish, default: DetachTerms | None) -> DetachTerms |
     return replace(default or DetachTerms(), **{name: least for name, least in said.items() if isinstance(least, int)})
 
 
-def _kind(kind: str | None | UnsetType, at: str) -> str:
-    if not kind:
-        return OWN_KIND
-    if not _KIND.fullmatch(kind):
-        raise refusal(
-            f"{at}.kind", "must begin with a letter and have only a-z, 0-9 and '_', at most 64", "invalid_value"
-        )
-    return kind
-
-
-def _header(header: str | None | UnsetType, at: str) -> str:
-    if not header:
-        return ""
-    if _LINE_BREAKS.search(header):
-        raise refusal(f"{at}.header", "holds a control character or a line break", "invalid_value")
-    return header
+def _check(text: str, rule: re.Pattern[str], param: str, why: str) -> None:
+    if not rule.fullmatch(text):
+        raise refusal(param, why, "invalid_value")

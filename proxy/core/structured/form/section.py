@@ -15,9 +15,7 @@ SECTION = "stratiform"
 """The member of the body in which a client says what its context consists of."""
 PROMPTS = "prompts"
 WINDOW = "window"
-RETURN_USAGE = "return_usage"
-RETURN_BREAK = "return_break"
-_WISHES = (RETURN_USAGE, RETURN_BREAK)
+_WISHES = ("return_usage", "return_break")
 _OWN = (PROMPTS, WINDOW, *_WISHES)
 _BOOLEANS: Mapping[bytes, bool] = {b"true": True, b"false": False, b"null": False}
 _NULL = b"null"

@@ -70,10 +70,6 @@ class CompactionAttempts:
             return False
         return is_full or _has_grown(self.declined_tokens, history_tokens)
 
-    def succeeded(self, history_tokens: int) -> "CompactionAttempts":
-        """The conversation was compacted, and has so many tokens left."""
-        return CompactionAttempts(tried_tokens=history_tokens)
-
     def failed(self, history_tokens: int) -> "CompactionAttempts":
         """The call failed, or nothing could be done with its answer."""
         return replace(self, tried_tokens=history_tokens, failures=self.failures + 1)

@@ -6,8 +6,10 @@ other input from outside. An answer that is not exactly of the form that was ask
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate, takewhile
+from contextlib import suppress
+from itertools import accumulate, islice, takewhile
 from typing import Annotated
 
 import orjson
@@ -161,17 +163,11 @@ def read_finding(answer: str, count: int) -> CompactionFinding | None:
 
 def _first_object(text: str) -> Mapping[str, object] | None:
     """The first object that is complete; None where none of the first opening braces begins one."""
-    start = -1
-    for _ in range(_MOST_STARTS):
-        start = text.find("{", start + 1)
-        if start < 0:
-            return None
-        try:
-            found, _end = _DECODER.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            continue
-        assert isinstance(found, dict)
-        return found
+    for brace in islice(re.finditer("{", text), _MOST_STARTS):
+        with suppress(ValueError, RecursionError):
+            found, _ = _DECODER.raw_decode(text, brace.start())
+            assert isinstance(found, dict)
+            return found
     return None
 
 

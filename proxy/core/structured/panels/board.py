@@ -5,14 +5,13 @@ A board is a value. Each request makes a new one of the one before; the caller k
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import replace as changed
 from math import inf, nextafter
 from sys import getsizeof
 
 from msgspec.structs import replace
 
 from proxy.core.digest import digest as digest_of
-from proxy.core.structured.panels.costs import EmittedPanel, PanelCosts, counted
+from proxy.core.structured.panels.costs import PanelCosts
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.placing import (
     EVERYTHING,
@@ -59,11 +58,6 @@ class Board:
         """Memory of the panel; of one that the board has never seen, that it stands in front, since an
         unknown time."""
         return self.panels.get(panel.id) or PanelMemory(panel.id, b"", 0.0)
-
-    def charged(self, emitted: Sequence[EmittedPanel], hit_usd: float, miss_usd: float) -> "Board":
-        """The board after a request that was settled, with its panels in sending order. Prices are USD per million
-        tokens."""
-        return changed(self, costs=counted(self.costs, emitted, hit_usd, miss_usd))
 
 
 def refreshed(

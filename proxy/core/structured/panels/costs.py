@@ -6,11 +6,11 @@ has cost is what the provider reports.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from sys import getsizeof
 
 from msgspec import Struct
 
-from proxy.core.structured.panels.panel import CONVERSATION
 from proxy.core.structured.panels.placing import Count, PanelId, Usd
 from proxy.core.value import dataclass, field
 
@@ -28,12 +28,6 @@ class EmittedPanel:
     digest: bytes
     tokens: int
 
-    @property
-    def entry(self) -> str:
-        """Name that must stand at the same position of both lists for the panel to be read from the cache. The id
-        belongs to it: panels of equal content are not the same panel."""
-        return f"{self.id}:{self.digest.hex()}"
-
 
 class PanelCost(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One panel of the last counted request: its tokens, whether it was a hit, what it cost then, and what it has cost
@@ -44,16 +38,6 @@ class PanelCost(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     is_hit: bool
     cost_usd: Usd
     total_usd: Usd
-
-    def value(self) -> dict[str, object]:
-        """As a value that can be written as JSON."""
-        return {
-            "id": self.id,
-            "tokens": self.tokens,
-            "hit": self.is_hit,
-            "cost_usd": self.cost_usd,
-            "total_usd": self.total_usd,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,28 +56,22 @@ class PanelCosts:
         return texts + _SLOT_BYTES * (len(self.entries) + len(self.last) + len(self.totals))
 
 
-def prefix_length(entries: Sequence[str], before: Sequence[str]) -> int:
-    """How many leading positions of both lists are equal."""
-    pairs = enumerate(zip(entries, before, strict=False))
-    return next((i for i, (new, old) in pairs if new != old), min(len(entries), len(before)))
-
-
 def counted(costs: PanelCosts, panels: Sequence[EmittedPanel], hit_usd: float, miss_usd: float) -> PanelCosts:
-    """The costs after a request that was settled. ``panels`` are in sending order; the panel that stands for the
-    conversation does not count. Prices are USD per million tokens, of a token that is read from the cache and of one
-    that is not. It is called once for a request: a second time everything would be a hit."""
-    shown = [panel for panel in panels if panel.id != CONVERSATION]
-    entries = tuple([panel.entry for panel in shown])
-    hits = prefix_length(entries, costs.entries)
+    """The costs after a request that was settled. ``panels`` are in sending order. Prices are USD per million tokens,
+    of a token that is read from the cache and of one that is not. It is called once for a request: a second time
+    everything would be a hit."""
+    # The id belongs to an entry: panels of equal content are not the same panel.
+    entries = tuple([f"{panel.id}:{panel.digest.hex()}" for panel in panels])
+    hits = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(entries, costs.entries, strict=False)))
     totals = dict(costs.totals)
     last: list[PanelCost] = []
-    for index, panel in enumerate(shown):
+    for index, panel in enumerate(panels):
         is_hit = index < hits
         cost = panel.tokens * (hit_usd if is_hit else miss_usd) / _MILLION
         total = totals.pop(panel.id, 0.0) + cost
         totals[panel.id] = total
         last.append(PanelCost(panel.id, panel.tokens, is_hit, cost, total))
     # Those that are shown stand last.
-    for gone in list(totals)[: max(0, len(totals) - len({panel.id for panel in shown}) - MOST_GONE)]:
+    for gone in list(totals)[: max(0, len(totals) - len({panel.id for panel in panels}) - MOST_GONE)]:
         del totals[gone]
     return PanelCosts(entries, tuple(last), totals)

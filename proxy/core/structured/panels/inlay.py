@@ -14,7 +14,7 @@ from proxy.core.layout.tiers import Tier
 from proxy.core.structured.blocks.blocks import Assembly, Block, Item, Kind, Section
 from proxy.core.structured.messages import Turn, message
 from proxy.core.structured.panels.board import Board
-from proxy.core.structured.panels.pairs import FOOTER, PanelTexts, panel_pair, panel_text, with_plain_ids
+from proxy.core.structured.panels.pairs import FOOTER, SYSTEM, PanelTexts, panel_pair, panel_text, with_plain_ids
 from proxy.core.structured.panels.panel import Panel
 from proxy.core.structured.panels.placing import Place, leaving_rate
 from proxy.core.structured.panels.progress import outside
@@ -146,7 +146,7 @@ def _panels_block(run: Sequence[Panel], board: Board, texts: PanelTexts, *, is_f
 
 
 def _repeat_block(system: str, texts: PanelTexts) -> Block:
-    text = texts.repeated(system)
+    text = texts.repeat.replace(SYSTEM, system)
     section = Section(Kind.PANELS, (Item(Kind.PANELS, REPEAT, text),), ok=texts.repeat_ack)
     return _block(section, message("user", text), message("assistant", texts.repeat_ack))
 

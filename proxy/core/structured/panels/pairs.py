@@ -48,10 +48,6 @@ class PanelTexts:
         known."""
         return self.datetime.replace(ISO_TIME, iso_time(time_s)) if is_known(time_s) else ""
 
-    def repeated(self, system: str) -> str:
-        """The system prompt once more."""
-        return self.repeat.replace(SYSTEM, system)
-
 
 def is_known(time_s: float) -> bool:
     """Whether a clock that was set could show this time."""
@@ -63,8 +59,6 @@ def iso_time(time_s: float) -> str:
     return f"{datetime.fromtimestamp(int(time_s), UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-CALL_PREFIX = "panel_"
-"""How the ids of its calls begin."""
 FOOTER = "footer"
 MOST_ID_CHARS = 40
 """OpenAI refuses longer ids of calls (https://github.com/vercel/ai/issues/5171)."""
@@ -80,7 +74,7 @@ def panel_text(panel: Panel) -> str:
 
 def call_id(panel_id: str) -> str:
     """The id of the call that shows a panel. That of a long name is shortened, and ends in the name's digest."""
-    named = CALL_PREFIX + panel_id
+    named = f"panel_{panel_id}"
     if len(named) <= MOST_ID_CHARS:
         return named
     return f"{named[: MOST_ID_CHARS - _DIGEST_CHARS - 1]}_{digest(utf8(panel_id)).hex()[:_DIGEST_CHARS]}"

@@ -62,11 +62,6 @@ class Panel:
         return self.kind if self.kind in HAZARDS else OWN_KIND
 
     @property
-    def hazard(self) -> float:
-        """The probability that the content changes before the next request, by the kind alone."""
-        return HAZARDS[self.label]
-
-    @property
     def is_frozen(self) -> bool:
         """Whether the proxy made it of a part of the conversation: then it stands in front of the conversation."""
         return self.id.startswith(FROZEN_PREFIX)

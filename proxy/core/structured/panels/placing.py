@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from proxy.core.digest import DIGEST_BYTES
-from proxy.core.structured.panels.panel import Panel
+from proxy.core.structured.panels.panel import HAZARDS, Panel
 from proxy.core.value import dataclass
 
 UNKNOWN_LIFE_S = 3_600.0
@@ -117,7 +117,7 @@ def leaving_rate(panel: Panel, memory: PanelMemory) -> float:
 
 
 def _rate(count: int, panel: Panel, memory: PanelMemory) -> float:
-    rate = (count + _PRIOR_WEIGHT * panel.hazard) / (memory.seen + _PRIOR_WEIGHT)
+    rate = (count + _PRIOR_WEIGHT * HAZARDS[panel.label]) / (memory.seen + _PRIOR_WEIGHT)
     return min(max(rate, LEAST_CHANGE), 1.0)
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from proxy.core.layout.tiers import Tier
 
@@ -99,10 +100,6 @@ def _by_references(tokens: Mapping[str, int], references: References, target: in
 
 
 def _most_referenced(tokens: Mapping[str, int], references: References, target: int) -> list[str]:
-    found, size = [], 0
-    for path in _ranked(tokens, references):
-        if size >= target:
-            break
-        found.append(path)
-        size += tokens[path]
-    return found
+    ranked = _ranked(tokens, references)
+    before = accumulate([tokens[path] for path in ranked], initial=0)
+    return [path for path, size in zip(ranked, before, strict=False) if size < target]

@@ -11,11 +11,15 @@ from proxy.core.prompts.conditions import (
     checked,
     compiled,
     equal,
-    is_found,
+    holds,
     same,
 )
 from proxy.core.prompts.prompt import Condition, ConditionError, Json
 from tests.examples import for_every
+
+
+def is_found(pattern: str, text: str) -> bool:
+    return holds(Condition("custom.text", "matches", pattern), {"custom": {"text": text}})
 
 
 def refusal(field: str, operator: str, value: Json = None) -> str:

@@ -4,13 +4,15 @@ from itertools import pairwise
 
 import pytest
 
-from proxy.core.window.trimming import Moment, Room, Spoken, Steps, advance, coarse, cut_of, kept, steps_of
+from proxy.core.request.message import Message
+from proxy.core.window.trimming import Moment, Room, Steps, advance, coarse, cut_of, kept, steps_of
 from tests.examples import for_every
 from tests.growth import assert_linear
+from tests.windows import said
 
 
-def talk(turns: int, tokens: int = 10) -> list[Spoken]:
-    return [Spoken(role, tokens // 2) for _ in range(turns) for role in ("user", "assistant")]
+def talk(turns: int, tokens: int = 10) -> list[Message]:
+    return [said(role, tokens // 2) for _ in range(turns) for role in ("user", "assistant")]
 
 
 def test_the_cut_stays_while_everything_fits() -> None:
@@ -19,7 +21,7 @@ def test_the_cut_stays_while_everything_fits() -> None:
 
 
 def test_the_cut_moves_on_until_a_quarter_of_the_room_is_free() -> None:
-    steps = steps_of([*talk(10), Spoken("user", 10)])
+    steps = steps_of([*talk(10), said("user", 10)])
     moment = steps.moments[-1]
     assert moment.tokens == 110
     # Ten tokens must stay; of the ninety others three quarters may.
@@ -28,14 +30,14 @@ def test_the_cut_moves_on_until_a_quarter_of_the_room_is_free() -> None:
 
 
 def test_the_cut_never_goes_beyond_what_must_stay() -> None:
-    steps = steps_of([*talk(3), Spoken("user", 500)])
+    steps = steps_of([*talk(3), said("user", 500)])
     assert advance(0, steps, steps.moments[-1], Room(100)) == 3
 
 
 def test_a_cut_that_would_part_a_late_result_from_its_call_is_passed_over() -> None:
-    call, late = Spoken("assistant", 5, ("late",)), Spoken("tool", 5, (), "late")
-    messages = [*talk(2, 20), Spoken("user", 5), call, Spoken("user", 5), late, Spoken("assistant", 5), *talk(8)]
-    steps = steps_of([*messages, Spoken("user", 10)])
+    call, late = said("assistant", 5, ("late",)), said("tool", 5, (), "late")
+    messages = [*talk(2, 20), said("user", 5), call, said("user", 5), late, said("assistant", 5), *talk(8)]
+    steps = steps_of([*messages, said("user", 10)])
     moment = steps.moments[-1]
     # With three steps gone the result would be there and its call would not.
     assert [advance(0, steps, moment, Room(room)) for room in (155, 150, 140, 135)] == [0, 2, 4, 4]
@@ -43,7 +45,7 @@ def test_a_cut_that_would_part_a_late_result_from_its_call_is_passed_over() -> N
 
 
 def test_a_limit_of_messages_is_kept_with_half_of_them_to_spare() -> None:
-    steps = steps_of([*talk(10), Spoken("user", 10)])
+    steps = steps_of([*talk(10), said("user", 10)])
     assert advance(0, steps, steps.moments[-1], Room(1_000, 19)) == 6
     assert advance(0, steps, steps.moments[-1], Room(1_000, 20)) == 0
 
@@ -66,18 +68,18 @@ def test_a_tiny_budget_is_not_rounded() -> None:
 
 
 def test_the_time_is_linear_where_a_late_result_forbids_nearly_every_cut() -> None:
-    def make(turns: int) -> list[Spoken]:
-        return [Spoken("assistant", 1, ("late",)), *talk(turns), Spoken("tool", 1, (), "late"), Spoken("user", 1)]
+    def make(turns: int) -> list[Message]:
+        return [said("assistant", 1, ("late",)), *talk(turns), said("tool", 1, (), "late"), said("user", 1)]
 
     assert_linear(lambda messages: cut_of(steps_of(messages), Room(50)), make, 2_500)
 
 
-def spoken(notation: str) -> list[Spoken]:
+def spoken(notation: str) -> list[Message]:
     """``u`` a user, ``a`` an answer, ``c1`` a call, ``r1`` its result, ``s`` a notice; each has one token."""
     found = []
     for word in notation.split():
         role = {"u": "user", "a": "assistant", "c": "assistant", "r": "tool", "s": "system"}[word[0]]
-        found.append(Spoken(role, 1, (word[1:],) if word[0] == "c" else (), word[1:] if word[0] == "r" else None))
+        found.append(said(role, 1, (word[1:],) if word[0] == "c" else (), word[1:] if word[0] == "r" else None))
     return found
 
 

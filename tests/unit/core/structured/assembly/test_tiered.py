@@ -24,6 +24,7 @@ from tests.contexts import (
     conversation_of,
     fenced,
     flat_assembly,
+    items_of,
     placed,
     sent,
     talk_of,
@@ -227,11 +228,11 @@ def test_the_clients_turns_keep_their_order_and_their_content(
     conversation = conversation_of(system("Be kind."), *turns, user("now?"))
     found = tiered_assembly(context, conversation, placement, TEXTS)
 
-    items = [item for _, item in found.items() if item.kind in (Kind.SYSTEM, Kind.HISTORY, Kind.PROMPT)]
+    items = [item for _, item in items_of(found) if item.kind in (Kind.SYSTEM, Kind.HISTORY, Kind.PROMPT)]
     assert [bare(orjson.loads(item.raw)) for item in items] == [
         bare(turn) for turn in [system("Be kind."), *turns, user("now?")]
     ]
-    tiers = [tier for tier, item in found.items() if item.kind is Kind.HISTORY]
+    tiers = [tier for tier, item in items_of(found) if item.kind is Kind.HISTORY]
     assert tiers == sorted(tiers)
     assert sent(found)[-1] == user("now?")
 
@@ -280,7 +281,7 @@ def test_no_message_makes_it_fail(
     came_with_the_word = sum(b'"cache_control"' in raw for raw in raws)
     assert sum(len(block.marks) for block in found.blocks) <= 4
     assert len(marked_in(found)) <= 4 + came_with_the_word
-    turns = [item for _, item in found.items() if item.kind in (Kind.SYSTEM, Kind.HISTORY, Kind.PROMPT)]
+    turns = [item for _, item in items_of(found) if item.kind in (Kind.SYSTEM, Kind.HISTORY, Kind.PROMPT)]
     assert len(turns) == len(raws)
     unread = [raw for raw in raws if raw and not raw.startswith(b"{")]
     assert [item.raw for item in turns if item.raw and not item.raw.startswith(b"{")] == unread

@@ -10,7 +10,7 @@ from proxy.core.layout.tiers import Tier
 from proxy.core.structured.blocks.blocks import Kind, Skip
 from proxy.core.structured.context import Page, Review, StructuredContext
 from proxy.core.structured.messages import Conversation
-from tests.contexts import TEXTS, a_file, conversation_of, flat_assembly, sent, talk_of, texts_in
+from tests.contexts import TEXTS, a_file, conversation_of, flat_assembly, items_of, sent, talk_of, texts_in
 from tests.talk import MARK, system, text_part, user
 
 FULL = StructuredContext(
@@ -70,8 +70,8 @@ def test_no_list_of_messages_makes_it_fail(raws: list[bytes], text: str, is_sele
     context = replace(FULL, files=(a_file("a", text + "\ud83d", is_selected=is_selected),), legend="\udc00")
     found = flat_assembly(context, Conversation.of(raws))
 
-    own = [item.raw for _, item in found.items() if item.raw]
+    own = [item.raw for _, item in items_of(found) if item.raw]
     assert sorted(own) == sorted(raw for raw in raws if raw)
-    kinds = {item.kind for _, item in found.items()}
+    kinds = {item.kind for _, item in items_of(found)}
     assert (Kind.FILES in kinds) is is_selected
     assert all(isinstance(json.loads(raw), dict) for raw in found.messages if raw not in raws)

@@ -16,9 +16,8 @@ ASSEMBLY = Assembly(
 )
 
 
-def test_messages_and_items_are_those_of_the_blocks() -> None:
+def test_messages_are_those_of_the_blocks() -> None:
     assert orjson.loads(ASSEMBLY.body()) == [{"n": 0}, {"n": 1}, {"n": 2}]
-    assert list(ASSEMBLY.items()) == [(Tier.L0, FILE), (Tier.L1, TURN)]
     assert Assembly(()).body() == b"[]"
 
 

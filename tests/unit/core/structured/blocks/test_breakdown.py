@@ -28,6 +28,7 @@ from tests.contexts import (
     conversation_of,
     exchanges,
     flat_assembly,
+    items_of,
     placed,
     sent,
     talk_of,
@@ -264,7 +265,7 @@ def test_breakdown_and_request_agree(
     found = shown(assembly)
 
     # The same items in the same tiers and in the same order.
-    assert items_in(found) == [(tier.label, ascii_of(item.key)) for tier, item in assembly.items()]
+    assert items_in(found) == [(tier.label, ascii_of(item.key)) for tier, item in items_of(assembly)]
     # As many characters as are sent, in each tier and in all.
     assert found["total_tokens"] == sum(len(text) for text in whole_texts(assembly.messages))
     for block in found["blocks"]:
@@ -276,7 +277,7 @@ def test_breakdown_and_request_agree(
     assert len(items_in(found)) == sum(kind["count"] for kind in found["breakdown"].values())
     # The texts that are sent are those of the items.
     left = Counter("".join(whole_texts(assembly.messages)))
-    for _, item in assembly.items():
+    for _, item in items_of(assembly):
         assert item.raw or any(item.text in text for text in whole_texts(assembly.messages))
         left.subtract(item.text)
     assert min(left.values(), default=0) >= 0

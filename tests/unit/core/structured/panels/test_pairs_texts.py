@@ -37,4 +37,3 @@ def test_a_time_that_no_clock_shows_is_not_known(time_s: float) -> None:
 def test_only_the_placeholder_is_replaced() -> None:
     assert TEXTS.generated(FIRST_S) == "Panel automatically generated at 2020-01-01T00:00:00Z"
     assert TEXTS.current(FIRST_S) == "Current datetime: 2020-01-01T00:00:00Z"
-    assert TEXTS.repeated("{system} \\1 {iso_time}").endswith(":\n\n{system} \\1 {iso_time}")
