@@ -83,9 +83,10 @@ class Worker:
     def _assembled(self, raw: bytes) -> tuple[Resolved, AssembledChat]:
         sent, subject = parse_body(raw), self.assembler
         resolved = subject.resolve(subject.read(sent), "key", "")
-        made = subject.assembled(resolved, subject.context(resolved, subject.index(resolved)), self.now_s)
-        subject.remember(resolved, made)
-        return resolved, made.chat
+        context = subject.context(resolved, subject.index(resolved))
+        chat, counted, blocks = subject.assembled(resolved, context, self.now_s)
+        subject.remember(resolved, chat, counted, blocks)
+        return resolved, chat
 
     def _hold(self, body: Body, sent: bytes, session: LiveSession, terms: LiveTerms) -> None:
         check = session.check if self.is_growing else check_live
