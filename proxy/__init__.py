@@ -4,9 +4,10 @@ The life of a request, and where each step lives:
 
     admit ─ recognise ─ track ─ plan ─ render ─ forward ─ stream back ─ settle (exactly once)
 
-``proxy.core`` is the pure middle: values in, values out; no clock, no I/O, no litellm. ``proxy.engine`` walks an
-exchange through the steps and knows ports, not Starlette. ``proxy.web``, ``proxy.upstream`` and ``proxy.storage`` are
-the thin rim. Recognisers for single clients are plugins (top-level ``plugins``), on the same path as anyone else's.
+``proxy.core`` is the pure middle: values in, values out; no clock, no I/O, no litellm. ``proxy.engine`` takes an
+exchange through the steps. It depends on ports, not on Starlette. ``proxy.web``, ``proxy.upstream`` and
+``proxy.storage`` are the thin rim. Recognisers for single clients are plugins (top-level ``plugins``). They use the
+same hooks as third-party plugins.
 """
 
 __version__ = "0.1.0"

@@ -1,12 +1,12 @@
-"""Large pieces of pure work, done beside the event loop.
+"""Runs large pieces of pure work in threads, beside the event loop.
 
-A request of many megabytes takes a second to read and to write. That is done in a thread, in many calls of C that each
-take some hundredths of a second at most: between any two of them the event loop gets its turn (Python lets one thread
-run at a time). What work here may touch are values that nobody changes, and what belongs to its request alone; the
-planner's state stays with the event loop, so that a layout never depends on who was faster.
+Reading and writing a request of many megabytes takes a second. A thread does that in many C calls, each of which takes
+some hundredths of a second at most. Python runs one thread at a time, so the event loop gets its turn between any two
+of these calls. The work may use only values that nothing changes, and values that belong to its own request. Only the
+event loop uses the planner's state, so that a layout never depends on which thread was faster.
 
-Work waits its turn behind other work of its own class of size, so that threads never compete with the event loop in
-larger numbers: one does the large, one the very large.
+There is one thread for large work and one for very large work, and work waits for earlier work of the same class. So no
+more than two threads compete with the event loop.
 """
 
 import asyncio
@@ -16,40 +16,41 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 LARGE_BYTES = 512 << 10
-"""About a millisecond of reading: below that a thread costs more than it spares."""
+"""Reading so many bytes takes about a millisecond. For smaller work a thread costs more time than it saves."""
 _VAST_BYTES = 4 << 20
 OBJECT_BYTES = 4_000
-"""A message or a file takes about 50 us however short it is, which is what so many bytes of a long one take."""
+"""A message or a file takes about 50 us, however short it is. So many bytes of a long one take as long."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
 def work_in(body: bytes) -> int:
-    """How much there is to do about a body, in bytes of a long text: it may consist of many short messages or files."""
+    """How much work a body takes, as a number of bytes of a long text. A body may consist of many short messages or
+    files."""
     size = len(body)
     return size if size >= LARGE_BYTES else size + OBJECT_BYTES * body.count(b"{")
 
 
 class Aside:
-    """Two threads, begun when there is work for them."""
+    """Two threads, each started when there is work for it."""
 
     def __init__(self) -> None:
         self._large = ThreadPoolExecutor(1, "stratiform-large")
         self._vast = ThreadPoolExecutor(1, "stratiform-vast")
 
     async def run(self, size: int, work: Callable[[], T]) -> T:
-        """The work's result. ``size`` is how many bytes it is about."""
+        """The result of the work. ``size`` is the number of bytes that the work is about."""
         pool = self._large if size < _VAST_BYTES else self._vast
         return await asyncio.get_running_loop().run_in_executor(pool, work)
 
     async def run_large(self, size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of work with these arguments: small work is done at once, large work as ``run`` does it."""
+        """The result of the work with these arguments. Small work is done at once, large work as in ``run``."""
         if size < LARGE_BYTES:
             return work(*args, **kwargs)
         return await self.run(size, partial(work, *args, **kwargs))
 
     def close(self) -> None:
-        """End the threads, once their work is done."""
+        """End each thread when its current work is done."""
         for pool in (self._large, self._vast):
             pool.shutdown(wait=False, cancel_futures=True)

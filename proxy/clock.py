@@ -1,4 +1,4 @@
-"""Time, as a port: the machine's clock, a clock that is set by hand, and the time that a request brings along."""
+"""Time as a port: the machine's clock, and the time that a request states in a header."""
 
 import math
 import time
@@ -21,23 +21,23 @@ class SystemClock:
 
 
 boot_time: Callable[[], float] = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-"""Seconds of a clock that nobody sets and that goes on while the machine sleeps: ``CLOCK_BOOTTIME`` is Linux's
-(clock_gettime(2)); ``CLOCK_MONOTONIC`` counts the sleep on macOS (clock_gettime(3))."""
+"""Seconds of a clock that cannot be set, and that goes on while the machine sleeps. On Linux it is ``CLOCK_BOOTTIME``
+(clock_gettime(2)). On macOS ``CLOCK_MONOTONIC`` counts the sleep (clock_gettime(3))."""
 
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """The clocks of a machine. Tests give others."""
+    """The clocks of a machine. Tests use other ones."""
 
     wall: Callable[[], float] = SystemClock().now
     monotonic: Callable[[], float] = boot_time
 
 
 class SteadyClock:
-    """The machine's clock without its steps (``proxy.core.timing.steady_time``): budgets, leases and keys go by it.
+    """The machine's clock without its steps (``proxy.core.timing.steady_time``). Budgets, leases and keys use it.
 
-    ``on_departure`` is told when the machine's clock departs from the time that is given, and when it agrees again.
-    ``steady`` is the time that is given; it is told of the store's clock.
+    ``on_departure`` is called when the machine's clock departs from the time that ``now`` gives, and when the two agree
+    again. ``steady`` computes that time; it is told the store's clock.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class SteadyClock:
 
 
 def request_time(headers: Headers, clock: Clock, *, trust_header: bool) -> float:
-    """The time at which a request happens: the clock's, or the header's where the operator trusts it."""
+    """The time of a request: the time in its header if the operator trusts that header, else the clock's time."""
     text = next((value for name, value in headers if name == TIME_HEADER), None) if trust_header else None
     if text is None:
         return clock.now()

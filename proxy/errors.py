@@ -1,4 +1,4 @@
-"""Every error a client can see, and the one builder of its JSON.
+"""Every error that a client can see, and the one function that builds its JSON.
 
     ProxyError
     ├── InvalidRequest        400 invalid_request_error  (code per case: invalid_json, missing_messages, ...)
@@ -66,7 +66,7 @@ class ProxyError(Exception):
     code: str | None = "internal_error"
 
     def __init_subclass__(cls, status: int | None = None, type: str = "", code: str = "") -> None:
-        """A class says what differs from its base: its status, its type, its code."""
+        """A subclass states only what differs from its base: its status, its type or its code."""
         super().__init_subclass__()
         cls.status, cls.type, cls.code = status or cls.status, type or cls.type, code or cls.code
 
@@ -95,12 +95,12 @@ class PayloadTooLarge(InvalidRequest, status=413, code="request_too_large"):
 
 
 class HeadersTooLarge(InvalidRequest, status=431, code="headers_too_large"):
-    """The headers are larger, or more, than the configured limit."""
+    """The headers have more bytes than the configured limit, or there are more headers than it allows."""
 
 
 class ContextTooLong(InvalidRequest, code="context_length_exceeded"):
-    """The request does not fit the context window, and what could be left out does not suffice. ``sizes`` are the
-    tokens that were counted, by component; the message says them, and no text of the prompt."""
+    """The request does not fit the context window, even without the parts that may be left out. ``sizes`` are the
+    counted tokens of each component. The message states them, and no text of the prompt."""
 
     def __init__(self, message: str, *, sizes: Mapping[str, int] | None = None) -> None:
         super().__init__(message, param="messages")
@@ -112,11 +112,11 @@ class RequestTimeout(InvalidRequest, status=408, code="request_timeout"):
 
 
 class Unauthorized(ProxyError, status=401, type="invalid_request_error", code="invalid_api_key"):
-    """No key, or a key that is not known here."""
+    """The request has no key, or a key that this proxy does not know."""
 
 
 class Forbidden(ProxyError, status=403, type="invalid_request_error", code="model_not_allowed"):
-    """The key is known and may not do this."""
+    """The key is known, but it may not do this."""
 
 
 class NotFound(ProxyError, status=404, type="invalid_request_error", code="not_found"):
@@ -128,12 +128,12 @@ class UnknownModel(NotFound, code="model_not_found"):
 
 
 class Conflict(ProxyError, status=409, type="invalid_request_error", code="conflict"):
-    """What shall be made is there already, or belongs to the configuration."""
+    """The object to be made exists already, or belongs to the configuration."""
 
 
 class MissingContent(Conflict, code="missing_content"):
     """The request names contents by digests that are not in this process's memory. ``missing`` are those digests, each
-    once, in the order of the request. The OpenAI SDK repeats a 409 by itself, which would not help here: the request
+    once, in the order of the request. The OpenAI SDK repeats a 409 by itself. That would not help here: the request
     must be sent again with these contents."""
 
     def __init__(self, missing: Sequence[str]) -> None:
@@ -147,7 +147,7 @@ class MissingContent(Conflict, code="missing_content"):
 
 
 class MethodNotAllowed(ProxyError, status=405, type="invalid_request_error", code="method_not_allowed"):
-    """The path is served, with another method."""
+    """The path is served, but with another method."""
 
 
 class BudgetExceeded(ProxyError, status=429, type="insufficient_quota", code="insufficient_quota"):
@@ -158,7 +158,7 @@ class BudgetExceeded(ProxyError, status=429, type="insufficient_quota", code="in
 
 
 class RateLimited(ProxyError, status=429, code="rate_limit_exceeded"):
-    """A key's or a team's limit of requests or tokens in a time is reached. ``kind`` is what there were too many of."""
+    """A key or a team has reached its limit of requests or tokens in a time. ``kind`` says which of the two it is."""
 
     def __init__(self, message: str, *, kind: str, retry_after_s: int) -> None:
         super().__init__(message, headers={"retry-after": str(retry_after_s)})
@@ -166,27 +166,27 @@ class RateLimited(ProxyError, status=429, code="rate_limit_exceeded"):
 
 
 class BudgetUnavailable(ProxyError, status=503, code="budget_unavailable"):
-    """What a team has spent cannot be read, and the config says to refuse then."""
+    """The team's spend cannot be read, and the configuration says that the request is then refused."""
 
 
 class StoreUnavailable(ProxyError, status=503, code="store_unavailable"):
-    """What decides about the request is in the store, which does not answer."""
+    """The store does not answer, and it holds the data that decides about the request."""
 
 
 class UpstreamError(ProxyError, status=502, code="upstream_error"):
-    """Something behind the proxy failed. ``may_bill``: the upstream may have got the request, did not refuse it, and
-    bills whatever it made of it. What is not known not to have arrived counts as arrived."""
+    """Something behind the proxy failed. ``may_bill``: the upstream may have got the request and did not refuse it, so
+    it bills the work that it did. A request counts as arrived unless it is known that it did not arrive."""
 
     may_bill = True
 
     def unreached(self) -> Self:
-        """The same error, of an upstream that has not seen the request."""
+        """The same error, for an upstream that has not seen the request."""
         self.may_bill = False
         return self
 
 
 class UpstreamUnavailable(UpstreamError, code="upstream_unavailable"):
-    """No connection, or the line broke."""
+    """The proxy got no connection, or the connection broke."""
 
 
 class UpstreamTimeout(UpstreamError, status=504, code="upstream_timeout"):
@@ -194,19 +194,19 @@ class UpstreamTimeout(UpstreamError, status=504, code="upstream_timeout"):
 
 
 class CircuitOpen(UpstreamError, status=503, code="circuit_open"):
-    """The upstream failed again and again; it is not called for a moment."""
+    """The upstream failed repeatedly, so it is not called for a moment."""
 
     may_bill = False
 
 
 class UpstreamLoading(UpstreamError, status=503, code="upstream_loading"):
-    """What calls the upstream is still being loaded. Other models are served meanwhile."""
+    """The code that calls the upstream is still being loaded. Other models are served meanwhile."""
 
     may_bill = False
 
 
 class UpstreamRejected(UpstreamError):
-    """The provider's own refusal, seen through a library: its status, type and code pass."""
+    """The provider's own refusal, as a library reports it. Its status, type and code are passed on."""
 
     may_bill = False
 
@@ -227,7 +227,7 @@ class UpstreamRejected(UpstreamError):
 
 
 class NotReady(ProxyError, status=503, code="not_ready"):
-    """The proxy is up and should not be sent traffic yet."""
+    """The proxy is up, but should not get traffic yet."""
 
 
 class ShuttingDown(ProxyError, status=503, code="shutting_down"):
@@ -249,7 +249,8 @@ def error_form(path: str) -> ErrorForm:
 
 
 def error_body(error: ProxyError, form: ErrorForm = ErrorForm.OPENAI) -> bytes:
-    """The JSON body for an error. Anthropic's form keeps our code and param beside what its own errors have."""
+    """The JSON body for an error. Anthropic's form also has our code and param, beside the members of Anthropic's own
+    errors."""
     body: dict[str, object] = {
         "message": error.message,
         "type": error.type,
@@ -265,7 +266,8 @@ def error_body(error: ProxyError, form: ErrorForm = ErrorForm.OPENAI) -> bytes:
 
 
 def _json(body: object) -> bytes:
-    """What quotes a client's text may quote half of a surrogate pair, which is then written as an escape."""
+    """The body as JSON. A message that quotes a client's text may hold half of a surrogate pair, which is written as an
+    escape."""
     try:
         return orjson.dumps(body)
     except orjson.JSONEncodeError:

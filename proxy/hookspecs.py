@@ -1,4 +1,4 @@
-"""What a plugin may add. An implementation takes only the arguments that it wants."""
+"""The hooks by which a plugin extends the proxy. An implementation takes only the arguments that it needs."""
 
 from collections.abc import Callable
 
@@ -22,14 +22,14 @@ class Hooks:
 
     @hookspec
     def register_symbol_indexers(self) -> list[SymbolIndexer]:  # type: ignore[empty-body]
-        """Makers of symbol blocks for structured context. They must be safe in several threads and linear in the text;
-        of several the one with the lowest priority, and then the first name, is asked."""
+        """Makers of symbol blocks for structured context. They must be thread-safe and linear in the text. Only one is
+        used: the one with the lowest priority, and among equals the first by name."""
 
     @hookspec
     def register_prompts(self) -> list[Prompt]:  # type: ignore[empty-body]
-        """Prompts of the registry, behind those of files. None may have the id of another prompt."""
+        """Prompts of the registry, after those from files. No prompt may have the id of another one."""
 
     @hookspec
     def register_fragments(self) -> dict[str, Callable[[], str]]:  # type: ignore[empty-body]
-        """Texts that templates include by these names. Each callable is called whenever the prompts are read, beside
-        the event loop; it must be quick, and give the same text until the code changes."""
+        """Texts that templates include by these names. Each callable is called whenever the prompts are read, outside
+        the event loop. It must be quick, and return the same text until the code changes."""

@@ -17,20 +17,20 @@ DEFAULT_PLUGINS = ("plugins.aider", "plugins.tiered", "plugins.fenced", "plugins
 
 _log = logging.getLogger("stratiform")
 
-# What a recogniser may take: this much for any text, and this much more for each megabyte of it. The recognisers that
-# come along take a tenth of it for the worst texts that are known.
+# The time that a recogniser may take: so many seconds for any text, and so many more for each megabyte of it. The
+# shipped recognisers take a tenth of it for the worst known texts.
 _ANY_TEXT_S = 0.1
 _MEGABYTE_S = 1.0
-# One call that takes longer may have met the garbage collector; so many within so many calls have not.
+# A single slow call may be due to the garbage collector. So many slow calls within so many calls are not.
 _MOST_SLOW = 5
 _CALLS = 1_000
 
 
 class Watch(Protocol):
-    """Hears what becomes of recognisers, each by its name."""
+    """Is told what happens to recognisers. Each is known by its name."""
 
     def plugin_failed(self, plugin: str, hook: str) -> None:
-        """A recogniser raised an exception in this hook, and was passed over."""
+        """A recogniser raised an exception in this hook, and was skipped."""
 
     def plugin_reached(self, plugin: str, bound: str) -> None:
         """A recogniser reached one of its bounds, and the text stayed whole."""
@@ -41,14 +41,14 @@ class Watch(Protocol):
 
 @dataclass(slots=True)
 class Pace:
-    """Whether a recogniser is quick enough for its texts, by the processor's time that its own thread spends: a busy
-    machine counts against nobody."""
+    """Whether a recogniser is quick enough for its texts. Only the processor time of its own thread counts, so that a
+    busy machine makes no recogniser look slow."""
 
     slow: int = 0
     calls: int = 0
 
     def took(self, seconds: float, chars: int) -> bool:
-        """Count one call; True where it is too slow too often."""
+        """Count one call. True if the recogniser was too slow too often."""
         self.calls += 1
         if self.calls > _CALLS:
             self.calls = self.slow = 0
@@ -59,8 +59,8 @@ class Pace:
 
 @dataclass(slots=True)
 class Guarded:
-    """A recogniser whose failure costs its own answer and no more: the next one is asked. One that is too slow too
-    often is switched off until the process ends."""
+    """A recogniser whose failure loses only its own answer: the next recogniser is asked. A recogniser that is too slow
+    too often is switched off until the process ends."""
 
     name: str
     priority: int
@@ -71,7 +71,7 @@ class Guarded:
     pace: Pace = field(default_factory=Pace)
 
     def recognise(self, role: str, text: str) -> Recognition | None:
-        """The recogniser's answer; None where it raised, reached a bound, or is switched off."""
+        """The recogniser's answer; None if it raised an exception, reached a bound, or is switched off."""
         if self.is_off:
             return None
         began_s = self.cpu_s()
@@ -97,7 +97,7 @@ class Guarded:
 
 
 def build_plugin_manager() -> pluggy.PluginManager:
-    """A manager of its own for each caller. Raises pluggy.PluginValidationError where a hook's name is unknown."""
+    """A new plugin manager for each caller. Raises pluggy.PluginValidationError if a hook's name is unknown."""
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(Hooks)
     for name in DEFAULT_PLUGINS:
@@ -108,8 +108,8 @@ def build_plugin_manager() -> pluggy.PluginManager:
 
 
 def recognisers(manager: pluggy.PluginManager, watch: Watch | None = None) -> list[Recogniser]:
-    """All recognisers, by priority and name; with ``watch`` what one of them raises is contained and told, and one that
-    is too slow is switched off."""
+    """All recognisers, sorted by priority and name. With ``watch``, an exception in a recogniser is contained and
+    reported, and a recogniser that is too slow is switched off."""
     found: list[Recogniser] = [recogniser for some in manager.hook.register_recognisers() for recogniser in some]
     if watch is not None:
         found = [Guarded(r.name, r.priority, r, watch) for r in found]
@@ -117,7 +117,7 @@ def recognisers(manager: pluggy.PluginManager, watch: Watch | None = None) -> li
 
 
 def symbol_indexer(manager: pluggy.PluginManager) -> SymbolIndexer | None:
-    """The symbol indexer that is asked: the one with the lowest priority, and then the first name. None where no plugin
-    has registered one."""
+    """The symbol indexer that is used: the one with the lowest priority, and among equals the first by name. None if no
+    plugin has registered one."""
     found: list[SymbolIndexer] = [one for some in manager.hook.register_symbol_indexers() for one in some]
     return min(found, key=lambda one: (one.priority, one.name), default=None)

@@ -1,4 +1,4 @@
-"""What the engine asks of the world: protocols and the values that cross them."""
+"""The interfaces between the engine and the outside world: protocols, and the values that cross them."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from enum import StrEnum
@@ -27,7 +27,7 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """What ``holder`` (a key's id, a deployment, or empty for a team) may do in a minute; None: no limit."""
+    """How much ``holder`` (a key's id, a deployment, or empty for a team) may use in a minute. None: no limit."""
 
     holder: str
     requests: int | None = None
@@ -36,10 +36,10 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTerms:
-    """What a line of the model list says about its deployments.
+    """The settings that an entry of the model list gives to its deployments.
 
     ``base_url`` has no trailing slash. ``params`` are further litellm_params, passed to the litellm transport as they
-    are. ``api_key`` is None where the client's own Authorization header is forwarded.
+    are. ``api_key`` is None if the client's own Authorization header is forwarded.
     """
 
     base_url: str = ""
@@ -53,22 +53,23 @@ class ModelTerms:
     weight: float = 1.0
     """A deployment's share of the sessions among equal deployments of one name."""
     max_input_tokens: int | None = None
-    """The most tokens that the model reads, where the configuration says so."""
+    """The most tokens that the model reads, if the configuration states them."""
     session_header: str = ""
     """The header by which a router in front of the model's engines tells conversations apart."""
     salts_cache: bool = False
     """Requests of different teams never share an entry of the model's cache."""
     groups: tuple[str, ...] = ()
-    """Names under which lists of keys and teams allow the model among others."""
+    """Names of groups. The model list of a key or a team may name a group to allow all of its models."""
     rates: RateLimit | None = None
-    """What the deployment may be asked for by all clients together."""
+    """The rate limit of the deployment for all clients together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment(ModelTerms):
     """One entry of the model list: where requests for a model name go.
 
-    ``model`` is the name the upstream knows (the provider prefix stripped on the http transport; kept on litellm).
+    ``model`` is the name that the upstream knows (without the provider prefix on the http transport, with it on
+    litellm).
     """
 
     name: str
@@ -76,11 +77,12 @@ class Deployment(ModelTerms):
     transport: Transport
     profile: CacheProfile
     server: str = ""
-    """The provider that is called (``proxy.core.providers.hosts``); empty where that is not known for sure."""
+    """The provider that is called (``proxy.core.providers.hosts``); empty if that is not known for sure."""
     entry: str = ""
-    """The name of its line in the model list, a wildcard as it stands there; ``name`` where it is empty."""
+    """The name of its entry in the model list, with a wildcard as it is written there. If it is empty, ``name`` is the
+    name."""
     id: str = ""
-    """What it is known by among the deployments of all names, the same on every worker."""
+    """Identifies it among the deployments of all names. It is the same on every worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class Answer(Protocol):
     headers: Headers
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it arrives. Raises UpstreamUnavailable or UpstreamTimeout where the line breaks."""
+        """The body as it arrives. Raises UpstreamUnavailable or UpstreamTimeout if the connection breaks."""
 
     async def aclose(self) -> None:
         """Give the call up, or release its connection. May be called more than once."""
@@ -114,10 +116,10 @@ class Answer(Protocol):
 
 @runtime_checkable
 class TellsUsage(Protocol):
-    """An answer that knows more of its usage than its chunks have shown."""
+    """An answer that knows more about its usage than its chunks have shown."""
 
     def usage_so_far(self) -> Mapping[str, object]:
-        """What the provider has told by now, as a usage object; empty where it has told nothing."""
+        """The usage that the provider has reported so far, as a usage object; empty if it has reported nothing."""
         ...
 
 
@@ -140,14 +142,15 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who a request comes from. ``scope`` isolates state (team and key, hashed); ``team`` is a metric label.
+    """The sender of a request. ``scope`` isolates state (team and key, hashed); ``team`` is a metric label.
 
     ``mode`` is the highest mode that the operator allows this key. ``virtual`` says that the key is the proxy's own
-    (the master key, or a team's): it must never be sent upstream. ``forwards_key`` says the opposite: the client brings
-    the provider's key, and the deployment's own must not be used for it.
+    (the master key, or a team's): it must never be sent upstream. ``forwards_key`` says the opposite: the client sends
+    the provider's key, and the deployment's own key must not be used for the request.
 
-    ``key_id`` is the public id of a virtual key, ``user`` whom the key is for, or else whom the request names; both
-    stand in the ledger. ``models`` are allow-lists: a model must be in each of them (``proxy.core.model_patterns``).
+    ``key_id`` is the public id of a virtual key. ``user`` is the user that the key is for, or else the user that the
+    request names. Both are written into the ledger. ``models`` are allow-lists: a model must be in each of them
+    (``proxy.core.model_patterns``).
     """
 
     scope: str
@@ -161,32 +164,33 @@ class Principal:
     models: Sequence[Sequence[str]] = ()
     rates: Sequence[RateLimit] = ()
     is_confined: bool = False
-    """Of the objects of the operator's account, only those of the team may be reached."""
+    """The request may reach only the team's own objects of the operator's account."""
     paths: Sequence[str] = ()
     """Paths that the team may use although they reach the whole account."""
 
 
 @dataclass(slots=True)
 class Reservation:
-    """What was set aside for one exchange. Whoever sets it aside keeps more of it in a class of their own.
-    ``is_limited``: a budget or a rate limit holds for the exchange, so that its size and model must be known."""
+    """The amounts that were set aside for one exchange. The part that sets them aside keeps more data in a subclass.
+    ``is_limited``: a budget or a rate limit holds for the exchange, so its size and model must be known."""
 
     exchange_id: str
     team: str
     is_limited: bool = False
     is_hard: bool = False
-    """What the exchange takes is held against a hard limit, so that it must be known to its end."""
+    """The usage of the exchange counts against a hard limit, so it must be known to the end."""
     notice: str = ""
-    """A budget's soft limit that is passed, for the client to read."""
+    """A message to the client that a budget's soft limit is exceeded."""
     rates: Headers = ()
-    """What is left of rate limits, as headers."""
+    """The remaining amounts of rate limits, as headers."""
     prompt_tokens: int = 0
-    """The most tokens that the prompt has; 0 where nobody had to know."""
+    """The most tokens that the prompt has; 0 if the number was not needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A part that does not work as it should, and what is wrong with it. ``refuses``: requests are refused for it."""
+    """A part that does not work as it should, and what is wrong with it. ``refuses``: requests are refused because of
+    it."""
 
     part: str
     message: str
@@ -194,14 +198,14 @@ class Fault:
 
 
 class StoreError(Exception):
-    """The store could not be read or written. No request fails for it, unless a budget says so."""
+    """The store could not be read or written. No request fails because of that, unless a budget says so."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """A chat request to be planned: its body, who sends it, and the deployment that it goes to. ``assembled`` is set
-    where the body was assembled from structured context. ``inset`` are the operator's texts around the newest user
-    message; ``repeats_texts``: those of earlier turns may be sent with them again."""
+    """A chat request to be planned: its body, its sender, and the deployment that it goes to. ``assembled`` is set if
+    the body was assembled from structured context. ``inset`` are the operator's texts around the newest user message.
+    ``repeats_texts``: earlier turns may be sent again with their texts."""
 
     parsed: ParsedBody
     deployment: Deployment
@@ -217,8 +221,8 @@ class Planner(Protocol):
     """Plans requests, and learns from the exchanges that follow."""
 
     def parse(self, body: bytes) -> ParsedBody:
-        """The body, parsed with the help of earlier requests. Another thread may call this. Raises InvalidRequest for
-        what is no JSON object, and Unreadable where only the proxy cannot read it."""
+        """The body, parsed with the help of earlier requests. Another thread may call this. Raises InvalidRequest if
+        the body is no JSON object, and Unreadable if only the proxy cannot read it."""
 
     async def assemble(
         self,
@@ -229,23 +233,23 @@ class Planner(Protocol):
         keeps_state: bool = True,
         own_count: int | None = None,
     ) -> AssembledChat:
-        """The request with its structured context as messages; ``now`` is when it arrived, in unix seconds. What the
-        session remembers of it (its review, when panels have changed) is kept, if it ``keeps_state``. ``own_count`` of
-        its messages are the client's, behind those of the operator's; None: all. Raises InvalidRequest where the
-        section that describes the context is not understood, PayloadTooLarge where it stands for too much text, and
-        MissingContent where texts are not known that it only names."""
+        """The request with its structured context as messages; ``now`` is when it arrived, in unix seconds. With
+        ``keeps_state``, the session keeps what it remembers of the request (its review, when panels have changed).
+        ``own_count`` is how many of its messages are the client's; they follow the operator's messages. None: all.
+        Raises InvalidRequest if the section that describes the context is not understood, PayloadTooLarge if it stands
+        for too much text, and MissingContent if it only names texts and they are not known."""
 
     async def breakdown(self, assembled: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
-        """What an assembled request would consist of at this deployment, and in which tiers, as a value for JSON.
-        Nothing is sent or counted."""
+        """The parts of which an assembled request would consist at this deployment, with their tiers, as a value for
+        JSON. Nothing is sent or counted."""
 
     async def tokens(self, parsed: ParsedBody) -> int | None:
-        """About how many tokens the messages and tools of a chat request have; None where they cannot be read."""
+        """About how many tokens the messages and tools of a chat request have; None if they cannot be read."""
 
     async def plan(self, request: PlanRequest) -> Plan:
         """The plan for one chat request. Work that takes long is done without holding up the event loop.
 
-        Raises InvalidRequest where the body is no chat request. Any other error is contained: the plan is then the
+        Raises InvalidRequest if the body is no chat request. Any other error is contained: the plan is then the
         original with the reason ``internal-error``.
         """
 
@@ -253,11 +257,12 @@ class Planner(Protocol):
         """The upstream accepted the request and its first byte arrived: commit the shadow cache."""
 
     def refused(self, plan: Plan) -> None:
-        """The upstream refused the rewritten body: the original is sent in its place. Nothing is learnt yet, for the
-        upstream may refuse that, too."""
+        """The upstream refused the rewritten body: the original is sent in its place. Nothing is learnt yet, because
+        the upstream may refuse the original, too."""
 
     def barred(self, plan: Plan) -> None:
-        """The upstream took the original of what it had refused: bar this kind of plan for the session."""
+        """The upstream took the original after it had refused the rewritten body: bar this kind of plan for the
+        session."""
 
     def on_completed(self, plan: Plan, usage: Usage | None, now: float) -> PlanResult:
         """The exchange ended well (2xx): count stability once and learn from the reported usage. Not called after an

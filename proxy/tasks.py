@@ -1,8 +1,8 @@
 """Background tasks that are not lost.
 
-The event loop keeps weak references only: a task that nobody holds may be collected while it runs
-(https://docs.python.org/3/library/asyncio-task.html#asyncio.create_task). So whoever spawns a task names the set that
-holds it, and can wait for that set when it closes.
+The event loop keeps only weak references to tasks. A task without another reference may be collected while it runs
+(https://docs.python.org/3/library/asyncio-task.html#asyncio.create_task). So the caller that spawns a task names the
+set that holds it. When the caller closes, it can wait for that set.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ _log = logging.getLogger("stratiform")
 
 Tasks = set[asyncio.Task[Any]]
 REST_S: Final = 0.001
-"""How long long work on the event loop rests between two of its parts, each of which is shorter than that."""
-_TURNS = 25  # to connect and to ask takes about a dozen turns of the loop
+"""How many seconds long work on the event loop pauses between two of its parts. Each part is shorter than that."""
+_TURNS = 25  # connecting and asking take about a dozen turns of the loop
 T = TypeVar("T")
 
 
@@ -51,9 +51,9 @@ async def end_within(tasks: Tasks, wait_s: float) -> None:
 
 @asynccontextmanager
 async def within(limit_s: float) -> AsyncIterator[None]:
-    """Raise TimeoutError where the block takes longer than the limit. An event loop that was busy meanwhile has not
-    waited: each part of the limit begins when the loop has turned to the end of the one before, so that an answer which
-    lies unread in the socket is read first."""
+    """Raise TimeoutError if the block takes longer than the limit. The time in which the event loop is busy does not
+    count as waiting: each part of the limit begins only when the loop has handled the end of the part before. So an
+    answer that is still unread in the socket is read first."""
     loop = asyncio.get_running_loop()
     timer: asyncio.TimerHandle
     async with asyncio.timeout(None) as wait:
@@ -73,14 +73,15 @@ async def within(limit_s: float) -> AsyncIterator[None]:
 
 
 async def repeat(every_s: float, work: Callable[[], Awaitable[None]]) -> None:
-    """Do the work again and again, with a pause before each time. It ends with its task."""
+    """Repeat the work, with a pause before each time, until the task ends."""
     while True:
         await asyncio.sleep(every_s)
         await work()
 
 
 async def in_turns(work: Iterable[T], at_once: int = 10) -> list[T]:
-    """What the work gives, all of it; behind every so many the event loop does other things, and most of the time."""
+    """All results of the work. After every ``at_once`` results the event loop does other things, and these get most of
+    the time."""
     found: list[T] = []
     for one in work:
         found.append(one)

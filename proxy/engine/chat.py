@@ -37,7 +37,7 @@ PERSONA_HEADER = "x-stratiform-persona"
 BREAK_HEADER = "x-stratiform-break"
 _OFF = frozenset({"0", "off", "false", "no"})
 _REDUCED = frozenset({Edit.WINDOW_TRIMMED, Edit.WINDOW_SHORTENED})
-# What these do stays the same in the next request, or concerns calls alone.
+# These edits do the same in the next request, or concern calls alone.
 _STEADY = frozenset({Edit.PROMPTS_COMPOSED, Edit.HISTORY_REPAIRED, Edit.CALLS_MERGED})
 
 
@@ -174,8 +174,8 @@ class ChatRequests:
         return await self._aside.run_large(len(body), lambda: unambiguous(body, head_of(body, parse)))
 
     def _note_whole(self, exchange: Exchange, chat: "_Chat", plan: Plan) -> None:
-        """Where another deployment may be asked, whose window may be wider, budgets are held also against what this
-        one's has no room for."""
+        """Another deployment, whose window may be wider, may be asked. So budgets are also checked against the parts
+        for which this one's window has no room."""
         if not plan.edits.keys().isdisjoint(_REDUCED):
             inset = chat.composed.inset
             further = len(inset.before.encode("utf-8", "replace")) + len(inset.after.encode("utf-8", "replace"))
@@ -188,7 +188,7 @@ class ChatRequests:
         oversized = Oversized(exchange, chat.client, self._conclusion, resize, self._ports.windows)
         while True:
             deployment, plan = attempts.deployment, outgoing.plan
-            # Of the plan's headers those are left out that the client sends.
+            # Headers of the plan that the client sends itself are left out.
             planned = () if outgoing.is_original else plan.headers
             added = [(name, value) for name, value in planned if get(chat.client.headers, name) is None]
             call = call_to(deployment, exchange, chat.client, chat.client.path, outgoing.body, added)
@@ -215,7 +215,7 @@ class ChatRequests:
                     outgoing = await self._outgoing(exchange, chat)
 
     def _panels(self, chat: "_Chat") -> PanelService | None:
-        """What answers calls of panels; None where the request has none."""
+        """The service that answers calls of panels; None if the request has no panels."""
         answers = chat.assembled.answers if chat.assembled is not None else None
         if answers is None:
             return None
@@ -284,7 +284,7 @@ class ChatRequests:
                     exchange.arrival.now,
                     assembled,
                     inset=chat.composed.inset,
-                    # What is fitted to a window leaves no room for more than was counted.
+                    # A request that was fitted to a window has no room for more than was counted.
                     repeats_texts=chat.composed.profile is None,
                 )
             )
@@ -339,7 +339,7 @@ class _Chat:
     assembled: AssembledChat | None = None
     composed: ComposedRequest = ComposedRequest()
     window_bytes: int = 0
-    """Of what the request says of its context window, the texts of its parts among it."""
+    """The bytes of what the request says about its context window, the texts of its parts included."""
 
     @property
     def has_panels(self) -> bool:

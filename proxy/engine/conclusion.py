@@ -4,11 +4,11 @@ An exchange is priced and written into the ledger before the client has the last
 cannot make an answer free. When everything is over, the exchange is counted and logged. Each step happens exactly once,
 and no step can keep another from happening.
 
-Of background responses, batches and runs of assistants the cost is known after the exchange has ended: the provider
-answers before it has done the work, and tells the usage whenever it is asked for the object afterwards. The exchange
-that made the object is the one that is billed, once: its reservation stands, a bill waits with the object, and the
-first answer that shows the work done takes the bill and settles it, on whichever worker. To read, change or delete an
-object costs nothing by itself.
+The cost of background responses, batches and runs of assistants is known only after the exchange has ended. The
+provider answers before it has done the work, and reports the usage whenever it is asked for the object afterwards. The
+exchange that made the object is billed, once: its reservation stays, and a bill waits with the object. The first answer
+that shows the finished work takes the bill and settles it, on any worker. Reading, changing or deleting an object costs
+nothing by itself.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ class Conclusion:
         if exchange.reservation is None:
             return
         if self._ports.admission.is_immediate:
-            # What never waits cannot be cut short either: a task would cost more than the work.
+            # Work that never waits cannot be cut short either, and a task would cost more than the work.
             await self._write(exchange, defers=defers)
         else:
             await asyncio.shield(spawn(self._write(exchange, defers=defers), self._settling))
@@ -98,7 +98,7 @@ class Conclusion:
         await drain(self._settling)
 
     async def _weigh(self, exchange: Exchange) -> None:
-        """See to it that the prompt's tokens are known, where the provider has not said them."""
+        """Have the prompt's tokens counted if the provider has not reported them."""
         if exchange.answer.outcome.usage is None:
             await _contained("admission.weigh", self._ports.admission.weigh(exchange))
 
@@ -146,7 +146,7 @@ class Conclusion:
             await self._settle(exchange)
 
     async def _settle_owed(self, custody: Custody, shown: Exchange) -> None:
-        """The answer shows that the provider has ended its work: whoever made the object is billed now."""
+        """The answer shows that the provider has ended its work: bill the exchange that made the object."""
         with suppress_and_log("admission.settle_later"):
             said = shown.answer.outcome.said
             assert said is not None
@@ -170,7 +170,7 @@ async def _contained(step: str, work: Awaitable[None]) -> None:
 
 
 class Bill(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is needed to settle an exchange on another worker: no text, and no key."""
+    """The data needed to settle an exchange on another worker. It holds no text and no key."""
 
     id: str
     at: float

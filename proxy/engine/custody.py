@@ -1,9 +1,9 @@
-"""Whose the objects of the provider's account are: checked before a request goes out, remembered before it ends.
+"""Which team owns which objects of the provider's account: checked before a request goes out, recorded before it ends.
 
-A team's key reaches the provider as the operator's, to whom all objects of the account belong. What a request's path,
-query and body name is looked up among what the team has made through this proxy; anything else is answered as what does
-not exist. The request goes to the deployment that made the objects. Requests with the master key, with a client's own
-provider key, or of a proxy without keys are not checked.
+A team's requests reach the provider with the operator's key, and all objects of the account belong to the operator. The
+objects that a request's path, query and body name are looked up among those that the team has made through this proxy.
+Any other object is answered as one that does not exist. The request goes to the deployment that made the objects.
+Requests with the master key, with a client's own provider key, or of a proxy without keys are not checked.
 """
 
 import asyncio
@@ -207,7 +207,7 @@ class Custody:
                 self._late[team, record.name] = record
 
     async def _write_late(self) -> None:
-        """Write what could not be written. At the first failure the rest waits on."""
+        """Write the records that could not be written before. At the first failure the rest keeps waiting."""
         while self._late:
             (team, name), record = next(iter(self._late.items()))
             try:
@@ -240,12 +240,13 @@ def _deletes(exchange: Exchange) -> bool:
 
 
 def place(deployment: Deployment) -> tuple[object, ...]:
-    """What two deployments have in common that reach the same objects."""
+    """The values that are equal for two deployments that reach the same objects."""
     return deployment.transport, deployment.base_url, deployment.api_key, tuple(deployment.headers)
 
 
 def pinned(levels: Sequence[Sequence[Deployment]], exchange: Exchange) -> Sequence[Sequence[Deployment]]:
-    """Those that reach the objects of the request. Raises InvalidRequest where none of the model's does."""
+    """The deployments that reach the objects of the request. Raises InvalidRequest if none of the model's deployments
+    does."""
     pin = exchange.objects.pin
     if pin is None:
         return levels

@@ -94,7 +94,7 @@ class Requested:
     wants_usage: bool = False
     demand: Demand = Demand()
     decided_by: str = ""
-    """What has decided who serves a request that names no model; empty for all others."""
+    """The reason why a deployment serves a request that names no model; empty for all other requests."""
 
 
 @dataclass(slots=True)
@@ -103,11 +103,11 @@ class ObjectUse:
 
     operation: Operation = Operation(Act.ASK)
     pin: Deployment | None = None
-    """Where the objects live that the request names."""
+    """The deployment where the objects live that the request names."""
     is_stored: bool = True
     """The provider keeps what the request makes."""
     is_filtered: bool = False
-    """Of the list that it asks for, only the team's own objects go out."""
+    """The request asks for a list, and only the team's own objects of it go out."""
     made_family: str = ""
     """The family of what it makes, where that is not its operation's."""
 
@@ -143,7 +143,7 @@ class Inquiry:
 
 @dataclass(slots=True)
 class AnswerRecord:
-    """What is known of the upstream's answer. Whoever passes the answer on fills it in."""
+    """What is known of the upstream's answer. The code that passes the answer on fills it in."""
 
     status: int = 0
     error_code: str = ""
@@ -231,12 +231,12 @@ class Exchange:
     """The bodies of which one is sent, each with the bytes that are written into it later, at most. Budgets are held
     against the largest."""
     counted_tokens: int = 0
-    """Of the prompt, counted whole for a reservation; 0 where it was not."""
+    """The prompt's tokens, if the whole prompt was counted for a reservation; else 0."""
     overhead_s: float = 0.0
     total_s: float = 0.0
     lost: Settlement = Settlement()
-    """What answers used and cost that broke off before any of them reached the client. They are billed although another
-    answer took their place."""
+    """The usage and cost of answers that broke off before any part of them reached the client. They are billed although
+    another answer took their place."""
     settlement: Settlement | None = None
     """Set once, by ``proxy.engine.conclusion``: from then on the exchange is, or is about to be, in the ledger."""
     read_as: Path | None = field(default=None, repr=False)

@@ -1,8 +1,8 @@
 """Which headers cross the proxy, in either direction.
 
-Everything passes but what belongs to one connection (RFC 9110 section 7.6.1), what the proxy sets itself, what is the
-proxy's own, and credentials that are not meant for the other side (``proxy.core.secrets.credentials``). Names are lower
-case throughout; a name with ``_`` is treated as the one with ``-`` that some servers take it for.
+All headers pass except those that belong to one connection (RFC 9110 section 7.6.1), those that the proxy sets itself,
+the proxy's own, and credentials that are not meant for the other side (``proxy.core.secrets.credentials``). Names are
+lower case throughout; a name with ``_`` is treated as the one with ``-`` that some servers take it for.
 """
 
 import re
@@ -24,7 +24,7 @@ OWN_PREFIX = "x-stratiform-"
 PROFILE_HEADER = "x-stratiform-profile"
 ID_HEADER = "x-request-id"
 _ID_HEADERS = {"openai": "x-client-request-id", "azure": "x-ms-client-request-id"}
-"""Where a provider reads the id that its client gives a request; all others are told it in the common way.
+"""The header in which a provider reads the id that its client gives a request. All others get it in the common header.
 https://developers.openai.com/api/reference/overview,
 https://github.com/microsoft/api-guidelines/blob/vNext/azure/Guidelines.md#distributed-tracing--telemetry"""
 ID_HEADERS = frozenset({ID_HEADER, *_ID_HEADERS.values()})
@@ -38,7 +38,7 @@ _HOP_BY_HOP = frozenset(
 )  # fmt: skip
 # A cookie belongs to the host that set it; here many clients would share the provider's, and it would get theirs.
 _REQUEST_DROPPED = _HOP_BY_HOP | {"host", "content-length", "accept-encoding", "expect", "cookie"}
-# What some servers take for another method or another path than the request's, which is the one that was checked.
+# Headers in which some servers read another method or path than the request's own, which was checked.
 _ANOTHER_REQUEST = frozenset(
     {
         "x-http-method-override", "x-http-method", "x-method-override", "x-original-method", "x-original-url",
@@ -49,7 +49,7 @@ _ANOTHER_REQUEST = frozenset(
 _ANSWER_DROPPED = _HOP_BY_HOP | {"content-length", "date", "server", "set-cookie", "set-cookie2", "alt-svc"}
 _AZURE_KEY = "api-key"
 _TOKEN_START = "eyJ"
-# What a LiteLLM proxy tells about its key and its own upstream.
+# Headers in which a LiteLLM proxy tells about its key and its own upstream.
 _ACCOUNT_PREFIXES = ("x-litellm-key-", "x-litellm-model-api-base")
 _CONTROL = re.compile("[\\x00-\\x08\\x0a-\\x1f\\x7f]")
 # RFC 9110 section 5.1; header names are lower case here.
@@ -117,11 +117,11 @@ def for_upstream(
     forwards_key: bool = False,
     accept_encoding: str | None = "identity",
 ) -> list[tuple[str, str]]:
-    """The request headers that a deployment is sent.
+    """The request headers that are sent to a deployment.
 
-    Its own key stands where the client put one, in the client's style. A virtual key (ours) is never sent, nor any
-    header in which it stands. Whose account pays is said by the configuration alone where its key is used, and no
-    header makes another request of the one that was checked.
+    The deployment's own key replaces the client's, in the client's style. A virtual key (ours) is never sent, nor any
+    header that holds it. If the configuration's key is used, only the configuration selects the billed account, and no
+    header turns the checked request into another one.
     """
     dropped = _dropped(headers, _REQUEST_DROPPED)
     own = {canonical(name.lower()) for name, _ in deployment.headers}

@@ -1,4 +1,4 @@
-"""What happens to every request before it is forwarded: who sends it, who may serve it, and whether there is money."""
+"""Checks every request before it is forwarded: who sends it, who may serve it, and whether there is money for it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -31,7 +31,7 @@ WindowOf = Callable[[Deployment], int | None]
 
 @dataclass(frozen=True, slots=True)
 class RequestRules:
-    """What a request may be, and how often it is tried. ``trust_time_header``: requests may bring their own time, as
+    """The limits of a request, and how often it is tried. ``trust_time_header``: requests may bring their own time, as
     replays do. ``window_of``: chat requests that are too long for a model are not sent to it; None: they are.
     ``tells_id``: upstreams are told the id of each request."""
 
@@ -73,9 +73,9 @@ class Intake:
             await self._custody.read(exchange, raw)
 
     async def route(self, exchange: Exchange, client: Client, raw: Raw, *, may_repeat: bool) -> tuple[Attempts, Reach]:
-        """Who may serve the request, in the order in which its session asks them; only the first of them, once, if the
-        request must not be repeated. With it everything that the request can reach. Raises UnknownModel, Forbidden,
-        InvalidRequest, CircuitOpen."""
+        """The deployments that may serve the request, in the order in which its session asks them, and everything that
+        the request can reach. If the request must not be repeated, only the first deployment is asked, once. Raises
+        UnknownModel, Forbidden, InvalidRequest, CircuitOpen."""
         principal, head, models = exchange.admitted, raw.head, self._ports.models
         reach = await self._aside.run_large(raw.size, reach_of_request, exchange.parsed, client, raw, principal)
         if head is not None:
@@ -108,7 +108,8 @@ class Intake:
         return attempts, reach
 
     def _wider(self, exchange: Exchange, principal: Principal) -> Levels:
-        """Whom the request goes to where a context window is too small. What lives at one provider's stays there."""
+        """The deployments that the request goes to if a context window is too small. A request whose objects live at
+        one provider stays there."""
         name = exchange.requested.model
         if not name or exchange.objects.pin is not None:
             return ()
@@ -159,9 +160,9 @@ def levels_of(models: ModelTable, exchange: Exchange, reach: Reach) -> Levels:
 async def fitting(
     planner: Planner, window_of: WindowOf, exchange: Exchange, parsed: ParsedBody, levels: Levels, wider: Levels
 ) -> tuple[Levels, Levels]:
-    """Of a request's deployments, and of those with wider windows, those that take its prompt. Where no deployment
-    of its own name does, the wider ones serve it. A request that is fitted to a window anyway keeps its own, where
-    no other is wide enough. As with LiteLLM's ``enable_pre_call_checks`` the prompt alone is counted
+    """The request's deployments, and those with wider windows, reduced to those that take its prompt. If no deployment
+    of its own name takes it, the wider ones serve it. A request that is fitted to a window anyway keeps its own
+    deployments if no other is wide enough. As with LiteLLM's ``enable_pre_call_checks`` the prompt alone is counted
     (https://docs.litellm.ai/docs/routing#pre-call-checks-context-window-eu-regions). Raises ContextTooLong."""
     windows = [window_of(deployment) for level in (*levels, *wider) for deployment in level]
     tokens = await planner.tokens(parsed) if any(window is not None for window in windows) else None

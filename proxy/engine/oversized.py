@@ -1,4 +1,4 @@
-"""What becomes of a request that the upstream refuses as too large for the context window, by its capability profile.
+"""Handles a request that the upstream refuses as too large for the context window, as its capability profile says.
 
 The first refusal teaches how the model counts: the request is fitted again by that, and sent once more if it has become
 smaller. Then the profile decides. Nothing of any answer has reached the client. All attempts share one
@@ -38,8 +38,8 @@ class Oversized(Generic[T]):
     shares: Sequence[float] = (1.0, 0.75, 0.5)
 
     async def smaller(self, refused: T, said: Refusal) -> T | None:
-        """What is sent in place of what was refused with these words; None: the client has its answer. Raises
-        UpstreamRejected."""
+        """The request that is sent in place of the one that was refused with these words. None: the client has its
+        answer. Raises UpstreamRejected."""
         exchange, profile = self.exchange, self.exchange.window
         assert profile is not None
         fitted, deployment = exchange.fitted, exchange.deployment

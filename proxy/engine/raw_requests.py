@@ -156,7 +156,8 @@ class RawRequests:
                 refuse_compressed()
             return Raw(await client.read(limits.body_bytes), is_unread=True)
         if asks:
-            # Whatever the body calls itself: what is not read is neither priced nor checked for the key's models.
+            # The body is read whatever type it states: a body that is not read is neither priced nor checked for the
+            # key's models.
             body = await client.read(limits.body_bytes)
         elif is_form(client, path):
             return await self._form(client, principal, is_whole=is_sound(path))

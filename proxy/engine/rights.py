@@ -1,4 +1,4 @@
-"""What a key may ask for, held against everything that its request can reach (``proxy.core.access.reach``).
+"""Checks what a key may ask for against everything that its request can reach (``proxy.core.access.reach``).
 
 A key with a list of models is refused whatever is not understood. A key under a budget or a rate limit is refused what
 cannot be priced. For everybody else a request passes as it is.
@@ -51,7 +51,8 @@ def refused_fields(principal: Principal) -> Callable[[str], bool] | None:
 
 
 def reach_of_request(path: Path, client: Client, raw: Raw, principal: Principal) -> Reach:
-    """What a request can reach. For a key with a list of models, what its tools may ask counts, too."""
+    """Everything that a request can reach. For a key with a list of models, the models that its tools may ask count,
+    too."""
     form_model = raw.body.model if isinstance(raw.body, Upload) else None
     has_one = raw.body != b"" if isinstance(raw.body, bytes) else has_body(client)
     asked = Asked(client.method, path, client.query, client.headers, raw.members, form_model, has_body=has_one)
@@ -82,7 +83,7 @@ def path_for(path: str, place: ModelPlace | None, asked: str, model: str) -> str
 
 
 def further_of(models: ModelTable, reach: Reach, asked: str, first: Deployment) -> Further:
-    """Whom the request can reach beside the model that it asks for, which ``first`` serves."""
+    """The models that the request can reach beside the one that it asks for, which ``first`` serves."""
     found: list[Deployment] = []
     for name in reach.models:
         if name == asked:
@@ -98,8 +99,8 @@ def further_of(models: ModelTable, reach: Reach, asked: str, first: Deployment) 
 
 
 def permitted(levels: Levels, principal: Principal, exchange: Exchange, reach: Reach, further: Further) -> Levels:
-    """What a key may use of a name's deployments. The client's name for a model counts for the first of them; what
-    stands in for it must be allowed by its own. Raises Forbidden."""
+    """The deployments of a name that a key may use. The client's name for a model counts for the first of them. A
+    deployment that stands in for it must be allowed by its own name. Raises Forbidden."""
     if reach.is_listing or allows_all(principal.models):
         return levels
     asked, first = exchange.requested.model, levels[0][0]
@@ -120,7 +121,7 @@ def permitted(levels: Levels, principal: Principal, exchange: Exchange, reach: R
 
 
 def usable(levels: Levels, principal: Principal, checked: str | None = None) -> Levels:
-    """Of deployments that stand in for others, those that a key may use by their own names. Those of the name
+    """The deployments that a key may use by their own names, of those that stand in for others. Deployments of the name
     ``checked`` stay in any case."""
     if allows_all(principal.models):
         return levels

@@ -1,6 +1,6 @@
-"""Lets in only those who connect from certain addresses (LiteLLM's ``general_settings.allowed_ips``).
+"""Lets in only clients that connect from certain addresses (LiteLLM's ``general_settings.allowed_ips``).
 
-What counts is the address of the connection: a client can write any address into a header. Probes are answered to
+Only the address of the connection counts, because a client can write any address into a header. Probes are answered to
 everyone, as by LiteLLM, because they come from the machines that run the proxy.
 """
 

@@ -27,7 +27,7 @@ from proxy.web.passthrough import PassthroughEndpoint
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What an app is made of, built by the caller. ``on_close`` is run after the engine has ended, last one first."""
+    """The parts of an app, built by the caller. ``on_close`` is run after the engine has ended, in reverse order."""
 
     engine: Engine
     models: ModelTable

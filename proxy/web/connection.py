@@ -58,8 +58,8 @@ class Connection:
         self.failure: Exception | None = None
 
     async def serve(self, work: Awaitable[None]) -> None:
-        """Run the work. Returns quietly where it was cancelled because the client left; a bug of ours is answered here,
-        because the server would log the traceback, and its message could quote the prompt."""
+        """Run the work. Returns without an error if it was cancelled because the client left. An unexpected exception
+        is answered here, because the server would log its traceback, and the message could quote the prompt."""
         self._served_by = task = asyncio.current_task()
         assert task is not None
         contained = suppress_and_log("serving")
@@ -163,7 +163,7 @@ class Connection:
         await self.answer(error.status, body, [("content-type", "application/json"), *theirs, *headers])
 
     async def _chunks(self) -> AsyncIterator[bytes]:
-        """What is left of the request body. At its end the watch for the client's leaving begins."""
+        """The rest of the request body. After its end, a task watches whether the client leaves."""
         began, size = perf_counter(), 0
         while not self._is_complete:
             left_s = self._receive_s + size / _BYTES_PER_SECOND - (perf_counter() - began)
@@ -193,7 +193,7 @@ class Connection:
 
 
 def _text(value: bytes) -> str:
-    """Header values are sent on as UTF-8; what is not that stays as it looks in Latin-1."""
+    """Header values are sent on as UTF-8. A value that is no UTF-8 is read as Latin-1."""
     try:
         return value.decode()
     except UnicodeDecodeError:

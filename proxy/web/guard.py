@@ -1,13 +1,14 @@
-"""Bounds on a connection: the size, number and time of a request's headers, and the patience with who does not read.
+"""Bounds on a connection: the size, number and time of a request's headers, and how long a client may leave its answer
+unread.
 
 uvicorn has none of them: httptools collects a header until it ends, nothing ends a connection on which no request is
 ever complete, and a client that takes an answer and does not read it holds its buffer, the upstream's connection and
 its reservation for as long as it likes. (h11, which serves where httptools is not installed, bounds the headers' size
 by itself.) The bounds of a body are in ``proxy.web.connection``.
 
-What the parser takes and two servers could read differently is refused here: a request with two hosts, or whose body
-has a transfer coding other than ``chunked``. Trailers behind a chunked body are counted and forgotten: uvicorn would
-put them among the headers, where the key and the time of a request are looked for.
+Requests that the parser takes, but that two servers could read differently, are refused here: a request with two hosts,
+or whose body has a transfer coding other than ``chunked``. Trailers behind a chunked body are counted and forgotten:
+uvicorn would put them among the headers, where the key and the time of a request are looked for.
 """
 
 import asyncio
@@ -48,15 +49,15 @@ class _Stop(Exception):
 
 
 def guarded_http(limits: WireLimits) -> Any:
-    """What uvicorn is to use as its ``http``."""
+    """The value for uvicorn's option ``http``."""
     if HttpToolsProtocol is None:
         return "auto"
     return type("GuardedProtocol", (_GuardedProtocol,), {"limits": limits})
 
 
 def ambiguity(headers: Sequence[tuple[bytes, bytes]], http_version: str) -> str:
-    """What two servers could read differently in the head of a request; empty where there is nothing. Names are in
-    lower case. httptools itself refuses a length beside a transfer coding, two lengths, and lengths that are none."""
+    """The part of a request's head that two servers could read differently; empty if there is none. Names are in lower
+    case. httptools itself refuses a length beside a transfer coding, two lengths, and lengths that are none."""
     hosts = codings = 0
     for name, value in headers:
         if name == b"host":
@@ -115,7 +116,7 @@ if HttpToolsProtocol is not None:
             return True
 
         def _probe(self) -> bytes:
-            """What a client that still reads passes over."""
+            """Bytes that a client which still reads ignores."""
             cycle = self.cycle
             if self.pipeline or self.transport.get_write_buffer_size():
                 return b""
@@ -144,7 +145,8 @@ if HttpToolsProtocol is not None:
                 self._deadline = self.loop.call_later(self.limits.linger_s, self.transport.abort)
 
         def timeout_keep_alive_handler(self) -> None:
-            """Idle for too long. Closing waits until everything was read: who has not by now, will not."""
+            """The connection was idle for too long. Closing waits until the client has read everything: a client that
+            has not read the answer by now will not read it."""
             if self.transport.get_write_buffer_size():
                 self.transport.abort()
             super().timeout_keep_alive_handler()
@@ -155,7 +157,7 @@ if HttpToolsProtocol is not None:
                     self._set_deadline()
                 self._head_bytes += len(data)
             super().data_received(data)
-            # A header that does not end is seen by no callback.
+            # No callback sees a header that does not end.
             if self._in_head and self._head_bytes > self.limits.head_bytes and not self.transport.is_closing():
                 self._refuse(HeadersTooLarge(f"the request's headers are larger than {self.limits.head_bytes} bytes"))
 
@@ -194,7 +196,7 @@ if HttpToolsProtocol is not None:
             an operator could install, which is what the server would log."""
 
         def send_400_response(self, msg: str) -> None:
-            """What the parser could not read, or was not let read on."""
+            """Refuse a request that the parser could not read, or whose reading was stopped."""
             if self._refusal is not None:
                 self._refuse(self._refusal)
             else:

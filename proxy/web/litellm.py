@@ -1,6 +1,7 @@
 """The paths by which LiteLLM's tools know its proxy, in its forms: models and their health, keys, users, teams, spend.
 
-Whoever has the master key sees everything; a key sees the models that it may use, and what is its own.
+A client with the master key sees everything. A client with another key sees the models that it may use, and its own
+data.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """``GET /v1/models`` and ``/v1/models/{id}``: the names of the model list.
 
-Where the list only has wildcards, the upstream knows its models better: it is asked. Beside names, wildcards are
-listed where the client wants them (LiteLLM's ``?return_wildcard_routes=true``): no model is called ``openai/*``.
+If the list has only wildcards, the upstream is asked, because it knows its models better. Wildcards are listed beside
+names only if the client wants them (LiteLLM's ``?return_wildcard_routes=true``): no model is called ``openai/*``.
 """
 
 from urllib.parse import parse_qs
