@@ -1,7 +1,8 @@
-"""Where cache markers pay: at most ``max_marks``, by dynamic programming over the places where survival drops.
+"""Finds the places where cache markers pay: at most ``max_marks``, by dynamic programming over the places where
+survival drops.
 
-An entry is worth the tokens that the next request is expected to read by it; a write costs its premium once. Both are
-linear in tokens, so the best places solve a small shortest-path problem over the candidate positions.
+An entry is worth the tokens that the next request is expected to read from it. A cache write costs its premium once.
+Both are linear in tokens, so the best places solve a small shortest-path problem over the candidate positions.
 Break-even: a written prefix pays if it is expected to be read more than (w - 1) / ``mark_gain`` times, where
 ``mark_gain`` is 0.82 * (0.8 * w + 0.2 - r). For a write at 1.25 this is about (w - 1) / (1 - r).
 """
@@ -19,19 +20,19 @@ from proxy.core.request.message import PartKind
 from proxy.core.value import dataclass
 
 _MAX_STOPS = 16
-# Survival must fall by this factor before a place is worth a look of its own. A panel that is changed in one of two
-# hundred requests is one: what stands behind it may be the whole conversation.
+# Survival must fall by this factor before a place is considered as a candidate. A panel that changes in one of two
+# hundred requests is such a place, because the whole conversation may stand behind it.
 _DROP = 0.995
-# Where an expected read fails, the tokens are mostly written again (w), sometimes left unmarked (1).
+# If an expected read fails, the tokens are mostly written again (w), and sometimes left unmarked (1).
 _REWRITTEN_SHARE = 0.8
-# The best of many places promises more than it keeps (measured: fewer of the least likely entries were read).
+# The best of many places promises more than it delivers (measured: fewer of the least likely entries were read).
 _CAUTION = 0.82
 _NEVER = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Chosen positions, ascending, and what they promise. ``expected`` tokens are read by the next request.
+    """Chosen positions, ascending, and what they promise: the next request is expected to read ``expected`` tokens.
 
     ``reached`` is the last position that is cached after this request (-1: none).
     """
@@ -49,8 +50,8 @@ class _Stop(NamedTuple):
 
 
 def drops(survival: Sequence[float]) -> Iterator[int]:
-    """The positions, ascending, behind which survival drops, and the last one. Small steps add up: survival is compared
-    with what it was behind the drop before."""
+    """The positions, ascending, behind which survival drops, and the last position. Small steps add up: survival is
+    compared with its value behind the previous drop."""
     falling, drop = [*map(neg, survival)], -1
     while drop < len(falling) - 1:
         drop = bisect_right(falling, falling[drop + 1] * _DROP, lo=drop + 2) - 1
@@ -58,12 +59,12 @@ def drops(survival: Sequence[float]) -> Iterator[int]:
 
 
 def read_gain(profile: CacheProfile) -> float:
-    """What reading a token saves, in input prices."""
+    """What reading a token from the cache saves, in input prices."""
     return _REWRITTEN_SHARE * profile.write + (1 - _REWRITTEN_SHARE) - profile.read
 
 
 def mark_gain(profile: CacheProfile) -> float:
-    """What an expected read is worth where markers are placed."""
+    """What an expected read of a token is worth when markers are placed."""
     return _CAUTION * read_gain(profile)
 
 
@@ -90,7 +91,7 @@ def place(
 def place_given(
     layout: Layout, survival: Sequence[float], live: Sequence[int], profile: CacheProfile, positions: Sequence[int]
 ) -> Placement:
-    """What given markers promise (the client's own, or a fixed policy's)."""
+    """What given markers promise (the client's own markers, or those of a fixed policy)."""
     if profile.family is not Family.MARKER:
         return _automatic(layout, survival, profile)
     usable = sorted({p for p in positions if layout.ends[p] >= profile.min_tokens})
@@ -102,7 +103,7 @@ def place_given(
 
 
 def _automatic(layout: Layout, survival: Sequence[float], profile: CacheProfile) -> Placement:
-    """A cache that stores every position: nothing to choose."""
+    """For a cache that stores every position there is nothing to choose."""
     if profile.family is Family.NONE or layout.total < profile.min_tokens:
         return Placement((), 0.0, -1)
     first = bisect_left(layout.ends, profile.min_tokens)
@@ -112,8 +113,8 @@ def _automatic(layout: Layout, survival: Sequence[float], profile: CacheProfile)
 
 
 def _stops(layout: Layout, survival: Sequence[float], live: Sequence[int], profile: CacheProfile) -> list[_Stop]:
-    """Candidate positions, where survival drops: the last live entry in front of a drop, and the last markable position
-    behind that entry."""
+    """The candidate positions, found where survival drops: the last live entry in front of a drop, and the last
+    markable position behind that entry."""
     found: list[_Stop] = []
     ends, markable = layout.ends, layout.markable
     first = max(_first_markable(layout, profile), bisect_left(ends, profile.least_marked))
@@ -131,8 +132,8 @@ def _stops(layout: Layout, survival: Sequence[float], live: Sequence[int], profi
 
 
 def _thin(stops: list[_Stop]) -> list[_Stop]:
-    """The stops that matter most, by the tokens since the one before times the fall of survival behind; the deepest
-    live entry and the last stop always."""
+    """The stops that matter most, by the tokens since the previous stop times the fall of survival behind the stop. The
+    deepest live entry and the last stop are always kept."""
     befores = (0, *(stop.tokens for stop in stops))
     afters = (*(stop.survival for stop in stops[1:]), 0.0)
     rows = enumerate(zip(stops, befores, afters, strict=False))
@@ -144,7 +145,7 @@ def _thin(stops: list[_Stop]) -> list[_Stop]:
 
 
 def _best(stops: Sequence[_Stop], layout: Layout, deepest: int, profile: CacheProfile, slots: int) -> tuple[int, ...]:
-    """The marker positions of the greatest value; none where no marker pays."""
+    """The marker positions of the greatest value; empty if no marker pays."""
     if slots <= 0 or not stops:
         return ()
     gain, premium = mark_gain(profile), profile.write - 1.0
@@ -166,11 +167,11 @@ def _best(stops: Sequence[_Stop], layout: Layout, deepest: int, profile: CachePr
                 chain = row[best][2] if best >= 0 else ()
                 added.append((used, found, chain if is_free else (*chain, position)))
             if best > 0 and gain > 0:
-                # Survival never rises: a state that is worth less than a later one stays so at every stop behind.
+                # Survival never rises: a state that is worth less than a later one is worth less at every further stop.
                 del row[:best]
         for used, value, chain in added:
             if is_free:
-                # What comes behind is best reached from here.
+                # All later stops are best reached from here.
                 rows[used].clear()
             rows[used].append((value, tokens, chain))
             if value - written > answer[0] + 1e-9:
@@ -179,12 +180,13 @@ def _best(stops: Sequence[_Stop], layout: Layout, deepest: int, profile: CachePr
 
 
 def _in_reach(marks: Sequence[int], entry: int, lookback: int) -> bool:
-    """Whether some marker finds the entry. Positions are counted singly: safe also where a provider folds runs."""
+    """Whether some marker finds the entry. Positions are counted singly, which is also safe if a provider counts a run
+    as one position."""
     return any(0 <= mark - entry < lookback for mark in marks)
 
 
 def honoured(layout: Layout, profile: CacheProfile) -> dict[int, Life]:
-    """The client's own markers, where this provider reads them."""
+    """The client's own markers that this provider reads."""
     first, parts = _first_markable(layout, profile), layout.parts
     own = {p: life for p, life in layout.own_marks().items() if p >= first}
     if profile.message_mark:
@@ -193,7 +195,7 @@ def honoured(layout: Layout, profile: CacheProfile) -> dict[int, Life]:
 
 
 def _first_markable(layout: Layout, profile: CacheProfile) -> int:
-    """Positions before this one carry no marker: not every provider takes one on tools."""
+    """The first position that may carry a marker: not every provider accepts a marker on tools."""
     elements = layout.elements
     if not profile.tool_mark and elements and elements[0].kind is ElementKind.TOOLS:
         return len(elements[0].parts)
@@ -202,7 +204,7 @@ def _first_markable(layout: Layout, profile: CacheProfile) -> int:
 
 def _markable_behind(layout: Layout, entry: int, profile: CacheProfile) -> int | None:
     """The nearest place for a marker that finds the entry. The client's own markers may have made entries at places
-    where we set none (calls of tools)."""
+    where the proxy sets no markers (tool calls)."""
     first = max(entry, _first_markable(layout, profile))
     last = min(entry + profile.lookback, len(layout.parts))
     return next((p for p in range(first, last) if layout.markable[p]), None)
@@ -211,7 +213,7 @@ def _markable_behind(layout: Layout, entry: int, profile: CacheProfile) -> int |
 def _fill_with_heads(
     layout: Layout, chosen: tuple[int, ...], stops: Sequence[_Stop], profile: CacheProfile, slots: int
 ) -> tuple[int, ...]:
-    """Spare markers go to the most stable stops before the last chosen one: they cost nothing there."""
+    """Put spare markers on the most stable stops before the last chosen position: they cost nothing there."""
     spare = slots - len(chosen)
     if not chosen or spare <= 0:
         return chosen

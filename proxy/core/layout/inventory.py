@@ -1,6 +1,6 @@
-"""What a request consists of, as figures: its items by their tiers, with tokens and N, and without any text.
+"""The contents of a request as figures: its items by their tiers, with tokens and N, and without any text.
 
-A breakdown is made of it. It is small, so that it may be kept of each session (``Inventory.bounded``).
+A breakdown is made from it. It is small, so that one may be kept for each session (``Inventory.bounded``).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,14 +16,14 @@ from proxy.core.secrets.redaction import without_keys
 
 MOST_ITEMS: Final = 256
 _KEY_CHARS = 200
-# A secret that begins within what is shown, and ends behind it, must still be known for one.
+# A secret that begins within the shown characters and ends behind them must still be recognised as a secret.
 _READ_CHARS = 1_000
 _MOST_PANELS = 50
 _UNNAMED = frozenset({"urls", "images"})
 
 
 class ListedItem(Struct, frozen=True, array_like=True):
-    """One item. ``n`` counts its unchanged responses; None: its stability is not tracked."""
+    """One item. ``n`` counts the responses in which it was unchanged; None: its stability is not tracked."""
 
     key: str
     tokens: int
@@ -44,9 +44,9 @@ class ListedSection(Struct, frozen=True, array_like=True):
 
 
 class Inventory(Struct, frozen=True, array_like=True):
-    """The sections of a request, those of the most stable tier first. ``marked`` are the tiers in which a marker
-    stands; ``empty_tiers`` counts the tiers L0 to L3 in which nothing stands, and ``skipped`` the items that are not
-    shown, by the reason. ``panels`` say of the live panels in sending order where they stand and what they cost;
+    """The sections of a request; those of the most stable tier come first. ``marked`` are the tiers in which a marker
+    stands. ``empty_tiers`` counts the tiers L0 to L3 in which nothing stands, and ``skipped`` counts the items that are
+    not shown, by the reason. ``panels`` are the live panels in sending order, each with its place and its cost.
     ``freezing_cost`` is what freezing has cost the session so far, in tokens at the plain input price."""
 
     sections: tuple[ListedSection, ...] = ()
@@ -63,9 +63,10 @@ class Inventory(Struct, frozen=True, array_like=True):
         return found
 
     def bounded(self, most: int = MOST_ITEMS) -> "Inventory":
-        """The same with the ``most`` largest items, each under a short key, and one section for each kind in a tier.
-        The other items of a section become one, ``others:COUNT``, so that all sums stay what they are. Addresses of
-        pages and images, and headers of panels, are left out: a client may have written anything into them."""
+        """The same inventory with only the ``most`` largest items, each under a short key, and with one section for
+        each kind in a tier. The other items of a section become one item, ``others:COUNT``, so that all sums stay the
+        same. Addresses of pages and images, and headers of panels, are left out, because a client may have written
+        anything into them."""
         items = [item for section in self.sections for item in section.items]
         kept = set(map(id, nlargest(most, items, key=attrgetter("tokens"))))
         alike: dict[tuple[Tier, str], list[ListedSection]] = {}
@@ -77,8 +78,8 @@ class Inventory(Struct, frozen=True, array_like=True):
 
 
 def short_key(key: str) -> str:
-    """A piece's key as it may be kept: cut, and without what looks like a secret. A client chooses names of files and
-    attributes of documents."""
+    """A piece's key in the form in which it may be kept: shortened, and without anything that looks like a secret. The
+    client chooses names of files and attributes of documents."""
     return without_keys(key[:_READ_CHARS])[:_KEY_CHARS]
 
 

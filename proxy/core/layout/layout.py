@@ -1,6 +1,7 @@
 """A layout: the request's content in the order in which it would be sent, as a provider's cache counts it.
 
-In front of its positions stand who asks, and the members of the request that a provider renders into the prompt."""
+In front of its positions stand the account, the model, and the members of the request that a provider renders into the
+prompt."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -19,15 +20,16 @@ from proxy.core.value import dataclass
 from proxy.core.wire.json_body import Members, members_of, value
 
 NOTICE = "notice"
-"""The key of a system message behind the leading ones, where the upstream takes it to the front."""
+"""The key of a system message behind the leading ones, if the upstream moves it to the front."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixSettings:
-    """What stands in front of the first position: ``scope`` names account and model; ``settings`` digests the
-    parameters that a provider renders between the system text and the messages, ``tools`` and ``system`` those in front
-    of either. ``is_implicit``: the provider sets boundaries of its own where messages end. ``marks_answers``: it reads
-    a marker on the text of an assistant's message."""
+    """The settings that stand in front of the first position. ``scope`` names account and model. ``settings`` is the
+    digest of the parameters that a provider renders between the system text and the messages. ``tools`` and ``system``
+    are digests of the parameters that it renders in front of the tools and of the system text. ``is_implicit``: the
+    provider sets boundaries of its own at the ends of messages. ``marks_answers``: the provider reads a marker on the
+    text of an assistant's message."""
 
     scope: bytes
     settings: bytes
@@ -38,14 +40,14 @@ class PrefixSettings:
 
     @property
     def start(self) -> bytes:
-        """What the first position is chained to."""
+        """The value that the hash of the first position is chained to."""
         return digest(self.scope, self.tools) if self.tools else self.scope
 
 
 class Layout:
-    """Elements in sending order and their positions. ``starts[i]`` is element i's first position; ``turns[i]`` its
-    message's index, where it is one of the conversation's as it came, else -1. ``markable[p]``: a position may carry a
-    marker.
+    """Elements in sending order and their positions. ``starts[i]`` is element i's first position. ``turns[i]`` is the
+    index of its message if it is a message of the conversation as it came, or else -1. ``markable[p]``: position p may
+    carry a marker.
     """
 
     __slots__ = (
@@ -53,7 +55,8 @@ class Layout:
     )  # fmt: skip
 
     def __init__(self, seed: PrefixSettings, elements: Sequence[Element], base: "Layout | None" = None) -> None:
-        """``base`` is a layout whose first elements these are: what they share is not numbered again."""
+        """``base`` is a layout that begins with the same elements. The elements that both share are not numbered
+        again."""
         self.seed = seed
         self.elements = tuple(elements)
         self.starts: list[int] = []
@@ -68,7 +71,7 @@ class Layout:
         self._number(self._adopt(base) if base is not None else 0)
 
     def _adopt(self, base: "Layout") -> int:
-        """Take over the positions of the elements in common; how many elements those are."""
+        """Take over the positions of the elements in common. Returns how many elements these are."""
         if base.seed != self.seed:
             return 0
         shared = min(len(self.elements), len(base.elements))
@@ -119,11 +122,11 @@ class Layout:
         return self.ends[-1] if self.ends else 0
 
     def owner(self, position: int) -> Element:
-        """The element that a position is of."""
+        """The element that a position belongs to."""
         return self.elements[bisect_right(self.starts, position) - 1]
 
     def last_position(self, element: int) -> int:
-        """The last position of an element; the one before it where the element has none."""
+        """The last position of an element. If the element has no position, this is the position in front of it."""
         following = element + 1
         return (self.starts[following] if following < len(self.starts) else len(self.parts)) - 1
 
@@ -140,18 +143,19 @@ class Layout:
 
     @property
     def implicit(self) -> tuple[int, ...]:
-        """The last position at which the provider sets a boundary of its own; empty where it sets none."""
+        """The last position at which the provider sets a boundary of its own; empty if it sets none."""
         return self.prompt({}).endings[-1:]
 
     def _endings(self) -> tuple[tuple[int, ...], int]:
-        """Where messages end that get a boundary of the provider's own (users', the last tool output of a group), and
-        where the opening instructions end; without any such message their end is the one."""
+        """The ends of the messages that get a boundary from the provider itself (user messages, and the last tool
+        output of a group), and the end of the opening instructions. Without any such message, the end of the
+        instructions is the only boundary."""
         found: list[int] = []
         head_end = -1
         for index, element in enumerate(self.elements):
             last = self.last_position(index)
             if element.kind is ElementKind.TOOLS or last < self.starts[index]:
-                continue  # a message without content has no place to end at
+                continue  # a message without content has no last position
             if not is_message(element):
                 head_end = last if head_end == self.starts[index] - 1 or head_end < 0 else head_end
             elif element.role == "tool":
@@ -159,13 +163,14 @@ class Layout:
                     found.pop()
                 found.append(last)
             elif element.role == "user":
-                # A context message stands with its acknowledgement, of which no part can carry a marker.
+                # A context message stands together with its acknowledgement, and no part of the acknowledgement can
+                # carry a marker.
                 own = (p for p in range(last, self.starts[index] - 1, -1) if self.markable[p])
                 found.append(next(own, last))
         return tuple(found) or tuple(p for p in (head_end,) if p >= 0), head_end
 
     def own_marks(self) -> dict[int, Life]:
-        """The client's markers, where a provider honours them."""
+        """The client's markers, as far as a provider may honour them."""
         return {i: part.own_mark for i, part in enumerate(self.parts) if part.own_mark is not None}
 
 
@@ -174,7 +179,7 @@ _TURNS = frozenset({"turn", NOTICE})
 
 
 def is_message(element: Element) -> bool:
-    """Whether it stands in the conversation, wherever its system messages are put."""
+    """Whether an element stands in the conversation, wherever system messages are put."""
     return element.kind is not ElementKind.TOOLS and element.role not in SYSTEM_ROLES
 
 
@@ -184,7 +189,8 @@ _DEFAULTS: Mapping[str, bytes] = MappingProxyType(
 
 
 def seed_of(members: Members, profile: CacheProfile, scope: bytes, *, has_media: bool) -> PrefixSettings:
-    """The seed of one request. Members are compared as they are written: another spelling counts as another value."""
+    """The seed of one request. Members are compared as they are written, so another spelling counts as another
+    value."""
     breaking = profile.breaking
     image = b"image" if has_media and breaking.images else b""
     return PrefixSettings(
@@ -198,8 +204,8 @@ def seed_of(members: Members, profile: CacheProfile, scope: bytes, *, has_media:
 
 
 def slots_of(members: Members, profile: CacheProfile) -> int:
-    """Markers that a request may carry besides those that the provider sets itself: at boundaries of its own, or on the
-    last block, which a marker on the whole request asks for."""
+    """How many markers a request may carry besides those that the provider sets itself. The provider sets them at
+    boundaries of its own, or on the last block if a marker on the whole request asks for it."""
     if profile.implicit_marks:
         return profile.max_marks if _is_told_explicit(members) else profile.slots
     is_asked_for = bytes(members.get("cache_control", b"null")) != b"null"
@@ -211,7 +217,8 @@ def _digest_of(given: Sequence[bytes]) -> bytes:
 
 
 def given_members(members: Members, names: Sequence[str]) -> dict[str, bytes]:
-    """The members of these names that a request gives, as they are written, but for explicit defaults."""
+    """The members with these names that a request has, as they are written. Members that only state a default are left
+    out."""
     given = ((name, bytes(members[name])) for name in names if name in members)
     return {name: raw for name, raw in given if raw not in (b"null", _DEFAULTS.get(name))}
 
@@ -221,7 +228,7 @@ def _given(members: Members, names: Sequence[str]) -> list[bytes]:
 
 
 def _is_told_explicit(members: Members) -> bool:
-    """``prompt_cache_options.mode`` explicit: the provider sets no boundary of its own."""
+    """Whether ``prompt_cache_options.mode`` is explicit: the provider then sets no boundary of its own."""
     options = bytes(members.get("prompt_cache_options", b"null"))
     if not options.startswith(b"{"):
         return False

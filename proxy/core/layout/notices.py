@@ -1,11 +1,12 @@
 """Notices: system messages behind the leading ones.
 
-Some upstreams take every system message to the front, newer ones keep its place. In what follows a layout stands in the
-order in which the provider reads it; where that is not the order of the messages (``CacheProfile.hoists_system``), the
-notices stand behind the head with the key ``NOTICE``, and ``wire_order`` puts them back where the client has them.
+Some upstreams move every system message to the front; newer ones keep its place. A layout here has the order in which
+the provider reads it. If that is not the order of the messages (``CacheProfile.hoists_system``), the notices stand
+behind the head with the key ``NOTICE``, and ``wire_order`` puts them back where the client has them.
 
-A notice may carry a marker under either reading: in its place all in front of it is read again, and at the front all
-notices up to it are. What stands behind hoisted notices is another prompt as soon as there is one more of them.
+A notice may carry a marker in either case. If it keeps its place, everything in front of it is read again. If it is
+moved to the front, all notices up to it are read again. The text behind hoisted notices becomes another prompt as soon
+as there is one more notice.
 """
 
 from bisect import bisect_left, bisect_right
@@ -19,12 +20,12 @@ from proxy.core.request.element import Element, ElementKind
 from proxy.core.request.message import SYSTEM_ROLES, Message
 from proxy.core.stability.change_rates import DecayedRate
 
-# What the conversation itself shows of how often a notice joins it weighs as much as so many requests.
+# The conversation itself shows how often a notice joins it. That record weighs as much as so many requests.
 _SHOWN_WEIGHT = 2.0
 
 
 def wire_order(elements: Sequence[Element]) -> Sequence[int]:
-    """The indices of a layout's elements in the order of the messages: each notice stands behind the last element that
+    """The indices of a layout's elements in the order of the messages. Each notice stands behind the last element that
     the client has in front of it, and in front of the turn that follows it."""
     notices = [index for index, element in enumerate(elements) if element.key == NOTICE]
     if not notices:
@@ -49,7 +50,7 @@ def wire_order(elements: Sequence[Element]) -> Sequence[int]:
 
 
 def _least_behind(elements: Sequence[Element], starts: Sequence[int], ends: Sequence[int]) -> list[float]:
-    """For each element the least message index from it to the end of its stretch between two turns."""
+    """For each element, the least message index from this element to the end of its stretch between two turns."""
     found = [inf] * len(elements)
     for start, end in zip(starts, ends, strict=True):
         least = inf
@@ -60,8 +61,8 @@ def _least_behind(elements: Sequence[Element], starts: Sequence[int], ends: Sequ
 
 
 def elsewhere(layout: Layout, marks: Mapping[int, Life]) -> Prompt | None:
-    """The same request as it is read where its notices are put elsewhere than the layout has them: at the front, or
-    where the client has them. None where that is no other prompt."""
+    """The same request as it is read if its notices are put elsewhere than in the layout: at the front, or where the
+    client has them. None if the prompt stays the same."""
     elements = layout.elements
     order: Sequence[int]
     if any(element.key == NOTICE for element in elements):
@@ -81,8 +82,8 @@ def elsewhere(layout: Layout, marks: Mapping[int, Life]) -> Prompt | None:
 
 
 def are_ordered(layout: Layout, marks: Mapping[int, Life]) -> bool:
-    """Whether no marker for an hour stands behind one for five minutes, which a provider refuses, wherever the notices
-    are put."""
+    """Whether no one-hour marker stands behind a five-minute marker, wherever the notices are put. A provider refuses
+    such an order."""
     if len(set(marks.values())) < 2:
         return True
     other = elsewhere(layout, marks)
@@ -91,14 +92,15 @@ def are_ordered(layout: Layout, marks: Mapping[int, Life]) -> bool:
 
 
 def off_notices(layout: Layout, marks: Mapping[int, Life]) -> dict[int, Life]:
-    """The markers that stand on no notice."""
+    """The markers that do not stand on a notice."""
     owners = {position: layout.owner(position) for position in marks}
     return {p: marks[p] for p, owner in owners.items() if owner.role not in SYSTEM_ROLES or owner.key == "system"}
 
 
 def stays(messages: Sequence[Message], notices: Sequence[int], seen: float, changed: float) -> float:
-    """P(the next request has the same notices): by how many requests of the session had some, and how many of them had
-    a new one; before that by the conversation itself, in which each answer was a request."""
+    """P(the next request has the same notices). It follows from how many requests of the session had notices
+    (``seen``), and how many of these had a new one (``changed``). Before there are any, it follows from the
+    conversation itself, in which each answer stands for one request."""
     at = set(notices)
     requests, shown, has_shown = 1, 0, False
     for index, message in enumerate(messages):

@@ -1,7 +1,8 @@
-"""Orders of a request's content: as sent, by tiers, and behind a prefix that was sent before.
+"""Orders of a request's content: as the client sent it, by tiers, and behind a prefix that was sent before.
 
-What binds every order (the fidelity rules): head first; turns keep their order; from the last user message on all
-stays last; context stands before it; a context message's opening and acknowledgement stay once, with its last part.
+The fidelity rules bind every order. The head stands first. Turns keep their order. Everything from the last user
+message on stays last, and context stands before it. The opening and the acknowledgement of a context message are sent
+once, with its last part.
 """
 
 from collections import Counter
@@ -34,9 +35,9 @@ Weight = Callable[[ContextPiece], float]
 
 @dataclass(frozen=True, slots=True)
 class PieceForms:
-    """The ways in which context can be written. ``wholes`` are context messages as they came, by the message's index.
-    ``parts`` and ``lasts`` are the pieces of messages of several pieces, by their keys: the former stand under the
-    documented header, the latter under the client's own opening. ``by_digest`` holds all of these."""
+    """The forms in which context can be written. ``wholes`` are context messages as they came, by the message's index.
+    ``parts`` and ``lasts`` are the pieces of messages with several pieces, by their keys. ``parts`` stand under the
+    documented header, and ``lasts`` stand under the client's own opening. ``by_digest`` holds all of these."""
 
     wholes: Mapping[int, Element]
     parts: Mapping[str, Element]
@@ -48,11 +49,11 @@ class PieceForms:
 class RequestElements:
     """The content of a request as elements.
 
-    ``tools`` and ``preamble`` stand in front; ``turns`` are the conversation up to the last exchange, which is
-    ``tail``. ``natural`` is all of it in the client's order. ``groups`` are the context messages, ``items`` the movable
-    pieces and ``sizes`` their tokens. ``documents`` are the pieces that are moved out of the system text. ``notices``
-    are system messages behind the preamble, where the upstream takes them to the front. Nothing stands in front of, or
-    between, the first ``still`` turns.
+    ``tools`` and ``preamble`` stand in front. ``turns`` are the conversation up to the last exchange, and ``tail`` is
+    the last exchange. ``natural`` is all of this in the client's order. ``groups`` are the context messages, ``items``
+    are the movable pieces, and ``sizes`` are their tokens. ``documents`` are the pieces that are moved out of the
+    system text. ``notices`` are system messages behind the preamble, if the upstream moves them to the front. Nothing
+    is put in front of, or between, the first ``still`` turns.
     """
 
     tools: tuple[Element, ...]
@@ -87,7 +88,7 @@ def request_elements(
     has_spans: bool = False,
     hoists_system: bool = False,
 ) -> RequestElements:
-    """All elements of a request. With ``has_spans`` a long file has several positions; with ``hoists_system`` system
+    """All elements of a request. With ``has_spans`` a long file has several positions. With ``hoists_system`` system
     messages within the conversation stand behind the preamble."""
     single, preamble = recognised.transcript.elements, recognised.preamble
     tail_at = max(recognised.last_user, preamble)
@@ -145,7 +146,7 @@ def _without_system(elements: tuple[Element, ...]) -> tuple[Element, ...]:
 
 
 class _PieceWriter:
-    """Writes the pieces of one context message in either form."""
+    """Writes the pieces of one context message in either of the two forms (``part`` or ``last``)."""
 
     def __init__(
         self, recognised: RecognisedRequest, group: ContextMessage, counter: TokenCounter, has_spans: bool
@@ -171,7 +172,7 @@ class _PieceWriter:
         return part_element(kind, lead, item, composed, own, ack, self._source)
 
     def _positions(self, lead: Lead, item: ContextPiece, tokens: int, composed: bytes) -> list[Part]:
-        """``lead`` + the piece."""
+        """The positions of ``lead`` and the piece behind it."""
         ends = span_ends(item.text) if self._has_spans and item.kind is PieceKind.FILE else ()
         if len(ends) <= 1:
             return [Part(PartKind.TEXT, composed, lead.tokens + tokens, -1, True)]
@@ -193,9 +194,10 @@ def _lead(text: str, counter: TokenCounter) -> Lead:
 
 
 def behind_prefix(elements: RequestElements, kept: Sequence[Element], weight: Weight) -> tuple[Element, ...]:
-    """``kept`` (a valid prefix), then the rest of conversation and context (by ``weight``), then the last exchange.
+    """The order that begins with ``kept`` (a valid prefix), followed by the rest of conversation and context (by
+    ``weight``) and by the last exchange.
 
-    ``weight`` is larger for what should stand earlier.
+    ``weight`` is larger for a piece that should stand earlier.
     """
     turns = elements.turns[sum([e.key == "turn" for e in kept[len(elements.fixed) :]]) :]
     preamble = () if kept else elements.fixed
@@ -235,8 +237,8 @@ def valid_prefix(
 ) -> tuple[Element, ...]:
     """The longest prefix of an earlier layout (element digests) that this request may begin with.
 
-    ``changed`` are files by the digest of the form that they were sent in before: such a one may be the prefix's last,
-    so that its unchanged beginning is read.
+    ``changed`` are files by the digest of the form in which they were sent before. Such a file may be the last element
+    of the prefix, so that its unchanged beginning is read.
     """
     fixed = elements.fixed
     if len(before) < len(fixed) or any(e.digest != d for e, d in zip(fixed, before, strict=False)):
@@ -265,15 +267,15 @@ def valid_prefix(
 
 
 def _is_answer(turns: Sequence[Element], index: int) -> bool:
-    """Whether this turn answers the one before it: nothing is put between the two (an aborted exchange was sent once
-    without its answer)."""
+    """Whether this turn answers the one before it: nothing may be put between the two. (An aborted exchange was sent
+    once without its answer.)"""
     return 0 < index < len(turns) and turns[index].role in ("assistant", "tool")
 
 
 def _append_documents(elements: RequestElements, found: list[Element], before: Sequence[bytes]) -> Sequence[bytes]:
-    """Documents that were sent directly behind the head and are wanted still; what may follow them.
+    """Append the documents that were sent directly behind the head and are still wanted. Returns what may follow them.
 
-    They all belong to the system message: where one is still missing, nothing that was sent behind them may follow.
+    All documents belong to the system message: if one is still missing, nothing that was sent behind them may follow.
     """
     left = {e.digest: e for e in elements.documents.values()}
     position = 0
@@ -284,7 +286,8 @@ def _append_documents(elements: RequestElements, found: list[Element], before: S
 
 
 def _append_notices(elements: RequestElements, found: list[Element], before: Sequence[bytes]) -> Sequence[bytes]:
-    """Notices that were sent directly behind the documents; what may follow them: nothing, where there is a new one."""
+    """Append the notices that were sent directly behind the documents. Returns what may follow them: nothing, if there
+    is a new notice."""
     for position, notice in enumerate(elements.notices):
         if position >= len(before) or notice.digest != before[position]:
             return ()
@@ -293,7 +296,8 @@ def _append_notices(elements: RequestElements, found: list[Element], before: Seq
 
 
 def whole_groups(elements: RequestElements, found: Sequence[Element]) -> tuple[Element, ...]:
-    """Cut the prefix where a group's last part would no longer be the last: the opening stays once, at the end."""
+    """Cut the prefix where a group's last part would no longer be the last one: the opening stands once, with the last
+    part."""
     sizes = {g.message: len(g.items) for g in elements.groups if len(g.items) > 1}
     context = [(i, e) for i, e in enumerate(found) if e.message in sizes and e.kind in _CONTEXT_FORMS]
     end = len(found)
@@ -312,9 +316,11 @@ _CONTEXT_FORMS = frozenset({ElementKind.PART, ElementKind.LAST_PART, ElementKind
 
 
 def _offending(forms: Sequence[tuple[int, Element]], size: int) -> int | None:
-    """Where a kept prefix must end so that a group's opening can stand once, with its last part; None: it may stay.
+    """The place where a kept prefix must end so that a group's opening can stand once, with its last part; None: the
+    prefix may stay as it is.
 
-    ``forms`` are the group's elements in the prefix with their places, ``size`` how many pieces the group has.
+    ``forms`` are the group's elements in the prefix with their places. ``size`` is the number of pieces that the group
+    has.
     """
     parts = [index for index, element in forms if element.kind is not ElementKind.WHOLE]
     if len(parts) < len(forms):
@@ -334,8 +340,8 @@ def by_tiers(
     weight: Weight,
     unmarked: frozenset[Tier] = frozenset(),
 ) -> tuple[Element, ...]:
-    """Policy classic: head, L0 - L3 context, the conversation, active context, the last exchange. The pieces of
-    ``unmarked`` tiers carry no marker: one behind them holds for them, too."""
+    """The order of policy classic: head, L0 - L3 context, the conversation, active context, the last exchange. The
+    pieces of ``unmarked`` tiers carry no marker: a marker behind them covers them, too."""
     stable: list[tuple[Tier, int, ContextPiece]] = []
     for item in elements.items.values():
         tier = tier_of(item.key)
@@ -357,7 +363,8 @@ def _unmarkable(element: Element) -> Element:
 
 
 def _tiered_form(elements: RequestElements, item: ContextPiece, placed: Sequence[ContextPiece]) -> Element:
-    """Under the documented header; under the client's own opening where no piece of the group follows."""
+    """The form of a piece: under the documented header, or under the client's own opening if no piece of the group
+    follows."""
     group = next(g for g in elements.groups if any(i.key == item.key for i in g.items))
     if len(group.items) == 1:
         return elements.forms.wholes[group.message]

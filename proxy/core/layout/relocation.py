@@ -1,7 +1,8 @@
-"""Answers to a system text that changes: to relocate what changes, or to split the text in front of it.
+"""Two ways to handle a system text that changes: relocate the parts that change, or split the text in front of the
+first change.
 
-Relocated, volatile lines stand in a tag and documents behind the fixed text. Split, nothing moves: the two parts
-together are the client's text, and the part in front of the first change can be marked.
+When relocated, volatile lines stand in a tag, and documents stand behind the fixed text. When the text is split,
+nothing moves: the two parts together are the client's text, and the part in front of the first change can be marked.
 
 """
 
@@ -24,7 +25,7 @@ from proxy.core.request.view import RecognisedRequest, SystemText
 def moved_elements(
     recognised: RecognisedRequest, elements: RequestElements, counter: TokenCounter
 ) -> RequestElements | None:
-    """The elements with every volatile line relocated; None where nothing in the system prompt moves."""
+    """The elements with every volatile line relocated; None if nothing in the system prompt moves."""
     if not any(text.is_moving for text in recognised.system):
         return None
     texts = {text.message: text for text in recognised.system}
@@ -73,7 +74,7 @@ def _fixed(recognised: RecognisedRequest, text: SystemText, counter: TokenCounte
 
 
 def _fixed_parts(message: Message, index: int, counter: TokenCounter) -> Element:
-    """Of a list of texts those that stay; each as it came but for its volatile lines."""
+    """The texts of a list that stay. Each is as it came, except for its volatile lines."""
     parts: list[Part] = []
     for kept in kept_parts(message):
         own = message.parts[kept.index]
@@ -90,8 +91,9 @@ def _fixed_parts(message: Message, index: int, counter: TokenCounter) -> Element
 def _with_tag(
     recognised: RecognisedRequest, tail: tuple[Element, ...], lines: list[str], counter: TokenCounter
 ) -> tuple[Element, ...]:
-    """The tag directly before the last user message; inside a tool loop, where that would break the loop's own prefix
-    with every step, behind the newest results. A user part: system messages are hoisted to the front by some."""
+    """Put the tag directly before the last user message. Inside a tool loop the tag stands behind the newest results,
+    because otherwise it would break the loop's own prefix with every step. The tag is a user message, because some
+    upstreams hoist system messages to the front."""
     if not lines:
         return tail
     inner = "\n".join(line.removesuffix("\n") for line in lines)
@@ -101,7 +103,7 @@ def _with_tag(
         "tag",
         ElementKind.TAG,
         "user",
-        # No marker: what stands in the tag is never read again.
+        # No marker: the text in the tag is never read again.
         Part(PartKind.TEXT, digest(b"tag", body.encode("utf-8", "surrogatepass")), tokens, -1, False),
         lead=body,
     )
@@ -110,7 +112,7 @@ def _with_tag(
 
 
 def split_layout(recognised: RecognisedRequest, natural: Layout, counter: TokenCounter) -> Layout | None:
-    """The client's own order with every such system text in two parts; None where there is none to split."""
+    """The client's own order with every changing system text in two parts; None if there is none to split."""
     cuts = {t.message: at for t in recognised.system if (at := _place(t, recognised.messages[t.message])) > 0}
     if not cuts:
         return None
@@ -124,14 +126,14 @@ def split_layout(recognised: RecognisedRequest, natural: Layout, counter: TokenC
 
 
 def _place(system: SystemText, message: Message) -> int:
-    """Where the first volatile line or movable document begins; 0 where a part would have no text."""
+    """Where the first volatile line or movable document begins; 0 if one of the two parts would have no text."""
     known, text = message.recognition, message.text
     if known is None or text is None:
         return 0
     kinds = (PieceKind.VOLATILE, *(item.kind for item in system.documents))
     at = next((cut.start for cut in known.cuts if cut.kind in kinds), 0)
     if len(message.parts) > 1:
-        # Between two parts that there are already.
+        # Split between two parts that already exist.
         at = sum(map(len, (texts_of(message) or ())[: part_at(message, at)]))
     return at if text[:at].strip() and text[at:].strip() else 0
 

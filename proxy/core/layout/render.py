@@ -1,7 +1,8 @@
-"""Writes a layout as JSON: the client's own bytes wherever nothing must change.
+"""Writes a layout as JSON, with the client's own bytes wherever nothing must change.
 
-A marker goes where every provider that litellm speaks honours it: on a content part of system and user messages, and of
-an assistant's for Claude, on the message for role tool, on the last tool; never on thinking or empty text.
+A marker is put where every provider that litellm supports honours it: on a content part of system and user messages
+(for Claude also of assistant messages), on the message for role tool, and on the last tool. It is never put on thinking
+or empty text.
 """
 
 from bisect import bisect_right
@@ -23,13 +24,13 @@ from proxy.core.wire.json_body import Members, elements, join_members, members_o
 from proxy.core.wire.surrogates import text_json
 
 _MESSAGE = ElementKind.MESSAGE
-# Further parts of the system message in front of them.
+# These elements are further parts of the system message in front of them.
 _FURTHER = (ElementKind.DOCUMENT, ElementKind.REST)
 _ACKNOWLEDGEMENT = orjson.dumps({"role": "assistant", "content": PART_ACKNOWLEDGEMENT})
 
 
 def mark_json(dialect: Dialect, life: Life) -> tuple[str, bytes]:
-    """The member that a marker is."""
+    """A marker as a JSON member: its name and its value."""
     if dialect is Dialect.BREAKPOINT:
         return "prompt_cache_breakpoint", b'{"mode":"explicit"}'
     return "cache_control", b'{"type":"ephemeral","ttl":"1h"}' if life == "1h" else b'{"type":"ephemeral"}'
@@ -38,7 +39,8 @@ def mark_json(dialect: Dialect, life: Life) -> tuple[str, bytes]:
 def render_messages(
     layout: Layout, messages: Sequence[Message], marks: Mapping[int, Life], dialect: Dialect, *, keep_own: bool = False
 ) -> bytes:
-    """The JSON array of messages with exactly these markers; with ``keep_own`` they are added to the client's own."""
+    """The JSON array of messages with exactly these markers. With ``keep_own`` they are added to the client's own
+    markers."""
     if keep_own:
         return _with_added(layout, messages, marks, dialect)
     written: list[bytes] = []
@@ -68,8 +70,8 @@ def patches(
     *,
     keep_own: bool = False,
 ) -> dict[int, bytes]:
-    """For a layout in the client's order: the messages that are written otherwise than they came, by their index.
-    ``marked`` are those with markers of the client's."""
+    """For a layout in the client's order: the messages that are not written as they came, by their index. ``marked``
+    are the indices of the messages with the client's markers."""
     changed: dict[int, Mapping[int, Life]] = {} if keep_own else {index: {} for index in marked}
     for index, own in _by_element(layout, marks).items():
         element = layout.elements[index]
@@ -83,7 +85,7 @@ def patches(
 def _context(
     element: Element, messages: Sequence[Message], own: Mapping[int, Life], dialect: Dialect
 ) -> tuple[bytes, bytes]:
-    """A context message, whole or a part of it, and its acknowledgement."""
+    """A context message (the whole message or a part of it) and its acknowledgement."""
     message = messages[element.message]
     if element.kind is ElementKind.WHOLE:
         return write_message(message, own, dialect), write_message(messages[element.ack], {}, dialect)
@@ -103,7 +105,7 @@ def _by_element(layout: Layout, marks: Mapping[int, Life]) -> dict[int, dict[int
 
 
 def _with_added(layout: Layout, messages: Sequence[Message], marks: Mapping[int, Life], dialect: Dialect) -> bytes:
-    """The messages in the client's order, every marker of the client's where it stood."""
+    """The messages in the client's order, with every marker of the client in its place."""
     changed = patches(layout, messages, marks, dialect, (), keep_own=True)
     return b"[" + b",".join(changed.get(index, message.raw) for index, message in enumerate(messages)) + b"]"
 
@@ -123,7 +125,7 @@ def render_tools(raw: bytes, life: Life | None, dialect: Dialect, *, keep_own: b
 
 
 def _system(layout: Layout, index: int, message: Message, marks: Mapping[int, Life], dialect: Dialect) -> bytes:
-    """A system message without its volatile lines, its documents as further parts behind the fixed text."""
+    """A system message without its volatile lines, and with its documents as further parts behind the fixed text."""
     elements_here = [layout.elements[index]]
     for element in layout.elements[index + 1 :]:
         if element.kind not in _FURTHER:
@@ -142,7 +144,7 @@ def _system(layout: Layout, index: int, message: Message, marks: Mapping[int, Li
 def _system_parts(
     layout: Layout, index: int, own: Sequence[Element], message: Message, marks: Mapping[int, Life], dialect: Dialect
 ) -> bytes:
-    """The same of a message whose content is a list: parts that stay whole are the client's own."""
+    """The same for a message whose content is a list: parts that stay whole are sent in the client's own bytes."""
     members = members_of(message.raw)
     raws, left = elements(members["content"]), {kept.index: kept.text for kept in kept_parts(message)}
     written: list[bytes] = []
@@ -165,14 +167,14 @@ def _text_part(text: str, life: Life | None, dialect: Dialect) -> bytes:
 
 
 def write_message(message: Message, marks: Mapping[int, Life], dialect: Dialect, *, strip: bool = True) -> bytes:
-    """The message with these markers, by the index of their part; with ``strip`` it has no others."""
+    """The message with these markers, by the index of their part. With ``strip`` it has no other markers."""
     if not marks and not message.has_marks:
         return message.raw
     members = members_of(message.raw)
     changes: dict[str, bytes | None] = {key: None for key in MARK_KEYS if key in members} if strip else {}
     content = members.get("content")
     if message.role == "tool":
-        # A result is one position, whatever its parts: a marker stands on the message, or behind all of them.
+        # A result is one position, however many parts it has: a marker stands on the message, or on its last part.
         inside: dict[int, Life] = {}
         if marks and dialect is Dialect.CACHE_CONTROL:
             key, mark = mark_json(dialect, next(iter(marks.values())))
@@ -193,7 +195,8 @@ def write_message(message: Message, marks: Mapping[int, Life], dialect: Dialect,
 def _marked_content(
     content: bytes, message: Message, marks: Mapping[int, Life], dialect: Dialect, strip: bool
 ) -> bytes:
-    """Content with the given markers, and no others with ``strip``; ``marks`` maps a part's place to a life."""
+    """Content with the given markers, and with no others if ``strip`` is set. ``marks`` maps a part's place to a
+    life."""
     if not content.startswith(b"["):
         if not marks:
             return content
@@ -206,7 +209,7 @@ def _marked_content(
 
 
 def _part(element: Element, message: Message, life: Life | None, dialect: Dialect) -> bytes:
-    """A composed part; the last one keeps the other members of the client's message and its form (string or list)."""
+    """A composed part. The last part keeps the other members of the client's message and its form (string or list)."""
     assert element.item is not None
     text = element.lead + element.item.text
     as_list = life is not None or (message.is_list and element.kind is ElementKind.LAST_PART)

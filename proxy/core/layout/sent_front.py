@@ -1,4 +1,4 @@
-"""The beginning of a request as it was laid out before: what stands in front of signed thinking stays as it was."""
+"""The beginning of a request as it was laid out before: everything in front of signed thinking stays as it was sent."""
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
@@ -35,8 +35,8 @@ def laid_out_again(
     digests: Sequence[bytes],
     counter: TokenCounter,
 ) -> tuple[Element, ...] | None:
-    """The elements with these ``digests``, made of the ``messages`` and of one of the ``tools``; None where they are
-    not to be had. Of each message every form that a layout may have given it is tried."""
+    """The elements with these ``digests``, made from the ``messages`` and from one of the ``tools``; None if they
+    cannot be made. For each message, every form that a layout may have given it is tried."""
     recognised = recognise_request(request, Transcript(messages), lambda *_: True, has_moved=True)
     elements = request_elements(recognised, (), counter)
     natural = Layout(_SEED, elements.natural)
@@ -48,15 +48,16 @@ def laid_out_again(
         by_digest[form.digest].append(form)
     if not by_digest.keys() >= set(digests):
         return None
-    # What was shown twice may be known once: equal digests are equal bytes.
+    # A text that was sent twice may be known only once, because equal digests mean equal bytes.
     return tuple(by_digest[one].popleft() if len(by_digest[one]) > 1 else by_digest[one][0] for one in digests)
 
 
 def begun_with(elements: RequestElements, front: Sequence[Element], count: int, still: int) -> RequestElements:
-    """The request with its first ``count`` messages laid out as the elements ``front``, the tools among them. Nothing
-    moves in the first ``still`` messages."""
+    """The request with its first ``count`` messages laid out as the elements ``front``, which include the tools.
+    Nothing moves in the first ``still`` messages."""
     tools = tuple(element for element in front if element.kind is ElementKind.TOOLS)
-    # What was moved is a turn like any other from now on: it stands still as long as the conversation goes on.
+    # From now on a moved element counts as a turn like any other: it keeps its place as long as the conversation
+    # continues.
     front = [
         with_members(e, key="turn", message=e.message if e.message >= 0 else count - 1) if e.kind in _MOVED else e
         for e in front
@@ -78,6 +79,6 @@ def begun_with(elements: RequestElements, front: Sequence[Element], count: int, 
 
 
 def written_front(front: Sequence[Element], messages: Sequence[Message]) -> bytes:
-    """These elements as an array of messages, with the client's own markers where a message is as it came."""
-    # A message counts as unmarked here, so that its markers are not taken out.
+    """These elements as an array of messages. A message that is as it came keeps the client's own markers."""
+    # Each message counts as unmarked here, so that its markers are not removed.
     return render_messages(Layout(_SEED, front), [with_members(m, has_marks=False) for m in messages], {}, Dialect.NONE)

@@ -1,4 +1,5 @@
-"""The values of policy ``classic``, and what it knows: the pieces with their tiers and counts, and which are broken."""
+"""The values of policy ``classic``, and its state: the pieces with their tiers and counts, and the tiers that are
+broken."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -8,7 +9,7 @@ from typing import Literal
 from proxy.core.value import dataclass, replace
 
 HISTORY = "history:"
-"""The beginning of the keys of turns. What is said of turns holds for these pieces, and for no others."""
+"""The beginning of the keys of turns. The rules for turns hold for these pieces only."""
 
 
 class Tier(IntEnum):
@@ -22,23 +23,24 @@ class Tier(IntEnum):
 
     @property
     def label(self) -> str:
-        """The name as people see it: ``L0`` to ``L3``, and ``active``."""
+        """The displayed name: ``L0`` to ``L3``, and ``active``."""
         return "active" if self is Tier.ACTIVE else self.name
 
 
-# Unchanged responses with which a piece enters a tier; leaving it upwards takes the entry count of the tier above.
+# How many unchanged responses a piece needs to enter a tier. To move up, it needs the entry count of the tier above.
 ENTRY_N = MappingProxyType({Tier.L0: 12, Tier.L1: 9, Tier.L2: 6, Tier.L3: 3, Tier.ACTIVE: 0})
 CACHED = (Tier.L3, Tier.L2, Tier.L1, Tier.L0)
 """The tiers that are cached, in the order in which pieces climb them."""
 
 Piece = tuple[bytes, int, int, int, int, int]
-"""A piece's digest, tokens, tier, N, and when it was first seen and entered its tier."""
+"""A piece's digest, tokens, tier and N, and the rising numbers of when it was first seen and when it entered its
+tier."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tracked:
-    """A piece as it is listed in one request. A turn that is joined stands in the tier of the turn before it, as the
-    result of a tool stands beside the call."""
+    """A piece as it is listed in one request. A joined turn always stands in the tier of the turn before it, as the
+    result of a tool stands beside its call."""
 
     key: str
     digest: bytes
@@ -48,7 +50,7 @@ class Tracked:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A piece that changed its tier; ``target`` is None where it was removed."""
+    """A piece that changed its tier; ``target`` is None if it was removed."""
 
     key: str
     source: Tier
@@ -58,8 +60,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ClassicPolicy:
-    """Flags of the state machine. The first value of each is the profile; the others are what single generations of the
-    tiered assembly did. ``target_tokens`` 0 turns anchoring and under-fill off, and keeps turns active.
+    """Flags of the state machine. The first value of each flag is that of the profile. The others reproduce single
+    generations of the tiered assembly. ``target_tokens`` 0 turns anchoring and under-fill off, and keeps turns active.
 
     ``underfill``: a tier below the target loses its marker (``unmark``); or its pieces go one tier down, from the least
     stable tier on (``demote``), or from the most stable one on where this response left the tier whole, and never out
@@ -96,17 +98,19 @@ class ClassicPolicy:
 
 
 def with_target(policy: ClassicPolicy, min_tokens: int) -> ClassicPolicy:
-    """The policy for a model whose provider caches from ``min_tokens`` on: a tenth more, for the error of our count."""
+    """The policy for a model whose provider caches from ``min_tokens`` on. The target is a tenth more, to allow for the
+    error of the proxy's count."""
     return replace(policy, target_tokens=int(max(1024, min_tokens) * 1.1))
 
 
 _MOST_N = (None, *(ENTRY_N[Tier(tier - 1)] for tier in (Tier.L1, Tier.L2, Tier.L3)), None)
-"""The count that takes a piece on, by tier; none leads out of L0, and into L3 the count has no end."""
+"""The count that moves a piece up, by its tier. There is no tier above L0, and the count of active pieces is not
+capped."""
 
 
 @dataclass(slots=True)
 class Item:
-    """A tracked piece. ``n`` counts its unchanged responses; ``seen`` and ``entered`` are rising numbers: when it was
+    """A tracked piece. ``n`` counts its unchanged responses. ``seen`` and ``entered`` are rising numbers: when it was
     first seen, and when it entered its tier."""
 
     digest: bytes
@@ -138,7 +142,8 @@ class TierState:
         return Tier.L3 in self._broken and Tier.L3 not in self._broken_by_history
 
     def members(self, tier: Tier) -> list[str]:
-        """The tier's pieces in sending order: as they entered it, so that a new one never stands before an old one."""
+        """The tier's pieces in sending order. They stand in the order in which they entered the tier, so that a new
+        piece never stands before an old one."""
         found = [(item.entered, key) for key, item in self.items.items() if item.tier is tier]
         return [key for _, key in sorted(found)]
 
@@ -149,7 +154,7 @@ class TierState:
         return found
 
     def state(self) -> tuple[dict[str, Piece], int]:
-        """All pieces, and how many numbers were given out."""
+        """All pieces, and how many of the rising numbers were given out."""
         pieces = {
             key: (item.digest, item.tokens, int(item.tier), item.n, item.seen, item.entered)
             for key, item in self.items.items()
@@ -157,7 +162,7 @@ class TierState:
         return pieces, self._sequence
 
     def restore(self, pieces: Mapping[str, Piece], sequence: int) -> None:
-        """Go on from such pieces. Raises ValueError for a tier that there is not."""
+        """Continue from these pieces. Raises ValueError for a tier that does not exist."""
         self.items = {
             key: Item(digest, tokens, Tier(tier), n, seen, entered)
             for key, (digest, tokens, tier, n, seen, entered) in pieces.items()
@@ -165,14 +170,15 @@ class TierState:
         self._sequence = sequence
 
     def seed(self, tracked: Tracked, tier: Tier) -> None:
-        """A piece at its first sight, with the entry count of the tier. An empty digest accepts the first real one."""
+        """Add a piece when it is first seen, with the entry count of the tier. An empty digest accepts the first real
+        digest."""
         number = self._next_number()
         self.items[tracked.key] = Item(
             tracked.digest, tracked.tokens, tier, ENTRY_N[tier], number, number, tracked.is_joined
         )
 
     def enter(self, key: str, tier: Tier) -> Change:
-        """The piece climbs into a tier and takes its entry count; the tier is broken."""
+        """The piece moves up into a tier and takes the tier's entry count. The tier is then broken."""
         item = self.items[key]
         change = Change(key, item.tier, tier, "unchanged" if item.tier is Tier.ACTIVE else "promoted")
         item.tier, item.n, item.entered = tier, ENTRY_N[tier], self._next_number()
@@ -180,7 +186,8 @@ class TierState:
         return change
 
     def fall(self, key: str, tier: Tier, reason: str) -> Change:
-        """The piece goes down and keeps its count; the tier that it leaves is broken, and the one that it enters."""
+        """The piece moves down and keeps its count. The tier that it leaves and the tier that it enters are then
+        broken."""
         item = self.items[key]
         change = Change(key, item.tier, tier, reason)
         self.mark_broken(item.tier, key)
@@ -189,13 +196,14 @@ class TierState:
         return change
 
     def drop(self, key: str, reason: str) -> Change:
-        """The piece no longer exists; its tier is broken."""
+        """The piece no longer exists. Its tier is then broken."""
         item = self.items.pop(key)
         self.mark_broken(item.tier, key)
         return Change(key, item.tier, None, reason)
 
     def mark_broken(self, tier: Tier, key: str = "") -> None:
-        """The tier's bytes changed: because of the piece ``key``, or by the caller's word. Active is never broken."""
+        """The tier's bytes changed, because of the piece ``key`` or because the caller says so. The active tier is
+        never broken."""
         if tier is Tier.ACTIVE:
             return
         if not key.startswith(HISTORY):
@@ -215,6 +223,7 @@ class TierState:
 
 
 def next_n(policy: ClassicPolicy, tier: Tier, n: int) -> int:
-    """While the tier above is closed a piece counts up to what would take it there; in the uppermost without end."""
+    """The next N of an unchanged piece. While the tier above is closed, N stops at the count that would move the piece
+    there. In L0 it has no limit."""
     most = _MOST_N[tier] if policy.is_capped else None
     return n + 1 if most is None else min(n + 1, most)

@@ -1,9 +1,9 @@
 """Policy ``classic``: a deterministic state machine that ages pieces into tiers.
 
-A piece that stays unchanged counts up; at 3 / 6 / 9 / 12 unchanged responses it moves to L3 / L2 / L1 / L0, but into a
-tier above only while that tier is broken or empty anyway (ripple promotion), and never the youngest pieces that a tier
-needs to stay above ``target_tokens`` (anchoring). A change sends it back to active. These are the rules of the tiered
-assembly that this proxy grew from, merged to one profile.
+A piece that stays unchanged counts up. At 3 / 6 / 9 / 12 unchanged responses it moves to L3 / L2 / L1 / L0. It moves
+into a tier above only while that tier is broken or empty anyway (ripple promotion). The youngest pieces that a tier
+needs to stay above ``target_tokens`` never move (anchoring). A change sends a piece back to active. These are the rules
+of the tiered assembly from which this proxy developed, merged into one profile.
 """
 
 from collections.abc import Collection, Iterable, KeysView, Mapping, Sequence
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 Group = list[Tracked]
-"""Turns that stay in one tier: one turn, and those that are joined to it."""
+"""Turns that stay together in one tier: one turn, and the turns that are joined to it."""
 
 
 def groups_of(listed: Sequence[Tracked]) -> list[Group]:
@@ -55,7 +55,7 @@ def groups_of(listed: Sequence[Tracked]) -> list[Group]:
 
 
 def in_order(state: TierState, groups: Sequence[Group]) -> list[Change]:
-    """Let turns fall that stand in a more stable tier than an older one, or than one of their group."""
+    """Move down the turns that stand in a more stable tier than an older turn, or than another turn of their group."""
     least, changes = Tier.L0, []
     for group in groups:
         least = max(least, *(state.items[turn.key].tier for turn in group))
@@ -68,14 +68,15 @@ def in_order(state: TierState, groups: Sequence[Group]) -> list[Change]:
 
 
 def graduating(state: TierState, policy: ClassicPolicy, groups: Sequence[Group], *, others_leave: bool) -> list[str]:
-    """The active turns that enter L3. ``others_leave``: other pieces enter L3 with this response."""
+    """The active turns that enter L3. ``others_leave``: other pieces leave the active tier for L3 with this
+    response."""
     if policy.history == "stay" or policy.target_tokens <= 0:
         return []
     active = [group for group in groups if state.items[group[0].key].tier is Tier.ACTIVE]
     sizes = [sum(turn.tokens for turn in group) for group in active]
     is_carried = others_leave or state.is_l3_broken_by_others
     if not is_carried and policy.history == "piggyback":
-        # Turns move along with other pieces, never for their own sake.
+        # Turns move only along with other pieces, never by themselves.
         return []
     takes_all = is_carried and policy.history_window != "newest"
     number = len(active) if takes_all else window_start(sizes, policy)
@@ -83,7 +84,7 @@ def graduating(state: TierState, policy: ClassicPolicy, groups: Sequence[Group],
 
 
 def window_start(sizes: Sequence[int], policy: ClassicPolicy) -> int:
-    """The index of the first that stays active, of groups with these tokens, oldest first."""
+    """The index of the first group that stays active. ``sizes`` are the tokens of the groups, oldest first."""
     if policy.history_window == "remainder":
         return _remainder_start(sizes, policy.target_tokens)
     kept = 0
@@ -96,7 +97,8 @@ def window_start(sizes: Sequence[int], policy: ClassicPolicy) -> int:
 
 
 def _remainder_start(sizes: Sequence[int], target: int) -> int:
-    """The oldest leave one by one as long as the target or more remains; nothing leaves a sum up to the target."""
+    """The oldest groups leave one by one as long as the target or more remains. If the sum is not above the target,
+    none leaves."""
     rest = sum(sizes)
     if rest <= target:
         return 0
@@ -108,7 +110,8 @@ def _remainder_start(sizes: Sequence[int], target: int) -> int:
 
 
 def movable(state: TierState, members: Sequence[str], ready: list[str]) -> list[str]:
-    """Those of ``ready`` that may leave a tier upwards: turns only as the oldest of the tier, in whole groups."""
+    """The pieces of ``ready`` that may move up from a tier. Turns may only move as the oldest turns of the tier, and in
+    whole groups."""
     items = state.items
     turns = sorted((key for key in members if key.startswith(HISTORY)), key=lambda key: items[key].seen)
     if not turns:
@@ -129,8 +132,9 @@ _MAX_PASSES = 10
 
 
 class Cascade:
-    """One update's promotions: passes from L3 to L0 until none promotes. A tier is open if it was empty before the
-    update (``empty``) or is broken by now. Each tier's veterans are asked once."""
+    """The promotions of one update: passes from L3 to L0 until a pass promotes nothing. A tier is open if it was empty
+    before the update (``empty``) or is broken by now. The pieces that already stand in a tier (its veterans) are
+    checked once."""
 
     def __init__(self, state: TierState, policy: ClassicPolicy, empty: frozenset[Tier]) -> None:
         self._state = state
@@ -141,7 +145,8 @@ class Cascade:
         self._changes: list[Change] = []
 
     def run(self, graduates: Sequence[str]) -> list[Change]:
-        """Let ``graduates`` into L3, and on from there whoever may climb. Returns the moves in their order."""
+        """Let ``graduates`` into L3, and promote from there every piece that may move up. Returns the moves in their
+        order."""
         self._queued[Tier.L3] = list(graduates)
         for _ in range(_MAX_PASSES):
             promoted = False
@@ -171,7 +176,8 @@ class Cascade:
         return bool(leaving)
 
     def _leaving(self, tier: Tier, above: Tier, entering: list[str], veterans: list[str]) -> list[str]:
-        """The veterans that are not anchored and have counted to the entry of the tier above, if that is open."""
+        """The veterans that are not anchored and whose N has reached the entry count of the tier above, if that tier is
+        open."""
         items = self._state.items
         walk = sorted([*entering, *veterans], key=lambda k: (items[k].n, items[k].seen, k))
         free = self._not_anchored(walk) & set(veterans)
@@ -184,7 +190,8 @@ class Cascade:
         return movable(self._state, walk, ready)
 
     def _not_anchored(self, walk: Sequence[str]) -> set[str]:
-        """All of a tier's pieces, youngest first, but for those that the tier needs to stay above the target."""
+        """All of a tier's pieces except the youngest ones, which the tier needs to stay above the target. ``walk`` is
+        sorted, youngest first."""
         items, target, rule = self._state.items, self._policy.target_tokens, self._policy.anchoring
         is_above = rule == "always" or sum(items[key].tokens for key in walk) > target
         if target <= 0 or rule == "never" or not is_above:
@@ -200,7 +207,7 @@ class Cascade:
 
 
 class Classic(TierState):
-    """The tracker: what is known of the pieces, and the rules. ``update`` is called once for each settled response."""
+    """The tracker: the state of the pieces, and the rules. ``update`` is called once for each settled response."""
 
     def __init__(self, policy: ClassicPolicy | None = None) -> None:
         super().__init__()
@@ -208,21 +215,22 @@ class Classic(TierState):
         self._last_listed: frozenset[str] = frozenset()
 
     def get(self, key: str) -> Item | None:
-        """What is known of the piece, to be read only; None where it is not tracked."""
+        """The state of the piece, which must only be read; None if the piece is not tracked."""
         return self.items.get(key)
 
     @property
     def tracked(self) -> KeysView[str]:
-        """The keys of all tracked pieces in the order of first sight; a view, which changes with the tracker."""
+        """The keys of all tracked pieces in the order in which they were first seen. This is a view, which changes with
+        the tracker."""
         return self.items.keys()
 
     def tier(self, key: str) -> Tier:
-        """The piece's tier; an unknown piece is active."""
+        """The piece's tier. An unknown piece is active."""
         item = self.items.get(key)
         return Tier.ACTIVE if item is None else item.tier
 
     def n(self, key: str) -> int:
-        """Unchanged responses counted for the piece."""
+        """The number of unchanged responses counted for the piece."""
         item = self.items.get(key)
         return 0 if item is None else item.n
 
@@ -232,28 +240,29 @@ class Classic(TierState):
         return 0 if item is None else item.entered
 
     def place(self, tracked: Tracked, tier: Tier) -> Change:
-        """Place a piece that is sent in ``tier`` at its first sight; the tier is broken until the next update."""
+        """Place a piece that is sent in ``tier`` when it is first seen. The tier is broken until the next update."""
         self.seed(tracked, tier)
         self.mark_broken(tier, tracked.key)
         return Change(tracked.key, Tier.ACTIVE, tier, "placed")
 
     def remove(self, key: str, reason: str) -> Change | None:
-        """Forget a piece; its tier is broken until the next update. None where the piece is not tracked."""
+        """Forget a piece. Its tier is broken until the next update. Returns None if the piece is not tracked."""
         return self.drop(key, reason) if key in self.items else None
 
     def purge_history(self, first: int = 0) -> list[Change]:
-        """Forget the turns from the index ``first`` on, as after a compaction. Their tiers are broken by history, which
-        takes no other turn along."""
+        """Forget the turns from the index ``first`` on, for example after a compaction. Their tiers count as broken by
+        history, so that no other turn moves along."""
         found = [key for key in self.items if key.startswith(HISTORY) and _index(key) >= first]
         return [self.drop(key, "purged") for key in found]
 
     def update(
         self, items: Iterable[Tracked], present: Collection[str] | None = None, modified: Collection[str] = ()
     ) -> list[Change]:
-        """One settled response in which ``items`` were sent. Tracked pieces not in ``present`` no longer exist.
+        """Count one settled response in which ``items`` were sent. Tracked pieces that are not in ``present`` no longer
+        exist.
 
         ``present`` None: exactly the listed pieces exist. The pieces in ``modified`` count as changed even if their
-        digest is the same. Returns what moved, in the order in which it happened.
+        digest is the same. Returns the moves in the order in which they happened.
         """
         listed = list(items)
         existing = {t.key for t in listed} if present is None else set(present)
@@ -299,7 +308,7 @@ class Classic(TierState):
                 changes.append(self.enter(tracked.key, above))
 
     def _graduates(self, listed: Sequence[Tracked]) -> list[str]:
-        """Active pieces but turns that enter L3."""
+        """The active pieces that enter L3, without turns."""
         items = self.items
         if self.policy.graduation == "count":
             found = [t.key for t in listed if items[t.key].tier is Tier.ACTIVE and items[t.key].n >= ENTRY_N[Tier.L3]]
@@ -310,13 +319,13 @@ class Classic(TierState):
         return [key for key in found if not key.startswith(HISTORY)]
 
     def unmarked(self, tokens: Mapping[Tier, int]) -> frozenset[Tier]:
-        """Tiers that are too small for a marker of their own, where they have so many tokens."""
+        """The tiers that are too small for a marker of their own, given the tokens of each tier."""
         if self.policy.underfill != "unmark":
             return frozenset()
         return frozenset(tier for tier in CACHED if tokens[tier] < self.policy.target_tokens)
 
     def _underfilled(self) -> list[Change]:
-        """What goes one tier down because its tier is below the target."""
+        """Move pieces one tier down if their tier is below the target."""
         if self.policy.underfill == "unmark":
             return []
         changes: list[Change] = []
@@ -334,6 +343,6 @@ class Classic(TierState):
 
 
 def _index(key: str) -> int:
-    """The index of a turn; a key that names none is behind all others."""
+    """The index of a turn. A key that names no index stands behind all others."""
     number = key.removeprefix(HISTORY)
     return int(number) if number.isdecimal() and len(number) < 20 else 1 << 62

@@ -1,4 +1,4 @@
-"""What was decided about one request and why, and what follows from that alone."""
+"""The decision about one request and its reasons, and the values that follow from the decision alone."""
 
 from collections.abc import Mapping
 
@@ -24,14 +24,14 @@ _IN_ORDER = frozenset({Reason.MARKED, Reason.SPLIT, Reason.CLIENT_OPTIMAL})
 
 @dataclass(frozen=True, slots=True)
 class PlanAnalysis:
-    """One request as the planner saw it at the time ``at``, and the candidate that it chose (what it was judged by is
-    ``pricing``); ``explain`` shows it.
+    """One request as the planner saw it at the time ``at``, and the candidate that it chose. ``pricing`` is what the
+    candidates were judged by. ``explain`` shows the analysis.
 
-    ``route`` has the cache profile with what the provider's reports have taught. ``steady_tools`` are the tools as this
-    client first sent them, where they are sent in that form. ``turns_before`` are the turns of the session's newest
-    request when this one was planned. ``came`` are the messages as they came and the digest of the tools as they came.
-    ``key`` is the routing key that the request is given. ``natural`` is the client's order as it was judged, where that
-    was needed.
+    ``route`` has the cache profile, corrected by what the provider's reports have shown. ``steady_tools`` are the tools
+    as this client first sent them, if they are sent in that form. ``turns_before`` are the turns of the session's
+    newest request when this request was planned. ``came`` are the messages as they came and the digest of the tools as
+    they came. ``key`` is the routing key that is added to the request. ``natural`` is the client's order as it was
+    judged, if that was needed.
     """
 
     session: Session
@@ -61,7 +61,7 @@ class PlanAnalysis:
         return self.choice.layout.seed.scope
 
     def reason(self) -> str:
-        """Why the chosen candidate is sent. Where nothing is changed, the reason says why in particular."""
+        """Why the chosen candidate is sent. If nothing is changed, the reason says why."""
         choice, profile = self.choice, self.profile
         if self.steady_tools is not None and choice.reason is Reason.CLIENT_OPTIMAL:
             return Reason.STEADY_TOOLS
@@ -75,7 +75,7 @@ class PlanAnalysis:
         return Reason.ONE_SHOT if self.session.cohort.is_one_shot else Reason.NOTHING_STABLE
 
     def passthrough_reason(self, *, ignores_markers: bool) -> Reason | None:
-        """Why the client's own request is sent although a candidate was chosen; None where it is not."""
+        """Why the client's own request is sent although a candidate was chosen; None if the candidate is sent."""
         if self.session.is_barred:
             return Reason.BARRED
         if self.profile.family is not Family.NONE and self.choice.layout.total < self.profile.least_marked:
@@ -83,7 +83,7 @@ class PlanAnalysis:
         return Reason.MARKERS_IGNORED if ignores_markers else None
 
     def tier_tokens(self) -> Mapping[str, int]:
-        """Tokens of the context pieces by their tier in the tracker."""
+        """The tokens of the context pieces, by the tier that the tracker gives each piece."""
         result: dict[str, int] = {}
         for item in self.recognised.items():
             tier = self.session.tracker.tier(item.key).label

@@ -23,7 +23,8 @@ _CHANGES_NOTHING = frozenset(
 
 
 def planned_body(incoming: IncomingChat, analysis: PlanAnalysis) -> bytes:
-    """The request with the plan's order, markers, tools and routing key; everything else as it came."""
+    """The request with the plan's order, markers, tools and routing key. Everything else stays as the client sent
+    it."""
     request, route, mode, choice = incoming.request, analysis.route, incoming.mode, analysis.choice
     changes = dict(transport_edits(request, route.model))
     if analysis.key.member is not None:
@@ -33,7 +34,7 @@ def planned_body(incoming: IncomingChat, analysis: PlanAnalysis) -> bytes:
         changes["tools"] = analysis.steady_tools
     messages = analysis.recognised.messages
     own = choice.reason in (Reason.CLIENT_OPTIMAL, Reason.REGRET_BOUND)
-    # In mode mark the client's markers stay, whatever the provider makes of them.
+    # In mode mark the client's markers stay, even if the provider ignores or refuses them.
     if own and (mode is Mode.MARK or not analysis.own.has_foreign_marks):
         return body_as_read(incoming, messages, changes)
     if choice.layout.seed.is_implicit is not analysis.own.natural.seed.is_implicit:
@@ -56,14 +57,15 @@ def planned_body(incoming: IncomingChat, analysis: PlanAnalysis) -> bytes:
 
 
 def written_reason(reason: str, mode: Mode, *, has_foreign_marks: bool) -> str:
-    """The reason of a plan whose body is written: markers that this provider refuses are taken out of it."""
+    """The reason of a plan whose body is written. If the only change is that markers which this provider refuses are
+    removed, the reason says so."""
     is_removal = mode is Mode.TIER and reason in _CHANGES_NOTHING and has_foreign_marks
     return Reason.MARKERS_REMOVED if is_removal else reason
 
 
 def body_as_read(incoming: IncomingChat, messages: Sequence[Message], changes: Mapping[str, bytes | None]) -> bytes:
-    """The request with these changes. Its messages are the client's but for the operator's texts, which ``messages``
-    may have, and for those that went out otherwise before."""
+    """The request with these changes. Its messages are the client's messages, with two exceptions: the operator's texts
+    that ``messages`` may contain, and the messages that were sent in another form before."""
     request, changed, front = incoming.request, _inlaid(incoming, messages), incoming.front
     if not changed and not front:
         return request.edited(changes)
@@ -75,7 +77,7 @@ def body_as_read(incoming: IncomingChat, messages: Sequence[Message], changes: M
 
 
 def _inlaid(incoming: IncomingChat, messages: Sequence[Message]) -> Mapping[int, bytes]:
-    """The messages into which texts of the operator's were written, by their index."""
+    """The messages that the operator's texts were inserted into, by their index."""
     if not incoming.route.has_texts:
         return {}
     came = incoming.transcript.messages
@@ -83,7 +85,7 @@ def _inlaid(incoming: IncomingChat, messages: Sequence[Message]) -> Mapping[int,
 
 
 def _patches_at(incoming: IncomingChat, changed: Mapping[int, bytes]) -> list[Patch]:
-    """The changed messages with their places in the client's body."""
+    """The changed messages, each with its start and end in the client's body."""
     came = incoming.transcript.messages
     starts = incoming.parsed.starts(came)
     return [(starts[i], starts[i] + len(came[i].raw), new) for i, new in sorted(changed.items())]

@@ -1,4 +1,4 @@
-"""The candidates for one request, priced on the shadow cache, and the cheapest of them."""
+"""The candidates for one request, priced on the shadow cache, and the choice of the cheapest one."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
@@ -25,16 +25,17 @@ from proxy.core.shadow.shadow_caches import ShadowCaches, cost_of
 from proxy.core.value import dataclass, replace
 
 _MAX_PREFIXES = 4
-# Of what an order loses in each request after the next one, so much counts: later ones are laid out anew.
+# This share of what an order loses in each request after the next one counts, because later requests are laid out anew.
 _HORIZON = 0.5
-# Sums of the same tokens in another order differ by less.
+# Floating-point sums of the same tokens in another order differ by less than this.
 _ROUNDING = 1e-3
 _NEVER = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One candidate: a layout, its markers, what it costs now and what it promises (input prices, in tokens)."""
+    """One candidate: a layout, its markers, its cost now (``bill``), and its cost with what it promises for later
+    requests (``score``), in tokens at the input price."""
 
     layout: Layout
     marks: dict[int, Life]
@@ -45,11 +46,11 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Pricing:
-    """What every candidate of one request is judged by.
+    """The values by which every candidate of one request is judged.
 
-    ``own_now`` is what the client's own request would cost, had its own been sent all along; ``regret_budget`` how much
-    more a candidate may cost now, so that realised regret stays bounded. ``outlook`` is set where
-    the client is expected to pause beyond the short life.
+    ``own_now`` is what the client's own request would cost if the client's own requests had always been sent.
+    ``regret_budget`` is how much more a candidate may cost now, so that realised regret stays bounded. ``outlook`` is
+    set if the client is expected to pause for longer than the short life.
     """
 
     profile: CacheProfile
@@ -63,7 +64,8 @@ class Pricing:
     outlook: PauseForecast | None = None
 
     def read(self, layout: Layout, *, is_natural: bool = False, known: Candidate | None = None) -> Candidate:
-        """What a layout is judged by, found out once. ``known`` is what was found out on another cache."""
+        """The values by which a layout is judged, computed once. ``known`` has the values that were computed on another
+        cache."""
         known, outlook = known if known is not None and known.layout is layout else None, self.outlook
         survival = known.survival if known is not None else self.forecast.positions(layout, is_natural=is_natural)
         held = self.cache.held(layout.prompt({}), self.now, tuple(drops(survival)))
@@ -72,12 +74,12 @@ class Pricing:
         return Candidate(layout, survival, held, worth, is_natural, placed)
 
     def least_score(self, candidate: Candidate) -> float:
-        """No breakpoints give the candidate a lower score: what it would be with a marker on each position that pays.
-        Where the long life is weighed, nothing is searched for, or reads save nothing, this says nothing."""
+        """A lower bound of the candidate's score: the score with a marker on each position that pays. There is no bound
+        if the long life is weighed, if no breakpoints are searched for, or if reads save nothing."""
         p, layout, survival, held = self.profile, candidate.layout, candidate.survival, candidate.held
         if p.family is not Family.MARKER or p.read >= min(1.0, p.write) or self.outlook is not None or self.long_until:
             return _NEVER
-        # A token costs so much where it stays uncached; where it is cached, an expected read takes something off.
+        # The cost of a token that stays uncached. For a cached token, an expected read reduces the cost.
         later, behind, ends = _HORIZON * self.forecast.body, held[-1] + 1 if held else 0, layout.ends
         uncached, lost, worth = min(1.0, p.write) + later * (1 - p.read), later * (p.write - p.read), read_gain(p)
         pays = bisect_left(survival, (uncached - p.write - lost) / (worth + lost), lo=behind, key=neg)
@@ -85,14 +87,14 @@ class Pricing:
         expected: float = sum(map(mul, map(sub, islice(ends, pays), (0, *ends)), survival))
         score = read * p.read + (cached - read) * p.write + (layout.total - cached) * uncached
         score += cached * lost - expected * (worth + lost)
-        # Markers on fewer tokens than the provider caches promise something, and nothing is written.
+        # Markers on fewer tokens than the provider's minimum promise reads, although nothing is written.
         unwritten = layout.total * uncached - p.min_tokens * (worth + uncached)
         return min(score, unwritten) - _ROUNDING
 
     def best_marks(
         self, candidate: Candidate, reason: Reason, kept: dict[int, Life] | None = None, taken: int = 0
     ) -> Choice:
-        """The layout with the markers that pay; ``kept`` markers stay, ``taken`` slots are gone."""
+        """The layout with the markers that pay. The ``kept`` markers stay, and ``taken`` slots are already used."""
         layout, slots = candidate.layout, max(0, self.slots - taken)
         placed = self._placed(candidate, slots)
         marks: dict[int, Life] = {p: self._life(layout, p) for p in placed.positions}
@@ -104,7 +106,7 @@ class Pricing:
         if not are_ordered(layout, marks):
             marks = kept or off_notices(layout, marks)
             if not kept and self._lacks_hour(marks):
-                marks[self._anchor(layout)] = "1h"  # the client's hour stood on a notice
+                marks[self._anchor(layout)] = "1h"  # the client's one-hour marker stood on a notice
             return self.given_marks(candidate, marks, reason)
         choice = self._choice(candidate, marks, placed, reason)
         if self.outlook is None or kept or self.long_until:
@@ -114,8 +116,9 @@ class Pricing:
         return min((choice, *(one for one in priced if self.is_allowed(one))), key=lambda one: one.score)
 
     def is_allowed(self, choice: Choice, instead: Choice | None = None) -> bool:
-        """Whether realised regret stays bounded with this choice: by the allowance and, where that is used up, by what
-        it costs to go back to what is sent ``instead``. Of the client's own order nothing may be cached by now."""
+        """Whether realised regret stays bounded with this choice. The bound is the allowance and, if that is used up,
+        what it costs to go back to the choice that is sent ``instead``. By now, nothing of the client's own order may
+        be cached."""
         cost = cost_of(self.profile, choice.bill)
         to_go_back = max(0.0, cost_of(self.profile, instead.bill) - cost) if instead is not None else 0.0
         return cost - self.own_now <= self.regret_budget + to_go_back
@@ -126,7 +129,7 @@ class Pricing:
         return self._choice(candidate, marks, placed, reason)
 
     def _placed(self, candidate: Candidate, slots: int) -> Placement:
-        """The breakpoints that pay, searched for once."""
+        """The breakpoints that pay. The search is done once."""
         found = candidate.placed.get(slots)
         if found is None:
             found = place(candidate.layout, candidate.survival, candidate.held, self.profile, slots)
@@ -134,16 +137,17 @@ class Pricing:
         return found
 
     def _life(self, layout: Layout, position: int) -> Life:
-        """The client's one-hour life is kept for as much of the prompt as it covered."""
+        """The life of a marker: the client's one-hour life is kept for the part of the prompt that it covered."""
         return "1h" if self.profile.long_life_s and layout.ends[position] <= self.long_until else "5m"
 
     def _lacks_hour(self, marks: dict[int, Life]) -> bool:
-        """Whether the client marked for an hour, and none of these markers does."""
+        """Whether the client set a one-hour marker, and none of these markers is one."""
         return bool(marks and self.long_until and self.profile.long_life_s and "1h" not in marks.values())
 
     def _anchor(self, layout: Layout) -> int:
-        """Where the client's one-hour life ends: the last place for a marker that it covered, else the first of all. On
-        a notice it may stand behind markers for five minutes."""
+        """The position for the client's one-hour marker: the last place for a marker within the part that the hour
+        covered, or else the first place of all. Places on a notice are avoided if there are others, because a marker on
+        a notice may stand behind five-minute markers."""
         every: dict[int, Life] = {p: "1h" for p, can in enumerate(layout.markable) if can}
         markable = [*(off_notices(layout, every) or every)]
         return max((p for p in markable if layout.ends[p] <= self.long_until), default=markable[0])
@@ -158,8 +162,8 @@ class Pricing:
         return Choice(layout, marks, reason, bill, self._score(layout, bill, placed, paused))
 
     def _score(self, layout: Layout, bill: Bill, placed: Placement, paused: float) -> float:
-        """Cost now, less what the next request is expected to read, plus what the order loses in each request after
-        (longer horizons than ``_HORIZON`` were measured to lose)."""
+        """The cost now, minus what the next request is expected to save by reading, plus what the order loses in each
+        later request. (Longer horizons than ``_HORIZON`` were measured to lose.)"""
         p, forecast = self.profile, self.forecast
         cached = layout.ends[placed.reached] if placed.reached >= 0 else 0
         expected = placed.expected + paused
@@ -176,7 +180,7 @@ def pricing_of(
     caches: ShadowCaches,
     policy: str,
 ) -> Pricing:
-    """What the candidates of a request are judged by."""
+    """The values by which the candidates of a request are judged."""
     profile, ends = incoming.route.profile, own.natural.ends
     own_now = cost_of(profile, own.bill)
     paused = outlook(session, observation.gap, expected, profile)
@@ -196,9 +200,9 @@ def pricing_of(
 
 @dataclass(frozen=True, slots=True)
 class CandidateInputs:
-    """What candidates are made from. ``moved`` are the elements with the movable parts of the system text elsewhere.
-    ``split`` is the client's order with its system text in two parts. ``may_tell_explicit`` says whether the provider
-    may be told to set no boundaries of its own."""
+    """The inputs from which candidates are made. ``moved`` are the elements with the movable parts of the system text
+    moved elsewhere. ``split`` is the client's order with its system text in two parts. ``may_tell_explicit`` says
+    whether the provider may be told to set no boundaries of its own."""
 
     own: OwnRequest
     elements: RequestElements
@@ -209,22 +213,22 @@ class CandidateInputs:
 
     @property
     def seed(self) -> PrefixSettings:
-        """What stands in front of the first position."""
+        """The settings that stand in front of the first position."""
         return self.own.natural.seed
 
 
 def choose(inputs: CandidateInputs, natural: Candidate, pricing: Pricing, *, may_order: bool, policy: str) -> Choice:
-    """The cheapest candidate. The client's own layout and markers are always among them; ties go to the client, then to
-    the challenger that is named first. Breakpoints are searched for the most promising challengers only: what cannot
-    become cheaper than the best one is left out."""
+    """The cheapest candidate. The client's own layout and markers are always among the candidates. In a tie the
+    client's own layout wins, then the challenger that is named first. Breakpoints are searched only for the most
+    promising challengers: a challenger that cannot become cheaper than the best one is left out."""
     own_marks = inputs.own.marks
     own = pricing.given_marks(natural, own_marks, Reason.CLIENT_OPTIMAL)
     if not may_order and (inputs.own.mark_count > len(own_marks) or not are_ordered(natural.layout, own_marks)):
-        # Markers that the provider may not honour, or refuses: nothing can be added that is sure to go with them.
+        # The provider may refuse or not honour some markers, and no added marker is certain to work together with them.
         return own
     best, best_rank, is_held_back, kept = own, -1, False, {} if may_order else own_marks
     challengers = list(_challengers(inputs, natural, pricing, may_order=may_order, policy=policy))
-    # One challenger alone is searched in any case.
+    # A single challenger is searched in any case, so it needs no bound.
     bounds = [one.least_score(candidate) for one, candidate, _ in challengers] if len(challengers) > 1 else [_NEVER]
     for rank in sorted(range(len(challengers)), key=bounds.__getitem__):
         if bounds[rank] > best.score:
@@ -241,7 +245,8 @@ def choose(inputs: CandidateInputs, natural: Candidate, pricing: Pricing, *, may
 def _challengers(
     inputs: CandidateInputs, natural: Candidate, pricing: Pricing, *, may_order: bool, policy: str
 ) -> Iterable[tuple[Pricing, Candidate, Reason]]:
-    """The layouts besides the client's own with its markers, each with what it is judged by."""
+    """All candidates except the client's own layout with its own markers, each with the values by which it is
+    judged."""
     if pricing.profile.family is Family.MARKER or (inputs.own.mark_count and not may_order):
         yield pricing, natural, Reason.MARKED
     if inputs.own.mark_count and not may_order:
@@ -249,8 +254,8 @@ def _challengers(
     if pricing.profile.family is Family.MARKER and inputs.split is not None:
         yield pricing, pricing.read(inputs.split, is_natural=True), Reason.SPLIT
     if inputs.may_tell_explicit and inputs.session.cohort.is_one_shot:
-        # The provider sets no boundary of its own, which would be a write that nobody reads. ("Explicit with zero
-        # markers: caching off, no write fee.")
+        # The provider is told to set no boundary of its own, which would be a write that nobody reads. ("Explicit with
+        # zero markers: caching off, no write fee.")
         explicit, seed = replace(pricing, slots=pricing.profile.max_marks), replace(inputs.seed, is_implicit=False)
         yield explicit, explicit.read(Layout(seed, natural.layout.elements), is_natural=True), Reason.ONE_SHOT
     if not may_order:
@@ -267,8 +272,8 @@ def _challengers(
 def _orders(
     inputs: CandidateInputs, pricing: Pricing, policy: str
 ) -> Iterable[tuple[tuple[Element, ...], Layout | None, Reason]]:
-    """Every order that is worth pricing, for the prompt as it came and for the one with its system text made still; and
-    a layout that begins with it, where another one than the client's is known to."""
+    """Every order that is worth pricing, for the prompt as it came and for the prompt whose movable system text is
+    relocated. Each comes with a layout that begins like it, if one other than the client's is known."""
     for elements in (inputs.elements, inputs.moved):
         if elements is None or not (elements.is_movable or elements is inputs.moved):
             continue
@@ -288,11 +293,12 @@ def _orders(
 def _prefixes(
     inputs: CandidateInputs, elements: RequestElements, pricing: Pricing
 ) -> list[tuple[tuple[Element, ...], Layout]]:
-    """Prefixes of earlier layouts that this request may begin with: as long as possible, and up to each live entry."""
+    """The prefixes of earlier layouts that this request may begin with: the longest possible one, and one up to each
+    live entry."""
     found: dict[int, tuple[tuple[Element, ...], Layout]] = {}
     fixed = len(elements.fixed)
     longest: tuple[Element, ...] = ()
-    # Where entries stand at markers, none of them ends in the midst of a file (``make ablate``).
+    # If the provider keeps entries at markers, no entry ends in the middle of a file (``make ablate``).
     changed = _changed(inputs, elements) if pricing.profile.stores_prefixes else {}
     cohort = [one for one in inputs.session.cohort.layouts if one not in inputs.session.layouts]
     for before in [*reversed(inputs.session.layouts), *reversed(cohort)]:
@@ -302,7 +308,7 @@ def _prefixes(
             found.setdefault(
                 hash(tuple(e.digest for e in opened)), (opened, Layout(inputs.seed, opened, inputs.own.natural))
             )
-        # A shorter prefix of what is known already offers no cut that the longer one does not.
+        # A prefix of a prefix that is known already offers no cut that the longer one does not.
         if len(valid) <= fixed or longest[: len(valid)] == valid:
             continue
         longest = max(longest, valid, key=len)
@@ -315,7 +321,7 @@ def _prefixes(
 
 
 def _changed(inputs: CandidateInputs, elements: RequestElements) -> dict[bytes, Element]:
-    """Files with spans that have just changed, by the digest of the form that was sent before."""
+    """The files with spans that have just changed, by the digest of the form that was sent before."""
     found: dict[bytes, Element] = {}
     session = inputs.session
     for forms in (elements.forms.parts, elements.forms.lasts):
@@ -327,7 +333,7 @@ def _changed(inputs: CandidateInputs, elements: RequestElements) -> dict[bytes, 
 
 
 def _cuts(base: Layout, fixed: int, pricing: Pricing) -> list[int]:
-    """How many elements to keep: all, or up to the element that holds a live entry; longest first."""
+    """How many elements to keep: all of them, or up to the element that holds a live entry. The longest comes first."""
     held = pricing.cache.held(base.prompt({}), pricing.now)
     ends = {bisect_right(base.starts, position) for position in held}
     return sorted({len(base.elements), *(e for e in ends if e > fixed)}, reverse=True)

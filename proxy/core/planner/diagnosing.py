@@ -22,11 +22,11 @@ _NOTHING = SentPrompt()
 
 
 class Diagnosing:
-    """Says of each request why it was not read from the cache.
+    """Says for each request why it was not read from the cache.
 
-    The records of a session are its own, and are shared with it. What is kept here besides spares work (the last layout
-    of a session), or finds a conversation that goes on with another model; it is in memory only, each of the two in
-    about ``capacity_bytes``.
+    The records of a session belong to the session, and are shared together with it. Two more things are kept here: the
+    last layout of each session, which saves work, and the names by which a conversation is found when it continues with
+    another model. Both are in memory only, each in about ``capacity_bytes``.
     """
 
     def __init__(self, sessions: SessionTable, capacity_bytes: int) -> None:
@@ -35,8 +35,8 @@ class Diagnosing:
         self._talks: LastUsed[tuple[str, bytes], str] = LastUsed(min(_MOST_TALKS, capacity_bytes // _TALK_BYTES))
 
     def compare(self, in_flight: InFlight, *, is_own: bool) -> None:
-        """Compare what is sent with what the conversation has sent before. ``is_own``: the client's own layout
-        is sent. Called again where that is only so in the end."""
+        """Compare what is sent with what the conversation has sent before. ``is_own``: the client's own layout is sent.
+        This is called again if it turns out later that the client's own layout is sent."""
         analysis = in_flight.analysis
         session, route = analysis.session, analysis.route
         layout = analysis.own.arrived if is_own else analysis.choice.layout
@@ -55,9 +55,9 @@ class Diagnosing:
         in_flight.comparison = compared(self._before(analysis), in_flight.sent.record)
 
     def complete(self, in_flight: InFlight, usage: Usage | None, deviation: str, price: Price | None) -> Break | None:
-        """The exchange counts: why the request was not read from the cache (None: it was), which the session
-        remembers. ``usage`` is the provider's report, ``deviation`` how that departs from what was expected; ``price``
-        is the model's, None where nobody knows it."""
+        """The exchange counts, and the session remembers its record. Returns why the request was not read from the
+        cache (None: it was). ``usage`` is the provider's report, and ``deviation`` says how it differs from what was
+        expected. ``price`` is the model's price, None if it is not known."""
         analysis, sent, comparison = in_flight.analysis, in_flight.sent, in_flight.comparison
         if sent is None:
             return None
@@ -73,7 +73,7 @@ class Diagnosing:
         return found
 
     def _before(self, analysis: PlanAnalysis) -> list[PromptRecord]:
-        """The records of the conversation; at its first request to a model, those that it had at another one."""
+        """The records of the conversation. At its first request to a model, these are its records at another model."""
         session, scope = analysis.session, analysis.route.scope
         pairs, before = analysis.recognised.transcript.pairs, session.prompts
         if not before:

@@ -1,4 +1,4 @@
-"""A request between its plan and the end of its answer: what the provider has accepted, and what that has shown."""
+"""A request between its plan and the end of its answer: what the provider has accepted, and what was learnt from it."""
 
 from collections.abc import Callable, Sequence
 
@@ -29,10 +29,11 @@ _REMEMBERED_LAYOUTS = 3
 
 @dataclass(frozen=True, slots=True)
 class PlanResult:
-    """What the end of an exchange has shown: the pieces that changed their tier, and how the provider's report departs
-    from what was expected (``proxy.core.shadow.deviations``; empty where there is nothing to compare). ``broke`` says
-    why the request was not read from the cache as far as it could have been, and what that cost; None: it was.
-    ``marked`` is the shadow cache's bill in mode mark; None where that is not asked for, or is no other mode."""
+    """What the end of an exchange has shown. ``moves`` are the pieces that changed their tier. ``deviation`` says how
+    the provider's report differs from what was expected (``proxy.core.shadow.deviations``; empty if there is nothing to
+    compare). ``broke`` says why the request was not read from the cache as far as it could have been, and what that
+    cost; None: it was read that far. ``marked`` is the shadow cache's bill in mode mark; None if that bill is not asked
+    for, or if it would be the same mode."""
 
     moves: Sequence[Change] = ()
     deviation: str = ""
@@ -42,9 +43,9 @@ class PlanResult:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A prompt that the provider has accepted, and its bill. ``last_use`` is of the entry that it reads. ``elsewhere``
-    are the bills of this prompt and of the client's own, if system messages within the conversation stand elsewhere
-    than the proxy believes."""
+    """A prompt that the provider has accepted, and its bill. ``last_use`` belongs to the entry that it reads.
+    ``elsewhere`` are the bills of this prompt and of the client's own prompt for the case that system messages within
+    the conversation stand elsewhere than the proxy believes."""
 
     prompt: Prompt
     bill: Bill
@@ -54,12 +55,12 @@ class Accepted:
 
 @dataclass(slots=True)
 class InFlight:
-    """One request on its way. ``sends_own``: the client's own layout is sent. ``form`` is the layout that is
-    sent, where it is another one: the thinking in the answer may be signed. ``sent`` is the record of what is sent
-    (``shows_own``: of the client's own layout), and ``comparison`` sets it beside the conversation's earlier ones.
-    ``fronts`` are the names under which it is remembered how it went out.
-    ``waiting`` is stored in the shadow caches when the answer has ended. ``mark`` chooses the markers of mode mark,
-    where that is asked for. Only the planner changes it."""
+    """One request that has been sent and is not finished. ``sends_own``: the client's own layout is sent. ``form`` is
+    the layout that is sent, if it is not the client's; it is kept because the thinking in the answer may be signed.
+    ``sent`` is the record of what is sent (``shows_own``: the record of the client's own layout), and ``comparison``
+    compares it with the earlier records of the conversation. ``fronts`` are the names under which the sent form is
+    remembered. ``waiting`` is stored in the shadow caches when the answer has ended. ``mark`` chooses the markers of
+    mode mark, if they are asked for. Only the planner changes this object."""
 
     analysis: PlanAnalysis
     sends_own: bool
@@ -74,13 +75,13 @@ class InFlight:
 
     @property
     def rewrites(self) -> PlanAnalysis | None:
-        """The analysis whose layout has been accepted by the provider; None before that, and where the client's own
-        layout is sent."""
+        """The analysis whose layout the provider has accepted; None before that, and if the client's own layout is
+        sent."""
         return self.analysis if self.accepted is not None and not self.sends_own else None
 
     def expected_break(self, bill: Bill | None) -> Break | None:
-        """How the request breaks the cache, as far as that can be told before the answer; None where nothing is lost.
-        ``bill`` is what the shadow cache expects; its cost is in tokens at the plain price."""
+        """How the request breaks the cache, as far as that is known before the answer; None if nothing is lost.
+        ``bill`` is what the shadow cache expects. The cost of the break is in tokens at the plain price."""
         comparison, profile = self.comparison, self.analysis.profile
         if comparison is None:
             return None
@@ -91,7 +92,8 @@ class InFlight:
         return found if is_break else None
 
     def stored(self, now: float, *, is_planned: bool) -> StoredPrompt:
-        """What the provider stores of the prompt that it has accepted: of the client's own, unless ``is_planned``."""
+        """What the provider stores of the prompt that it has accepted. Unless ``is_planned``, that is the client's own
+        prompt."""
         profile, own = self.analysis.profile, self.analysis.own
         if self.accepted is None:
             return StoredPrompt()
@@ -108,12 +110,12 @@ class InFlight:
         return StoredPrompt(now + life_s, prompt.total, prompt.total - prompt.ends[max(prompt.marks)], read)
 
     def accept(self, caches: ShadowCaches, now: float) -> None:
-        """The provider has accepted the prompt. This is called again where an empty answer made the client's own
-        request follow: the provider has then seen both."""
+        """The provider has accepted the prompt. This is called again if the client's own request was sent after an
+        empty answer: the provider has then seen both requests."""
         analysis, is_first = self.analysis, self.accepted is None
         own, choice, profile, at = analysis.own, analysis.choice, analysis.profile, analysis.at
         prompt = own.prompt if self.sends_own else choice.layout.prompt(choice.marks)
-        # What could be read was decided when the request came: entries that were written since then do not count.
+        # What can be read is decided when the request comes: entries that were written after that do not count.
         bill = caches.sent.bill(prompt, at)
         last_use = caches.sent.last_use(prompt, bill.hit, at) if bill.hit >= 0 else None
         caches.sent_cost += cost_of(profile, bill)
@@ -137,7 +139,7 @@ class InFlight:
                 caches.observations.key_was(accepted=True)
 
     def complete(self, caches: ShadowCaches, usage: Usage | None, now: float, *, is_predicted: bool) -> PlanResult:
-        """Count the exchange once. ``usage`` is the provider's report of the prompt that was sent; ``is_predicted``
+        """Count the exchange once. ``usage`` is the provider's report of the prompt that was sent. ``is_predicted``
         says whether the report is compared with what was expected."""
         analysis = self.analysis
         for cache, prompt in self.waiting:
@@ -147,7 +149,7 @@ class InFlight:
         session, observation = analysis.session, analysis.observation
         if observation.turns == session.turns and not observation.is_retry:
             observation = replace(observation, is_retry=True)
-        # Requests that were planned from the same state are one observation of their pieces: only the first counts.
+        # Requests that were planned from the same state are one observation of their pieces: only the first one counts.
         newest = session.turns
         is_sibling = newest != analysis.turns_before and observation.turns[: len(newest)] != newest
         pieces = analysis.forecast.pieces
@@ -158,7 +160,7 @@ class InFlight:
         return PlanResult(() if is_sibling else _advance_tiers(analysis), deviation)
 
     def as_marked(self, caches: ShadowCaches, now: float) -> Bill | None:
-        """What the request would have cost in mode mark, had all requests been sent in it."""
+        """What the request would have cost in mode mark if all requests had been sent in that mode."""
         if self.mark is None or self.accepted is None:
             return None
         choice = self.mark()
@@ -166,8 +168,8 @@ class InFlight:
         return choice.bill
 
     def _elsewhere(self) -> tuple[Prompt, Prompt] | None:
-        """The accepted prompt and the client's own, with the system messages within the conversation elsewhere than the
-        proxy believes: the provider's report then tells which of the two holds."""
+        """The accepted prompt and the client's own prompt, both with the system messages within the conversation
+        elsewhere than the proxy believes. The provider's report then tells which of the two assumptions holds."""
         analysis = self.analysis
         if not analysis.recognised.transcript.notices:
             return None
@@ -176,7 +178,7 @@ class InFlight:
         return (sent, own) if own is not None and sent is not None else None
 
     def _compare(self, caches: ShadowCaches, usage: Usage, now: float, *, is_predicted: bool) -> str:
-        """What the provider reports beside what was expected; the difference is part of the realised regret."""
+        """Compare the provider's report with what was expected. The difference is part of the realised regret."""
         accepted, profile = self.accepted, self.analysis.profile
         if accepted is None:
             return ""
@@ -188,13 +190,13 @@ class InFlight:
             accepted.prompt, accepted.bill, usage, accepted.last_use, profile, now, other[0] if other else None
         )
         if deviation == Deviation.MOVED_SYSTEM and other is not None:
-            # The client's own request would have met the same.
+            # The client's own request would have had the same deviation.
             caches.own_cost += cost_of(profile, other[1]) - cost_of(profile, self.analysis.own.bill)
         return deviation
 
 
 def _remember(session: Session, layout: Layout) -> None:
-    """The session was sent this order: a request that begins like it may be read from the cache."""
+    """Remember the order that was sent for the session: a request that begins like it may be read from the cache."""
     one = tuple(layout.digests)
     if one in session.layouts:
         session.layouts.remove(one)
@@ -203,7 +205,7 @@ def _remember(session: Session, layout: Layout) -> None:
 
 
 def _advance_tiers(analysis: PlanAnalysis) -> list[Change]:
-    """Count the request for the stability of every piece; the pieces that change their tier."""
+    """Count the request for the stability of every piece. Returns the pieces that change their tier."""
     sizes, tracker = analysis.elements.sizes, analysis.session.tracker
     items = [Tracked(item.key, item.digest, sizes.get(item.key, 0)) for item in analysis.recognised.items()]
     return tracker.update(items) if items or tracker.items else []

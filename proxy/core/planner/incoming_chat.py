@@ -1,4 +1,4 @@
-"""A request to be planned: as it was read, with the operator's texts, and the client's own layout of it."""
+"""A request to be planned: the request as it was read, the operator's texts in it, and the client's own layout."""
 
 from proxy.core.caches import Cache
 from proxy.core.caches.prompt import Bill, Life, Prompt
@@ -20,8 +20,8 @@ from proxy.core.wire.json_body import ChatRequest
 
 @dataclass(frozen=True, slots=True)
 class TextsInFlight:
-    """``inset`` stands around the newest user message and adds ``tokens``; ``applied`` is what stands around earlier
-    ones."""
+    """The operator's texts in a request. ``inset`` stands around the newest user message and adds ``tokens``.
+    ``applied`` are the texts around earlier user messages."""
 
     applied: AppliedTexts
     inset: Inset = field(repr=False)
@@ -29,17 +29,19 @@ class TextsInFlight:
 
 
 def priced(profile: CacheProfile) -> CacheProfile:
-    """The rules by which texts are priced: assumed ones where nothing is known of the upstream's cache."""
+    """The cache rules by which texts are priced. If nothing is known about the upstream's cache, these are assumed
+    rules."""
     return ASSUMED if profile.family is Family.NONE else profile
 
 
 @dataclass(frozen=True, slots=True)
 class IncomingChat:
     """A chat request that has been read and is to be planned. ``original`` is the client's request with the edits that
-    every mode allows. ``account`` names what the provider keeps apart. ``texts`` are the operator's texts in it, None
-    where there are none. Signed thinking keeps the first ``still`` messages where they are for good; the first
-    ``laid_out`` of them went out as the elements ``front``, with ``tools`` where those were not as they come now, and
-    ``original`` has both. ``place`` is where the request belongs, as far as that was asked before."""
+    every mode allows. ``account`` names the cache scope that the provider keeps separate. ``texts`` are the operator's
+    texts in it, None if there are none. Signed thinking fixes the first ``still`` messages in their places for good.
+    The first ``laid_out`` of them were sent before as the elements ``front``, and the tools as ``tools`` if they were
+    sent in another form than they come now. ``original`` has both. ``place`` names the session of the request, if it
+    was looked up before."""
 
     parsed: ParsedBody
     transcript: Transcript
@@ -62,10 +64,11 @@ class IncomingChat:
 
 @dataclass(frozen=True, slots=True)
 class OwnRequest:
-    """The client's own request. ``natural`` is its order, with the tools as this client first sent them; ``arrived`` is
-    the same with the tools as they came. ``marks`` are the client's markers that the provider honours, ``mark_count``
-    is the number of all that the client wrote, and ``has_foreign_marks`` says whether the provider refuses some.
-    ``bill`` is what ``prompt`` would cost now, had the client's own requests been sent all along."""
+    """The client's own request. ``natural`` is its order, with the tools as this client first sent them. ``arrived`` is
+    the same order with the tools as they came in this request. ``marks`` are the client's markers that the provider
+    honours. ``mark_count`` is the number of all markers that the client wrote. ``has_foreign_marks`` says whether the
+    provider refuses some of them. ``bill`` is what ``prompt`` would cost now if the client's own requests had always
+    been sent."""
 
     natural: Layout
     arrived: Layout
@@ -77,7 +80,7 @@ class OwnRequest:
 
 
 def own_request(incoming: IncomingChat, natural: Layout, arrived: Layout, cache: Cache) -> OwnRequest:
-    """Find the client's markers, and price the request on the shadow ``cache`` of the client's own requests."""
+    """Find the client's markers, and price the request on ``cache``, the shadow cache of the client's own requests."""
     profile = incoming.route.profile
     count, has_foreign = written_marks(incoming.request, incoming.transcript, profile.dialect)
     is_honoured = count > 0 and not has_foreign and profile.family is Family.MARKER
@@ -88,7 +91,7 @@ def own_request(incoming: IncomingChat, natural: Layout, arrived: Layout, cache:
 
 def written_marks(request: ChatRequest, transcript: Transcript, dialect: Dialect) -> tuple[int, bool]:
     """The number of markers that the client wrote, honoured or not, and whether some are in a dialect that this
-    provider refuses. Within a JSON string the quotes of the key would be escaped."""
+    provider refuses. Text within a JSON string is not counted, because the quotes of the key would be escaped there."""
     raw = [transcript.messages[index].raw for index in transcript.marked]
     if "tools" in request.members:
         raw.append(bytes(request.members["tools"]))

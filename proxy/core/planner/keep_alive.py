@@ -1,14 +1,15 @@
-"""Keep-alive: a prefix that would run out while its client thinks is read once more, where that pays.
+"""Keep-alive: if a cached prefix would expire while its client pauses, it is read once more, provided that this pays.
 
-A refresh costs a read of the prefix; letting it run out costs writing it again when the client returns. So one refresh
-pays while P(return) > r / (w - r), and at most w / r of them in a row ever do. P(return) is the client's own: the share
-of its earlier gaps that end within the life that a refresh adds, among those that lasted as long as this one has.
-Because nothing is learnt while the client is away, the whole series is decided when its request has ended.
+A refresh costs a cache read of the prefix. If the prefix expires, it has to be written again when the client returns.
+So one refresh pays while P(return) > r / (w - r), and at most w / r refreshes in a row can pay. P(return) is estimated
+from the client's own earlier gaps. Of the gaps that lasted as long as this one has, it is the share that end within the
+life that a refresh adds. Nothing is learnt while the client is away, so the whole series is decided when its request
+has ended.
 
-A refresh is the request that was sent, cut off behind the last marker, with an output limit of one token: members that
-render into the prompt stay, members that only shape the answer go. (Anthropic documents ``max_tokens: 0`` for warming;
-the OpenAI-compatible form of it is refused by some servers, and by Anthropic itself beside streaming, thinking, output
-formats and forced tools. One token is accepted everywhere.)
+A refresh is the request that was sent, cut off behind the last marker, with an output limit of one token. Members that
+render into the prompt stay, and members that only shape the answer are removed. (Anthropic documents ``max_tokens: 0``
+for warming. Some servers refuse the OpenAI-compatible form of it, and Anthropic itself refuses it together with
+streaming, thinking, output formats and forced tools. One token is accepted everywhere.)
 """
 
 import math
@@ -26,24 +27,25 @@ from proxy.core.shadow.shadow_caches import cost_of
 from proxy.core.value import dataclass, replace
 from proxy.core.wire.json_body import Members, Unreadable, elements, members_of, parse_members, splice, value
 
-# A refresh starts this long before the entry runs out: lives count from the start of a request, and ours may queue.
+# A refresh starts this long before the entry expires. Lives count from the start of a request, and a refresh may queue.
 _MARGIN_S = 30.0
 _MARGIN_SHARE = 0.1
-# A life beyond this is no pause of a client at work, and no refresh is worth the wait for it.
+# A client at work does not pause for longer than this, so refreshes of longer lives are not worth the wait.
 _LONGEST_S = 4 * 3600.0
-# The one token of output, in tokens of input: 5 at every provider with a listed price but a few.
+# The price of the one token of output, in tokens of input. It is 5 at nearly every provider with a listed price.
 _OUTPUT_TOKENS = 5.0
-# The session at hand will end, too. It weighs more than one gap that was seen: with few gaps a refresh is a bet on one
-# of them (measured: at 1 a session of a single pause pays 4 % for its own end, at 4 less than 1 %).
+# The weight of the end of this session, which will come, too. It weighs more than one observed gap, because with few
+# gaps a refresh is a bet on one of them. (Measured: with 1, a session of a single pause pays 4 % for its own end; with
+# 4, less than 1 %.)
 _GONE = 4.0
-# What a refresh costs is certain, the return is a guess (measured: at 1 clients whose pauses are of any length lose
-# 1 %, at 0.9 a fifth of that; those that return as they did before gain the same).
+# The cost of a refresh is certain, but the return is a guess. (Measured: with 1, clients whose pauses are of any length
+# lose 1 %; with 0.9, a fifth of that. Clients that return as they did before gain the same.)
 _TRUST = 0.9
-# A gap says that others around it are as likely: within this factor either way.
+# A gap shows that gaps up to this factor shorter or longer are equally likely.
 _SPREAD = 1.75
 _SHAPES_THE_ANSWER = ("stream", "stream_options", "n", "store", "prediction", "logprobs", "top_logprobs", "max_tokens")
 _LIMIT = "max_completion_tokens"
-# An answer of one token would still think, search or speak, and be billed for it.
+# With these members even an answer of one token would think, search or speak, and would be billed for that.
 _COSTS_MORE = ("web_search_options", "audio", "modalities")
 _THINKING = ("thinking", "reasoning_effort")
 _NO_THINKING = (None, "none", {"type": "disabled"})
@@ -52,8 +54,8 @@ _NO_THINKING = (None, "none", {"type": "disabled"})
 @dataclass(frozen=True, slots=True)
 class RefreshPlan:
     """How to keep one session's prefix alive: up to ``times`` refreshes, each ``period_s`` after the one before it (the
-    first one after the start of the request that was sent). ``bill`` is what one is expected to cost; ``scope`` and
-    ``profile`` say in whose cache."""
+    first one after the start of the request that was sent). ``bill`` is the expected cost of one refresh. ``scope`` and
+    ``profile`` say whose cache it is in."""
 
     scope: bytes
     profile: CacheProfile
@@ -66,7 +68,8 @@ class RefreshPlan:
 
 @dataclass(frozen=True, slots=True)
 class ReturnTimes:
-    """How long this client and others like it have been away, and how many have not come back, in the same weight."""
+    """How long this client and similar clients have been away, and how many have not returned. Both have the same
+    weight."""
 
     gaps: Sequence[float]
     gone: float
@@ -77,7 +80,7 @@ class ReturnTimes:
         return sum(_mass(gap, start_s, end_s) for gap in self.gaps) / away
 
     def has_paused(self, profile: CacheProfile) -> bool:
-        """Whether any gap comes near the end of a life: most clients end here."""
+        """Whether any gap comes near the end of a life. For most clients none does, and nothing more is computed."""
         return max(self.gaps, default=0.0) * _SPREAD > profile.life_s - margin_of(profile.life_s)
 
 
@@ -88,16 +91,17 @@ def _mass(gap: float, start_s: float, end_s: float) -> float:
 
 
 def refreshes(past: ReturnTimes, life_s: float, cost: float, gain: float, most: int) -> int:
-    """How many refreshes in a row are worth sending, if the client does not return meanwhile: the first one that no
-    longer pays, with all that may follow it, ends the series. ``gain`` is what finding the prefix alive saves."""
+    """How many refreshes in a row are worth sending if the client does not return meanwhile. The series ends at the
+    first refresh that does not pay, all that may follow it included. ``gain`` is what is saved if the prefix is still
+    cached."""
     margin = margin_of(life_s)
     period = life_s - margin
-    # Gaps that end before the first refresh say nothing of those that do not.
+    # Gaps that end before the first refresh tell nothing about longer gaps.
     past = ReturnTimes([gap for gap in past.gaps if gap * _SPREAD > period], past.gone)
     value, count = 0.0, 0
     for number in range(most, 0, -1):
         at = number * period
-        # Until the margin is over the entry lives without this refresh.
+        # Until the margin is over, the entry is still cached without this refresh.
         served = past.share(at + margin, at + life_s, at)
         away = 1.0 - past.share(at, at + period, at)
         value = max(0.0, served * gain + away * value - cost)
@@ -106,12 +110,13 @@ def refreshes(past: ReturnTimes, life_s: float, cost: float, gain: float, most: 
 
 
 def margin_of(life_s: float) -> float:
-    """How long before its end a life is renewed."""
+    """How long before the end of a life the entry is refreshed."""
     return min(_MARGIN_S, _MARGIN_SHARE * life_s)
 
 
 def refresh_plan(analysis: PlanAnalysis, body: bytes, cache: Cache, now: float) -> RefreshPlan | None:
-    """What keeps alive the prefix of a request whose ``body`` was sent at ``now``; None where nothing would pay."""
+    """The refreshes that keep alive the prefix of a request whose ``body`` was sent at ``now``; None if no refresh
+    pays."""
     profile, layout, marks = analysis.profile, analysis.choice.layout, analysis.choice.marks
     cohort = analysis.session.cohort
     past = ReturnTimes(cohort.gaps, _GONE + min(max(0, cohort.started - 1), len(cohort.gaps)))
@@ -129,7 +134,7 @@ def refresh_plan(analysis: PlanAnalysis, body: bytes, cache: Cache, now: float) 
         held, left = (cache.bill(prompt, at).read for at in (now + 1.0, now + life_s + profile.slack_s + 1.0))
         gain = _TRUST * read_gain(profile) * _expected(layout, chances, left, held)
         if gain <= 0.0:
-            continue  # it lives longer than that, or not at all
+            continue  # the entry lives longer than this life, or is not cached at all
         period = life_s - margin_of(life_s)
         bill = cache.bill(prompt, now + period)
         most = int(profile.write / profile.read)
@@ -139,7 +144,7 @@ def refresh_plan(analysis: PlanAnalysis, body: bytes, cache: Cache, now: float) 
 
 
 def _expected(layout: Layout, chances: Sequence[float], left: int, held: int) -> float:
-    """Tokens between two lengths of the prefix that the next request is expected to repeat."""
+    """The tokens between two lengths of the prefix that the next request is expected to repeat."""
     total, before = 0.0, 0
     for end, chance in zip(layout.ends, chances, strict=True):
         total += max(0, min(end, held) - max(before, left)) * chance
@@ -159,15 +164,15 @@ def _up_to(prompt: Prompt, last: int) -> Prompt:
 
 
 def _short_form(body: bytes, profile: CacheProfile) -> tuple[bytes, bool] | None:
-    """The request of one token of output, and whether it was cut off behind its last marker; None where such a request
-    would be refused or cost more than its prompt."""
+    """The request with one token of output, and whether it was cut off behind its last marker. None if such a request
+    would be refused or would cost more than its prompt."""
     try:
         members = parse_members(body)
         if any(name in members for name in _COSTS_MORE):
             return None
         is_claude = profile.dialect is Dialect.CACHE_CONTROL
         if is_claude and any(name in members and value(members[name]) not in _NO_THINKING for name in _THINKING):
-            return None  # a budget to think with must be smaller than the limit, and changing it changes the prompt
+            return None  # a thinking budget must be smaller than the limit, and a changed budget changes the prompt
         messages = elements(members["messages"])
         kept = _marked_messages([bytes(raw) for raw in messages], profile)
     except (Unreadable, KeyError):
@@ -185,8 +190,8 @@ def _wants_new_name(members: Members, profile: CacheProfile) -> bool:
 
 
 def _marked_messages(messages: Sequence[bytes], profile: CacheProfile) -> Sequence[bytes] | None:
-    """The messages up to the last marker; None where all are needed: a turn of the model's, or a tool's result whose
-    siblings follow, cannot end a request."""
+    """The messages up to the last marker; None if all messages are needed. A request cannot end with a turn of the
+    model, or with a tool result that other results of the same turn follow."""
     key = profile.dialect.key.encode()
     if profile.family is not Family.MARKER or not key:
         return None
@@ -197,7 +202,7 @@ def _marked_messages(messages: Sequence[bytes], profile: CacheProfile) -> Sequen
     if role not in ("user", "tool") or next_role == "tool":
         return None
     if any(_role(message) in SYSTEM_ROLES for message in messages[last + 1 :]):
-        return None  # some upstreams take it to the front: without it this were another prompt
+        return None  # some upstreams move it to the front: without it this would be another prompt
     return messages[: last + 1]
 
 

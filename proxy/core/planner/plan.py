@@ -1,4 +1,4 @@
-"""A plan: what is sent for one request, and why; and what an operator may turn on and off about it."""
+"""A plan: what is sent for one request, and why. Also the options that an operator may turn on and off."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -21,10 +21,10 @@ _BUCKETS = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class PlannerOptions:
-    """``holdout`` is the share of sessions that are left as they come, as controls. ``routing_keys``: a provider that
-    keeps a conversation's requests together by a key is sent one. ``steady_tools``: the same tools in another order or
-    form go as they came first. ``texts_again`` says when the operator's text of an earlier turn is sent again.
-    ``prices_mark``: what each request would have cost in mode mark is found out behind it."""
+    """``holdout`` is the share of sessions that are sent unchanged, as controls. ``routing_keys``: if a provider keeps
+    a conversation's requests together by a key, a key is sent to it. ``steady_tools``: tools that come again in another
+    order or form are sent as they first came. ``texts_again`` says when the operator's text of an earlier turn is sent
+    again. ``prices_mark``: after each request the planner computes what it would have cost in mode mark."""
 
     holdout: float = 0.0
     routing_keys: bool = True
@@ -33,8 +33,8 @@ class PlannerOptions:
     prices_mark: bool = False
 
     def is_control(self, scope: str, opening: bytes) -> bool:
-        """Whether a session is one of the controls: by the hash of whose it is and how it began, so that all its
-        requests are, whichever process serves them."""
+        """Whether a session is one of the controls. The hash of its scope and its opening decides this, so that the
+        answer is the same for all its requests in every process."""
         drawn = int.from_bytes(digest(b"holdout", scope.encode(), opening)[:4])
         return drawn < self.holdout * _BUCKETS
 
@@ -45,21 +45,21 @@ TREATED, CONTROL = "treated", "control"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is sent for one request, and why. ``body`` is complete JSON, ready for the wire. Where ``write`` is not
-    None, that still makes the body, and ``body`` is the original until then.
+    """What is sent for one request, and why. ``body`` is complete JSON, ready for the wire. If ``write`` is not None,
+    it has still to make the body, and until then ``body`` is the original.
 
     ``original`` is the client's request with only the edits that every mode allows; a retry after a refused rewrite
     sends it. ``reason`` is from a closed vocabulary (``proxy.core.reasons``). ``predicted`` and ``own`` are the shadow
-    cache's bills of this plan, and of the client's own layout with the client's own markers. ``tier_tokens`` are the
-    tokens of context pieces by their tier; ``segment_tokens`` are the tokens of the whole prompt by segment, which ends
-    at a marker. ``arm`` is the arm of the hold-out, empty without one. ``session`` is the planner's name for the
-    conversation, empty where it saw none. ``headers`` are added where the client sends none of that name. The planner
-    alone changes ``in_flight``. ``client`` is the recogniser that knows the client's texts, empty where none does.
-    ``price`` is the model's, in USD a token, where somebody knows it. ``texts`` are the operator's texts in the
-    request, which the planner remembers. ``counted`` is called once when the exchange counts, with the reported usage;
-    it gives the moves of pieces that the planner does not track itself. ``edits`` says how many messages or panels were
-    edited as a client asked for it, by the reason. ``contents`` measures what the request consists of, where it was
-    assembled from structured context; any thread may call it. ``surprise`` is an error of the proxy's own that was
+    cache's bills: of this plan, and of the client's own layout with the client's own markers. ``tier_tokens`` are the
+    tokens of context pieces by their tier. ``segment_tokens`` are the tokens of the whole prompt by segment; a segment
+    ends at a marker. ``arm`` is the arm of the hold-out, empty without one. ``session`` is the planner's name for the
+    conversation, empty if it saw none. ``headers`` are added unless the client sends a header of that name. Only the
+    planner changes ``in_flight``. ``client`` is the recogniser that knows the client's texts, empty if none does.
+    ``price`` is the model's price in USD a token, if it is known. ``texts`` are the operator's texts in the request,
+    which the planner remembers. ``counted`` is called once when the exchange counts, with the reported usage. It
+    returns the moves of pieces that the planner does not track itself. ``edits`` says how many messages or panels were
+    edited because a client asked for it, by the reason. ``contents`` measures what the request consists of, if it was
+    assembled from structured context; any thread may call it. ``surprise`` is an internal error of the proxy that was
     contained.
     """
 
@@ -85,7 +85,7 @@ class Plan:
     write: Callable[[], bytes] | None = field(default=None, compare=False, repr=False)
 
     def written(self) -> "Plan":
-        """The plan with its body. This changes nothing else, so that another thread may call it."""
+        """The plan with its body. This changes no other state, so another thread may call it."""
         if self.write is None:
             return self
         try:
@@ -95,12 +95,12 @@ class Plan:
 
     @property
     def rewritten(self) -> bool:
-        """Whether more than the edits that every mode allows was made."""
+        """Whether the body has more changes than the edits that every mode allows."""
         return self.body is not self.original and self.body != self.original
 
 
 def as_it_came(original: bytes, mode: Mode, error: Exception) -> Plan:
-    """The plan after an error of the proxy's own: caching never fails a request (fidelity rule 7)."""
+    """The plan after an internal error of the proxy: caching never fails a request (fidelity rule 7)."""
     if isinstance(error, Unreadable):
         return Plan(original, original, mode, Reason.UNREADABLE)
     return Plan(original, original, mode, Reason.INTERNAL_ERROR, surprise=error)

@@ -1,7 +1,7 @@
-"""What a chat request without structured context consists of: its pieces in the tiers that the tracker has them in.
+"""The contents of a chat request without structured context: its pieces, each in the tier that the tracker gives it.
 
-Tools and system texts stand in L0, in front of everything; the conversation is active. The planner's breakpoints belong
-to no tier, because a marker may stand within the conversation: they are said beside that.
+Tools and system texts stand in L0, in front of everything. The conversation is in the active tier. The planner's
+breakpoints belong to no tier, because a marker may stand within the conversation: they are reported separately.
 """
 
 from itertools import chain
@@ -17,10 +17,10 @@ from proxy.core.recognition.pieces import PieceKind
 
 
 def inventory_of(in_flight: InFlight) -> Inventory:
-    """The items of a request, with the N that they have by now. Words around the context count for the files."""
+    """The items of a request, each with its current N. Words around the context count as part of the files."""
     analysis, recognised = in_flight.analysis, in_flight.analysis.recognised
     elements, tracker = analysis.elements, analysis.session.tracker
-    # A document has the tokens of its share of the message's characters.
+    # A document's share of the message's tokens is its share of the message's characters.
     documents = {
         one.key: message.tokens * len(one.text) // max(1, len(message.text or ""))
         for system in recognised.system
@@ -31,7 +31,7 @@ def inventory_of(in_flight: InFlight) -> Inventory:
     head = [ListedItem("system:tools", sum(one.tokens for one in elements.tools))] if elements.tools else []
     head += [ListedItem(f"system:{place}", one.tokens) for place, one in enumerate(elements.preamble)]
     if documents:
-        # They stand in the last one, and are items of their own.
+        # The documents stand in the last system text, and are listed as items of their own.
         head[-1] = replace(head[-1], tokens=head[-1].tokens - sum(documents.values()))
     sections = [ListedSection(Tier.L0, "system", 0, tuple(head))]
     pieces: dict[tuple[Tier, str], list[ListedItem]] = {}
@@ -52,8 +52,9 @@ def inventory_of(in_flight: InFlight) -> Inventory:
 
 
 def breakpoints(in_flight: InFlight, *, is_planned: bool) -> list[tuple[int, float]]:
-    """Up to where the prompt that was sent may be read next time, in tokens, and for how many seconds: at its markers,
-    or where the provider sets a boundary of its own. ``is_planned``: the plan was sent, and not the client's own."""
+    """The places up to which the prompt that was sent may be read next time, in tokens, and for how many seconds each.
+    They are its markers, or the boundary that the provider sets itself. ``is_planned``: the plan was sent, and not the
+    client's own request."""
     accepted, analysis = in_flight.accepted, in_flight.analysis
     if accepted is None:
         return []

@@ -1,4 +1,4 @@
-"""The planner: from a client's request to the body that is sent, with a reason."""
+"""The planner turns a client's request into the body that is sent, with a reason."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -53,12 +53,13 @@ from proxy.core.wire.edits import original_body, transport_edits
 from proxy.core.wire.json_body import Unreadable
 
 _MAX_CACHES = 1024
-# Sessions whose last positions are kept, so that a request that appends is not numbered from its beginning.
+# The number of sessions whose last positions are kept, so that a request that appends is not numbered from its
+# beginning.
 _MAX_NATURAL = 256
 _PROMOTION: Final[Mapping[str, Literal["ripple", "count"]]] = MappingProxyType(
     {"classic": "ripple", "economic": "count"}
 )
-# Below this probability that the session goes on in time, a system text is split rather than relocated.
+# Below this probability that the session continues in time, a system text is split rather than relocated.
 _SPLIT_BODY = 0.5
 
 
@@ -74,8 +75,8 @@ class TierPlanner:
         memory_bytes: int = 512 * 2**20,
         prefix: str = "s",
     ) -> None:
-        """``memory_bytes`` bounds all state but the token counts. ``prefix`` begins the id of every session: processes
-        that share their state have one each."""
+        """``memory_bytes`` bounds all state except the token counts. ``prefix`` begins the id of every session. Each of
+        several processes that share their state has a prefix of its own."""
         self.reader = RequestReader(encode, recognisers, memory_bytes)
         self._policy = policy
         self._options = options or PlannerOptions()
@@ -92,8 +93,8 @@ class TierPlanner:
         self._texts = TurnTexts(capacity_bytes=memory_bytes // 64, again=self._options.texts_again)
 
     def plan(self, body: bytes, route: Route, mode: Mode, now: float) -> Plan:
-        """The plan for one chat request. Raises InvalidRequest where the body is no chat request; any other error is
-        contained, and the client's request goes out as it came."""
+        """The plan for one chat request. Raises InvalidRequest if the body is no chat request. Any other error is
+        contained, and the client's request is sent as it came."""
         try:
             parsed = self.reader.parse(body)
         except Unreadable as error:
@@ -102,8 +103,8 @@ class TierPlanner:
         return incoming if isinstance(incoming, Plan) else self.decide(incoming).written()
 
     def read(self, parsed: ParsedBody, route: Route, mode: Mode, now: float) -> IncomingChat | Plan:
-        """Read a chat request; a plan at once where nothing is left to decide. Raises InvalidRequest where the body is
-        no chat request."""
+        """Read a chat request. Returns a plan at once if nothing is left to decide. Raises InvalidRequest if the body
+        is no chat request."""
         try:
             request = parsed.chat()
         except Unreadable as error:
@@ -122,8 +123,8 @@ class TierPlanner:
             return as_it_came(_flat(original, route), mode, error)
 
     def _with_texts(self, incoming: IncomingChat) -> IncomingChat:
-        """The request with the operator's texts, those of earlier turns where they are applied again. Whatever is
-        planned, they are in the request: layouts differ, and never the words."""
+        """The request with the operator's texts, and with those of earlier turns if they are applied again. The texts
+        are in the request whatever is planned: layouts differ, but the words never do."""
         route, transcript = incoming.route, incoming.transcript
         turns, profile = user_turns(incoming.account, transcript, route.moving), priced(route.profile)
         head = head_digest(transcript, incoming.request.members.get("tools"))
@@ -142,19 +143,19 @@ class TierPlanner:
         return replace(incoming, texts=TextsInFlight(applied, route.inset, added))
 
     def _inlaid(self, incoming: IncomingChat, inlaid: Transcript) -> IncomingChat:
-        """The request whose original has the operator's texts, as they are in ``inlaid``."""
+        """The request whose original contains the operator's texts, as they are in ``inlaid``."""
         edits = transport_edits(incoming.request, incoming.route.model)
         return replace(incoming, original=body_as_read(incoming, inlaid.messages, edits))
 
     def state_lookup(self, incoming: IncomingChat) -> StateLookup:
-        """Looks for what other processes may have left about a request. Raises Unreadable."""
+        """Looks for the state that other processes may have stored about a request. Raises Unreadable."""
         tools, account = _key_of(self._own_tools(incoming)), incoming.account
         caches = self._caches_of(account, incoming.route.profile)
         route, transcript = incoming.route, incoming.transcript
         return StateLookup(self._sessions, route, transcript, tools, account, caches, self._fronts)
 
     def export_state(self, plan: Plan) -> tuple[str, Mapping[str, bytes]]:
-        """What to leave for other processes about a settled exchange, and in whose scope."""
+        """The state about a settled exchange to store for other processes, and the scope that it belongs to."""
         in_flight = plan.in_flight
         if in_flight is None or in_flight.accepted is None:
             return "", {}
@@ -169,19 +170,19 @@ class TierPlanner:
         if plan.in_flight is not None:
             in_flight, analysis = plan.in_flight, plan.in_flight.analysis
             in_flight.accept(self._caches_in(in_flight), now)
-            self._caches.used(analysis.account)  # they have grown
+            self._caches.used(analysis.account)  # the caches have grown
             form = None if in_flight.sends_own else in_flight.form
             in_flight.fronts = self._fronts.sent(analysis.route.scope, *analysis.came, form)
 
     def refused(self, plan: Plan) -> None:
-        """The upstream refused the rewritten request, and the client's own is sent in its place."""
+        """The upstream refused the rewritten request, and the client's own request is sent in its place."""
         if plan.in_flight is not None and not plan.in_flight.sends_own:
             plan.in_flight.sends_own = True
             self._diagnosing.compare(plan.in_flight, is_own=True)
 
     def barred(self, plan: Plan) -> None:
-        """The upstream took the client's own request after it had refused the rewritten one: this session is left alone
-        from now on."""
+        """The upstream accepted the client's own request after it had refused the rewritten one. From now on the
+        planner does not change the requests of this session."""
         self.refused(plan)
         if plan.in_flight is not None:
             plan.in_flight.analysis.session.is_barred = True
@@ -190,7 +191,7 @@ class TierPlanner:
 
     def on_completed(self, plan: Plan, usage: Usage | None, now: float) -> PlanResult:
         """Count the exchange once: what the client has changed, how stable each piece is, and what the provider's
-        report teaches."""
+        report shows."""
         if plan.texts is not None:
             self._remember_texts(plan, plan.texts, now)
         if plan.in_flight is None:
@@ -208,21 +209,22 @@ class TierPlanner:
         self._texts.commit(texts.applied, texts.inset, texts.tokens, stored, now)
 
     def refresh_plan(self, plan: Plan, now: float) -> RefreshPlan | None:
-        """How to keep alive what a request that was sent at ``now`` has cached; None where nothing would pay."""
+        """How to keep alive the prefix that a request that was sent at ``now`` has cached; None if no refresh pays."""
         analysis = plan.in_flight.rewrites if plan.in_flight is not None else None
         if analysis is None or plan.mode <= Mode.OBSERVE:
             return None
         return refresh_plan(analysis, plan.body, self._caches_of(analysis.account, analysis.profile).sent, now)
 
     def kept(self, work: RefreshPlan, now: float) -> None:
-        """The upstream accepted a refresh: its cost counts as ours, and what it has read lives on."""
+        """The upstream accepted a refresh: its cost counts as the proxy's cost, and the prefix that it has read stays
+        cached."""
         caches = self._caches_of(work.scope, work.profile)
         caches.sent_cost += cost_of(work.profile, caches.sent.bill(work.prompt, now))
         caches.sent.store(work.prompt, now, now)
 
     def decide(self, incoming: IncomingChat, lookup: StateLookup | None = None) -> Plan:
-        """The plan, with its body perhaps still to be written. Errors of the proxy's own are contained. ``lookup``
-        knows where the request belongs."""
+        """The plan, whose body may still have to be written. Internal errors of the proxy are contained. ``lookup``
+        knows the session of the request."""
         incoming = incoming if lookup is None else replace(incoming, place=lookup.place)
         try:
             incoming = self._bound(incoming)
@@ -239,7 +241,7 @@ class TierPlanner:
         return plan if incoming.texts is None else replace(plan, texts=incoming.texts)
 
     def _bound(self, incoming: IncomingChat) -> IncomingChat:
-        """The request with what stands in front of its signed thinking as it went out."""
+        """The request with everything in front of its signed thinking in the form in which it was sent before."""
         transcript, route, request = incoming.transcript, incoming.route, incoming.request
         if not transcript.signed:
             return incoming
@@ -262,10 +264,10 @@ class TierPlanner:
         return replace(incoming, original=body_as_read(incoming, messages, changes))
 
     def _decide_order(self, incoming: IncomingChat) -> Plan:
-        """Nothing is known of this upstream's cache. The plan is an order only, as for a prefix cache that reads at
-        half the price: no markers, no figures. A client that marks knows its upstream better: its request is left
-        alone, for the text in front of a marker may be stored as it is, and there is mostly nothing to move behind the
-        last one."""
+        """Plan for an upstream whose cache is not known. The plan is an order only, without markers or figures, as for
+        a prefix cache that reads at half the price. A client that sets markers knows its upstream better, so its
+        request is left unchanged: the text in front of a marker may be stored as it is, and behind the last marker
+        there is mostly nothing to move."""
         original, mode, route = incoming.original, incoming.mode, incoming.route
         is_marked = written_marks(incoming.request, incoming.transcript, route.profile.dialect)[0] > 0
         if mode < Mode.TIER or is_marked:
@@ -284,14 +286,14 @@ class TierPlanner:
         return self._conclude(incoming, self._analyse(incoming, caches), caches)
 
     def _conclude(self, incoming: IncomingChat, analysis: PlanAnalysis, caches: ShadowCaches) -> Plan:
-        """The plan that follows from the analysis, and from what forbids to carry it out."""
+        """The plan that follows from the analysis, and from anything that forbids carrying it out."""
         mode, now, own, choice = incoming.mode, incoming.now, analysis.own, analysis.choice
         is_planned = mode > Mode.OBSERVE
         is_control = is_planned and self._options.is_control(incoming.route.scope, analysis.session.opening)
         reason, predicted, sends_own = analysis.reason(), choice.bill, is_control
         stands_down = analysis.passthrough_reason(ignores_markers=caches.observations.ignores_markers(now))
         if stands_down is Reason.BELOW_MINIMUM and mode is Mode.TIER and own.has_foreign_marks:
-            # The client's order, without the markers that the provider refuses.
+            # Send the client's order, without the markers that the provider refuses.
             reason, natural = stands_down, Layout(choice.layout.seed, analysis.elements.natural)
             analysis = replace(analysis, choice=replace(choice, layout=natural, marks={}, reason=reason))
         elif stands_down is not None:
@@ -326,7 +328,7 @@ class TierPlanner:
         )
 
     def _form(self, incoming: IncomingChat, analysis: PlanAnalysis) -> SentForm | None:
-        """How the request goes out, where that is not as the client sent it."""
+        """The form in which the request is sent; None if that is the form in which the client sent it."""
         layout, natural, steady = analysis.choice.layout, analysis.own.natural, analysis.steady_tools
         if layout.digests == natural.digests and (steady is None or incoming.front):
             return None
@@ -336,7 +338,7 @@ class TierPlanner:
         return SentForm(count, key_of(transcript, tools, count), digests_on_wire(layout), regions, tuple(ordered))
 
     def _analyse(self, incoming: IncomingChat, caches: ShadowCaches) -> PlanAnalysis:
-        """Recognise the request, forecast its successor and choose among the candidates."""
+        """Recognise the request, forecast the next one, and choose among the candidates."""
         route, profile, now = incoming.route, incoming.route.profile, incoming.now
         tools = own_tools = self._own_tools(incoming)
         steady = self._steady_tools(incoming, tools)
@@ -353,7 +355,7 @@ class TierPlanner:
             elements = begun_with(elements, front, incoming.laid_out, still)
         expected = forecast(session, observation, recognised, elements, profile, self._words)
         natural = self._natural_layout(incoming, session, elements)
-        # What the client's own request would have cost has its tools as it sent them.
+        # The cost of the client's own request is computed with its tools as the client sent them.
         came = natural
         if steady is not None and not front:
             came = Layout(natural.seed, (*own_tools, *elements.natural[len(tools) :]))
@@ -381,21 +383,21 @@ class TierPlanner:
         return self.reader.read_tools(incoming.request.members.get("tools"))
 
     def _steady_tools(self, incoming: IncomingChat, tools: tuple[Element, ...]) -> bytes | None:
-        """The tools as this client first sent them, where they are the same in another order or form."""
+        """The tools as this client first sent them, if these are the same tools in another order or form."""
         if not tools or not self._options.steady_tools or incoming.mode is Mode.MARK or incoming.still:
             return incoming.tools
         return self._tool_orders.steady(incoming.account, tools[0].digest, bytes(incoming.request.members["tools"]))
 
     def _session_of(self, incoming: IncomingChat, tools_key: bytes) -> tuple[Session, Transcript]:
-        """The session of a request, and the messages as the session reads them: volatile lines that it knows are
-        recognised, and the operator's texts are in them."""
+        """The session of a request, and the messages as the session reads them: the volatile lines that it knows are
+        recognised, and the operator's texts are included."""
         route, place = incoming.route, self._place(incoming, tools_key)
         session = self._sessions.find(place)
         session.notice(place.transcript)
         tracker = session.tracker
         if not session.requests:
             tracker.policy = with_target(tracker.policy, route.profile.min_tokens)
-        # Under a policy that orders by price, tiers are only what a person sees.
+        # Under a policy that orders by price, tiers only serve to inform people.
         tracker.policy = replace(tracker.policy, promotion=_PROMOTION[self._policy])
         return session, self.reader.inlaid(place.transcript, route)
 
@@ -404,7 +406,7 @@ class TierPlanner:
         return self._sessions.place(route.scope, route.named, route.hint, incoming.transcript, tools, incoming.place)
 
     def _natural_layout(self, incoming: IncomingChat, session: Session, elements: RequestElements) -> Layout:
-        """The client's order. The positions that the session's request before had, too, are taken over."""
+        """The client's order. Positions that the session's previous request had, too, are taken over from it."""
         has_media = incoming.transcript.has_media
         seed = seed_of(incoming.request.members, incoming.route.profile, incoming.account, has_media=has_media)
         natural = Layout(seed, elements.natural, self._natural.get(session.id))
@@ -420,10 +422,10 @@ class TierPlanner:
         own: OwnRequest,
         pricing: Pricing,
     ) -> tuple[Choice, Candidate | None]:
-        """What is sent, and what the client's own order was judged by, where that could decide anything."""
+        """The choice that is sent, and the client's own order as it was judged, if that could decide anything."""
         route, mode, natural = incoming.route, incoming.mode, own.natural
         if natural.total < route.profile.least_marked and not elements.is_movable:
-            # Whatever is chosen, the provider stores nothing of it.
+            # The provider stores nothing of this request, whatever is chosen.
             bill = pricing.cache.bill(own.prompt, incoming.now)
             return Choice(natural, own.marks, Reason.CLIENT_OPTIMAL, bill, 0.0), None
         may_order = mode is not Mode.MARK
@@ -439,9 +441,9 @@ class TierPlanner:
         return choose(inputs, judged, pricing, may_order=may_order, policy=self._policy), judged
 
     def _mark(self, incoming: IncomingChat, analysis: PlanAnalysis, cache: Cache) -> Callable[[], Choice] | None:
-        """What places the markers of mode mark, on a cache that has seen that mode alone; None where nobody asks for
-        it, and where it is the mode that is sent or adds no marker. Long pauses and split texts are left out of
-        account: an estimate may not cost what it is about."""
+        """A function that places the markers of mode mark, on a cache that has seen only that mode. None if this is not
+        asked for, if mode mark is the mode that is sent, or if it adds no marker. Long pauses and split texts are not
+        considered, because an estimate must not cost as much as the thing that it estimates."""
         own, pricing = analysis.own, replace(analysis.pricing, cache=cache, outlook=None)
         is_full = analysis.profile.family is not Family.MARKER or own.mark_count >= pricing.slots
         if not self._options.prices_mark or incoming.mode is Mode.MARK or is_full:
@@ -454,14 +456,14 @@ class TierPlanner:
         return choose_marks
 
     def _split(self, recognised: RecognisedRequest, natural: Layout, expected: Forecast, mode: Mode) -> Layout | None:
-        """The client's order with the system text in two parts, where that may pay: where nothing may move, or where
-        hardly any request is expected that would be read behind a relocated line. Elsewhere a split saves a few tokens
-        now, and every later request reads less."""
+        """The client's order with the system text in two parts, if that may pay. It may pay if nothing may move, or if
+        hardly any request is expected that would read the text behind a relocated line. Otherwise a split saves a few
+        tokens now, but every later request reads less."""
         may_pay = mode is Mode.MARK or (self._policy == "economic" and expected.body < _SPLIT_BODY)
         return split_layout(recognised, natural, self.reader.counter) if recognised.system and may_pay else None
 
     def _routing(self, incoming: IncomingChat, session: Session, observations: ProviderObservations) -> RoutingKey:
-        """The key that keeps this conversation, or all that begin like it, together at the provider."""
+        """The key that keeps this conversation, or all conversations that begin like it, together at the provider."""
         route, routing = incoming.route, incoming.route.profile.routing
         is_wanted = self._options.routing_keys and observations.takes_keys
         members, is_hinted = incoming.request.members, bool(route.hint)
@@ -486,8 +488,8 @@ class TierPlanner:
 
 
 def _flat(original: bytes, route: Route) -> bytes:
-    """The client's request with the operator's texts in it, where its messages are not read; as it is, where they
-    cannot even be found."""
+    """The client's request with the operator's texts in it, for requests whose messages are not read. The request stays
+    as it is if its messages cannot be found at all."""
     try:
         return inset_body(original, route.inset, route.earlier)
     except Unreadable:
@@ -495,7 +497,7 @@ def _flat(original: bytes, route: Route) -> bytes:
 
 
 def _key_of(tools: Sequence[Element]) -> bytes:
-    """The digest of the tools; empty where there are none."""
+    """The digest of the tools; empty if there are none."""
     return tools[0].digest if tools else b""
 
 
@@ -504,5 +506,5 @@ def _layout_bytes(layout: Layout) -> int:
 
 
 def _account(route: Route) -> bytes:
-    """What a provider keeps apart: accounts, models, and the servers of one name."""
+    """The name of a cache that the provider keeps separate: accounts, models, and the servers of one name."""
     return digest(route.scope.encode(), route.name.encode(), route.model.encode(), route.upstream.encode())
