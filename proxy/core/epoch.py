@@ -1,15 +1,16 @@
-"""Whether a store is the one that was known, or was emptied or exchanged.
+"""Tells whether a store is still the one that was known, or was emptied or exchanged.
 
-A store carries an epoch: a random id that the first worker writes into it. Workers remember it, also across restarts. A
-store that shows another epoch, or none, does not hold the counters that were written before: its budgets would begin
-anew. It is not trusted until an operator has accepted it; a single budget counts again once its counter was restored.
+A store carries an epoch: a random id that the first worker writes into it. Workers remember this id, also across
+restarts. A store that shows another epoch, or none, does not hold the counters that were written before: its budgets
+would begin anew. Such a store is not trusted until an operator has accepted it. A single budget counts again once its
+counter was restored.
 
-All this stands in the store as facts, small texts by name, which are only ever added or overwritten, so that workers of
+The store keeps all this as facts: small texts by name. Facts are only ever added or overwritten, so that workers of
 several hosts may write them at once:
 
     epoch            the id
     heir             the epoch that was lost when this one began; absent where the store began empty for everybody
-    lost:EPOCH       somebody knew that epoch, and this store has another one: empty until an operator accepts it, then
+    lost:EPOCH       a worker knew that epoch, and this store has another one: empty until an operator accepts it, then
                      the id of the epoch that was accepted in its place
     restored:NAME    the epoch under which an operator has restored a counter
 """
@@ -28,9 +29,9 @@ Facts = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class StoreEpoch:
-    """What a store says about itself to somebody who knew an epoch. ``lost`` is the epoch whose place it has taken;
-    empty: its counters are those that were known, or were accepted. ``restored`` names the counters that were restored
-    meanwhile."""
+    """What a store says about itself to a worker that knew an epoch. ``lost`` is the epoch whose place this store has
+    taken. If ``lost`` is empty, the counters are those that were known, or an operator has accepted them. ``restored``
+    names the counters that were restored meanwhile."""
 
     id: str
     lost: str = ""
@@ -38,8 +39,8 @@ class StoreEpoch:
 
 
 def to_add(facts: Facts, known: str, fresh: str) -> dict[str, str]:
-    """What somebody who knew an epoch adds to the facts. ``fresh`` is the id of a store that has none; ``known`` is
-    empty for who knows none."""
+    """The facts that a worker adds which knew the epoch ``known``; ``known`` is empty for a worker that knew none.
+    ``fresh`` becomes the id of a store that has none."""
     found = facts.get(EPOCH)
     added: dict[str, str] = {}
     if found is None:
@@ -52,7 +53,7 @@ def to_add(facts: Facts, known: str, fresh: str) -> dict[str, str]:
 
 
 def read(facts: Facts, known: str) -> StoreEpoch:
-    """What the facts, which have an epoch, say to somebody who knew ``known``."""
+    """What the facts say to a worker that knew ``known``. The facts have an epoch."""
     epoch = facts[EPOCH]
     before = "" if known == epoch else known or facts.get(_HEIR, "")
     if not before or facts.get(_LOST + before) == epoch:
