@@ -136,11 +136,11 @@ class OpenDoor:
         """Nothing is reserved."""
 
     async def settle_later(self, exchange: Exchange) -> None:
-        """Keep what the exchange cost."""
+        """Keep the cost of the exchange."""
         await self.settle(exchange)
 
     async def settle(self, exchange: Exchange) -> None:
-        """Keep what the exchange cost."""
+        """Keep the cost of the exchange."""
         cost_usd = exchange.settlement.cost_usd if exchange.settlement is not None else 0.0
         self.settled.append((exchange.arrival.id, cost_usd))
 

@@ -44,7 +44,7 @@ class Prometheus:
         return [(series["metric"], float(series["value"][1])) for series in data["result"]]
 
     def range(self, query: str) -> list[tuple[dict[str, str], float]]:
-        """[(labels, latest number)] since the first scrape, one step a second; NaN where a ratio never had one."""
+        """[(labels, latest number)] since the first scrape, one step a second; NaN if a ratio never had a number."""
         data = self.get("/api/v1/query_range", query=query, start=self.began, end=time.time(), step=1)
         return [(series["metric"], latest(series["values"])) for series in data["result"]]
 

@@ -115,7 +115,7 @@ WINDOWS = st.fixed_dictionaries(
 
 @st.composite
 def forms(draw: st.DrawFn) -> dict[str, Any]:
-    """A valid section, that says at least one thing."""
+    """A valid section with at least one member."""
     optional = {
         "files": st.none() | _files(),
         "symbols": st.none() | _symbols,

@@ -1,9 +1,9 @@
 """Finds where the requests of a recorded session break the cache, judged only by the sent bytes. It imports nothing of
 the product.
 
-A prompt is what a provider renders: tools, then instructions, then messages, each part of a message on its own and
-without cache markers. A request breaks the cache if it continues an earlier one, does not repeat all of it, and repeats
-some of it behind the first difference.
+A prompt has the form in which a provider renders it: tools, then instructions, then messages, each part of a message on
+its own and without cache markers. A request breaks the cache if it continues an earlier one, does not repeat all of it,
+and repeats some of it behind the first difference.
 """
 
 import json

@@ -75,8 +75,8 @@ class Reason(StrEnum):
 
 
 class Edit(StrEnum):
-    """Why a request with live panels, or with a described history, says more or less than its messages. These reasons
-    stand beside the ``Reason`` of the layout: a client, or the operator, has asked for each of them."""
+    """The reasons why a request with live panels, or with a described history, says more or less than its messages.
+    These reasons stand beside the ``Reason`` of the layout: a client, or the operator, has asked for each of them."""
 
     PROMPTS_COMPOSED = "prompts-composed"
     """The request contains texts of the operator, as the configuration asks for it."""

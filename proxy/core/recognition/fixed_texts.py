@@ -25,7 +25,7 @@ class FileClaim(StrEnum):
     WORKING = "working"
     REFERENCE = "reference"
     AS_SAID = "as-said"
-    """Only what the message itself says, in words that the proxy does not know and must not replace by others."""
+    """Only the claim of the message itself, whose words the proxy does not know and must not replace by others."""
 
 
 CLAIM_HEADERS = MappingProxyType(

@@ -52,7 +52,7 @@ class Wants:
     is_beyond: bool = False
     calls: Sequence[tuple[Tool, int]] = ()
     searches_once: bool = False
-    """The model searches before it answers, and the provider does not tell how often."""
+    """The model searches before it answers, and the provider does not report how often."""
     is_summarised: bool = False
     """The provider may first summarise the prompt, in an answer of its own."""
     memory_gib: int = 0

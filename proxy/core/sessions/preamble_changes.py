@@ -19,8 +19,8 @@ from proxy.core.sessions.volatile_lines import VolatileRegions
 from proxy.core.stability.change_rates import fixed_hazard
 from proxy.core.stability.edit_signals import read_text
 
-# P(the next request changes a text again that has just changed), before anything was seen: most changes last for one
-# request only.
+# P(the next request has yet another text in a place whose text has just been replaced), before anything was seen. Most
+# new texts stay for one request only.
 _FRESH_CHANGE = 0.6
 
 
