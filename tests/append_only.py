@@ -1,4 +1,4 @@
-"""Sessions of which no byte ever changes, drawn at random: all mixtures of roles, lengths, sizes and pauses."""
+"""Random sessions in which no sent byte ever changes: all mixtures of roles, lengths, sizes and pauses."""
 
 import json
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _WORDS = [word for pair in NOUNS for word in pair]
 
 @dataclass(frozen=True)
 class Sent:
-    """One request at a time in seconds."""
+    """One request, sent at a time in seconds."""
 
     at: float
     body: bytes
@@ -41,7 +41,7 @@ def append_only(seed: int) -> list[Sent]:
 
 
 def by_itself(seed: int) -> list[Sent]:
-    """An agent whose tools answer in system messages: 45 requests, three of which are a user's."""
+    """An agent whose tools answer in system messages: 45 requests, three of which come from a user."""
     chance = Random(seed)
     talk = _Conversation(chance, {"notice": 1.0})
     sent: list[Sent] = []
@@ -73,7 +73,7 @@ def with_pauses(seed: int) -> list[Sent]:
 
 
 def unkept(seed: int) -> list[Sent]:
-    """A client that shows its state beside its newest prompt, in front of it or behind it, and keeps none of that."""
+    """A client that shows its state in front of its newest prompt or behind it, and does not keep the state."""
     chance = Random(seed)
     talk = _Conversation(chance, {"user": 1.0})
     talk.turn = chance.choice((20, 80, 300))
@@ -95,8 +95,8 @@ def unkept(seed: int) -> list[Sent]:
 
 
 def singles(seed: int) -> list[Sent]:
-    """Single requests of one client: the same instructions, each with a question of its own that is never gone on
-    with."""
+    """Single requests of one client: the same instructions, each with its own question. No conversation is
+    continued."""
     chance = Random(seed)
     instructions = _Conversation(chance, {"user": 1.0}).messages
     size, least, most = round(5 * 800 ** chance.random()), *chance.choice(((1, 60), (100, 500), (400, 4000)))
@@ -110,7 +110,7 @@ def singles(seed: int) -> list[Sent]:
     return sent
 
 
-# How often a pause is a long one, and from how many seconds to how many it then lasts.
+# The share of long pauses, and the range of their lengths in seconds.
 _RHYTHMS = ((0.0, 0, 0), (0.0, 0, 0), (0.1, 310, 3000), (0.3, 310, 3000), (0.15, 200, 400), (0.1, 3700, 40_000))
 
 
@@ -120,7 +120,8 @@ def _pause(chance: Random, rhythm: tuple[float, float, float]) -> float:
 
 
 class _Conversation:
-    """A client that appends. ``ways`` say how often it goes on in each way; ``turn`` is how many words it says."""
+    """A client that appends. ``ways`` say how often it continues in each way; ``turn`` is the number of words of a
+    turn."""
 
     def __init__(self, chance: Random, ways: dict[str, float] | None = None) -> None:
         self.chance = chance
@@ -143,7 +144,8 @@ class _Conversation:
         return round(words * 20 if self.large and self.chance.random() < 0.15 else words)
 
     def grow(self, way: str = "") -> None:
-        """What stands behind the newest answer in the next request: ``way``, or any that the client has."""
+        """Append the messages behind the newest answer in the next request, in this ``way``, or in any way of the
+        client."""
         drawn = self.chance.choices(list(self.ways), list(self.ways.values()))[0] if self.is_answered else "user"
         way = way or drawn
         if way == "calls" and self.tools:
@@ -161,14 +163,15 @@ class _Conversation:
         self.is_answered = True
 
     def body(self, shown: Sequence[Message] = (), *, is_behind: bool = False) -> bytes:
-        """The request; ``shown`` stands in front of the newest message, or behind it, in this request only."""
+        """The request. Only in this request, the messages ``shown`` stand in front of the newest message, or behind
+        it."""
         tools = {"tools": self.tools} if self.tools else {}
         at = len(self.messages) - (not is_behind)
         messages = [*self.messages[:at], *shown, *self.messages[at:]]
         return json.dumps({"model": "claude-sonnet-4-5", **tools, "messages": messages}).encode()
 
     def side_call(self) -> bytes:
-        """A title is asked for: another prompt, once."""
+        """A single request with another prompt, which asks for a title."""
         shown = next(one["content"] for one in self.messages if one["role"] == "user")
         asked = [{"role": "system", "content": "Write a title of five words."}, {"role": "user", "content": shown}]
         return json.dumps({"model": "claude-sonnet-4-5", "messages": asked}).encode()
@@ -179,7 +182,7 @@ class _Conversation:
         self.messages.append({"role": role, "content": parts if self.as_parts and role == "user" else text})
 
     def _results(self) -> None:
-        """The newest answer becomes one that calls tools, and their results follow."""
+        """Change the newest answer into one that calls tools, and append their results."""
         before = self.messages[-1]
         ids = [f"call_{self.calls + n}" for n in range(self.chance.choice((1, 1, 1, 2, 4, 25)))]
         self.calls += len(ids)

@@ -1,6 +1,6 @@
 """A coding client that assembles its prompts by itself, in sections under fixed headers, and renders them all anew for
 every request: the repository map and stable files in the system prompt, further files in pairs of messages, working
-files in front of the conversation. It neither sorts its files by how often they change nor marks anything.
+files in front of the conversation. It does not sort its files by how often they change, and it sets no markers.
 """
 
 from collections.abc import Iterator
@@ -32,12 +32,12 @@ _NOUNS = ("header", "token", "session", "record", "budget", "stream", "answer", 
 
 
 def block(path: str, content: str) -> str:
-    """A file as such clients show it."""
+    """A file in the form in which such clients show it."""
     return f"{path}\n```\n{content}\n```"
 
 
 def section(header: str, files: list[str]) -> str:
-    """Files under their header; nothing without files."""
+    """Files under their header; an empty text without files."""
     return header + "\n\n".join(files) if files else ""
 
 
@@ -49,11 +49,11 @@ class Repository:
     files: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, path: str, functions: int) -> None:
-        """A new file."""
+        """Add a new file."""
         self.files[path] = [self._function() for _ in range(functions)]
 
     def edit(self, path: str) -> None:
-        """Another function in the place of one."""
+        """Replace one function by another."""
         lines = self.files[path]
         lines[self.random.randrange(len(lines))] = self._function()
 
@@ -68,11 +68,11 @@ class Repository:
         )
 
     def shown(self, path: str) -> str:
-        """With its path and fences."""
+        """The file with its path and fences."""
         return block(path, "\n\n".join(self.files[path]))
 
     def symbols(self, path: str) -> str:
-        """Its entry in the repository map."""
+        """The file's entry in the repository map."""
         names = [line.partition("(")[0].removeprefix("def ") for line in self.files[path]]
         return f"{path}:\n" + "\n".join(f"  f {name}(source, limit)->list" for name in names) + "\n"
 
@@ -122,9 +122,9 @@ def instructions() -> str:
 
 
 def tiered(requests: int = 24, seed: int = 2, *, has_map_below: bool = True, is_calm: bool = False) -> Iterator[Body]:
-    """By tiers that nobody keeps up: stable files in the system prompt, further ones with their part of the map in
-    pairs of messages, then the tree, a fetched page and working files. Some of all of them are edited; with ``is_calm``
-    none of those in the system prompt."""
+    """Files in tiers that are not updated: stable files in the system prompt, further files with their part of the map
+    in pairs of messages, then the tree, a fetched page and working files. Some files of each tier are edited; with
+    ``is_calm``, none of those in the system prompt."""
     random = Random(seed)
     code = repository(random, 48)
     paths = list(code.files)

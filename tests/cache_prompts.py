@@ -27,10 +27,10 @@ def prompt(
 
 
 def line(count: int, tokens: int = 100, label: str = "b") -> list[tuple[str, int]]:
-    """So many blocks of equal size."""
+    """``count`` blocks of equal size."""
     return [(f"{label}{i}", tokens) for i in range(count)]
 
 
 def parts(bill: Bill) -> tuple[int, int, int, int]:
-    """Read, written for long, written for short, plain."""
+    """The tokens of a bill: read, written for the long life, written for the short life, plain."""
     return bill.read, bill.write_1h, bill.write_5m, bill.plain

@@ -1,8 +1,8 @@
 """Conversations for tests of compactions, in a short notation.
 
 ``u1 a5 u1`` is a user message of 1,000 tokens, an answer of 5,000 and another user message. ``s`` is a system message,
-``c`` an assistant's call of a tool, ``r`` the result of the call in front of it. In what is sent, ``S`` is the pair of
-messages that a summary stands in.
+``c`` an assistant's call of a tool, ``r`` the result of the call in front of it. In the sent messages, ``S`` is the
+pair of messages that holds a summary.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ _ROLES = {"u": "user", "a": "assistant", "s": "system", "c": "assistant", "r": "
 
 
 def messages_of(talk: str) -> list[dict[str, Any]]:
-    """The messages. Each says its own number, for which system messages do not count, and its tokens."""
+    """The messages. Each contains its own number and its tokens. System messages are not numbered."""
     found: list[dict[str, Any]] = []
     call = ""
     for word in talk.split():
@@ -40,7 +40,7 @@ def messages_of(talk: str) -> list[dict[str, Any]]:
 
 
 def ruled_of(talk: str) -> RuledHistory:
-    """The conversation, by all rules in front of a compaction."""
+    """The conversation after all rules that come before a compaction."""
     return ruled(Conversation.of([orjson.dumps(message) for message in messages_of(talk)]), {})
 
 
@@ -50,13 +50,13 @@ def compaction_of(ruled: RuledHistory, covered: int, known: int, summary: str) -
 
 
 def tokens(turn: Turn) -> int:
-    """The tokens that a message of this notation says it has; a summary has 500."""
+    """The number of tokens that a message of this notation names; a summary has 500."""
     word = str(orjson.loads(turn.raw)["content"]).partition(": ")[2]
     return round(float(word[1:]) * 1000) if word[:1] in _ROLES and word else 500
 
 
 def sent(found: RuledHistory) -> str:
-    """What is sent, in the same notation."""
+    """The sent messages, in the same notation."""
     contents = [orjson.loads(turn.raw)["content"] for turn in found.conversation]
     return " ".join(
         "S" if content.startswith(TEXTS.header) else content.partition(": ")[2]

@@ -1,4 +1,4 @@
-"""What holds for every test, and what tests of several folders share."""
+"""Settings for every test, and fixtures that tests of several folders share."""
 
 import asyncio
 import gc
@@ -20,7 +20,7 @@ from tests.examples import are_new, examples
 from tests.log_setup import logging_restored
 from tests.security import defences
 
-# No deadline and no check for slowness: both measure seconds, which grow beside other work.
+# No deadline and no check for slowness: both measure seconds, which grow while other work runs.
 settings.register_profile(
     "suite",
     max_examples=examples(100),
@@ -40,9 +40,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--without"):
         defences.remove(config.getoption("--without"))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A shell has its jobs in the background ignore Ctrl-C, and so would all that tests start and interrupt.
+        # A shell lets its background jobs ignore Ctrl-C. Processes that tests start and interrupt would ignore it, too.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # What is collected stays: to look through it for garbage again and again takes a sixth of the time.
+    # The collected tests stay in memory. Searching them for garbage again and again takes a sixth of the time.
     gc.disable()
 
 
@@ -59,33 +59,33 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that call litellm run first: they stand side by side, so that one worker imports it for all of them."""
+    """Tests that call litellm run first, next to each other, so that one worker imports it for all of them."""
     items.sort(key=lambda item: "litellm_imported" not in getattr(item, "fixturenames", ()))
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays until the end, so the collector of garbage need not look through it again and again."""
+    """Collected tests stay until the end, so the garbage collector need not search them again and again."""
     gc.freeze()
     gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """A worker tells how a test ended, and of what stands around the test it tells failures only: to tell six things
-    of each test takes more time than most tests do."""
+    """A worker reports how a test ended. Of setup and teardown it reports only failures: six reports for each test take
+    more time than most tests."""
     options = item.config.option
     if "PYTEST_XDIST_WORKER" not in os.environ or options.durations is not None or options.xmlpath:
         return None
     for report in runtestprotocol(item, log=False, nextitem=nextitem):
         if report.when == "call" or not report.passed:
-            report.keywords = {}  # nobody reads them on the other side
+            report.keywords = {}  # the receiving side does not read them
             item.ihook.pytest_runtest_logreport(report=report)
     return True
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _large_files_read_once() -> Iterator[None]:
-    """Each of the many proxies and clients that tests start takes the same price map and the same TLS context."""
+    """The many proxies and clients that tests start all use the same price map and the same TLS context."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("proxy.app.factories.load_price_map", read_once.load_price_map)
         patch.setattr("ssl.create_default_context", read_once.create_default_context)
@@ -94,7 +94,7 @@ def _large_files_read_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _servers_end_at_once() -> Iterator[None]:
-    """Servers that run in this process notice at once that they shall end."""
+    """Servers that run in this process notice at once that they must end."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("uvicorn.server.asyncio", BriskAsyncio())
         yield
@@ -102,8 +102,8 @@ def _servers_end_at_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _clients_are_patient() -> Iterator[None]:
-    """A request for which a test sets no limit ends where it hangs, and not where the machine is busy: not after five
-    seconds."""
+    """A request without a limit of its own ends if it hangs, but not because the machine is busy: it may take longer
+    than five seconds."""
     with pytest.MonkeyPatch.context() as patch:
         for default in (httpx._config.DEFAULT_TIMEOUT_CONFIG, httpx2._config.DEFAULT_TIMEOUT_CONFIG):
             for name in ("connect", "read", "write", "pool"):
@@ -113,7 +113,7 @@ def _clients_are_patient() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _logging_as_it_was() -> Iterator[None]:
-    """What a command that a test runs in this process sets up for logging, the tests behind it do not see."""
+    """A test may run a command in this process that sets up logging. Later tests do not see this setup."""
     with logging_restored():
         yield
 

@@ -1,4 +1,4 @@
-"""Structured context for tests: short ways to say what a client has, and to read what was assembled."""
+"""Structured context for tests: short ways to describe what a client has, and to read the assembled messages."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -22,27 +22,27 @@ MAP, MORE_MAP = TEXTS.repository_map, TEXTS.repository_map_continued
 
 
 def a_file(path: str, text: str | None = "x = 1\n", *, is_selected: bool = True) -> ContextFile:
-    """A file, whose digest no assembly looks at."""
+    """A file. No assembly uses its digest."""
     return ContextFile(path, text, "0" * 64, is_selected)
 
 
 def fenced(path: str, text: str = "x = 1\n") -> str:
-    """How a file without backticks is sent, written here once more."""
+    """The sent form of a file without backticks, written independently of the product."""
     return f"{path}\n```\n{text}\n```"
 
 
 def conversation_of(*messages: Body) -> Conversation:
-    """The conversation of these messages."""
+    """A conversation with these messages."""
     return Conversation.of([orjson.dumps(message) for message in messages])
 
 
 def exchanges(count: int) -> list[Body]:
-    """So many questions with their answers."""
+    """``count`` questions with their answers."""
     return [message for n in range(count) for message in (user(f"q{n}"), assistant(f"a{n}"))]
 
 
 def talk_of(count: int = 0, prompt: str = "now?") -> Conversation:
-    """A system prompt, so many exchanges, and a prompt."""
+    """A system prompt, ``count`` exchanges, and a prompt."""
     return conversation_of(system("Be kind."), *exchanges(count), user(prompt))
 
 
@@ -52,13 +52,13 @@ def placed(unmarked: Iterable[Tier] = (), counts: Mapping[str, int] | None = Non
 
 
 def sent(assembly: Assembly) -> list[Any]:
-    """The messages, read from the JSON that is sent."""
+    """The messages, read from the sent JSON."""
     found: list[Any] = orjson.loads(assembly.body())
     return found
 
 
 def text_in(message: Mapping[str, Any]) -> str:
-    """All text of a message, however it is written."""
+    """All text of a message, whether its content is a string or a list."""
     content = message.get("content")
     if isinstance(content, list):
         return "".join(part.get("text", "") for part in content)
@@ -83,5 +83,5 @@ def texts_in(assembly: Assembly) -> Sequence[str]:
 def breakdown(
     assembly: Assembly, measure: Measure, about: Circumstances, counts: Mapping[str, int] = MappingProxyType({})
 ) -> dict[str, object]:
-    """What an assembled request consists of; ``counts`` is N by key."""
+    """The breakdown of an assembled request; ``counts`` is N by key."""
     return shown(inventory_of(assembly, measure, counts), about)

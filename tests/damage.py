@@ -18,7 +18,7 @@ def settle(path: Path) -> None:
 
 
 def damage_table(path: Path, table: str) -> None:
-    """Overwrite every page of a table with noise; nobody has the file open."""
+    """Overwrite every page of a table with noise. No process may have the file open."""
     settle(path)
     with closing(sqlite3.connect(path)) as connection:
         (size,) = connection.execute("PRAGMA page_size").fetchone()
@@ -27,7 +27,7 @@ def damage_table(path: Path, table: str) -> None:
 
 
 def overwrite(path: Path, offset: int, count: int) -> None:
-    """Noise in the middle of a file."""
+    """Overwrite ``count`` bytes of a file from ``offset`` on with noise."""
     with path.open("r+b") as file:
         file.seek(offset)
         file.write(bytes(range(251)) * (count // 251) + b"\xab" * (count % 251))
@@ -35,7 +35,7 @@ def overwrite(path: Path, offset: int, count: int) -> None:
 
 @contextmanager
 def small_disk(folder: Path, size_kib: int) -> Iterator[Path]:
-    """A file system of that size, mounted on a folder."""
+    """A file system of this size, mounted on a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     prefix = [] if os.geteuid() == 0 else ["sudo", "-n"]
     mount = [*prefix, "mount", "-t", "tmpfs", "-o", f"size={size_kib}k,mode=0777", "tmpfs", str(folder)]
@@ -48,7 +48,7 @@ def small_disk(folder: Path, size_kib: int) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> Path:
-    """Take what is left of a disk; the file that does."""
+    """Fill the rest of a disk. Returns the file that fills it."""
     ballast = disk / "ballast"
     with ballast.open("ab", buffering=0) as file:
         for size in (65536, 4096, 1):

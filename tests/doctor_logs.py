@@ -1,4 +1,4 @@
-"""One conversation as the logs of several products would hold it. Each writer gives the bytes of a file."""
+"""One conversation in the log formats of several products. Each writer gives the bytes of a file."""
 
 import csv
 import io
@@ -13,14 +13,14 @@ import orjson
 START = 1_790_000_000.0
 MODEL = "claude-sonnet-4-6"
 SECRET = "the quick brown fox"
-"""Stands in every text of the conversation."""
+"""This occurs in every text of the conversation."""
 _STEP_S = 20.0
 _WORDS = f"{SECRET} jumps over the lazy dog while rule {{}} says so. "
 
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """One exchange: a chat body, and Anthropic's usage of it."""
+    """One exchange: a chat body, and the usage that Anthropic reports for it."""
 
     at: float
     body: dict[str, Any]
@@ -28,12 +28,13 @@ class Spoken:
 
 
 def rules(count: int) -> str:
-    """A text of so many lines."""
+    """A text of ``count`` lines."""
     return "\n".join(_WORDS.format(number) * 4 for number in range(count))
 
 
 def talk(turns: int = 12, *, has_clock: bool = True, start: float = START) -> list[Spoken]:
-    """A conversation of which line 3 of the system text tells the time of day, so that nothing is ever read."""
+    """A conversation in which line 3 of the system text tells the time of day, so that nothing is ever read from the
+    cache."""
     spoken: list[Spoken] = []
     history: list[dict[str, Any]] = []
     for number in range(turns):
@@ -123,7 +124,7 @@ def exchanges_chat(spoken: Sequence[Spoken]) -> bytes:
 
 
 def exchanges_messages(spoken: Sequence[Spoken]) -> bytes:
-    """As a gateway logs it: the bodies as strings, and the answer as the text of a stream."""
+    """The log of a gateway: the bodies as strings, and the answer as the text of a stream."""
     rows = []
     for s in spoken:
         started = {"type": "message_start", "message": {"usage": {**s.usage, "output_tokens": 1}}}
@@ -185,7 +186,7 @@ def litellm_lines(spoken: Sequence[Spoken]) -> bytes:
 
 
 def litellm_array(spoken: Sequence[Spoken]) -> bytes:
-    """As the endpoint of the spend logs answers, newest first."""
+    """The answer of the endpoint for spend logs, newest first."""
     return orjson.dumps([_litellm_row(s) for s in reversed(spoken)], option=orjson.OPT_INDENT_2)
 
 
@@ -265,7 +266,8 @@ def har(spoken: Sequence[Spoken], *, has_content: bool = True) -> bytes:
 
 
 def claude_code(spoken: Sequence[Spoken]) -> bytes:
-    """Each answer has two lines, with the same id and usage; the user's lines and a snapshot stand between them."""
+    """Each answer has two lines with the same id and usage. The user's lines stand between the answers, and a snapshot
+    in front of all."""
     rows: list[dict[str, Any]] = [{"type": "file-history-snapshot", "messageId": "m", "snapshot": {}}]
     for s in spoken:
         told = {"sessionId": "s1", "timestamp": _iso(s.at), "cwd": "/x", "version": "2.1.330", "isSidechain": False}
@@ -285,4 +287,4 @@ WITH_REQUESTS: Mapping[str, Callable[[Sequence[Spoken]], bytes]] = MappingProxyT
         )
     }
 )  # fmt: skip
-"""Every log that holds whole requests."""
+"""All logs that hold whole requests."""

@@ -49,7 +49,7 @@ class Page:
         return found
 
     def anchors(self) -> set[str]:
-        """What a link to a heading says behind ``#``, as GitHub makes it."""
+        """The anchors of the headings: the texts behind ``#`` in a link, as GitHub makes them."""
         return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in self.headings()}
 
     def headings(self) -> list[str]:
@@ -68,12 +68,12 @@ class Page:
         ]
 
     def links(self) -> list[str]:
-        """Where its links and pictures lead."""
+        """The targets of its links and pictures."""
         inline = (child for token in self._tokens() for child in token.children or ())
         return [str(child.attrGet("href") or child.attrGet("src")) for child in inline if child.type in _LINKS]
 
     def sentences(self) -> Iterator[str]:
-        """Its sentences, those of lists and tables included; what stands in backticks is one word."""
+        """Its sentences, including those of lists and tables. A text in backticks is one word."""
         for token in self._tokens():
             if token.type == "inline":
                 yield from (one for one in _END.split(_plain(token)) if one.strip())
@@ -99,7 +99,7 @@ def _plain(token: Token) -> str:
 
 
 def pages() -> list[Page]:
-    """Every page that somebody reads: the files of ``prompts`` that are sent to models are none."""
+    """All pages for readers. The files of ``prompts``, which are sent to models, do not count."""
     found = []
     for folder in _FOLDERS:
         paths = (ROOT / folder).rglob("*.md") if folder else ROOT.glob("*.md")

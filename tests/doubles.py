@@ -1,7 +1,7 @@
 """Small, real parts for tests, and a server on a free port to run an app in.
 
-Nothing here pretends: the planner makes the edits that every mode allows and no other, the meter records what it is
-told, and ``serving`` runs uvicorn on a real socket.
+These parts work for real: the planner makes only the edits that every mode allows, the meter records the exchanges, and
+``serving`` runs uvicorn on a real socket.
 """
 
 import socket
@@ -29,9 +29,10 @@ from proxy.ports import Deployment, Headers, Plan, PlanRequest, PlanResult, Prin
 
 
 class PassthroughPlanner:
-    """Plans nothing: the client's bytes with the model's alias, the usage asked for, and ``stratiform`` removed.
+    """Plans nothing. It sends the client's bytes with the model's alias, asks for the usage, and removes
+    ``stratiform``.
 
-    ``events`` lists what it was told, in order.
+    ``events`` lists the calls that it got, in order.
     """
 
     def __init__(self) -> None:
@@ -54,15 +55,15 @@ class PassthroughPlanner:
         raise InvalidRequest("not assembled here", param="stratiform", code="structured_form_unavailable")
 
     async def breakdown(self, assembled: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
-        """There is never anything to break down."""
+        """There is never a breakdown."""
         raise InvalidRequest("not assembled here", param="stratiform", code="structured_form_unavailable")
 
     async def tokens(self, parsed: ParsedBody) -> int | None:
-        """A token for four bytes of the body."""
+        """One token for four bytes of the body."""
         return len(parsed.body) // 4
 
     async def plan(self, request: PlanRequest) -> Plan:
-        """The client's request, edited as every mode allows."""
+        """The client's request, with the edits that every mode allows."""
         try:
             chat = request.parsed.chat()
         except Unreadable:
@@ -89,10 +90,11 @@ class PassthroughPlanner:
 
 
 class RewritingPlanner(PassthroughPlanner):
-    """Adds a member that no client sent, so that a provider that refuses it can be seen to get the original next."""
+    """Adds a member that no client sent. So a test can see that a provider which refuses it gets the original request
+    next."""
 
     async def plan(self, request: PlanRequest) -> Plan:
-        """The request with the member ``rewritten`` added, where the mode lets it."""
+        """The request with the member ``rewritten`` added, if the mode allows it."""
         plan = await super().plan(request)
         if request.mode < Mode.MARK:
             return plan
@@ -101,7 +103,7 @@ class RewritingPlanner(PassthroughPlanner):
 
 
 class OpenDoor:
-    """Admits everybody, and keeps what was reserved and settled."""
+    """Admits every client, and keeps the reservations and settlements."""
 
     is_immediate = False
 
@@ -111,7 +113,7 @@ class OpenDoor:
         self.settled: list[tuple[str, float]] = []
 
     def admit(self, headers: Headers, now: float) -> Principal:
-        """One principal for everybody."""
+        """The same principal for every client."""
         return Principal(scope="everybody")
 
     async def reserve(self, exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
@@ -128,17 +130,17 @@ class OpenDoor:
         """There is no limit."""
 
     async def weigh(self, exchange: Exchange) -> None:
-        """Nothing is known of prompts."""
+        """Nothing is known about prompts."""
 
     async def defer(self, exchange: Exchange) -> None:
         """Nothing is reserved."""
 
     async def settle_later(self, exchange: Exchange) -> None:
-        """Keep what the exchange cost."""
+        """Keep the cost of the exchange."""
         await self.settle(exchange)
 
     async def settle(self, exchange: Exchange) -> None:
-        """Keep what the exchange cost."""
+        """Keep the cost of the exchange."""
         cost_usd = exchange.settlement.cost_usd if exchange.settlement is not None else 0.0
         self.settled.append((exchange.arrival.id, cost_usd))
 
@@ -163,7 +165,7 @@ class Ledger:
             self.failures.append(kind)
 
     def lose(self, exchange: Exchange) -> Settlement:
-        """What all such calls used, as far as they say."""
+        """The usage of all lost calls, as far as they report it."""
         outcome = exchange.answer.outcome
         return Settlement(summed(exchange.lost.usage, outcome.usage or Usage(0, outcome.tokens, estimated=True)))
 
@@ -175,14 +177,14 @@ class Ledger:
         return Settlement(usage)
 
     def spent(self, exchange: Exchange, outcomes: Sequence[Outcome]) -> Settlement:
-        """As many dollars as the prompts have tokens."""
+        """One dollar for each token of the prompts."""
         usage = exchange.lost.usage
         for outcome in outcomes:
             usage = summed(usage, outcome.usage)
         return Settlement(usage, float(usage.prompt) if usage is not None else 0.0)
 
     def booked(self, exchange: Exchange, outcome: Outcome, further_tokens: int, silent_s: float) -> Outcome:
-        """What was added, and the text that came."""
+        """The outcome. Without a reported usage, it gets the further tokens and the tokens of the text that came."""
         missing = Usage(further_tokens, outcome.tokens, estimated=True)
         return outcome if outcome.usage is not None else replace(outcome, usage=missing)
 
@@ -194,7 +196,7 @@ class Ledger:
             self._changed.notify_all()
 
     def wait(self, count: int = 1, timeout_s: float = 60.0) -> list[Exchange]:
-        """The exchanges, as soon as that many have ended."""
+        """The exchanges, as soon as ``count`` of them have ended."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(self.ended) >= count, timeout_s):
                 raise TimeoutError(f"{len(self.ended)} of {count} exchanges ended")
@@ -202,7 +204,7 @@ class Ledger:
 
 
 class ManualClock:
-    """A clock that stands still until it is set."""
+    """A clock whose time changes only when it is set."""
 
     def __init__(self, now: float = 0.0) -> None:
         self._now = now
@@ -218,12 +220,12 @@ class ManualClock:
 
 @dataclass(slots=True)
 class ModelList:
-    """Names and their deployments; the entry ``*`` serves all others under their own name."""
+    """Names and their deployments. The entry ``*`` serves all other names under their own name."""
 
     entries: Mapping[str, Deployment] = field(default_factory=dict)
 
     def resolve(self, name: str) -> Deployment:
-        """The deployment of that name."""
+        """The deployment with this name."""
         if name in self.entries:
             return self.entries[name]
         if "*" not in self.entries:
@@ -231,7 +233,7 @@ class ModelList:
         return replace(self.entries["*"], name=name, model=name)
 
     def levels(self, name: str) -> Sequence[Sequence[Deployment]]:
-        """The deployment of that name, and no other."""
+        """The deployment with this name, and no other."""
         return ((self.resolve(name),),)
 
     def wider(self, name: str) -> Sequence[Sequence[Deployment]]:
@@ -239,7 +241,7 @@ class ModelList:
         return ()
 
     def names(self) -> Sequence[str]:
-        """All but the wildcard."""
+        """All names except the wildcard."""
         return [name for name in self.entries if name != "*"]
 
     def patterns(self) -> Sequence[str]:
@@ -247,11 +249,11 @@ class ModelList:
         return [name for name in self.entries if name == "*"]
 
     def sole(self) -> Deployment | None:
-        """The wildcard, where there is nothing else."""
+        """The wildcard, if it is the only entry."""
         return self.entries.get("*") if len(self.entries) == 1 else None
 
     def known(self, deployment_id: str) -> Deployment | None:
-        """The deployment of that id."""
+        """The deployment with this id."""
         return next((one for one in self.entries.values() if deployment_id in (one.id, one.name)), None)
 
     def unnamed(self) -> Sequence[Deployment]:
@@ -262,7 +264,7 @@ class ModelList:
 
 
 def make_deployment(name: str = "*", **given: Any) -> Deployment:
-    """A deployment with values for all fields that a test does not care about. ``given`` are fields of it."""
+    """A deployment with the ``given`` fields, and default values for all others."""
     usual = {"model": name, "transport": Transport.HTTP, "profile": NONE, "base_url": "", "api_key": None}
     return Deployment(name=name, **{**usual, "mode": Mode.TIER, "timeout_s": 10.0, **given})
 
@@ -280,20 +282,20 @@ _KEEPALIVE_S = 3600
 
 @contextmanager
 def serving(app: ASGIApp, http: Any = "auto", drain_s: int = 5) -> Iterator[str]:
-    """Run an app on a free port in a thread; gives its base URL, and stops it in an orderly way: what has not ended
-    after ``drain_s`` is cut off. ``http`` is uvicorn's protocol (``proxy.web.guard``)."""
+    """Run an app on a free port in a thread. Gives its base URL, and stops it in an orderly way: requests that have not
+    ended after ``drain_s`` are cut off. ``http`` is uvicorn's protocol (``proxy.web.guard``)."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
         app,
         http=http,
         log_config=None,
         access_log=False,
-        # Nobody sends a request on a connection that the server closes in the same moment.
+        # So no client sends a request on a connection that the server closes in the same moment.
         timeout_keep_alive=_KEEPALIVE_S,
         timeout_graceful_shutdown=drain_s,
     )
     server = uvicorn.Server(config)
-    # The listening socket accepts connections before the server runs: nobody has to wait for it.
+    # The listening socket accepts connections before the server runs, so a client need not wait for the server.
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:

@@ -1,4 +1,5 @@
-"""How much is tried: all in ``make test-all``, a sample in ``make test``, and what is new in ``make explore``."""
+"""How many examples and rows run: all in ``make test-all``, a sample in ``make test``, and new examples in ``make
+explore``."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -13,26 +14,26 @@ _MOST_ROW_CHARS = 500
 
 
 def examples(full: int) -> int:
-    """The number of Hypothesis's examples for this run, of as many as a full run tries: a tenth, and at least five. A
-    run that looks for new ones tries ten times as many."""
+    """The number of Hypothesis's examples for this run, if a full run tries ``full`` of them. A short run tries a
+    tenth, and at least five. A run that looks for new examples tries ten times as many as a full run."""
     kind = os.environ.get(_VARIABLE)
     return {"all": full, "new": 10 * full}.get(kind or "", max(5, full // 10))
 
 
 def are_new() -> bool:
-    """Whether Hypothesis tries examples that no run has had. Else each run has the same, and fails only for what has
-    changed."""
+    """Whether Hypothesis tries new examples. Otherwise each run has the same ones, and fails only because of a
+    change."""
     return os.environ.get(_VARIABLE) == "new"
 
 
 def sampled(values: Iterable[object], step: int, start: int = 0) -> list[Any]:
-    """Parameters of a test: every so many of the values from ``start`` on, and those between them marked slow. A tuple
-    is a row of several arguments."""
+    """Parameters of a test: every ``step``-th value from ``start`` on is fast, and the values between them are marked
+    slow. A tuple is a row of several arguments."""
     return [value if at % step == start else _slow(value) for at, value in enumerate(values)]
 
 
 def chosen(values: Iterable[object], *fast: object) -> list[Any]:
-    """Parameters of a test: ``fast`` are those that stay in the short run, and the others are marked slow."""
+    """Parameters of a test: the values ``fast`` stay in the short run, and the others are marked slow."""
     given = list(values)
     missing = [value for value in fast if value not in given]
     assert not missing, f"no such parameters: {missing}"
@@ -40,15 +41,15 @@ def chosen(values: Iterable[object], *fast: object) -> list[Any]:
 
 
 def in_turn(rows: Iterable[Any], values: Iterable[Any]) -> list[tuple[Any, Any]]:
-    """A table in which every row stands once, and the values take turns: for rows that are many and dear, such as
-    recorded sessions, where a fault shows in many of them."""
+    """A table in which every row occurs once, with one of the values in turn. This is for many expensive rows, such as
+    recorded sessions, if a fault shows in many of them."""
     found, given = list(rows), list(values)
     return [(row, given[at % len(given)]) for at, row in enumerate(found)]
 
 
 def for_every(rows: Iterable[object]) -> Callable[[Callable[..., None]], Callable[[], None]]:
-    """One test that takes all rows of a table, one after the other. The rows are many, alike and cheap: where each is a
-    test of its own, pytest takes longer than the test does. A failure names its row. Where the test has several
+    """One test that takes all rows of a table, one after the other. This is for many cheap rows that are alike: if each
+    were a test of its own, pytest would take longer than the tests. A failure names its row. If the test has several
     arguments, a row is a tuple."""
     given = list(rows)
     assert given, "a table without rows"

@@ -1,4 +1,4 @@
-"""Exchanges for tests, written with the names of their figures alone."""
+"""Exchanges for tests, written only with the names of their figures."""
 
 from dataclasses import fields
 from typing import Any
@@ -16,7 +16,7 @@ from proxy.engine.exchange import (
 
 
 def make_exchange(method: str = "POST", path: str = "/chat/completions", now: float = 0.0, **given: Any) -> Exchange:
-    """An exchange whose values hold what is given, each figure under its own name."""
+    """An exchange with the given figures, each under its own name."""
     given |= {"method": method, "path": path, "now": now}
 
     def value(kind: Any) -> Any:
@@ -36,6 +36,6 @@ def make_exchange(method: str = "POST", path: str = "/chat/completions", now: fl
 
 
 def settled(exchange: Exchange) -> Settlement:
-    """What an exchange that has ended used and cost."""
+    """The usage and the cost of an exchange that has ended."""
     assert exchange.settlement is not None
     return exchange.settlement

@@ -25,7 +25,8 @@ class FakeTime:
         await future
 
     async def advance(self, seconds: float, held: asyncio.Event | None = None) -> None:
-        """Let time pass. Whose time comes goes first, until it waits again, is done, or is ``held`` elsewhere."""
+        """Let time pass. The task whose time comes next runs first, until it waits again, is done, or is ``held``
+        elsewhere."""
         until = self.time + seconds
         await settle()
         while self._waiting and self._waiting[0][0] <= until:
@@ -43,6 +44,6 @@ class FakeTime:
 
 
 async def settle() -> None:
-    """Let every task begin that was made ready."""
+    """Let every ready task begin."""
     for _ in range(20):
         await asyncio.sleep(0)

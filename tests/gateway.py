@@ -1,7 +1,7 @@
-"""A LiteLLM proxy of the tests' own, in an environment with LiteLLM's versions, with Stratiform inside.
+"""A LiteLLM proxy for tests, in an environment with LiteLLM's versions, with Stratiform inside.
 
-Where no package index can be reached the test is skipped, and fails in CI. ``STRATIFORM_GATEWAY`` may name an
-environment that is ready.
+If no package index can be reached, the test is skipped, and fails in CI. ``STRATIFORM_GATEWAY`` may name a ready
+environment.
 """
 
 import json
@@ -43,14 +43,14 @@ def gateway_place(folder: Path, constraints: Path = CONSTRAINTS[-1]) -> Place:
 
 @dataclass
 class Gateway:
-    """A running LiteLLM proxy. ``log`` is where it writes."""
+    """A running LiteLLM proxy. ``log`` is its log file."""
 
     url: str
     log: Path
     pid: int
 
     def metrics(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-        """Stratiform's samples, as LiteLLM serves them."""
+        """Stratiform's metric samples, as LiteLLM serves them."""
         request = urllib.request.Request(f"{self.url}/metrics/", headers={"authorization": f"Bearer {KEY}"})
         with urllib.request.urlopen(request, timeout=60) as response:
             lines = response.read().decode().splitlines()
@@ -63,7 +63,7 @@ class Gateway:
         return sum(value for (one, has), value in self.metrics().items() if one == name and wanted <= has)
 
     def settled(self, count: int) -> float:
-        """How many attempts were settled, once it is as many as expected, or nothing more comes."""
+        """How many attempts were settled. Waits until there are as many as expected, or no more come."""
         deadline = time.monotonic() + 20.0
         while (found := self.total("stratiform_requests_total")) < count and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -72,7 +72,7 @@ class Gateway:
 
 @contextmanager
 def gateway(place: Place, config: dict[str, Any], workers: int = 1, **variables: str) -> Iterator[Gateway]:
-    """LiteLLM's own command with that configuration, until the end of the block."""
+    """Run LiteLLM's own command with this configuration, until the end of the block."""
     port = free_port()
     settings = {
         "general_settings": {"master_key": KEY},
@@ -84,7 +84,8 @@ def gateway(place: Place, config: dict[str, Any], workers: int = 1, **variables:
     }
     (place.folder / "gateway.yaml").write_text(json.dumps(settings))
     words = [str(place.environment / "bin" / "litellm"), "--config", "gateway.yaml", "--host", "127.0.0.1"]
-    # uvicorn's own supervisor ends workers that have not answered within five seconds, which litellm's import takes.
+    # uvicorn's own supervisor ends workers that have not answered within five seconds, but litellm's import takes as
+    # long.
     words += ["--port", str(port), "--num_workers", str(workers), *(["--run_gunicorn"] if workers > 1 else [])]
     around = {**place.around["env"], "LITELLM_LOCAL_MODEL_COST_MAP": "True", **variables}
     log = place.folder / "gateway.log"

@@ -12,7 +12,7 @@ needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not i
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """What a command of git prints."""
+    """The output of a git command."""
     command = ["git", "-c", "user.name=Test", "-c", "user.email=test@example.org", *arguments]
     return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
 

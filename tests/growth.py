@@ -1,6 +1,6 @@
-"""How the processor time of a routine grows with its input: a ratio, never a number of seconds.
+"""Measures how the processor time of a routine grows with its input: a ratio, never a number of seconds.
 
-Seconds say more about the machine, and what else runs on it, than about the routine.
+Seconds say more about the machine and its other processes than about the routine.
 """
 
 import gc
@@ -14,14 +14,14 @@ Clock = Callable[[], float]
 # Four times the input takes about four times as long; a quadratic routine takes sixteen times as long.
 MOST_RATIO = 9.0
 _FLOOR_S = 0.004
-"""A quarter counts as if it took so long at least: below that, the clock is too coarse."""
+"""The small input counts with at least this time: below it, the clock is too coarse."""
 _LOOKS = 5
 
 
 def cpu_s(work: Callable[[], object], times: int = 3, clock: Clock = time.thread_time) -> float:
-    """The least processor time that the work takes by this clock, by default in this thread, without that of the
-    collector of garbage. Servers of other tests run in threads of this process, and what a collection takes depends on
-    what all tests have left."""
+    """The least processor time that the work takes by this clock, by default in this thread, without the garbage
+    collector. Servers of other tests run in threads of this process, and the time of a collection depends on the
+    objects that all tests have left."""
     is_collecting = gc.isenabled()
     gc.disable()
     try:
@@ -40,9 +40,10 @@ def _once_s(work: Callable[[], object], clock: Clock) -> float:
 def assert_linear(
     work: Callable[[Input], object], make: Callable[[int], Input], size: int, clock: Clock = time.thread_time
 ) -> None:
-    """The work on four times ``size`` takes no more than about four times its processor time for ``size``. What other
-    threads of this process do for it is seen by the clock ``time.process_time`` only. What looks dearer is measured
-    again, for other processes take turns and caches away: a routine that is not linear looks dearer each time."""
+    """Assert that the work on four times ``size`` takes at most about four times the processor time for ``size``. Only
+    the clock ``time.process_time`` counts the work of other threads of this process. A result above the limit is
+    measured again, because other processes disturb the measurement. A routine that is not linear exceeds the limit each
+    time."""
     small, large = make(size), make(4 * size)
     assert len(large) > 2 * len(small), "the input does not grow"
     before = after = 0.0
@@ -53,8 +54,9 @@ def assert_linear(
 
 
 def _looks(small: Callable[[], object], large: Callable[[], object], clock: Clock) -> Iterator[tuple[float, float]]:
-    """The times of both, look by look. The first look measures the large input once: a disturbance makes it dearer, and
-    never hides what is dear. Later looks measure both in turns, so that a disturbance meets the small one as well."""
+    """The times of both inputs, one measurement after another. The first one measures the large input once: a
+    disturbance makes its time longer, and never hides a long time. Later ones measure both inputs in turns, so that a
+    disturbance affects the small one as well."""
     yield cpu_s(small, 3, clock), cpu_s(large, 1, clock)
     for _ in range(_LOOKS - 1):
         turns = [(cpu_s(small, 1, clock), cpu_s(large, 1, clock)) for _ in range(3)]

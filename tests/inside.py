@@ -18,7 +18,7 @@ FIELDS = frozenset({"messages", "tools", "temperature", "max_tokens"})
 
 
 class MadeHost(Host):
-    """A LiteLLM that is not there: ``settings`` is its configuration, ``cache`` its response cache."""
+    """A substitute for LiteLLM: ``settings`` is its configuration, ``cache`` its response cache."""
 
     def __init__(self, folder: Path | None = None, cache: Any = None, **section: Any) -> None:
         super().__init__(SimpleNamespace(cache=cache))
@@ -33,7 +33,7 @@ class MadeHost(Host):
 
 
 class ResponseCache:
-    """LiteLLM's cache, as far as the callback sees it."""
+    """LiteLLM's response cache, as far as the callback uses it."""
 
     type = "local"
 
@@ -69,7 +69,7 @@ def call(messages: Any, call_id: str = "call-1", **more: Any) -> dict[str, Any]:
 
 
 def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A test that runs on an event loop of its own."""
+    """Run a test on an event loop of its own."""
 
     @wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Keys as LiteLLM keeps them."""
+"""Keys in the form in which LiteLLM stores them."""
 
 import ast
 from importlib.util import find_spec
@@ -7,7 +7,8 @@ from typing import Any
 
 
 def litellms_hash(key: str) -> str:
-    """LiteLLM's own function, from its wheel; to import its module takes all of its proxy."""
+    """The hash of a key by LiteLLM's own function, which is read from its wheel. Importing its module would need all of
+    LiteLLM's proxy."""
     spec = find_spec("litellm")
     assert spec is not None
     assert spec.origin is not None

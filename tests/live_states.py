@@ -1,4 +1,4 @@
-"""States of conversations with live panels, for tests: any that there may be."""
+"""All possible states of conversations with live panels, for tests."""
 
 from hypothesis import strategies as st
 
@@ -34,7 +34,7 @@ _COMPACTIONS = st.builds(Compaction, _COUNTS, _COUNTS, _DIGESTS, st.text(max_siz
 
 @st.composite
 def states(draw: st.DrawFn) -> LiveState:
-    """What earlier requests have left: panels, costs, a compaction, or nothing of each."""
+    """The state that earlier requests have left: panels, costs and a compaction. Each may be missing."""
     board = draw(st.just(Board()) | BOARDS)
     charged_s = draw(_TIMES) if board.costs.entries else 0.0
     if draw(st.booleans()):

@@ -30,8 +30,8 @@ Panels = Mapping[str, str]
 
 @dataclass
 class Worker:
-    """One process; without a store it goes by its own memory. ``now`` is its clock. A request waits for the store as
-    long as the words of the system message are worth."""
+    """One process. Without a store it uses its own memory. ``now`` is its clock. How long a request waits for the store
+    depends on the number of words of the system message."""
 
     store: Store | None = None
     is_shared: bool = True
@@ -55,13 +55,13 @@ class Worker:
         self.chats = StructuredChats(self.assembler, Aside(), Metrics(), sessions=self.sessions)
 
     async def ask(self, turn: int, panels: Panels | None, scope: str = "key", **section: Any) -> bytes:
-        """The body that goes on for the so-manieth turn of a conversation, which is answered and counted."""
+        """The body that is sent upstream for this turn of a conversation. The request is answered and counted."""
         arranged = await self.sent(turn, panels, scope, **section)
         arranged.counted(Usage(1_000, 10))
         return arranged.body
 
     async def sent(self, turn: int, panels: Panels | None, scope: str = "key", **section: Any) -> Arrangement:
-        """What goes on, before it is answered."""
+        """The request that is sent upstream, before it is answered."""
         messages = [{"role": "system", "content": "brief " * self.words}]
         for number in range(turn):
             messages += [{"role": "user", "content": f"q{number}"}, {"role": "assistant", "content": f"a{number}"}]
@@ -74,11 +74,11 @@ class Worker:
         return await self.chats.arrange(chat, DEPLOYMENT, Mode.TIER)
 
     def board(self, scope: str = "key") -> Board:
-        """What is remembered of the conversation's panels."""
+        """The remembered state of the conversation's panels."""
         return self.assembler.sessions.session(scope, "main").board
 
     async def aclose(self) -> None:
-        """End, and write what waits."""
+        """End, and write everything that is not written yet."""
         await self.chats.aclose()
 
 
@@ -91,11 +91,11 @@ SCENE: list[Panels] = [
     {"todo": "2", "tree": "c", "log": "y", "notes": "n"},
     {"todo": "2", "tree": "d", "log": "y", "notes": "n"},
 ]
-"""The panels of a conversation's turns: some change, one goes and comes back."""
+"""The panels of a conversation's turns: some change, one disappears and comes back."""
 
 
 async def told(worker: Worker, turns: range = range(len(SCENE))) -> list[bytes]:
-    """What goes on for these turns, twenty seconds after each other."""
+    """The bodies that are sent upstream for these turns, with twenty seconds between them."""
     found = []
     for turn in turns:
         worker.now = NOW + 20.0 * turn
@@ -104,19 +104,19 @@ async def told(worker: Worker, turns: range = range(len(SCENE))) -> list[bytes]:
 
 
 async def alone(words: int = 2) -> list[bytes]:
-    """What one process sends that serves all of it."""
+    """The bodies that a single process sends if it serves the whole conversation."""
     return await told(Worker(words=words))
 
 
 async def board_alone() -> Board:
-    """What one process remembers then."""
+    """The state that this single process then remembers."""
     worker = Worker()
     await told(worker)
     return worker.board()
 
 
 async def settled(worker: Worker) -> None:
-    """Until what the worker has kept is written."""
+    """Wait until everything that the worker keeps is written."""
     assert worker.sessions is not None
     while worker.sessions._blobs._writing:
         await asyncio.sleep(0.001)

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def logging_restored() -> Iterator[None]:
-    """Afterwards levels are what they were, and the handlers are those that were there.
+    """Restore the levels and the handlers at the end of the block.
 
-    A command takes the root logger's handlers away, also one that a test with a longer life listens with, and adds one
-    of its own, on a stream that pytest closes when the test has ended.
+    A command removes the root logger's handlers, including those that a longer test uses. It adds its own handler, on a
+    stream that pytest closes when the test has ended.
     """
     root, ours = logging.getLogger(), logging.getLogger("stratiform")
     levels, handlers = (root.level, ours.level), root.handlers[:]
@@ -22,6 +22,6 @@ def logging_restored() -> Iterator[None]:
                 root.removeHandler(handler)
         for handler in handlers:
             if type(handler) is not logging.StreamHandler:
-                root.addHandler(handler)  # one that is there is not added again
+                root.addHandler(handler)  # a handler that is still there is not added again
         root.setLevel(levels[0])
         ours.setLevel(levels[1])

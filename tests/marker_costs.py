@@ -1,8 +1,10 @@
-"""A provider with explicit markers, written from its rules and not from the product's: it bills bodies of requests.
+"""A provider with explicit markers that bills bodies of requests. It is written from the provider's rules, not from the
+product's code.
 
 The rules are Anthropic's ("Prompt caching", https://platform.claude.com/docs/en/build-with-claude/prompt-caching):
-tools, then system, then messages; an entry at each marker; a look-back of 20 positions, the marker's own counted; a run
-of calls or of results is one position; a read renews the entries in front of it; an hour's writes come first.
+tools, then system, then messages; an entry at each marker; a look-back of 20 positions, including the marker's own; a
+run of calls or of results is one position; a read renews the entries in front of it; writes for an hour stand in front
+of other writes.
 """
 
 import json
@@ -19,7 +21,7 @@ _FRAME_TOKENS = 4
 
 @dataclass(frozen=True)
 class Rules:
-    """Prices are multiples of the input price; ``hoists`` takes system messages within a conversation to the front."""
+    """Prices are multiples of the input price; ``hoists`` moves system messages within a conversation to the front."""
 
     hoists: bool = False
     min_tokens: int = 1024
@@ -42,7 +44,7 @@ class Block:
 
 @dataclass
 class MarkerProvider:
-    """One account: ``cost`` is what all requests have cost, ``plain`` what they would have cost without a cache."""
+    """One account. ``cost`` is the cost of all requests, ``plain`` the cost that they would have without a cache."""
 
     rules: Rules
     count: Callable[[str], int]

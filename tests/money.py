@@ -1,4 +1,4 @@
-"""Accounts over a store in memory, with rules that a test gives, and exchanges that use them."""
+"""Accounts with a store in memory and the rules of a test, and exchanges that use them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
@@ -37,13 +37,13 @@ NOW = 1_700_000_000.0
 MODEL = Deployment("m", "m", Transport.HTTP, NONE)
 BOUNDS = PromptBounds(bytes_over_four, Aside())
 RED = Principal("scope", "red", key_id="key-1", user="ann")
-# One dollar a token makes money easy to read.
+# One dollar per token makes amounts easy to read.
 PRICE = Price(input=1.0, output=1.0, read=0.1, write_5m=1.25, write_1h=2.0)
 
 
 @dataclass
 class FixedRules:
-    """The same rules for everybody."""
+    """The same rules for every principal."""
 
     held: Sequence[Rule] = ()
     are_known: bool = True
@@ -56,7 +56,7 @@ _FLAKY = {"reserve", "settle", "carry_out", "renew", "expire", "claim", "ping", 
 
 
 class Flaky(MemoryStore):
-    """A store that can be taken away. It calls itself durable, so that nothing is left out for its sake."""
+    """A store that can be switched off. It claims to be durable, so that nothing is left out because of it."""
 
     is_durable = True
 
@@ -81,7 +81,7 @@ class Flaky(MemoryStore):
 
 @dataclass
 class Budgeting:
-    """Accounts, and everything they talk to."""
+    """Accounts with all their collaborators."""
 
     reservations: BudgetReservations
     store_client: StoreClient
@@ -98,7 +98,7 @@ class Budgeting:
         others: Sequence[Deployment] = (),
         kind: Kind = Kind.TEXT,
     ) -> Any:
-        """Reserve for an exchange; a limit of 0 is one of the smallest that there can be, none at all."""
+        """Reserve for an exchange. A limit of 0 is the smallest one that there can be; None is no limit."""
         exchange.requested = replace(exchange.requested, demand=Demand(kind, limit, choices))
         await self.reservations.reserve(exchange, others)
         return exchange.reservation
@@ -110,19 +110,19 @@ class Budgeting:
         ending: ExchangeOutcome = ExchangeOutcome.COMPLETED,
         saved_usd: float = 0.0,
     ) -> None:
-        """The exchange has ended with that usage."""
+        """End the exchange with this usage."""
         exchange.attempts, exchange.ending, exchange.answer.status = 1, ending, 200
         cost_usd = cost(usage, PRICE).total_usd if usage is not None else 0.0
         exchange.settlement = Settlement(usage, cost_usd, saved_usd)
         await self.reservations.settle(exchange)
 
     def sample(self, name: str, **labels: str) -> float:
-        """What a metric reads."""
+        """The value of a metric."""
         return self.metrics.registry.get_sample_value(f"stratiform_{name}", labels) or 0.0
 
 
 def nobody(headers: Headers, now: float) -> Principal:
-    """Admits nobody."""
+    """Admits no client."""
     raise Unauthorized("nobody is admitted here")
 
 
@@ -159,7 +159,7 @@ async def budgeting(
 
 
 def exchange(size: int = 0, at: float = NOW, who: Principal = RED, **given: Any) -> Exchange:
-    """A request whose body is that many bytes."""
+    """A request whose body has ``size`` bytes."""
     return make_exchange(now=at, is_chat=True, principal=who, deployment=MODEL, size=size, **given)
 
 
@@ -179,7 +179,7 @@ def admission_control(*keys: str, clock: Clock | None = None) -> BudgetReservati
 
 DOLLAR = 10**9
 TOTAL = Rule("total", "the budget 'total' of team 'red'", hard=1000 * DOLLAR, assumed_output_tokens=5)
-# Of 50 bytes that nobody has counted at most 80 tokens can become: as many, and a template. At $2 that is $160.
+# 50 uncounted bytes can become at most 80 tokens: 50 tokens, and the template. At $2 each that is $160.
 SIZE, MOST = 50, 160 * DOLLAR
 
 

@@ -1,6 +1,6 @@
-"""The blocks of a page as one script, as a reader runs them: in order, in an empty folder, with an empty home.
+"""Runs the blocks of a page as one script, as a reader would: in order, in an empty folder, with an empty home.
 
-What a block is follows from its info string, which is its language and at most one word more:
+The info string of a block says how it is used. It is the language and at most one more word:
 
 - ``console`` and ``python`` are run. ``stratiform serve`` runs until the next one, or until the page ends.
 - ``yaml NAME`` and ``json NAME``, with a dot in the name, are files that a reader saves under it.
@@ -19,7 +19,7 @@ from tests.documents import Block, Page
 UNSTARTED = ("key", "repository", "machine", "other", "values")
 _RUN = ("console", "python")
 _WAITED_S = 240
-# A shell's function stands for the command: it gives each server the free port, and waits until it answers.
+# A shell function replaces the command: it gives each server the free port, and waits until the server answers.
 _PRELUDE = """
 set -eu -o pipefail
 server=
@@ -42,7 +42,7 @@ stratiform() {
 
 
 def is_started(block: Block) -> bool:
-    """Whether the script of its page runs it."""
+    """Whether the script of its page runs the block."""
     return block.language in _RUN and not set(block.marks) & set(UNSTARTED)
 
 
@@ -67,7 +67,7 @@ def script(page: Page, port: int) -> str:
 
 
 def run(page: Page, port: int, folder: Path) -> str:
-    """What the blocks print. Raises AssertionError with all of it where one of them fails."""
+    """The output of the blocks. Raises AssertionError with all output if a block fails."""
     (folder / "home").mkdir()
     (folder / "work").mkdir()
     environment = {

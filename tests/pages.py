@@ -1,4 +1,5 @@
-"""The pages of a proxy, as a browser without a script sees them: put together as ``stratiform serve`` does it.
+"""The pages of a proxy, as a browser without scripts sees them. The proxy is put together as ``stratiform serve`` does
+it.
 
 async with visited(folder) as browser:
     reply = await browser.get("/ui")
@@ -33,7 +34,7 @@ OPEN = f"{CONFIG}stratiform: {{store: memory}}\n"
 
 @dataclass
 class Browser:
-    """One browser, with its cookies. ``peer`` is where it stands."""
+    """One browser, with its cookies. ``peer`` is its network address."""
 
     assembly: Assembly
     peer: str = "127.0.0.1"
@@ -64,17 +65,17 @@ class Browser:
         return await self.send("POST", "/ui/login", data={"key": key})
 
     async def submit(self, kind: str, action: str, **fields: str) -> httpx.Response:
-        """A form of the page, with the page's token."""
+        """Send a form of the page, with the page's token."""
         token = re.search(r'name="token" value="(\w+)"', (await self.get(f"/ui/{kind}")).text)
         given = {"token": token[1] if token is not None else "", "action": action, **fields}
         return await self.send("POST", f"/ui/{kind}", data=given)
 
     async def admin(self, path: str, key: str = MASTER) -> Any:
-        """What the admin API answers."""
+        """The answer of the admin API."""
         return (await self.send("GET", f"/admin/{path}", {"authorization": f"Bearer {key}"})).json()
 
     async def ask(self, turn: int, talk: str = "a", words: str = "", **more: Any) -> None:
-        """The so-manieth request of a conversation."""
+        """Send the request with this number of a conversation."""
         self.asked += 1
         messages = [{"role": "system", "content": f"{words} rules " * 1500}]
         for number in range(turn):
@@ -100,7 +101,7 @@ class Browser:
 
 @asynccontextmanager
 async def visited(folder: Path, text: str = WITH_MASTER, readings: Readings | None = None) -> AsyncIterator[Browser]:
-    """A browser that has not logged in yet."""
+    """A browser that is not logged in yet."""
     assembly = await build(settings_of(folder, text), encode=bytes_over_four, readings=readings)
     try:
         with patch("proxy.planning.session_book._EVERY_S", 0.01):

@@ -1,4 +1,4 @@
-"""Live panels for tests: conversations in short notation, and what is sent of them, read from nothing but the JSON."""
+"""Live panels for tests: conversations in short notation, and the sent messages, read only from their JSON."""
 
 import json
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from tests.talk import assistant, calling, result, user
 
 TEXTS = load_panel_texts()
 START_S = 1_800_000_000
-"""Short times count from here on, so that they are known; longer ones are seconds since 1970."""
+"""Short times count from this one, so that they are fixed; longer ones are seconds since 1970."""
 SHORT_S = 1_000_000
 
 
 def word_of(iso: str) -> str:
-    """A time as vectors write it."""
+    """A time in the notation of the vectors."""
     seconds = int(datetime.fromisoformat(iso).timestamp())
     return str(seconds - START_S if 0 <= seconds - START_S < SHORT_S else seconds)
 
@@ -32,12 +32,12 @@ def message(name: str) -> bytes:
 
 
 def unchanged(turns: Sequence[Any]) -> SentTurns:
-    """A conversation that is sent as the client has it."""
+    """A conversation that is sent in the form that the client gives it."""
     return SentTurns(turns, range(len(turns)))
 
 
 def wire(inlay: Inlay, sent: SentTurns, *, has_talk: bool = True) -> list[bytes]:
-    """The messages in sending order."""
+    """The messages in the order in which they are sent."""
     found = [m for block in inlay.front for m in block.messages]
     for index in range(len(sent.turns) + 1):
         found += [m for block in inlay.within.get(index, ()) for m in block.messages]
@@ -46,7 +46,7 @@ def wire(inlay: Inlay, sent: SentTurns, *, has_talk: bool = True) -> list[bytes]
 
 
 def notation(messages: Sequence[bytes]) -> str:
-    """Messages as vectors write them, by nothing but their JSON."""
+    """Messages in the notation of the vectors, made only from their JSON."""
     said, skip = "", 0
     bodies: list[dict[str, Any]] = [json.loads(raw) for raw in messages]
     for body, after in zip(bodies, [*bodies[1:], {}], strict=False):

@@ -1,4 +1,4 @@
-"""Puts something else in the place of a name of the product, in this process, wherever it was imported."""
+"""Replaces a name of the product by another object, in this process, in every module that has imported it."""
 
 import importlib
 import pkgutil
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def holder_of(where: str) -> tuple[Any, str]:
-    """The module or class in which something stands ("package.module:Class.name"), and its name there."""
+    """The module or class that holds the object ("package.module:Class.name"), and its name there."""
     module, _, path = where.partition(":")
     *holders, last = path.split(".")
     owner: Any = importlib.import_module(module)
@@ -20,8 +20,8 @@ def holder_of(where: str) -> tuple[Any, str]:
 
 
 def replace(where: str, becomes: Callable[[Any], Any]) -> Callable[[], None]:
-    """Put ``becomes(old)`` there; the function that is returned puts the old one back. Modules that have imported a
-    function, a class or a collection get the new one, too; a number is only replaced where it stands."""
+    """Replace the object by ``becomes(old)``. The returned function restores the old object. Modules that have imported
+    a function, a class or a collection get the new one, too. A number is replaced only in its own module."""
     import_all()
     owner, last = holder_of(where)
     old = getattr(owner, last)
@@ -47,7 +47,7 @@ def replace(where: str, becomes: Callable[[Any], Any]) -> Callable[[], None]:
 
 @contextmanager
 def replaced(where: str, becomes: Callable[[Any], Any]) -> Iterator[None]:
-    """The same for a while."""
+    """Replace the object until the end of the block."""
     undo = replace(where, becomes)
     try:
         yield

@@ -1,4 +1,4 @@
-"""A real Prometheus of a test's own, and its API."""
+"""A real Prometheus for a test, and its API."""
 
 import json
 import math
@@ -38,13 +38,13 @@ class Prometheus:
         return body["data"]
 
     def instant(self, query: str) -> list[tuple[dict[str, str], float]]:
-        """[(labels, value)] now."""
+        """The present [(labels, value)]."""
         data = self.get("/api/v1/query", query=query)
         assert data["resultType"] == "vector", query
         return [(series["metric"], float(series["value"][1])) for series in data["result"]]
 
     def range(self, query: str) -> list[tuple[dict[str, str], float]]:
-        """[(labels, latest number)] since the first scrape, one step a second; NaN where a ratio never had one."""
+        """[(labels, latest number)] since the first scrape, one step a second; NaN if a ratio never had a number."""
         data = self.get("/api/v1/query_range", query=query, start=self.began, end=time.time(), step=1)
         return [(series["metric"], latest(series["values"])) for series in data["result"]]
 
@@ -55,7 +55,7 @@ class Prometheus:
         return found[0][1] if found else None
 
     def wait_for(self, query: str, value: float, timeout_s: float = 180.0) -> None:
-        """Until a scrape has brought that value."""
+        """Wait until a scrape has brought this value."""
         deadline = time.monotonic() + timeout_s
         while (seen := self.scalar(query)) != value:
             assert time.monotonic() < deadline, f"{query} is {seen}, not {value}, after {timeout_s} s"
@@ -63,7 +63,7 @@ class Prometheus:
 
 
 def latest(points: list[tuple[float, str]]) -> float:
-    """The last number of a series. A rate over a quiet window is 0, and a ratio of two such rates is none."""
+    """The last number of a series. A rate over a quiet window is 0, and a ratio of two such rates is not a number."""
     return next((number for _, text in reversed(points) if math.isfinite(number := float(text))), math.nan)
 
 
@@ -100,7 +100,7 @@ def running(folder: Path, config: Mapping[str, Any]) -> Iterator[Prometheus]:
 
 @contextmanager
 def scraping(target: str, folder: Path) -> Iterator[Prometheus]:
-    """The repository's own scrape configuration, with a test's target and haste."""
+    """The repository's own scrape configuration, with the target of a test and shorter intervals."""
     config = yaml.safe_load((GRAFANA / "prometheus.yaml").read_text())
     config["global"]["scrape_interval"] = "500ms"
     config["scrape_configs"][0]["static_configs"][0]["targets"] = [target]

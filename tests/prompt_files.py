@@ -1,4 +1,4 @@
-"""Folders of prompts and configurations that use them, for tests of the commands."""
+"""Folders of prompts, and configurations that use them, for tests of the commands."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The notation of the vectors in tests/golden/prompts: one rule a paragraph, with named lines below it."""
+"""The notation of the vectors in tests/golden/prompts: each paragraph is one rule, with named lines below it."""
 
 import re
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ class Vector:
     lines: tuple[tuple[str, str], ...]
 
     def all(self, name: str) -> list[str]:
-        """The texts of all lines of this name."""
+        """The texts of all lines with this name."""
         return [text for each, text in self.lines if each == name]
 
     def one(self, name: str, default: str = "") -> str:
-        """The text of the line of this name, which stands once at most."""
+        """The text of the line with this name, which occurs at most once."""
         found = self.all(name) or [default]
         assert len(found) == 1, f"{self.says}: {name}"
         return found[0]

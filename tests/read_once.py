@@ -1,5 +1,5 @@
-"""The large files that each proxy and each client reads at its start. Tests start hundreds of both in one process, and
-only the first of them reads the file."""
+"""Reads the large files only once that each proxy and each client reads at its start. Tests start hundreds of both in
+one process, and only the first of them reads the file."""
 
 import os
 import ssl
@@ -17,7 +17,7 @@ _new_context = ssl.create_default_context
 
 
 def load_price_map(path: Path | None = None, overrides: Mapping[str, Entry] | None = None) -> PriceMap:
-    """Do the same as ``proxy.deployments.price_map.load_price_map``. All price maps have their entries in common."""
+    """Do the same as ``proxy.deployments.price_map.load_price_map``. All price maps share their entries."""
     return PriceMap(_entries(path), overrides)
 
 

@@ -1,4 +1,4 @@
-"""Small HTTP servers of the tests' own: requests are read whole, then answered. ``tests.doubles.serving`` runs them."""
+"""Small HTTP servers for tests: requests are read whole, then answered. ``tests.doubles.serving`` runs them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ class Received:
 
 
 class Receiver(ABC):
-    """An ASGI app without a lifespan; subclasses say what is answered."""
+    """An ASGI app without a lifespan. Subclasses give the answer."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -26,11 +26,11 @@ class Receiver(ABC):
 
     @abstractmethod
     async def answer(self, request: Received, send: Send, receive: Receive) -> None:
-        """Answer it; ``receive`` tells of a client that hangs up."""
+        """Answer the request. ``receive`` reports a client that hangs up."""
 
 
 async def whole_body(receive: Receive) -> bytes:
-    """All of a request's body."""
+    """The whole body of a request."""
     body, more = b"", True
     while more:
         message = await receive()

@@ -1,6 +1,6 @@
-"""A Redis of the tests' own: one server or a cluster, on free loopback ports, ended by its process id.
+"""A Redis for tests: one server or a cluster, on free loopback ports, ended by its process id.
 
-Where redis-server is not installed the test is skipped, and fails in CI (.ci/install-services.sh installs it).
+If redis-server is not installed, the test is skipped, and fails in CI (.ci/install-services.sh installs it).
 """
 
 import shutil
@@ -14,17 +14,18 @@ from pathlib import Path
 
 from tests.services import absent, free_port
 
-# It ends a test that hangs, and decides nothing else.
+# This limit only ends a test that hangs.
 _WAIT_S = 120.0
 _SLOTS = 16384
 BRISK = ("--appendfsync", "no")
-"""Options of a server that never waits for the disk: for tests of what a request waits for, and not of what is kept."""
-# A cluster node listens on its port and on this one behind it, where nodes talk to each other.
+"""Options of a server that never waits for the disk. They are for tests that measure the waiting of requests, not the
+kept data."""
+# A cluster node also listens on a second port, this much above its own, on which nodes talk to each other.
 _BUS = 10000
 
 
 class RedisServer:
-    """One redis-server. It can be killed and started anew on the same port, and stopped in its tracks."""
+    """One redis-server. It can be killed and started anew on the same port, and it can be paused."""
 
     def __init__(self, binary: str, folder: Path, port: int, *options: str, password: str = "") -> None:
         self.port = port
@@ -39,7 +40,7 @@ class RedisServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Returns when it answers."""
+        """Start the server. Returns when it answers."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(self._words, stdout=log, stderr=log)
@@ -50,7 +51,7 @@ class RedisServer:
             time.sleep(0.02)
 
     def call(self, *words: str) -> str:
-        """One command; the first line of its answer."""
+        """Send one command. Returns the first line of its answer."""
         return self.ask(*words).partition("\r\n")[0]
 
     def ask(self, *words: str, errors: str = "strict") -> str:
@@ -58,13 +59,13 @@ class RedisServer:
         return ask(self.port, *words, password=self._password, errors=errors)
 
     def kill(self) -> None:
-        """As a crash does."""
+        """Kill the server, as a crash does."""
         self._signal(signal.SIGKILL)
         assert self._process is not None
         self._process.wait(_WAIT_S)
 
     def pause(self) -> None:
-        """It keeps its connections, takes what is sent, and answers nothing."""
+        """Pause the server: it keeps its connections and accepts data, but answers nothing."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -72,7 +73,7 @@ class RedisServer:
         self._signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """End it, whatever state it is in."""
+        """End the server, whatever state it is in."""
         if self._process is not None and self._process.poll() is None:
             self.kill()
 
@@ -98,13 +99,13 @@ def ask(port: int, *words: str, password: str = "", errors: str = "strict") -> s
 
 
 def redis_binary() -> str:
-    """redis-server, or the end of the test."""
+    """The path of redis-server. Without it the test ends."""
     return shutil.which("redis-server") or absent("redis-server is not installed: .ci/install-services.sh does that")
 
 
 @contextmanager
 def redis_server(folder: Path, *options: str, password: str = "") -> Iterator[RedisServer]:
-    """A server that answers, for the length of the block."""
+    """A server that answers, until the end of the block."""
     server = RedisServer(redis_binary(), folder, free_port(), *options, password=password)
     try:
         server.start()
@@ -122,7 +123,7 @@ def redis_cluster(folder: Path, nodes: int = 3) -> Iterator[list[RedisServer]]:
         for index in range(nodes):
             server = RedisServer(
                 binary, folder / str(index), _port_with_bus(), "--cluster-enabled", "yes",
-                # A node that a test pauses stays a member, and the others go on without it.
+                # A node that a test pauses stays a member, and the other nodes work without it.
                 "--cluster-node-timeout", "60000", "--cluster-require-full-coverage", "no",
             )  # fmt: skip
             stack.callback(server.stop)

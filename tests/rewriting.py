@@ -1,5 +1,5 @@
-"""The bytecode of test files, with their assertions as pytest rewrites them. In a new clone each worker would rewrite
-every file at the same time, which takes longer than thousands of tests; so each does its share first."""
+"""The bytecode of test files, with their assertions as pytest rewrites them. In a new clone, every worker would rewrite
+every file, all at the same time. This takes longer than thousands of tests. So each worker rewrites its share first."""
 
 import os
 import sys
@@ -12,7 +12,8 @@ FOLDER = Path(__file__).resolve().parent
 
 
 def rewrite_share(config: pytest.Config) -> None:
-    """Write the bytecode that test files lack, as worker number n for every n-th file, where all tests are run."""
+    """Write the missing bytecode of test files, if all tests are run. Each worker does this for its share of the
+    files."""
     if sys.dont_write_bytecode or [Path(given).resolve() for given in config.args] != [FOLDER]:
         return
     number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))

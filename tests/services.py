@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-# The kernel gives ports above these (32768 and more) to connections, and to servers that ask for any port.
+# The kernel gives higher ports (32768 and more) to connections, and to servers that ask for any port.
 _FIRST_PORT = 11_000
 _PORTS_EACH = 1_000
 _WORKERS = 9
@@ -18,15 +18,15 @@ _PLACES = count(os.getpid())
 
 
 def absent(reason: str) -> NoReturn:
-    """What the test needs is not there: it is skipped, and fails in CI."""
+    """Skip a test whose requirement is missing; in CI the test fails."""
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on. No other worker of the tests takes it, and nobody gets it who asks for
-    any port, so that a server that is killed can be started again on it."""
+    """A loopback port on which no process listens. No other worker of the tests takes it, and the kernel gives it to no
+    process that asks for any port. So a killed server can be started on it again."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS
     for place in _PLACES:
         port = _FIRST_PORT + worker * _PORTS_EACH + place % _PORTS_EACH
@@ -37,7 +37,8 @@ def free_port() -> int:
 
 @contextmanager
 def closed_port() -> Iterator[int]:
-    """A loopback port on which connections are refused until the end of the block: it is taken, and nobody listens."""
+    """A loopback port on which connections are refused until the end of the block: it is taken, but no process listens
+    on it."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         yield int(holder.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Signed thinking in sessions that have none: the same block with the same answer, in every request."""
+"""Adds signed thinking to sessions that have none: the same answer has the same block in every request."""
 
 import copy
 import json
@@ -10,7 +10,7 @@ Body = dict[str, Any]
 
 
 class SignedForm(StrEnum):
-    """Where clients keep what a model has signed."""
+    """The places where clients keep a model's signed thinking."""
 
     THINKING_BLOCKS = "thinking_blocks"
     REDACTED = "redacted"
@@ -20,7 +20,7 @@ class SignedForm(StrEnum):
 
 
 def signed(body: Body, form: SignedForm = SignedForm.THINKING_BLOCKS, one_of: int = 1) -> Body:
-    """The request with signed thinking in one of so many answers."""
+    """The request with signed thinking in one of ``one_of`` answers."""
     found = copy.deepcopy(body)
     for message in found["messages"]:
         seal = sha256(json.dumps(message).encode()).hexdigest()
@@ -41,7 +41,7 @@ def _sign(message: Body, form: SignedForm, seal: str) -> None:
         case SignedForm.ENCRYPTED:
             message["reasoning_details"] = [{"type": "reasoning.encrypted", "data": seal}]
         case SignedForm.PARTS:
-            # A marker on a message whose content is a list is honoured by nobody.
+            # No provider honours a marker on a message whose content is a list.
             message.pop("cache_control", None)
             content = message.get("content") or []
             text = [{"type": "text", "text": content}] if isinstance(content, str) else content

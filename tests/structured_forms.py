@@ -1,4 +1,4 @@
-"""Sections ``stratiform`` of requests as Hypothesis draws them: all valid."""
+"""Hypothesis strategies for valid ``stratiform`` sections of requests."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _clean = st.lists(_names, min_size=1, max_size=3).map("/".join)
 
 @st.composite
 def _paths(draw: st.DrawFn) -> str:
-    """A path that may have something to resolve."""
+    """A path that may contain parts to resolve."""
     path = draw(_clean)
     before = draw(st.sampled_from(["", "", "./", "/", "x/../", "C:\\"]))
     return before + path.replace("/", draw(st.sampled_from(["/", "\\", "//", "/./"])))
@@ -115,7 +115,7 @@ WINDOWS = st.fixed_dictionaries(
 
 @st.composite
 def forms(draw: st.DrawFn) -> dict[str, Any]:
-    """A valid section, that says at least one thing."""
+    """A valid section with at least one member."""
     optional = {
         "files": st.none() | _files(),
         "symbols": st.none() | _symbols,

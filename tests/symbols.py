@@ -1,4 +1,5 @@
-"""The symbol index for tests, by its public face. Without the extra `symbols` its tests are skipped, and fail in CI."""
+"""The symbol index for tests, through its public interface. Without the extra `symbols` its tests are skipped, and fail
+in CI."""
 
 import hashlib
 import importlib
@@ -10,7 +11,7 @@ from tests.services import absent
 
 
 def make_indexer(**bounds: int) -> SymbolIndexer:
-    """An indexer of its own, with other bounds of memory where they are given."""
+    """A new indexer. ``bounds`` replace its bounds of memory."""
     if not is_installed():
         absent("the extra `symbols` is not installed; `make setup` installs it")
     indexer: SymbolIndexer = importlib.import_module("plugins.symbol_index.indexer").TreeSitterIndexer(**bounds)
@@ -18,7 +19,7 @@ def make_indexer(**bounds: int) -> SymbolIndexer:
 
 
 def source(path: str, text: str | None) -> ContextFile:
-    """A file as the request form gives it."""
+    """A file in the form of a request."""
     data = (text or "").encode("utf-8", "surrogatepass")
     return ContextFile(path, text, hashlib.sha256(data).hexdigest(), is_selected=False)
 

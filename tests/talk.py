@@ -25,7 +25,7 @@ from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING, File
 Body = dict[str, Any]
 
 RECOGNISERS = (AiderRecogniser(), FencedRecogniser(), SystemTextRecogniser())
-# Anthropic's rules without the minimum, so that short prompts show them.
+# Anthropic's rules without the minimum length, so that short prompts can show them.
 TINY = replace(ANTHROPIC, name="anthropic", min_tokens=1)
 MARK = {"cache_control": {"type": "ephemeral"}}
 MARK_KEYS = ("cache_control", "prompt_cache_breakpoint")
@@ -73,7 +73,7 @@ def tool(name: str, **more: object) -> Body:
 
 
 def file_text(files: Sequence[File], opening: str = EDITABLE_OPENING, fence: tuple[str, str] = ("```", "```")) -> str:
-    """Files as aider shows them."""
+    """Files in the form in which aider shows them."""
     return opening + "".join(f"\n{f.path}\n{fence[0]}\n{f.content}{fence[1]}\n" for f in files)
 
 
@@ -83,7 +83,7 @@ def shown(*files: File, opening: str = EDITABLE_OPENING, ack: str = EDITABLE_ACK
 
 
 def lines(count: int, label: str = "line") -> str:
-    """Text of so many lines."""
+    """A text of ``count`` lines."""
     return "".join(f"{label} {number} of a text that is long enough to matter\n" for number in range(count))
 
 
@@ -93,7 +93,7 @@ def chat(*messages: Body, **more: object) -> Body:
 
 
 def read(messages: Sequence[Body], encode: Encode = bytes_over_four) -> tuple[Message, ...]:
-    """The messages as the core reads them."""
+    """The messages, read by the core."""
     reader = MessageReader(TokenCounter(encode), RECOGNISERS)
     return tuple(reader.read(raw) for raw in parse_chat(json.dumps(chat(*messages)).encode()).messages)
 
@@ -105,7 +105,7 @@ def view_of(*messages: Body, movable: bool = True, moving: Mapping[int, float] =
 
 
 def marks_in(body: Mapping[str, Any]) -> list[str]:
-    """Where markers stand, as paths, in the provider's order."""
+    """The places of the markers, as paths, in the provider's order."""
     found = [f"tools[{i}]" for i, each in enumerate(body.get("tools") or []) if _is_marked(each)]
     for index, message in enumerate(body["messages"]):
         content = message.get("content")
@@ -148,7 +148,7 @@ class Talk:
         return plan
 
     def send(self, body: Body | bytes, *, after_s: float = 10.0) -> Plan:
-        """A request that the upstream accepted and answered, ``after_s`` seconds after the one before it."""
+        """Send a request ``after_s`` seconds after the previous one. The upstream accepts and answers it."""
         self.now += after_s
         plan = self.plan(body)
         self.planner.on_accepted(plan, self.now)
@@ -157,13 +157,13 @@ class Talk:
 
 
 def analysis_of(plan: Plan) -> PlanAnalysis:
-    """What was thought of a request that was planned."""
+    """The analysis of a planned request."""
     assert plan.in_flight is not None
     return plan.in_flight.analysis
 
 
 def sent(plan: Plan) -> Body:
-    """What goes out."""
+    """The body that is sent."""
     body = json.loads(plan.body)
     assert isinstance(body, dict)
     return body

@@ -1,10 +1,10 @@
-"""Conversations in short notation, as the vectors of the history's rules write them.
+"""Conversations in the short notation of the vectors for the history's rules.
 
 ``user``, ``asst`` and ``sys`` are messages, ``user:hi`` has a content of its own. ``null``, ``""`` and ``[a|image]``
 are no content, an empty one, and a list of parts; ``_`` is a space and ``/`` a line break. ``call(1,2)`` is an
 assistant's message with two calls and no content, ``call(1):hi`` has a content, too; ``result(1)`` answers a call.
-``oldcall`` and ``oldresult`` have the form before tools, ``odd`` has a role that nobody knows. ``3x{user asst}`` is
-three times the same. ``user@9`` is a message of nine tokens, whose content says so.
+``oldcall`` and ``oldresult`` have the form that was used before tools, ``odd`` has an unknown role. ``3x{user asst}``
+repeats the two messages three times. ``user@9`` is a message of nine tokens, whose content names this number.
 """
 
 import json
@@ -22,14 +22,14 @@ _REPEATED = re.compile(r"(\d+)x\{([^{}]*)\}")
 
 
 def words(notation: str) -> list[str]:
-    """The words of the messages, those in braces as often as it says."""
+    """The words of the messages. Words in braces are repeated as often as the notation says."""
     while "{" in notation:
         notation = _REPEATED.sub(lambda found: f"{found[2]} " * int(found[1]), notation)
     return notation.split()
 
 
 def message(word: str) -> Body:
-    """The message that a word means. ``lost(1)`` is the result that says that there is none."""
+    """The message for a word. ``lost(1)`` is the result that says that there is no result."""
     found = _WORD.fullmatch(word)
     assert found, word
     name, ids = found["name"], (found["ids"] or "").split(",")
@@ -46,18 +46,18 @@ def message(word: str) -> Body:
 
 
 def tokens_of(word: str, default: int) -> int:
-    """How many tokens a word says that its message has."""
+    """The number of tokens that a word gives for its message."""
     found = _WORD.fullmatch(word)
     return int(found["tokens"]) if found and found["tokens"] else default
 
 
 def written(body: Body) -> bytes:
-    """The message with white space that no JSON writer of ours makes, so that changed bytes are seen."""
+    """The message with white space that none of our JSON writers makes, so that changed bytes are noticed."""
     return json.dumps(body, separators=(" , ", " : ")).encode()
 
 
 def noted(notation: str) -> Conversation:
-    """The conversation that the words mean."""
+    """The conversation for the words."""
     return Conversation.of([written(message(word)) for word in words(notation)])
 
 

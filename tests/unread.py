@@ -1,5 +1,5 @@
-"""Whether the other end of a connection has taken what was sent to it. Who resets a connection in front of that takes
-back what it has sent."""
+"""Tells whether the other end of a connection has read the sent bytes. Resetting a connection before that discards
+these bytes."""
 
 import socket
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The whole proxy, from a configuration, on a real socket: put together as ``stratiform serve`` does it."""
+"""The whole proxy, from a configuration, on a real socket. It is put together as ``stratiform serve`` does it."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -39,14 +39,14 @@ def settings_of(folder: Path, text: str) -> Settings:
 
 @contextmanager
 def whole(folder: Path, text: str, readings: Readings | None = None) -> Iterator[str]:
-    """The address of a proxy with that configuration, on a machine with those clocks."""
+    """The address of a proxy with this configuration, on a machine with these clocks."""
     with serving(Whole(settings_of(folder, text), readings)) as url:
         yield url
 
 
 @contextmanager
 def whole_of(folder: Path, config: Mapping[str, object]) -> Iterator[str]:
-    """The same of a configuration as an object. Each has a memory of its own, as workers and hosts have."""
+    """The same for a configuration that is an object. Each proxy has its own memory, as workers and hosts have."""
     folder.mkdir(exist_ok=True)
     with whole(folder, yaml.safe_dump(dict(config))) as url:
         yield url

@@ -23,13 +23,13 @@ from tests.windows import TEXTS, text_of, tokens_of
 WINDOW = 64_000
 TURN = WINDOW // 100
 TURNS = 300
-# Some room for the answer; the rest of the window is the prompt's.
+# Some room for the answer; the rest of the window is for the prompt.
 BY_TOKENS = CapabilityProfile("chat", Capability.CHAT, window_tokens=WINDOW, output_tokens=2_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One request that was sent: what the provider billed, and how many messages were left out."""
+    """One sent request: the bill of the provider, and the number of messages that were left out."""
 
     bill: Bill
     trimmed: int
@@ -93,7 +93,7 @@ class Replay:
 
 
 def _drop_oldest(messages: list[Body]) -> int:
-    """Drop the oldest questions with their answers until the rest fits; how many messages those are."""
+    """Drop the oldest questions with their answers until the rest fits. Returns the number of dropped messages."""
     room, before = BY_TOKENS.window_tokens, len(messages)
     assert room is not None
     while tokens_of(messages) > room - BY_TOKENS.output_tokens - BY_TOKENS.margin_tokens:

@@ -1,4 +1,4 @@
-"""Conversations that are fitted to a window, and what is read from the result without the code that fits them."""
+"""Conversations that are fitted to a window, and functions that read the result independently of the fitting code."""
 
 import json
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ Body = dict[str, Any]
 TEXTS = load_window_texts()
 CHAT = CapabilityProfile("chat", Capability.CHAT)
 OVERHEAD = 4
-"""Tokens of a message besides its text, where tokens are bytes over four."""
+"""Tokens of a message besides its text, if tokens are counted as bytes over four."""
 
 
 def said(role: str, tokens: int, calls: tuple[str, ...] = (), answers: str | None = None) -> Message:
@@ -27,7 +27,7 @@ def said(role: str, tokens: int, calls: tuple[str, ...] = (), answers: str | Non
 
 
 def text_of(tokens: int, mark: str = "x") -> str:
-    """A text of so many tokens."""
+    """A text of ``tokens`` tokens."""
     return (mark + "." * 4 * tokens)[: 4 * tokens]
 
 
@@ -47,13 +47,13 @@ def fit(
     profile: CapabilityProfile = CHAT,
     extra_tokens: int = 0,
 ) -> FittedMessages:
-    """The messages within a budget."""
+    """The messages, fitted to a budget."""
     terms = Terms(profile, prompt_tokens, {"tools": 0, "extra": extra_tokens}, TEXTS, bytes_over_four)
     return fitted_messages(transcript_of(messages), parts or WindowParts(), terms)
 
 
 def sent(messages: Sequence[Body], found: FittedMessages) -> list[Body]:
-    """The messages that go out, as JSON has them."""
+    """The messages that are sent, read from their JSON."""
     assert not found.excess_tokens
     return list(messages) if found.messages is None else [json.loads(raw) for raw in found.messages]
 

@@ -1,8 +1,9 @@
-"""Where the requests of a recorded session break the cache, judged on what was sent. It imports nothing of the product.
+"""Finds where the requests of a recorded session break the cache, judged only by the sent bytes. It imports nothing of
+the product.
 
-A prompt is what a provider renders: tools, then instructions, then messages, each part of a message on its own and
-without cache markers. A request breaks the cache where it goes on from an earlier one, does not repeat all of it, and
-has something of it behind the first difference.
+A prompt has the form in which a provider renders it: tools, then instructions, then messages, each part of a message on
+its own and without cache markers. A request breaks the cache if it continues an earlier one, does not repeat all of it,
+and repeats some of it behind the first difference.
 """
 
 import json
@@ -29,8 +30,8 @@ class Block:
 
 @dataclass(frozen=True)
 class WireBreak:
-    """The first difference: in which lists the pieces stand that differ, at which place of the later request, and in
-    which line of the text that stands there (0: it is no text of lines)."""
+    """The first difference: the lists that hold the differing pieces, the place in the later request, and the line of
+    the text in this place (0: it is no text of several lines)."""
 
     where: frozenset[str]
     place: int
@@ -53,12 +54,13 @@ def blocks(body: dict[str, Any]) -> list[Block]:
 
 
 def is_partial(body: dict[str, Any]) -> bool:
-    """Whether the provider keeps the conversation and the body holds only what is new."""
+    """Whether the provider keeps the conversation, so that the body holds only its new part."""
     return bool(body.get("previous_response_id")) or (body.get("thread") or {}).get("type") == "continue"
 
 
 def rendered(body: dict[str, Any], before: Sequence[list[Block]]) -> list[Block]:
-    """The whole prompt of a request, where the provider keeps what came before: of the newest of ``before``."""
+    """The whole prompt of a request. If the provider keeps the conversation, it begins with the newest of
+    ``before``."""
     own = blocks(body)
     if not is_partial(body) or not before:
         return own
@@ -70,7 +72,7 @@ def rendered(body: dict[str, Any], before: Sequence[list[Block]]) -> list[Block]
 
 
 def wire_break(before: Sequence[list[Block]], now: list[Block]) -> WireBreak | None:
-    """Where a prompt breaks with the earlier ones of its session; None where it does not."""
+    """The place where a prompt breaks the cache, compared with the earlier ones of its session; None if it does not."""
     if not before:
         return None
     known = [{block.text for block in old} for old in before]
@@ -92,8 +94,9 @@ def wire_break(before: Sequence[list[Block]], now: list[Block]) -> WireBreak | N
 
 
 def _goes_on(left: list[Block], right: list[Block], kept: list[tuple[int, int]], common: list[Block]) -> bool:
-    """Whether it is the same conversation, or the same instructions: they have a tenth of what is behind in common, and
-    an answer of the model's, or a part of the text that differs, or half of the instructions and a question."""
+    """Whether both belong to the same conversation, or have the same instructions. They must have a tenth of the text
+    behind the difference in common, and also an answer of the model, or a part of the text that differs, or half of the
+    instructions and a question."""
     shared = [right[j] for _, j in kept if right[j].text]
     if not shared:
         return False
@@ -107,7 +110,7 @@ def _goes_on(left: list[Block], right: list[Block], kept: list[tuple[int, int]],
 
 
 def _lines(left: list[Block], right: list[Block]) -> tuple[list[Block], list[Block], bool]:
-    """The first blocks by their lines, where both are a text of instructions."""
+    """The first blocks as their lines, if both are texts of instructions."""
     both = (left[0], right[0]) if left and right else ()
     if not both or not all(b.is_plain and b.where == "instructions" and "\n" in b.text for b in both):
         return left, right, False

@@ -15,8 +15,8 @@ V = TypeVar("V")
 
 
 class Bounded(OrderedDict[K, V]):
-    """Entries in the order of their use. ``used`` says that an entry was used, and may have grown. There are never more
-    than ``most_entries``."""
+    """Entries in the order of their use. ``used`` records that an entry was used, and may have grown. There are never
+    more than ``most_entries`` entries."""
 
     def __init__(self, most_bytes: int, weigh: Callable[[V], int], most_entries: float = math.inf) -> None:
         super().__init__()
@@ -27,12 +27,12 @@ class Bounded(OrderedDict[K, V]):
         self.bytes = 0
 
     def put(self, key: K, entry: V) -> None:
-        """Set an entry, which is used thereby."""
+        """Set an entry; this counts as a use."""
         self[key] = entry
         self.used(key)
 
     def used(self, key: K) -> None:
-        """Re-weigh the entry, move it to the end, and drop the least recently used others while there is no room. The
+        """Weigh the entry again, move it to the end, and drop the least recently used others until there is room. The
         entry itself is never dropped."""
         weight = self._weigh(self[key])
         self.bytes += weight - self._weights.get(key, 0)
@@ -47,41 +47,41 @@ class Bounded(OrderedDict[K, V]):
         return self.bytes < self._most / 2 and len(self) < self._most_entries / 2
 
     def weight_of(self, key: K) -> int:
-        """What the entry weighed when it was last used; 0 for one that there is not."""
+        """The weight of the entry when it was last used; 0 if there is no such entry."""
         return self._weights.get(key, 0)
 
     def drop(self, key: K) -> None:
-        """Forget an entry that there is."""
+        """Forget an entry. It must exist."""
         del self[key]
         self.bytes -= self._weights.pop(key, 0)
 
     def drop_oldest(self) -> None:
-        """Forget the entry whose use is the longest ago."""
+        """Forget the least recently used entry."""
         key, _ = self.popitem(last=False)
         self.bytes -= self._weights.pop(key, 0)
 
 
 class LastUsed(OrderedDict[K, V]):
-    """At most so many entries, in the order of their use."""
+    """At most ``most`` entries, in the order of their use."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
         self._most = most
 
     def find(self, key: K) -> V | None:
-        """The entry, which is used thereby; None where there is none."""
+        """The entry, or None if there is none. This counts as a use."""
         entry = self.get(key)
         if entry is not None:
             self.move_to_end(key)
         return entry
 
     def put(self, key: K, entry: V) -> None:
-        """Set an entry, which is used thereby. The entry whose use is the longest ago makes room for it."""
+        """Set an entry; this counts as a use. If there is no room, the least recently used entry is dropped."""
         self[key] = entry
         self.move_to_end(key)
         self.trim()
 
     def trim(self) -> None:
-        """Forget the oldest uses where entries were set without ``put``."""
+        """Drop the least recently used entries after entries were set without ``put``."""
         while len(self) > self._most:
             self.popitem(last=False)

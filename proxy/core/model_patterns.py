@@ -1,19 +1,20 @@
-"""Names of models with stars: ``openai/*`` stands for every name that begins so, in model lists and in allow-lists."""
+"""Names of models with stars: in model lists and allow-lists, ``openai/*`` stands for every name that begins with
+``openai/``."""
 
 import re
 from collections.abc import Collection, Iterable, Sequence
 
-# Servers cut names at a zero byte, trim them, or build a path or a query from them: "gpt-4o?-mini" and "gpt-4o\0-mini"
-# are no names that end in "-mini".
+# Servers cut names at a zero byte, trim them, or build a path or a query from them. So the names "gpt-4o?-mini" and
+# "gpt-4o\0-mini" do not count as names that end in "-mini".
 _ORDINARY = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\\%?#<>\"'`&;|^{}\u200b-\u200f\u2028-\u202e\ufeff\ud800-\udfff]*+")
 
 
 def allows(lists: Iterable[Sequence[str]], names: Sequence[str], groups: Collection[str] = ()) -> bool:
-    """Whether every list lets a model pass that goes by any of these names, or is in any of these groups. An empty list
-    lets all pass. A group is listed by its whole name: a pattern is one of models.
+    """Whether every list allows a model that has any of these names, or is in any of these groups. An empty list allows
+    all models. A group is listed by its whole name: patterns apply to names of models only.
 
-    A team's list and a key's are both asked, so the narrower one wins whichever of the two it is. A name that servers
-    may read in different ways passes where it is listed as it is, or where all names are.
+    A team's list and a key's list must both allow the model, so the narrower list always wins. A name that servers may
+    read in different ways is allowed only if it is listed exactly as it is, or if all names are allowed.
     """
     return all(
         any(pattern in groups or any(_lets_pass(pattern, name) for name in names) for pattern in patterns)
@@ -23,20 +24,21 @@ def allows(lists: Iterable[Sequence[str]], names: Sequence[str], groups: Collect
 
 
 def allows_all(lists: Iterable[Sequence[str]]) -> bool:
-    """Whether every list lets every model pass."""
+    """Whether every list allows every model."""
     return all(any(_is_all(pattern) for pattern in patterns) for patterns in lists if patterns)
 
 
 def is_ordinary(name: str) -> bool:
-    """Whether every server reads the name alike, wherever it puts it."""
+    """Whether every server reads the name alike, wherever the server uses it."""
     return _ORDINARY.fullmatch(name) is not None and "/../" not in f"/{name}/"
 
 
 def captured(pattern: str, name: str) -> tuple[str, ...] | None:
-    """What each star of the pattern stands for in the name; None where the name is not of that pattern.
+    """The part of the name that each star of the pattern stands for; None if the name does not match the pattern.
 
-    Of several ways the one whose first star stands for most is taken, then the second: as ``(.*)`` of a regular
-    expression does it, but in a time that grows with the lengths, whatever the number of stars.
+    If there are several ways to match, the first star takes as much as it can, then the second star, and so on.
+    ``(.*)`` of a regular expression does the same; but here the time grows with the lengths only, whatever the number
+    of stars.
     """
     first, *others = pattern.split("*")
     if not others:
@@ -57,18 +59,18 @@ def captured(pattern: str, name: str) -> tuple[str, ...] | None:
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether the name is of that pattern. The time grows with their lengths, not with the number of stars."""
+    """Whether the name matches the pattern. The time grows with their lengths, not with the number of stars."""
     return captured(pattern, name) is not None
 
 
 def matches_any(patterns: Iterable[str], name: str) -> bool:
-    """Whether the name is of any of the patterns."""
+    """Whether the name matches any of the patterns."""
     return any(matches(pattern, name) for pattern in patterns)
 
 
 def fitting(patterns: Collection[str], names: Sequence[str]) -> list[str]:
-    """The patterns that one of a model's names is of, the most general one first: those with stars by how much they
-    leave open, then whole names in the order of ``names``."""
+    """The patterns that match one of a model's names, the most general one first. Patterns with stars come first, those
+    with the fewest fixed characters in front; then come whole names in the order of ``names``."""
     wide = [one for one in patterns if "*" in one and any(matches(one, name) for name in names)]
     whole = dict.fromkeys(name for name in names if "*" not in name and name in patterns)
     return [*sorted(wide, key=lambda one: (len(one.replace("*", "")), one)), *whole]

@@ -4,12 +4,12 @@ from enum import IntEnum
 
 
 class Mode(IntEnum):
-    """Ordered: a request may lower what the operator allows, never raise it.
+    """The modes in ascending order. A request may choose a lower mode than the operator allows, never a higher one.
 
-    - ``PASSTHROUGH``: untouched but for the model's alias, ``stream_options`` and the removal of ``stratiform``.
-    - ``OBSERVE``: the same; plan, and report what it would have saved.
-    - ``MARK``: order untouched; the client's cache markers stay, free marker slots are filled.
-    - ``TIER``: movable pieces are re-laid stable-first; markers are ours to place.
+    - ``PASSTHROUGH``: nothing changes but the model's alias, ``stream_options`` and the removal of ``stratiform``.
+    - ``OBSERVE``: as ``PASSTHROUGH``; but the request is planned, and the proxy reports what the plan would have saved.
+    - ``MARK``: the order does not change. The client's cache markers stay, and the proxy fills the free markers.
+    - ``TIER``: movable pieces are laid out anew, stable pieces first. The proxy places the markers.
     """
 
     PASSTHROUGH = 0

@@ -1,15 +1,15 @@
-"""Why a plan is what it is: the closed vocabulary."""
+"""The closed list of reasons why a plan is what it is."""
 
 from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Each plan carries exactly one, also when it does nothing."""
+    """Each plan carries exactly one reason, also when the plan changes nothing."""
 
     PASSTHROUGH_MODE = "passthrough-mode"
     """The mode, the header, or the operator's configuration asks for no change."""
     NOT_CHAT = "not-chat"
-    """The path is not one of chat completions: the request passes, and nothing is planned."""
+    """The path is not a path of chat completions: the request passes, and nothing is planned."""
     NOT_PLANNED = "not-planned"
     """A chat request that ended before it was planned: the proxy refused it, or it asked for its breakdown alone."""
     OBSERVE_MODE = "observe-mode"
@@ -17,75 +17,79 @@ class Reason(StrEnum):
     HOLD_OUT = "hold-out"
     """The session is a control: its requests are sent as they came, so that others can be compared with them."""
     UNREADABLE = "unreadable"
-    """The body is JSON that has not the shape of a chat request, or a text in it cannot be encoded."""
+    """The body is JSON but does not have the shape of a chat request, or a text in it cannot be encoded."""
     SIGNED_THINKING = "signed-thinking"
-    """Signed thinking binds what stands in front of it: that goes out as it was laid out when the thinking was made,
-    in every mode."""
+    """Signed thinking binds the text in front of it. In every mode, that text is sent in the layout that it had when
+    the thinking was made."""
     INTERNAL_ERROR = "internal-error"
     """The proxy met an error of its own: the request is sent as it came."""
     BARRED = "barred"
     """An earlier rewrite of this session was refused by the upstream."""
     NO_PROFILE = "no-profile"
-    """Nothing is known of this upstream's cache, so only the order is planned, and there was nothing to order anew."""
+    """Nothing is known about this upstream's cache, so only the order is planned; and there was nothing to order
+    anew."""
     MARKS_WITHOUT_PROFILE = "marks-without-profile"
-    """Nothing is known of this upstream's cache, and the client marks for it: the request goes as it came. The operator
-    can name the cache profile (``--cache-profile``, ``model_info.cache_profile``)."""
+    """Nothing is known about this upstream's cache, and the client sets markers for it: the request is sent as it came.
+    The operator can name the cache profile (``--cache-profile``, ``model_info.cache_profile``)."""
     BELOW_MINIMUM = "below-minimum"
-    """The prompt is shorter than the provider caches."""
+    """The prompt is shorter than the shortest prompt that the provider caches."""
     MARKERS_IGNORED = "markers-ignored"
-    """By its own reports this upstream stores nothing of what is marked. Markers are tried again after a while."""
+    """According to its own usage reports, this upstream stores nothing that is marked. The proxy tries markers again
+    after a while."""
     ONE_SHOT = "one-shot"
-    """This client's past says that such a request is not continued: a write would be wasted."""
+    """This client's past requests show that such a request is not continued: a cache write would be wasted."""
     CLIENT_OPTIMAL = "client-optimal"
     """The client's own markers and order are at least as good as ours."""
     HOISTED_NOTICE = "hoisted-notice"
-    """This upstream moves later system messages to the front, and one is new: the text behind it is not read."""
+    """This upstream moves later system messages to the front, and one of them is new: the cache does not serve the text
+    behind it."""
     MARKERS_REMOVED = "markers-removed"
-    """The client marks in a way that this provider refuses: the markers are taken out, and all else goes as it came."""
+    """The client sets markers in a way that this provider refuses. The markers are removed, and all else is sent as it
+    came."""
     NOTHING_STABLE = "nothing-stable"
     """No prefix is expected to be read again."""
     REGRET_BOUND = "regret-bound"
     """Every cheaper plan would exceed the allowance for mistakes: the client's own request is sent."""
     STEADY_TOOLS = "steady-tools"
-    """The tools go in the order and form in which they came first, and all else goes as the client sent it."""
+    """The tools are sent in the order and form in which they came first, and all else as the client sent it."""
     MARKED = "marked"
     """The order stays as it came, and markers are placed."""
     SPLIT = "split"
-    """The order stays as it came. A system text goes in two parts, so that what stands in front of its volatile line
+    """The order stays as it came. A system text is sent in two parts, so that the part in front of its volatile line
     can be marked."""
     ORDERED = "ordered"
     """The context is laid out anew, stable pieces first."""
     KEPT = "kept"
-    """The layout of the request before goes on."""
+    """The layout of the previous request is kept."""
     KEEP_ALIVE = "keep-alive"
-    """The request is the proxy's own: it reads a prefix once more before that runs out."""
+    """The request is the proxy's own: it reads a prefix once more before its cache entry expires."""
     COMPACTION = "compaction"
     """The request is the proxy's own: it asks a model for a summary of the oldest part of a conversation."""
     NATURAL_ORDER = "natural-order"
     """The cache is automatic, and the client's order is already the best."""
     ASSEMBLED_TIERS = "assembled-tiers"
-    """Structured context is assembled in tiers under the policy ``classic``, with one breakpoint a tier."""
+    """Structured context is assembled in tiers under the policy ``classic``, with one breakpoint per tier."""
     ASSEMBLED_FLAT = "assembled-flat"
     """Structured context is assembled flat and without breakpoints: the client asked for that, or the proxy met an
     error of its own."""
 
 
 class Edit(StrEnum):
-    """Why a request with live panels, or with a described history, says more or less than its messages. These reasons
-    stand beside the ``Reason`` of the layout: a client, or the operator, has asked for each of them."""
+    """The reasons why a request with live panels, or with a described history, says more or less than its messages.
+    These reasons stand beside the ``Reason`` of the layout: a client, or the operator, has asked for each of them."""
 
     PROMPTS_COMPOSED = "prompts-composed"
-    """Texts of the operator's stand in the request, as the configuration asks for it."""
+    """The request contains texts of the operator, as the configuration asks for it."""
     PANELS_SHOWN = "panels-shown"
-    """Live panels stand in the conversation as results of a call."""
+    """The conversation contains live panels as results of a call."""
     HISTORY_SUMMARIZED = "history-summarized"
-    """Messages go by the short form that the client gives for them."""
+    """Messages are sent in the short form that the client gives for them."""
     HISTORY_REMOVED = "history-removed"
-    """Messages that the client has deleted or shows elsewhere, and empty ones, are not sent."""
+    """Messages that the client has deleted or shows elsewhere are not sent, nor are empty messages."""
     HISTORY_REPAIRED = "history-repaired"
     """Calls without a result, or results without a call, are left out or completed."""
     CALLS_MERGED = "calls-merged"
-    """Neighbouring messages with calls go as one."""
+    """Neighbouring messages with calls are sent as one message."""
     HISTORY_FROZEN = "history-frozen"
     """The oldest part of the conversation stands in panels of its own."""
     HISTORY_COMPACTED = "history-compacted"
@@ -93,7 +97,7 @@ class Edit(StrEnum):
     WINDOW_TRIMMED = "window-trimmed"
     """The oldest messages are left out, so that the request fits the context window of its profile."""
     SIGNED_FRONT = "signed-front"
-    """What stands in front of signed thinking was edited, or may change with each request: a model that binds it to its
-    front may refuse the request."""
+    """The text in front of signed thinking was edited, or may change with each request. A model that binds the thinking
+    to that text may refuse the request."""
     WINDOW_SHORTENED = "window-shortened"
     """Parts that the request names are shortened or left out, so that it fits the context window of its profile."""

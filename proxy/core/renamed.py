@@ -9,8 +9,9 @@ from types import MappingProxyType
 def renamed(
     place: str, successor: str, names: Mapping[str, str] = MappingProxyType({}), *, whole: bool = False
 ) -> Callable[[str], object]:
-    """The ``__getattr__`` of the module ``place``. It finds ``names`` (new names by old ones) in the module
-    ``successor``. With ``whole`` the module has moved as a whole, and its other names are found there, too."""
+    """The ``__getattr__`` of the module ``place``. It finds the ``names`` (new names by old names) in the module
+    ``successor``. With ``whole`` the module has moved as a whole: all its other names are found in ``successor``,
+    too."""
 
     def find(name: str) -> object:
         new = names.get(name, name if whole and not name.startswith("_") else "")

@@ -1,7 +1,8 @@
-"""Dataclasses whose fields nobody sets again. mypy holds ``frozen``; at run time it makes a class hashable and no more.
+"""Dataclasses whose fields are never set again. mypy checks ``frozen``; at run time ``frozen`` only makes a class
+hashable.
 
-A frozen dataclass sets each of its fields by a call of ``object.__setattr__``. A request makes about 300 values, and
-that took a twelfth of its CPU time.
+A frozen dataclass sets each of its fields by a call of ``object.__setattr__``. A request makes about 300 such values,
+and these calls took a twelfth of its CPU time.
 """
 
 import dataclasses

@@ -9,8 +9,8 @@ from proxy.core.value import dataclass
 
 
 class BreakKind(StrEnum):
-    """How the request differs from the one that it goes on. What the provider did without such a difference is a
-    ``Deviation``: expired, evicted, partitioned, out of reach and others."""
+    """How the request differs from the one that it continues. A cache miss without such a difference is a ``Deviation``
+    of the provider: expired, evicted, partitioned, out of reach and others."""
 
     CHANGED = "changed"
     APPEARED = "appeared"
@@ -21,28 +21,28 @@ class BreakKind(StrEnum):
     MODEL_SWITCHED = "model-switched"
     ROUTE_SWITCHED = "route-switched"
     COMPACTED = "compacted"
-    """Turns were replaced by something shorter: a summary, or a note that they were cleared."""
+    """Turns were replaced by a shorter text: a summary, or a note that they were cleared."""
     BELOW_MINIMUM = "below-minimum"
-    """Nothing is stored, because the prompt is shorter than the provider stores."""
+    """Nothing is stored, because the prompt is shorter than the shortest one that the provider stores."""
 
 
 KINDS: tuple[str, ...] = (*BreakKind, *sorted(LOST))
 """All kinds that a break can have."""
 
 _CAUSES: Mapping[str, str] = {TOOL: "tools-changed", SYSTEM: "system-changed"}
-"""What a provider calls a difference in a piece of this kind (``proxy.core.response.miss_diagnostics``)."""
+"""The names that providers give to a difference in a piece of this kind (``proxy.core.response.miss_diagnostics``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Break:
     """One request whose prompt was read less than it could have been.
 
-    ``culprit`` is the key of the first piece that differs and ``culprit_kind`` its kind; both are empty where no piece
-    differs. ``place`` is its index on the wire (-1: none), and ``line`` the number of the first line that differs, from
-    1 (0: not told). ``before``, ``tokens`` and ``behind`` are the tokens of this request in front of the culprit, of
-    it, and behind it. ``lost`` are the tokens that would have been read in addition if nothing had differed, and
-    ``usd`` what that cost: a request's whole loss is its first culprit's. ``is_waste``: the client could have sent the
-    same without the loss.
+    ``culprit`` is the key of the first piece that differs and ``culprit_kind`` its kind; both are empty if no piece
+    differs. ``place`` is its index on the wire (-1: none), and ``line`` the number of the first line that differs,
+    counted from 1 (0: not known). ``before``, ``tokens`` and ``behind`` are the tokens of this request in front of the
+    culprit, in it, and behind it. ``lost`` are the tokens that would have been read in addition if nothing had
+    differed, and ``usd`` is the cost of that. The whole loss of a request belongs to its first culprit. ``is_waste``:
+    the client could have sent the same content without the loss.
     """
 
     kind: BreakKind | Deviation
@@ -59,7 +59,7 @@ class Break:
 
     @property
     def expected_cause(self) -> str:
-        """The cause that a provider that compares requests would tell; empty where it says nothing."""
+        """The cause that a provider which compares requests would report; empty if it would report none."""
         if self.kind is BreakKind.MODEL_SWITCHED:
             return "model-changed"
         if not self.culprit_kind:

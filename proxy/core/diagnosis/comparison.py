@@ -1,4 +1,4 @@
-"""Two prompts side by side: where they first differ, how, and what both of them have behind that place."""
+"""Compares two prompts: where they first differ, how, and which pieces they have in common behind that place."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,12 +7,12 @@ from itertools import islice
 from proxy.core.diagnosis.record import SYSTEM, TOOL, TURN, PromptPiece, PromptRecord, spread
 from proxy.core.value import dataclass, replace
 
-# What both have behind the first difference is at least this share of what either has there; else the two are different
-# conversations in which the same words occur.
+# The pieces that both have behind the first difference must be at least this share of what either has there. Otherwise
+# the two are different conversations in which the same words occur.
 _CONTINUED_SHARE = 0.1
-# Where they have no answer in common, so much of either's instructions is the same.
+# If they have no answer in common, at least this share of the instructions of either must be the same.
 _SAME_HEAD_SHARE = 0.5
-# Turns that were replaced by less than this share of their tokens were summarised or cleared.
+# If turns were replaced by less than this share of their tokens, they were summarised or cleared.
 _SHRUNK_SHARE = 0.5
 _ANSWER = "assistant"
 
@@ -21,15 +21,16 @@ _Pairs = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The pieces between two that both prompts have: ``old`` in the earlier one, ``new`` in the later one.
-    ``following`` is the piece behind it."""
+    """The pieces between two neighbouring pieces that both prompts have: ``old`` in the earlier prompt, ``new`` in the
+    later one. ``following`` is the piece behind the gap."""
 
     old: tuple[PromptPiece, ...]
     new: tuple[PromptPiece, ...]
     following: PromptPiece
 
     def versions(self) -> Iterator[tuple[PromptPiece, PromptPiece]]:
-        """The pieces that have another text now. Turns have no names: one stands for another only in its place."""
+        """The pieces that have another text now, each with its new version. Turns have no names: a turn is a version of
+        another one only if it is in the same place."""
         if [piece.key for piece in self.old] == [piece.key for piece in self.new]:
             yield from zip(self.old, self.new, strict=True)
             return
@@ -41,19 +42,19 @@ class Gap:
 
     @property
     def is_shorter(self) -> bool:
-        """Whether turns were replaced by something much shorter: a summary, or a note that they were cleared."""
+        """Whether turns were replaced by a much shorter text: a summary, or a note that they were cleared."""
         turns = bool(self.old) and all(piece.kind == TURN for piece in self.old)
         return turns and bool(self.new) and tokens_of(self.new) < _SHRUNK_SHARE * tokens_of(self.old)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A later prompt beside an earlier one. ``gaps`` are the places where they differ and behind which they have
-    something in common, from the front; each line of the first text that differs counts as a piece. ``line`` is the
-    first line that differs (0: it is no text of several lines). ``common`` are the tokens that are the same in front,
-    and ``end`` is where the last ones that are the same behind end in the earlier prompt. ``grown`` is by how many
-    tokens pieces are longer now, and ``gone`` are the tokens of those that the later prompt has nothing of. ``moved``
-    are the digests of pieces that both have, in another order."""
+    """The difference between a later prompt and an earlier one. ``gaps`` are the places, from the front, where they
+    differ and behind which they have something in common. Each line of the first text that differs counts as a piece.
+    ``line`` is the first line that differs (0: the text has not several lines). ``common`` is the number of equal
+    tokens in front. ``end`` is the end of the last equal piece in the earlier prompt, in tokens. ``grown`` is the
+    number of tokens by which pieces are longer now. ``gone`` are the tokens of pieces of which the later prompt has
+    nothing. ``moved`` are the digests of pieces that both have in another order."""
 
     gaps: tuple[Gap, ...]
     line: int
@@ -64,8 +65,8 @@ class Difference:
     moved: frozenset[bytes]
 
     def cut_by(self, cuts: "Cuts") -> "Difference":
-        """The same difference, told by the parts of the pieces that differ first: a message of files by its files. What
-        is the same in front of the first part that differs counts as ``common``."""
+        """The same difference, with the first differing pieces divided into their parts: a message of files into its
+        files. Equal parts in front of the first differing part count as ``common``."""
         first = self.gaps[0]
         old, new, (following, *_) = (_parts(some, cuts) for some in (first.old, first.new, (first.following,)))
         pairs = _pairs(old, new)
@@ -94,14 +95,14 @@ def _parts(pieces: Sequence[PromptPiece], cuts: Cuts) -> list[PromptPiece]:
 
 
 def likeness(old: PromptRecord, new: PromptRecord) -> int:
-    """How many tokens of pieces of the later prompt stand in the earlier one, too, wherever."""
+    """How many tokens of the later prompt are in pieces that the earlier one has, too, in any place."""
     known, ends = set(old.each()), [0, *new.ends]
     return sum([ends[i + 1] - ends[i] for i, digest in enumerate(new.each()) if digest in known])
 
 
 def difference(old: PromptRecord, new: PromptRecord, first: int) -> Difference | None:
-    """The difference of two prompts behind the ``first`` pieces that they share; None where the later one does not go
-    on from the earlier one, or has nothing of it behind that place."""
+    """The difference of two prompts behind the ``first`` pieces that they share. None if the later one does not
+    continue the earlier one, or has nothing in common with it behind that place."""
     before, after = old.pieces(first), new.pieces(first)
     is_opened = bool(before and after and before[0].lines and after[0].lines and before[0].key == after[0].key)
     if is_opened:
@@ -131,14 +132,14 @@ def difference(old: PromptRecord, new: PromptRecord, first: int) -> Difference |
 
 
 def _by_line(piece: PromptPiece) -> list[PromptPiece]:
-    """The lines of a text as pieces. Its tokens are spread by the lengths of the lines."""
+    """The lines of a text as pieces. The tokens of the text are divided by the lengths of the lines."""
     sizes = zip(piece.lines, spread(piece.tokens, (length + 1 for _, length in piece.lines)), strict=True)
     return [PromptPiece(piece.key, piece.kind, line.to_bytes(4), tokens, piece.place) for (line, _), tokens in sizes]
 
 
 def _pairs(before: Sequence[PromptPiece], after: Sequence[PromptPiece]) -> list[tuple[int, int]]:
-    """The longest run of pieces that both have in the same order, as their indexes in either. Of equal pieces the
-    first stands for the first, and so on. The time is n log n."""
+    """The longest list of pieces that both have in the same order, as pairs of indexes. Of equal pieces, the first one
+    matches the first one, and so on. The time is n log n."""
     places: dict[tuple[bytes, int], int] = {}
     seen: dict[bytes, int] = {}
     for index, piece in enumerate(before):
@@ -167,8 +168,8 @@ def _pairs(before: Sequence[PromptPiece], after: Sequence[PromptPiece]) -> list[
 def _is_continued(
     before: Sequence[PromptPiece], after: Sequence[PromptPiece], behind: _Pairs, *, has_answer: bool
 ) -> bool:
-    """Whether the later request goes on from the earlier one: both have most of what either has behind the first
-    difference, and a turn is among what they share, or the instructions in which they differ are the same in part."""
+    """Whether the later request continues the earlier one. They must share enough of what either has behind the first
+    difference. They must also share an answer, or most of their instructions."""
     shared = [after[j] for _, j in behind if after[j].tokens]
     if not shared:
         return False
@@ -178,7 +179,7 @@ def _is_continued(
         return False
     if has_answer or any(piece.key == _ANSWER for piece in shared) or shared[0].kind == SYSTEM:
         return True
-    # No answer yet: what they share must be more than a question that a side call asks, too.
+    # There is no common answer yet. They must share more than a question, because a side call asks the same question.
     heads = [tokens_of([piece for piece in some if piece.kind == SYSTEM]) for some in (before, after, shared)]
     return shared[-1].kind not in (TOOL, SYSTEM) and heads[2] >= _SAME_HEAD_SHARE * min(heads[:2])
 

@@ -1,8 +1,8 @@
-"""Finds the conversation that a request goes on with, where nothing but its prompt tells: on paths where the planner
-sees no request, and keeps no session.
+"""Finds the conversation that a request continues by its prompt alone. This is for paths where the planner sees no
+requests and keeps no sessions.
 
-A conversation is known by its turns. Each of them counts together with the turn in front of it, because many
-conversations say "yes"; the newest one that is known decides, because many begin alike.
+A conversation is identified by its turns. Each turn counts together with the turn in front of it, because the turn
+"yes" occurs in many conversations. The newest known turn decides, because many conversations begin alike.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ _NAME_BYTES = 300
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """An earlier request: its prompt, the id of its answer, and the account that has answered."""
+    """An earlier request: its prompt, the id of its answer, and the account that gave the answer."""
 
     record: PromptRecord
     answer: str
@@ -29,9 +29,9 @@ class Exchanged:
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """A request beside its conversation. ``names`` are what its conversation is known by, ``before`` the earlier
-    requests of that, the newest last, and ``comparison`` is with the one of them that it goes on from (None: it goes on
-    from none)."""
+    """A request with its conversation. ``names`` are the names by which the conversation is found. ``before`` are its
+    earlier requests, the newest last. ``comparison`` compares the request with the earlier one that it continues (None:
+    it continues none)."""
 
     record: PromptRecord
     names: Sequence[bytes]
@@ -39,8 +39,8 @@ class Continued:
     comparison: Comparison | None
 
     def previous(self, account: str) -> str:
-        """The id of the answer to the request that this one goes on from, the conversation's last one where it goes on
-        from none; empty where there is none, or another account has it."""
+        """The id of the answer to the request that this one continues; if it continues none, to the conversation's last
+        request. Empty if there is no such answer, or if another account gave it."""
         old = self.comparison.old if self.comparison is not None else self.before[-1].record if self.before else None
         return next((one.answer for one in self.before if one.record is old and one.account == account), "")
 
@@ -54,8 +54,9 @@ class Conversations:
         self._count = 0
 
     def find(self, scope: str, record: PromptRecord, parent: str = "") -> Continued:
-        """A request in its conversation; nothing is changed. ``scope`` keeps the conversations of others apart.
-        ``parent`` is the id of the answer that it goes on from where the provider keeps what stands in front of it."""
+        """A request with its conversation. Nothing is changed. ``scope`` keeps the conversations of different clients
+        apart. ``parent`` is the id of the answer that the request continues, if the provider keeps the conversation up
+        to there."""
         names = [_name(scope, parent)] if parent else list(_turns(scope, record))
         before = next((some for name in names if (some := self._held.get(self._last.get(name, 0)))), ())
         kept = next((one.record for one in reversed(before) if parent and one.answer == parent), None)
@@ -64,7 +65,7 @@ class Conversations:
         return Continued(record, names, before, compared([one.record for one in before], record))
 
     def add(self, scope: str, found: Continued, exchanged: Exchanged) -> None:
-        """The request was answered."""
+        """Record that the request was answered."""
         self._count += 1
         self._held.put(self._count, [*found.before, exchanged][-_MOST_RECORDS:])
         for name in (*found.names, *([_name(scope, exchanged.answer)] if exchanged.answer else [])):

@@ -1,7 +1,7 @@
 """The diagnosis of one request: whether its prompt broke the cache, which piece did, and what that cost.
 
-Only requests are compared, as the providers' own diagnostics do it; what no difference explains is the provider's
-side, in the words of ``proxy.core.shadow.deviations``.
+Only requests are compared, as in the providers' own diagnostics. A miss that no difference explains is the provider's
+side; its kinds are those of ``proxy.core.shadow.deviations``.
 """
 
 from bisect import bisect_left
@@ -23,17 +23,17 @@ from proxy.core.shadow.deviations import LOST, Deviation, Observation, lost_kind
 PARAMETER = "parameter"
 MODEL = "model"
 ROUTE = "route"
-"""Kinds of culprits that are no pieces of the prompt."""
+"""The kinds of culprits that are no pieces of the prompt."""
 
 CONTENT: frozenset[str] = frozenset({PieceKind.FILE, PieceKind.SYMBOL, PieceKind.DOCUMENT})
-"""Kinds of pieces that a client shows because they are news: to change them is no waste."""
+"""Kinds of pieces that a client shows because they are new: changing them is no waste."""
 _NO_WASTE = frozenset({BreakKind.COMPACTED, BreakKind.MODEL_SWITCHED, BreakKind.BELOW_MINIMUM})
 
 
 class Comparison(Struct, frozen=True):
-    """A request beside the one of its session that it goes on (``old``). ``first`` pieces are the same in front, and
-    ``found`` is how they differ behind (None: the request repeats all of the earlier one). ``cuts`` are parts of pieces
-    that the culprit may be: they change nothing of what is found, and of what it costs."""
+    """A request and the earlier one of its session that it continues (``old``). The ``first`` pieces are the same in
+    both, and ``found`` is the difference behind them (None: the request repeats all of the earlier one). ``cuts`` are
+    parts of pieces that may be named as the culprit. They change neither whether a break is found nor its cost."""
 
     before: Sequence[PromptRecord]
     now: PromptRecord
@@ -45,9 +45,10 @@ class Comparison(Struct, frozen=True):
     def diagnosed(
         self, usage: Usage | None, profile: CacheProfile, price: Price | None = None, deviation: str = ""
     ) -> Break | None:
-        """Why the request was read less than it could have been; None where it was not. ``usage`` is the provider's
-        report (None: not told), and ``deviation`` how that departs from what was expected (empty: nobody has compared
-        it). ``price`` is the model's, in USD a token; None: nobody knows it, and no USD are told."""
+        """The reason why less of the request was read than possible; None if all that was possible was read. ``usage``
+        is the provider's report (None: there is no report). ``deviation`` says how the report departs from the expected
+        one (empty: they were not compared). ``price`` is the model's price in USD per token; None: it is unknown, and
+        the break has no USD."""
         accounts = _Accounts(self, usage, profile)
         culprit = _outside(self, profile) or _culprit(self)
         if culprit is None:
@@ -59,13 +60,14 @@ class Comparison(Struct, frozen=True):
 
 
 def compared(before: Sequence[PromptRecord], now: PromptRecord, cuts: Cuts | None = None) -> Comparison | None:
-    """A request beside the earlier ones of its session, the newest last; None where it goes on from none of them."""
+    """The comparison of a request with the earlier ones of its session, the newest last; None if it continues none of
+    them."""
     if not before or not now.digests:
         return None
     old = before[-1]
     first = shared_front(old, now)
     if first < old.count or any(record.total > old.total for record in before[:-1]):
-        # The one that is most alike, the newest of equal ones.
+        # The record that is most alike; of equal ones the newest.
         old = max(reversed(before), key=lambda record: likeness(record, now))
         first = shared_front(old, now)
     found = difference(old, now, first) if first < old.count else None
@@ -80,14 +82,16 @@ def diagnose(
     price: Price | None = None,
     cuts: Cuts | None = None,
 ) -> Break | None:
-    """Why the request was read less than it could have been; None where it was not. ``before`` are the records of the
-    session, the newest last; all else as in ``Comparison`` and its ``diagnosed``."""
+    """The reason why less of the request was read than possible; None if all that was possible was read. ``before`` are
+    the records of the session, the newest last. The other arguments are those of ``Comparison`` and its
+    ``diagnosed``."""
     comparison = compared(before, now, cuts)
     return None if comparison is None else comparison.diagnosed(usage, profile, price)
 
 
 def _outside(comparison: Comparison, profile: CacheProfile) -> Break | None:
-    """A difference in what stands in front of the pieces, or between them."""
+    """A difference outside of the pieces: in the model, the route or a parameter, which count in front of the pieces or
+    between them."""
     old, now, found = comparison.old, comparison.now, comparison.found
     if (old.model, old.route, old.parameters) == (now.model, now.route, now.parameters):
         return None
@@ -108,7 +112,7 @@ def _outside(comparison: Comparison, profile: CacheProfile) -> Break | None:
 
 
 def _culprit(comparison: Comparison) -> Break | None:
-    """The first piece that differs, and how."""
+    """The break of the first piece that differs, with its kind."""
     now, first, found = comparison.now, comparison.first, comparison.found
     if found is None:
         return None
@@ -140,7 +144,7 @@ def _kind(found: Difference) -> tuple[BreakKind, PromptPiece]:
         if piece.digest in found.moved:
             return BreakKind.REORDERED, piece
     if not gap.old:
-        # A turn is always new: it is the context behind it that does not stay where it is.
+        # A turn is always new. So the culprit is the context behind it, which does not keep its place.
         stays_last = gap.new[0].kind == TURN and gap.following.kind != TURN
         return (BreakKind.REORDERED, gap.following) if stays_last else (BreakKind.APPEARED, gap.new[0])
     theirs = gap.old[0]
@@ -172,7 +176,7 @@ class _Accounts:
         self._ratio = self._usage.prompt / total if self._usage is not None and total else 1.0
 
     def unexplained(self, deviation: str) -> BreakKind | Deviation | None:
-        """The provider's deviation where no piece differs; None where all was read that could be."""
+        """The provider's deviation if no piece differs; None if all that was possible was read."""
         now, profile = self._now, self._profile
         if deviation and self._usage is not None:
             return Deviation(deviation) if deviation in LOST else None
@@ -195,8 +199,8 @@ class _Accounts:
         return lost_kind(seen, profile)
 
     def priced(self, culprit: Break, price: Price | None) -> Break:
-        """The break with what it cost: the bill, less the bill if so much more had been read, and if that had not
-        grown."""
+        """The break with its loss: the bill, less the bill as it would be if the readable tokens had been read and no
+        piece had grown."""
         actual, found, readable, grown = self._actual(), self._compared.found, self._held(self._old), 0
         if found is not None:
             readable, grown = min(readable, found.end) - found.gone, found.grown
@@ -213,11 +217,11 @@ class _Accounts:
         return (record.is_long and profile.long_life_s or profile.life_s) + profile.slack_s
 
     def is_alive(self, record: PromptRecord) -> bool:
-        """Whether what an earlier request has left is still there, by its age."""
+        """Whether the entries of an earlier request are still in the cache, by their age."""
         return self._now.at - record.at <= self._life(record)
 
     def _held(self, record: PromptRecord) -> int:
-        """How much of a prompt the provider holds after its request, in our tokens."""
+        """How many tokens of a prompt the provider holds after its request, by our count."""
         profile = self._profile
         stored = record.stored
         if stored < 0:
@@ -226,7 +230,7 @@ class _Accounts:
         return stored if profile.family is not Family.NONE and stored >= profile.min_tokens else 0
 
     def _floor(self, tokens: int) -> int:
-        """How much of so many tokens can be read: up to an entry."""
+        """How many of the first ``tokens`` tokens can be read: up to the end of an entry."""
         if self._profile.family is Family.MARKER:
             found = {
                 end
@@ -239,7 +243,7 @@ class _Accounts:
         return tokens if tokens >= self._profile.min_tokens else 0
 
     def _steps(self, tokens: float) -> int:
-        """Tokens in whole steps of a grid."""
+        """The tokens, rounded down to whole steps of a grid."""
         step = self._profile.step if self._profile.family is Family.GRID else 1
         return round(tokens) // step * step
 
@@ -250,7 +254,7 @@ class _Accounts:
         return any(0 <= bisect_left(now.ends, mark) - place < self._profile.lookback for mark in marks)
 
     def _actual(self) -> Bill:
-        """The bill as reported; else as the rules of the cache have it."""
+        """The bill as reported; without a report, the bill by the rules of the cache."""
         usage, now = self._usage, self._now
         if usage is not None:
             return Bill(usage.read, usage.write_5m, usage.write_1h, usage.plain)

@@ -1,8 +1,8 @@
 """Requests as lines of a file: keyed digests and sizes, the provider's report, and no text.
 
 A line is one JSON object. ``record`` is a ``PromptRecord`` as an array in the order of its fields, bytes in base64. All
-digests and the hashes of lines are keyed, so that nobody without the key can find out whether a text that he guesses
-was sent; those of one key can be compared. Keys of pieces (names of tools and files) are kept.
+digests and the hashes of lines are keyed. So nobody without the key can find out whether a guessed text was sent.
+Digests with the same key can be compared. The keys of pieces (names of tools and files) are not hashed.
 """
 
 from hashlib import blake2b
@@ -20,10 +20,10 @@ _HASH_BYTES: Final = 4
 
 
 class Fingerprint(Struct, frozen=True, omit_defaults=True):
-    """One request. ``session`` is the conversation's name here, ``client`` the recogniser that knows its client, and
-    ``profile`` the name of the cache's rules. Of ``tokens`` these are reported: prompt, output, read, written at the
-    shorter and at the longer life; None where the provider reported nothing. ``cost_usd`` is the prompt's and the
-    answer's, None where the price is not known."""
+    """One request. ``session`` is the conversation's name at the proxy, ``client`` the recogniser that knows its
+    client, and ``profile`` the name of the cache's rules. ``tokens`` are the reported ones: prompt, output, cache read,
+    and cache write at the shorter and at the longer life; None if the provider reported nothing. ``cost_usd`` is the
+    cost of prompt and answer, None if the price is not known."""
 
     v: int
     session: str
@@ -49,7 +49,7 @@ def line_of(fingerprint: Fingerprint, key: bytes) -> bytes:
 
 
 def read_line(line: bytes) -> Fingerprint:
-    """The request of a line. Raises Unreadable for anything but a fingerprint of this version."""
+    """The request of a line. Raises Unreadable if the line is no fingerprint of this version."""
     try:
         found = _decoder.decode(line)
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,4 +1,5 @@
-"""A prompt as diagnosis compares it: pieces in the order in which a provider renders them, as digests and sizes.
+"""A prompt in the form that diagnosis compares: pieces in the order in which a provider renders them, as digests and
+sizes.
 
 No text is kept. A record is made from pieces of any wire format (``proxy.core.diagnosis.wire``), from the planner's
 layout (``proxy.core.planner.diagnosing``), or read from a file of fingerprints.
@@ -25,25 +26,25 @@ TURN: Final = "turn"
 """Kinds of pieces, besides those of ``proxy.core.recognition.pieces.PieceKind``."""
 
 LineSizes = tuple[tuple[int, int], ...]
-"""A text by its lines, each as a hash and a length in characters."""
+"""The lines of a text, each as a hash and a length in characters."""
 
-# As ``array`` writes numbers of 32 bits, in the machine's order.
+# The type code with which ``array`` writes numbers of 32 bits, in the machine's byte order.
 _NUMBER: Final = "i"
 _ROW: Final = 3
 _HASHES: Final = 1 << 32
 _MOST_LINES = 2_000
-"""A text of more lines is compared as a whole."""
+"""A text with more lines is compared as a whole."""
 _KEY_CHARS = 200
-"""A client may give a tool a name of any length."""
+"""Longer keys are cut: a client may give a tool a name of any length."""
 _HEADS = (TOOL, SYSTEM)
 
 
 class PromptPiece(Struct, frozen=True):
-    """One piece of a prompt. ``key`` names it over time ("read_file", "system", "user", "file:src/app.py").
+    """One piece of a prompt. ``key`` identifies it over time ("read_file", "system", "user", "file:src/app.py").
 
-    ``place`` is its index in the list where it stands on the wire (tools, system blocks, messages; -1: not known).
-    ``lines`` are those of a system text; empty where its lines are not compared. ``mark`` is the life of the client's
-    cache marker that stands on it.
+    ``place`` is its index in its list on the wire (tools, system blocks, messages; -1: not known). ``lines`` are the
+    lines of a system text; empty if its lines are not compared. ``mark`` is the life of the client's cache marker on
+    the piece.
     """
 
     key: str
@@ -56,14 +57,14 @@ class PromptPiece(Struct, frozen=True):
 
 
 class PromptRecord(Struct, frozen=True, array_like=True):
-    """One request's prompt by columns, packed: a long conversation is copied, compared and shared in no time.
+    """One request's prompt, packed in columns, so that a long conversation is copied, compared and shared quickly.
 
-    ``digests`` are those of the pieces, 16 bytes each; ``rows`` are three numbers of 32 bits a piece: its end in tokens
-    from the beginning, its place on the wire, and the index of its kind and key in ``names``. ``at`` is in seconds.
-    ``parameters`` are digests of the request's other members by their names. ``lines`` are those of system texts by the
-    index of the piece. ``stops`` are the ends, in tokens and ascending, up to which the provider keeps the prompt where
-    it keeps it at markers only; ``is_long``: for its longer life. ``stored`` is how much of it the provider holds, in
-    tokens (-1: nobody knows; then the cache's rules say it).
+    ``digests`` are the digests of the pieces, 16 bytes each. ``rows`` holds three numbers of 32 bits for each piece:
+    its end in tokens from the beginning, its place on the wire, and the index of its kind and key in ``names``. ``at``
+    is in seconds. ``parameters`` are digests of the request's other members, by their names. ``lines`` are the lines of
+    system texts, by the index of the piece. ``stops`` are the ends, in tokens and ascending, up to which a provider
+    that keeps prompts only at markers keeps this one; ``is_long``: for its longer life. ``stored`` is the number of
+    tokens of the prompt that the provider holds (-1: unknown; then the cache's rules give it).
     """
 
     at: float = 0.0
@@ -85,7 +86,7 @@ class PromptRecord(Struct, frozen=True, array_like=True):
 
     @property
     def about_bytes(self) -> int:
-        """About what the record takes in memory."""
+        """About how many bytes of memory the record takes."""
         lines = sum(map(len, self.lines.values()))
         return 1_000 + 2 * len(self.digests) + 450 * len(self.names) + 100 * len(self.parameters) + 120 * lines
 
@@ -106,7 +107,7 @@ class PromptRecord(Struct, frozen=True, array_like=True):
 
     @property
     def is_sound(self) -> bool:
-        """Whether the columns fit together: a record may come from another process."""
+        """Whether the columns fit together. They may not, because a record may come from another process."""
         fits = len(self.digests) == DIGEST_BYTES * self.count and len(self.rows) == 4 * _ROW * self.count
         lines = [line for text in self.lines.values() for line in text]
         are_lines = all(0 <= number < _HASHES and length >= 0 for number, length in lines)
@@ -143,8 +144,8 @@ class PromptRecord(Struct, frozen=True, array_like=True):
     def holding(
         self, pieces: Sequence[PromptPiece], front: "PromptRecord | None" = None, shared: int = 0
     ) -> "PromptRecord":
-        """This request with these pieces, in the order in which the provider renders them, behind the first ``shared``
-        ones of the record ``front``. Digests have 16 bytes."""
+        """This request with these pieces behind the first ``shared`` pieces of the record ``front``, in the order in
+        which the provider renders them. Digests have 16 bytes."""
         front = self if front is None else front
         is_whole = shared == front.count
         used = len(front.names) if is_whole else max(front._column(2)[:shared], default=-1) + 1
@@ -173,8 +174,8 @@ class PromptRecord(Struct, frozen=True, array_like=True):
         )
 
     def continuing(self, front: "PromptRecord") -> "PromptRecord":
-        """The whole prompt of a request where the provider keeps the conversation ``front`` that it goes on from. Tools
-        and instructions need not be sent again."""
+        """The whole prompt of a request that continues the conversation ``front``, which the provider keeps. Such a
+        request need not send tools and instructions again."""
         known, sent = front.pieces(), self.pieces()
         kinds = {piece.kind for piece in sent}
         heads = [piece for kind in _HEADS for piece in (sent if kind in kinds else known) if piece.kind == kind]
@@ -182,14 +183,14 @@ class PromptRecord(Struct, frozen=True, array_like=True):
         return replace(self, stops=()).holding([*heads, *turns])
 
     def answered(self, usage: Usage | None, profile: CacheProfile) -> "PromptRecord":
-        """With what the provider holds of it, where its report says that."""
+        """The record with the number of tokens that the provider holds, if its report says that."""
         if usage is None or usage.estimated or not usage.prompt or profile.family is not Family.MARKER:
             return self
         return replace(self, stored=round((usage.read + usage.write) * self.total / usage.prompt))
 
 
 def shared_front(old: PromptRecord, new: PromptRecord) -> int:
-    """How many pieces both prompts begin with."""
+    """How many pieces at the beginning are the same in both prompts."""
     if new.digests.startswith(old.digests):
         return old.count
     each = zip(old.each(), new.each(), strict=False)
@@ -197,14 +198,14 @@ def shared_front(old: PromptRecord, new: PromptRecord) -> int:
 
 
 def spread(tokens: int, lengths: Iterable[int]) -> list[int]:
-    """Tokens, spread over the parts of a text by their lengths."""
+    """The tokens of a text, divided among its parts by their lengths."""
     passed = [0, *accumulate(lengths)]
     ends = [tokens * one // max(1, passed[-1]) for one in passed]
     return [end - before for before, end in pairwise(ends)]
 
 
 def lines_of(text: str) -> LineSizes:
-    """A text by its lines; nothing where it has only one, or too many to compare."""
+    """The lines of a text; empty if it has only one line, or too many to compare."""
     if not 0 < text.count("\n") < _MOST_LINES:
         return ()
     return tuple((crc32(line.encode("utf-8", "surrogatepass")), len(line)) for line in text.split("\n"))

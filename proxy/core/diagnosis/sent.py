@@ -1,5 +1,5 @@
-"""A record of what was sent, made from a layout. What the layout shares with the one before is taken over, so that a
-request that appends costs by what is new in it."""
+"""Makes the record of a sent prompt from its layout. The pieces that the layout shares with the previous one are taken
+over, so that a request that appends only costs time for its new pieces."""
 
 from array import array
 from collections.abc import Iterator, Sequence
@@ -17,8 +17,8 @@ _CONTEXT = (MessageKind.CONTEXT, MessageKind.CANDIDATE)
 
 
 class SentPrompt(Struct, frozen=True):
-    """A record, and the layout that it was made from: what stands in front of it, the digests of its elements, and how
-    many pieces there are up to the end of each."""
+    """A record, and the layout from which it was made: the settings of its prefix, the digests of its elements, and the
+    number of pieces up to the end of each element."""
 
     record: PromptRecord = field(default_factory=PromptRecord)
     seed: PrefixSettings | None = None
@@ -27,8 +27,8 @@ class SentPrompt(Struct, frozen=True):
 
 
 def sent_prompt(layout: Layout, messages: Sequence[Message], head: PromptRecord, before: SentPrompt) -> SentPrompt:
-    """The record of a layout of these messages. ``head`` says all but its pieces, and ``before`` is the session's last
-    one."""
+    """The record of a layout of these messages. ``head`` holds everything except the pieces, and ``before`` is the
+    session's last record."""
     shared = len(before.digests)
     if layout.digests[:shared] != before.digests:
         pairs = enumerate(zip(before.digests, layout.digests, strict=False))
@@ -43,7 +43,7 @@ def sent_prompt(layout: Layout, messages: Sequence[Message], head: PromptRecord,
 
 
 def _pieces(element: Element, messages: Sequence[Message]) -> Iterator[PromptPiece]:
-    """An element by what it consists of: tools each, the files of a context message each."""
+    """The pieces of an element: each tool is one, and each file of a context message."""
     if element.kind is ElementKind.TOOLS:
         names = element.lead.split("\n")
         for part, name in zip(element.parts, names, strict=True):
@@ -65,8 +65,8 @@ def _pieces(element: Element, messages: Sequence[Message]) -> Iterator[PromptPie
 
 
 def _cuts(element: Element, message: Message, ack: Message) -> Iterator[PromptPiece]:
-    """The pieces of a recognised message, and its acknowledgement where that belongs to it. Its tokens are spread by
-    the lengths of the texts."""
+    """The pieces of a recognised message, and its acknowledgement if that belongs to the element. The tokens of the
+    message are divided by the lengths of the texts."""
     assert message.recognition is not None
     cuts = message.recognition.cuts
     chars, before = max(1, cuts[-1].end), 0

@@ -1,6 +1,7 @@
-"""A request body as pieces of a prompt: of chat completions, Anthropic's messages, and OpenAI's Responses.
+"""Cuts a request body into pieces of a prompt: bodies of chat completions, Anthropic's messages, and OpenAI's
+Responses.
 
-The bodies are taken as parsed JSON of any shape: what is not understood is one opaque piece. Cache markers are no part
+The bodies are parsed JSON of any shape. A value that is not understood is one opaque piece. Cache markers are no part
 of a piece. Each part of a message is a piece, as a provider's cache counts it.
 """
 
@@ -21,7 +22,7 @@ from proxy.core.wire.json_body import TooMany
 
 _CONTENT: Final = frozenset({"messages", "tools", "system", "input", "instructions", "model", "stream"})
 _PARENTS: Final = ("previous_response_id", "thread")
-# Whose words an item is that has no role.
+# The role of the speaker of an item that has no role itself, by its type.
 _ROLES: Final[Mapping[str, str]] = {
     "tool_result": "tool",
     "function_call_output": "tool",
@@ -37,7 +38,7 @@ _TEXTS: Final = frozenset({"text", "input_text", "output_text"})
 
 
 Told = tuple[PromptPiece, str]
-"""A piece, and the text that it is; empty where it is none."""
+"""A piece and its text; the text is empty if the piece is no text."""
 
 
 def wire_record(
@@ -49,9 +50,10 @@ def wire_record(
     on_text: Callable[[PromptPiece, str], None] | None = None,
     most: int | None = None,
 ) -> PromptRecord:
-    """The record of a request body. ``count`` counts tokens, ``at`` is in seconds. ``on_text`` sees each piece that is
-    a text, and the text. Where the provider keeps the conversation (``is_continuation``), it holds only what is sent
-    (``PromptRecord.continuing``). Raises TooMany where there are more than ``most`` pieces."""
+    """The record of a request body. ``count`` counts tokens, ``at`` is in seconds. ``on_text`` is called with each
+    piece that is a text, and with the text. If the provider keeps the conversation (``is_continuation``), the record
+    holds only the pieces that are sent (``PromptRecord.continuing``). Raises TooMany if there are more than ``most``
+    pieces."""
     found: list[PromptPiece] = []
     for piece, text in chain(_tools(body.get("tools"), count), _system(body, count), _turns(body, count)):
         if len(found) == most:
@@ -67,7 +69,7 @@ def wire_record(
 
 
 def is_continuation(body: Mapping[str, object]) -> bool:
-    """Whether the provider keeps the conversation, so that the body holds only what is new in it."""
+    """Whether the provider keeps the conversation, so that the body holds only its new part."""
     thread = body.get("thread")
     return bool(body.get("previous_response_id")) or (isinstance(thread, Mapping) and thread.get("type") == "continue")
 
@@ -116,7 +118,7 @@ def _turns(body: Mapping[str, object], count: Encode) -> Iterator[Told]:
 
 
 def _parts(content: object) -> Sequence[object]:
-    """The parts of a content; a plain text is one part, as a provider renders it."""
+    """The parts of a content. A plain text is one part, because a provider renders it so."""
     if isinstance(content, list):
         return content
     return [{"type": "text", "text": content}] if isinstance(content, str) and content else []
@@ -128,7 +130,7 @@ def _role(part: object, role: str) -> str:
 
 
 def _mark(value: Mapping[str, object]) -> Life | None:
-    """The life of the cache marker that stands on something."""
+    """The life of the cache marker on a value; None if there is no marker."""
     for mark in filter(None, map(value.get, MARK_KEYS)):
         return "1h" if isinstance(mark, Mapping) and mark.get("ttl") == "1h" else "5m"
     return None

@@ -1,8 +1,8 @@
 """Cuts texts into pieces.
 
 One text of a message comes in; pieces that cover it exactly once go out: files, documents, blocks, changed lines. Each
-recogniser is linear in the length of the text, and a text that it does not understand stays whole.
-What a plugin needs is exported here.
+recogniser takes time that is linear in the length of the text. A text that no recogniser understands stays whole. The
+package exports the names that a plugin needs.
 """
 
 from proxy.core.recognition.fixed_texts import FileClaim

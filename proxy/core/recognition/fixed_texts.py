@@ -1,12 +1,13 @@
 """Every word that the transparent path may add to a prompt. None carries a time or a counter.
 
-(What it may add beside the prompt are markers, and the parameters in ``routing``: a key, or the wish for no cache.)
+(Beside the prompt, this path may add markers, and the parameters in ``routing``: a routing key, or the request not to
+cache.)
 
-A message of context files may be taken apart, so that stable files stand in front of the conversation. Each part but
-the last opens with the header that repeats the client's own claim about the files (``CLAIM_HEADERS``) and is
-acknowledged by ``PART_ACKNOWLEDGEMENT`` (a constant of the systems that this proxy grew from); the last part keeps
-the client's own opening and acknowledgement, and stands behind the others (``AS_SAID`` refers to it). A volatile line
-that was moved out of a system message stands between ``TAG_OPEN`` and ``TAG_CLOSE``.
+A message of context files may be taken apart, so that stable files stand in front of the conversation. Each part except
+the last one opens with a header that repeats the client's own claim about the files (``CLAIM_HEADERS``). It is
+acknowledged by ``PART_ACKNOWLEDGEMENT`` (a constant of the systems from which this proxy developed). The last part
+keeps the client's own opening and acknowledgement, and stands behind the others (``AS_SAID`` refers to it). A volatile
+line that was moved out of a system message stands between ``TAG_OPEN`` and ``TAG_CLOSE``.
 """
 
 from enum import StrEnum
@@ -14,7 +15,7 @@ from types import MappingProxyType
 
 
 class FileClaim(StrEnum):
-    """What a client says about files that it shows to the model."""
+    """The claim that a client makes about files that it shows to the model."""
 
     EDITABLE = "editable"
     SHOWN = "shown"
@@ -24,7 +25,7 @@ class FileClaim(StrEnum):
     WORKING = "working"
     REFERENCE = "reference"
     AS_SAID = "as-said"
-    """No more than the message itself says, in words that we do not know: we must not put others in their place."""
+    """Only the claim of the message itself, whose words the proxy does not know and must not replace by others."""
 
 
 CLAIM_HEADERS = MappingProxyType(

@@ -1,18 +1,18 @@
-"""Finds in which lines two versions of a text differ, also where the text is long and the differences are far apart.
+"""Finds the lines in which two versions of a text differ, also if the text is long and the differences are far apart.
 
-Lines that stand once in each version, in the same order, belong together ("patience diff"). Between two of them the
-same is asked again of what stands there, so that the time grows with the lines and not with their square.
+Lines that occur once in each version, in the same order, are matched ("patience diff"). The lines between two matches
+are compared again in the same way, so the time grows with the number of lines and not with its square.
 """
 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-# So often is asked again: what is still apart then differs as a whole.
+# The greatest number of such rounds. Ranges that are still unmatched then differ as a whole.
 _MOST_ROUNDS = 4
 
 Difference = tuple[int, int, int, int]
-"""The lines of the earlier version, from and to, and those that stand there in the later one."""
+"""A range of lines of the earlier version (start and end), and the range in its place in the later version."""
 
 
 def differences(before: Sequence[int], after: Sequence[int]) -> list[Difference]:
@@ -38,7 +38,7 @@ def _differences(before: Sequence[int], after: Sequence[int], span: Difference, 
 
 
 def _anchors(before: Sequence[int], after: Sequence[int]) -> list[tuple[int, int]]:
-    """Lines that stand once in each version, in the same order in both: as many as there are."""
+    """The longest list of lines that occur once in each version and have the same order in both."""
     counts, others = Counter(before), Counter(after)
     places = {line: index for index, line in enumerate(after) if others[line] == 1}
     pairs = [(index, places[line]) for index, line in enumerate(before) if counts[line] == 1 and line in places]

@@ -1,8 +1,8 @@
-"""The lines of a text among which blocks are looked for, its fenced code, and the line breaks between its pieces.
+"""The lines of a text in which blocks are searched, its fenced code, and the line breaks between its pieces.
 
-A provider joins the parts of a message with nothing between them. A piece that is moved brings the line breaks in front
-of it along, so that it begins a line of its own behind any other piece, and what it leaves behind is separated by the
-line breaks that follow it. A carriage return belongs to the line that it ends.
+A provider joins the parts of a message with nothing between them. A piece that is moved takes the line breaks in front
+of it along, so it begins a line of its own behind any other piece. The pieces that stay are separated by the line
+breaks behind the moved piece. A carriage return belongs to the line that it ends.
 
 """
 
@@ -13,7 +13,7 @@ from typing import Final
 
 MAX_LINES: Final = 48
 MAX_CHARS: Final = 2_000
-"""No block of lines that may be moved is longer."""
+"""A block of lines that may be moved is not longer than this."""
 
 OPEN = re.compile(r"^\s*+<([A-Za-z][\w.-]*+)(?:\s[^<>]*+)?>\s*+$")
 CLOSE = re.compile(r"^\s*+</([A-Za-z][\w.-]*+)>\s*+$")
@@ -25,7 +25,7 @@ Range = tuple[int, int]
 
 
 class Lines(tuple[str, ...]):
-    """The lines of a text. Of a line that is too long for any block only both ends are kept, which together are still
+    """The lines of a text. If a line is too long for any block, only its two ends are kept, which together are still
     too long."""
 
     _fenced: dict[bool, tuple[Range, ...]]
@@ -39,8 +39,9 @@ class Lines(tuple[str, ...]):
         return found
 
     def with_code(self, first: int, last: int, *, is_strict: bool) -> Range:
-        """These lines with both ends of all fenced code that any of them stands in. ``is_strict``: a fence may be
-        indented, and one that closes stands alone on its line; else one that closes may be followed by more."""
+        """These lines, extended to both ends of all fenced code that contains any of them. ``is_strict``: a fence may
+        be indented, and a closing fence stands alone on its line. Otherwise a closing fence may be followed by more
+        text."""
         known = self._fenced.get(is_strict)
         if known is None:
             known = self._fenced[is_strict] = tuple(self._pairs(is_strict))
@@ -54,8 +55,8 @@ class Lines(tuple[str, ...]):
     def _pairs(self, is_strict: bool) -> Iterator[Range]:
         """The lines of the fences: each opening fence with its closing one.
 
-        Behind a fenced part that stands across a pair of tags nobody can tell which fence opens and which one closes.
-        So everything from there on counts as code.
+        If fenced code and a pair of tags overlap, it is unclear which fence opens and which one closes. So everything
+        from there on counts as code.
         """
         opens, closes = self._tags()
         for opened, closed in self._fences(is_strict):
@@ -65,7 +66,7 @@ class Lines(tuple[str, ...]):
             yield opened, closed
 
     def _tags(self) -> tuple[dict[str, int], dict[str, int]]:
-        """For each name of a tag the first line that opens it, and the last line that closes it."""
+        """For each name of a tag, the first line that opens it, and the last line that closes it."""
         opens: dict[str, int] = {}
         closes: dict[str, int] = {}
         for index, line in enumerate(self):
@@ -112,21 +113,20 @@ _BLANKS = " \t\r\n"
 
 def break_before(text: str, position: int, floor: int = 0) -> int:
     """The position where the line breaks in front of ``position`` begin: the end of the last line that has text, but
-    not before ``floor``. It is ``position`` itself where no line ends there."""
+    not before ``floor``. If no line ends there, it is ``position`` itself."""
     said = floor + len(text[floor:position].rstrip(_BLANKS))
     end = text.find("\n", said, position)
     return position if end < 0 else end
 
 
 def one_break_before(text: str, position: int) -> int:
-    """The position of the one line break that stands directly in front of ``position``; ``position`` itself where there
-    is none."""
+    """The position of the single line break directly in front of ``position``; ``position`` itself if there is none."""
     return position - text.endswith("\n", 0, position)
 
 
 def lines_before(text: str, lines: Range, limit: int) -> Range:
-    """Whole lines that end before ``limit``. Where the break behind them lies beyond the limit, they get the break in
-    front of them instead."""
+    """Whole lines that end before ``limit``. If the line break behind them is beyond the limit, they get the line break
+    in front of them instead."""
     start, end = lines
     if end <= limit or text.startswith("\n", start):
         return start, min(end, limit)
@@ -134,7 +134,8 @@ def lines_before(text: str, lines: Range, limit: int) -> Range:
 
 
 def bare_lines(text: str, lines: Range) -> str:
-    """Whole lines, without the break in front of them where the break behind them belongs to another piece."""
+    """Whole lines. If the line break behind them belongs to another piece, the line break in front of them is
+    removed."""
     start, end = lines
     found = text[start:end]
     is_shifted = not found.endswith("\n") and text.startswith("\n", end)
@@ -142,7 +143,8 @@ def bare_lines(text: str, lines: Range) -> str:
 
 
 def stay_apart(before: str, texts: Iterable[str]) -> bool:
-    """Whether the texts can follow ``before``, and each other, in any order, and none begins on another's last line."""
+    """Whether the texts can follow ``before`` and each other in any order, so that none begins on another's last
+    line."""
     found = list(texts)
     return all(text.startswith("\n") for text in found) or all(text.endswith("\n") for text in (before, *found))
 

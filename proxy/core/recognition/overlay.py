@@ -1,4 +1,4 @@
-"""Spans of a text that were seen to change, laid over what a recogniser has cut it into."""
+"""Lays spans of a text that were seen to change over the cuts of a recogniser."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,8 +9,8 @@ from proxy.core.recognition.pieces import Cut, PieceKind
 
 
 def overlaid(base: Sequence[Cut], spans: Iterable[Range], parts: Sequence[Range], text: str) -> tuple[Cut, ...]:
-    """The cuts with volatile spans laid over fixed sections, and over what is volatile already; a span that touches
-    anything else is left out."""
+    """The cuts, with volatile spans laid over fixed sections and over cuts that are volatile already. A span that
+    touches any other cut is left out."""
     apart = [cut for cut in base if cut.kind not in (PieceKind.SECTION, PieceKind.VOLATILE)]
     wanted = [s for s in spans if not any(_touches(s, cut, text) for cut in apart)]
     if not wanted:
@@ -39,8 +39,8 @@ def _touches(span: Range, cut: Cut, text: str) -> bool:
 
 
 def _before(spans: Sequence[Range], starts: Sequence[int], text: str) -> list[Range]:
-    """The spans as whole lines. Each leaves the line break that belongs to what follows: to a document, or to other
-    lines that have left theirs."""
+    """The spans as whole lines. A span leaves out the line break that belongs to the next piece: to a document, or to
+    other lines that have left out theirs."""
     found: list[Range] = []
     limit = len(text)
     for start, end in reversed(spans):
@@ -52,7 +52,7 @@ def _before(spans: Sequence[Range], starts: Sequence[int], text: str) -> list[Ra
 
 
 def _same(base: Sequence[Cut], start: int, end: int) -> Cut:
-    """The cut at a place over which nothing was laid."""
+    """The cut at a place over which no span was laid."""
     at = bisect_right(base, start, key=lambda cut: cut.start) - 1
     if at >= 0 and start < base[at].end and base[at].kind is not PieceKind.SECTION:
         return Cut(base[at].key, base[at].kind, start, end)
@@ -70,7 +70,7 @@ def _joined(spans: Iterable[Range]) -> list[Range]:
 
 
 def _in_parts(spans: Iterable[Range], parts: Sequence[Range]) -> Iterator[Range]:
-    """The spans, cut where a part ends."""
+    """The spans, divided where a part ends."""
     for start, end in spans:
         for begin, stop in parts[bisect_right(parts, start, key=lambda part: part[1]) :]:
             if begin >= end:
@@ -80,7 +80,7 @@ def _in_parts(spans: Iterable[Range], parts: Sequence[Range]) -> Iterator[Range]
 
 
 def _whole_parts(spans: Sequence[Range], parts: Iterable[Range], text: str) -> list[Range]:
-    """The spans, where a part of which only blank space would stay is taken as a whole."""
+    """The spans. If only blank space would stay of a part, the whole part becomes a span."""
     wholes: list[Range] = []
     for begin, end in parts:
         inside = islice(spans, bisect_left(spans, begin, key=lambda span: span[0]), None)

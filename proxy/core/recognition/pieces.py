@@ -1,8 +1,8 @@
-"""What a recogniser says about a text: the pieces that it consists of.
+"""The result of a recogniser for a text: the pieces that the text consists of.
 
-A recogniser is a pure function of one message's role and text. Its cuts cover the text exactly once; what the cuts mean
-for the layout (does an acknowledgement follow, does it stand before the last user message) is decided by
-``proxy.core.request.view``, which sees the whole request.
+A recogniser is a pure function of one message's role and text. Its cuts cover the text exactly once.
+``proxy.core.request.view``, which sees the whole request, decides what the cuts mean for the layout (whether an
+acknowledgement follows, whether the message stands before the last user message).
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from proxy.core.wire.surrogates import printable
 
 
 class PieceKind(StrEnum):
-    """What a piece of text is."""
+    """The kinds of pieces of a text."""
 
     OPENING = "opening"
     FILE = "file"
@@ -34,12 +34,12 @@ MOVABLE_IN_SYSTEM = frozenset({PieceKind.DOCUMENT, PieceKind.FILE})
 
 
 class MessageKind(StrEnum):
-    """What kind of message it is that was recognised."""
+    """The kinds of recognised messages."""
 
     CONTEXT = "context"
-    """Context that the client renders anew with each request: movable."""
+    """Context that the client renders anew with each request. It is movable."""
     CANDIDATE = "candidate"
-    """Looks like context; movable only once the session has seen it rendered anew."""
+    """A message that looks like context. It is movable only after the session has seen it rendered anew."""
     SYSTEM = "system"
     """A system text with sections, documents and volatile lines."""
     PROMPT = "prompt"
@@ -47,7 +47,7 @@ class MessageKind(StrEnum):
 
 
 class Cut(Struct, frozen=True):
-    """Characters ``start`` to ``end`` of the text. ``key`` names the same thing over time ("file:src/app.py")."""
+    """Characters ``start`` to ``end`` of the text. ``key`` identifies the piece over time ("file:src/app.py")."""
 
     key: str
     kind: PieceKind
@@ -59,8 +59,8 @@ class Cut(Struct, frozen=True):
 class Recognition:
     """A recognised text. ``name`` is the group that the pieces belong to ("aider:files").
 
-    ``claim`` is what the client says about the pieces: one of its own only where the client's very words are known.
-    ``acknowledgements`` are the beginnings of the assistant messages by which the client closes such a message.
+    ``claim`` is the client's claim about the pieces. It differs from ``AS_SAID`` only if the client's exact words are
+    known. ``acknowledgements`` are the beginnings of the assistant messages by which the client closes such a message.
     """
 
     name: str
@@ -83,25 +83,25 @@ class ContextPiece(Struct, frozen=True):
 _MOVABLE = (MessageKind.CONTEXT, MessageKind.CANDIDATE)
 
 MOST_CHARS = 500_000
-"""A longer text stays whole: while Python searches a text for a pattern it does nothing else."""
+"""A longer text stays whole: while Python searches a text for a pattern, it can do nothing else."""
 MOST_PIECES = 2_000
-"""A text of more pieces stays whole: what is planned for each of them would hold up everybody else."""
+"""A text of more pieces stays whole: planning all of them would hold up all other requests."""
 
 
 class Bound(StrEnum):
-    """Which of its bounds a recogniser has reached. All of them count work, never time, so that the same request always
-    gets the same layout."""
+    """The bounds that a recogniser can reach. All of them count work, never time, so that the same request always gets
+    the same layout."""
 
     LENGTH = "length"
-    """The text has more characters than a recogniser looks through."""
+    """The text has more characters than a recogniser searches."""
     PIECES = "pieces"
-    """It consists of more pieces than a plan can hold."""
+    """The text consists of more pieces than a plan can hold."""
     MATCHES = "matches"
-    """Something stands in it more often than a recogniser looks at."""
+    """Something occurs in the text more often than a recogniser checks."""
 
 
 class TooMuch(Exception):
-    """A recogniser raises this where a text exceeds what it looks through. The next recogniser is then asked."""
+    """A recogniser raises this if a text exceeds one of its bounds. Then the next recogniser is asked."""
 
     def __init__(self, bound: Bound) -> None:
         super().__init__(bound.value)
@@ -109,13 +109,13 @@ class TooMuch(Exception):
 
 
 class Recogniser(Protocol):
-    """Finds the pieces of one kind of client's texts. Lower ``priority`` is asked first."""
+    """Finds the pieces in the texts of one kind of client. Recognisers with a lower ``priority`` are asked first."""
 
     name: str
     priority: int
 
     def recognise(self, role: str, text: str) -> Recognition | None:
-        """The pieces, or None: not mine. Raises TooMuch where the text is more than it looks through."""
+        """The pieces, or None if the text is not of this kind. Raises TooMuch if the text exceeds a bound."""
 
 
 def recognise_text(recognisers: Iterable[Recogniser], role: str, text: str) -> Recognition | None:
@@ -145,7 +145,7 @@ def _printable(cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:
 def joined(cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:
     """The cuts, with all cuts of one key joined to one, from the first to the last with everything between them.
 
-    A source that comes in several pieces (excerpts of a file, parts of a document) is read in its order, and stays in
+    A source that comes in several pieces (excerpts of a file, parts of a document) must keep its order, so it stays in
     one place.
     """
     last = {cut.key: index for index, cut in enumerate(cuts)}
@@ -155,7 +155,7 @@ def joined(cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:
     index = 0
     while index < len(cuts):
         first, end, at = cuts[index], index, index
-        # What stands between may itself go on behind it.
+        # A piece in between may have further pieces behind the last one.
         while at <= end:
             end = max(end, last[cuts[at].key])
             at += 1

@@ -1,7 +1,7 @@
-"""What belongs together in a text: a list with its heading, a pair of tags with what stands between them.
+"""Finds lines of a text that belong together: a list with its heading, a pair of tags with the lines between them.
 
-What is taken out of a text must be a statement of its own, and what stays must not be a part of one: the items of a
-list, or the rows below a heading, say together what each of them does not say alone.
+Lines that are taken out of a text must be a complete statement, and must not leave a part of one behind. The items of a
+list, or the rows below a heading, have a meaning only together.
 """
 
 import re
@@ -19,11 +19,13 @@ _SECTION = re.compile(r"(#{1,6})\s")
 
 
 def block_of(lines: Lines, first: int, last: int) -> Range | None:
-    """The lines ``first`` to ``last`` with all that they are a part of; None where that is too much to be moved.
+    """The lines ``first`` to ``last`` with the whole block that they belong to; None if the block is too large to be
+    moved.
 
-    Lines that say something alone ("Open tickets: 5", a sentence) stay by themselves, but where they are all that a
-    pair of tags or a heading has: it would say that there is nothing. What grows beyond what may be moved is followed
-    no further, so that a block costs no more in a long text than in a short one, but for its fences.
+    Lines with a meaning of their own ("Open tickets: 5", a sentence) form a block alone. But if they are the only
+    content of a pair of tags or of a heading, the block includes these, because otherwise the empty tags or heading
+    would say that there is nothing. A block that becomes too large to be moved is not extended further. So a block
+    takes no more time in a long text than in a short one, except for its fences.
     """
     core = _trimmed(lines, first, last)
     found = _closed(lines, *_grown(lines, *core))
@@ -45,7 +47,7 @@ def closes_fences(text: str) -> bool:
 
 
 def fits(lines: Sequence[str], first: int, last: int) -> bool:
-    """Whether so much may be moved."""
+    """Whether a block of this size may be moved."""
     return last - first <= MAX_LINES and sum(len(line) + 1 for line in lines[first:last]) <= MAX_CHARS
 
 
@@ -59,7 +61,7 @@ def _trimmed(lines: Sequence[str], first: int, last: int) -> Range:
 
 
 def _grown(lines: Lines, first: int, last: int) -> Range:
-    """The lines with the rest of their list, or with the lines beside them that say nothing alone, and with their
+    """The lines with the rest of their list, or with the lines beside them that have no meaning alone, and with their
     headings."""
     fenced = _with_fences(lines, first, last)
     if fenced != (first, last):
@@ -77,14 +79,15 @@ def _grown(lines: Lines, first: int, last: int) -> Range:
 
 
 def _is_in_list(lines: Sequence[str], first: int, last: int) -> bool:
-    """Whether any of the lines is an item, or what was taken out between them was."""
+    """Whether any of the lines is an item of a list, or the lines that were removed between them were items."""
     if first == last:
         return any(_is_item(line) for line in lines[max(0, first - 1) : first + 1])
     return any(map(_is_item, lines[first:last])) or (last < len(lines) and _is_indented(lines[last]))
 
 
 def _list_around(lines: Sequence[str], first: int, last: int) -> Range:
-    """The whole list, also with blank lines between its items; with the line that they are indented under."""
+    """The whole list, also if there are blank lines between its items. The line under which the items are indented is
+    included."""
     before, behind = first, last
     while before >= 0 and last - first <= MAX_LINES:
         first, before = before, _next_item(lines, before - 1, -1)
@@ -96,7 +99,7 @@ def _list_around(lines: Sequence[str], first: int, last: int) -> Range:
 
 
 def _next_item(lines: Sequence[str], at: int, step: int) -> int:
-    """The place of the list's next item in this direction; -1 for none."""
+    """The place of the list's next item in this direction; -1 if there is none."""
     if not 0 <= at < len(lines):
         return -1
     if lines[at].strip():
@@ -109,7 +112,8 @@ def _next_item(lines: Sequence[str], at: int, step: int) -> int:
 
 
 def _headed_paragraph(lines: Sequence[str], first: int, last: int) -> Range | None:
-    """The lines up to the next blank ones, where they are a heading and what it introduces, and no instructions."""
+    """The lines up to the next blank lines, if they are a heading with the lines that it introduces, and no
+    instructions."""
     if first == last:
         return None
     begin, end = _run(lines, first, last, str.strip)
@@ -128,8 +132,8 @@ def _run(lines: Sequence[str], first: int, last: int, belongs: Callable[[str], o
 
 
 def _under_heading(lines: Sequence[str], first: int, last: int, *, is_list: bool = False) -> Range:
-    """The lines with the headings directly above. Of a section, everything that stands in it is included, unless that
-    is too much or holds instructions."""
+    """The lines with the headings directly above. The whole section is included, unless it is too large or holds
+    instructions."""
     lowest = max(0, first - _MAX_HEADINGS)
     start = first
     while start > lowest and is_heading(lines[start - 1]) and not _SECTION.match(lines[start - 1]):
@@ -146,8 +150,8 @@ def _under_heading(lines: Sequence[str], first: int, last: int, *, is_list: bool
 
 
 def _section_end(lines: Sequence[str], above: int, last: int, level: int) -> int:
-    """The end of the section whose heading stands ``above``. It is somewhere within the section where that is too long
-    to be moved."""
+    """The end of the section whose heading is the line ``above``. If the section is too long to be moved, the result is
+    a place within it."""
     for index in range(last, len(lines)):
         if 0 < _level(lines[index]) <= level or CLOSE.match(lines[index]):
             return index
@@ -160,7 +164,7 @@ def _closed(lines: Lines, first: int, last: int, *, is_whole: bool = True) -> Ra
     """The lines with both tags of a pair, or with both fences. With ``is_whole`` they also include the tags, or the
     heading, that would be left empty.
 
-    None where a tag has no partner, or where each round brings in another one.
+    None if a tag has no partner, or if each round adds another tag.
     """
     for _ in range(_MAX_ROUNDS):
         before = first, last
@@ -189,8 +193,8 @@ def _closed(lines: Lines, first: int, last: int, *, is_whole: bool = True) -> Ra
 
 
 def _with_fences(lines: Lines, first: int, last: int) -> Range:
-    """The lines with both ends of all fenced code that they touch, however fences are read: some are indented, and some
-    close on a line that goes on behind them."""
+    """The lines with both ends of all fenced code that they touch, under both ways to read fences: a fence may be
+    indented, and a closing fence may be followed by more text on its line."""
     return lines.with_code(*lines.with_code(first, last, is_strict=True), is_strict=False)
 
 
@@ -210,7 +214,8 @@ def _emptied(lines: Sequence[str], first: int, last: int) -> Range:
 
 
 def _unpaired(lines: Iterable[str]) -> tuple[list[str], list[str]] | None:
-    """Names of the tags that are opened and not closed, and the other way round; None where they are crossed."""
+    """Names of the tags that are opened and not closed, and of those that are closed and not opened; None if tags
+    overlap."""
     opened: list[str] = []
     closed: list[str] = []
     for line in lines:
@@ -225,17 +230,17 @@ def _unpaired(lines: Iterable[str]) -> tuple[list[str], list[str]] | None:
 
 
 def _near(start: int, stop: int, step: int = 1) -> range:
-    """No farther than what may be moved."""
+    """The lines from ``start`` on, no farther away than a block that may be moved reaches."""
     return range(start, min(stop, start + MAX_LINES) if step > 0 else max(stop, start - MAX_LINES), step)
 
 
 def _above(lines: Sequence[str], first: int) -> int:
-    """The line above that is not blank; -1 for none."""
+    """The next line above that is not blank; -1 if there is none."""
     return next((i for i in range(first - 1, -1, -1) if lines[i].strip()), -1)
 
 
 def is_heading(line: str) -> bool:
-    """Whether a line says what stands below it."""
+    """Whether a line is a heading of the lines below it."""
     text = line.strip()
     if not 0 < len(text) <= _MAX_HEADING_CHARS:
         return False
@@ -267,7 +272,7 @@ def _is_item(line: str) -> bool:
 
 
 def _is_named(line: str) -> bool:
-    """Whether a line says itself what it is about."""
+    """Whether a line names its own subject ("Open tickets: 5")."""
     return ": " in line.strip()
 
 
@@ -276,6 +281,6 @@ def _is_parent(line: str) -> bool:
 
 
 def _is_fragment(line: str) -> bool:
-    """What says nothing alone, and is no item: neither a sentence, nor a heading, nor a tag or a fence."""
+    """Whether a line has no meaning alone and is no item: neither a sentence, nor a heading, nor a tag or a fence."""
     is_apart = is_heading(line) or CLOSE.match(line) or FENCE.match(line) or _is_item(line)
     return bool(line.strip()) and not is_apart and not _is_named(line) and not _SENTENCE.search(line)

@@ -1,8 +1,8 @@
-"""Files under the fixed headers of tiered assemblies, in the form that such clients write them in.
+"""Files under the fixed headers of tiered assemblies, in the form in which such clients write them.
 
-A header never changes; below it stands each file as its path on one line, a fence, the content and the closing fence,
-with a blank line between two files. A fence may be longer than three backticks: such a client lets it grow until the
-content does not contain it. Each line is looked at once. Where some line of a file may be a border, too, the files
+A header never changes. Below it, each file is written as its path on one line, a fence, the content and the closing
+fence, with a blank line between two files. A fence may be longer than three backticks: such a client makes it longer
+until the content does not contain it. Each line is read once. If a line within a file may also be a border, the files
 cannot be told apart.
 """
 
@@ -38,15 +38,15 @@ class FileSpan:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The files from some position of a text to its end. ``is_clear``: it is beyond doubt where each of them ends, and
-    no path stands twice."""
+    """The files from some position of a text to its end. ``is_clear``: the end of each file is certain, and no path
+    occurs twice."""
 
     files: tuple[FileSpan, ...]
     is_clear: bool
 
 
 def listing(text: str, start: int) -> Listing | None:
-    """The files from ``start`` on; None where the rest of the text does not consist of them alone. Raises TooMuch."""
+    """The files from ``start`` on; None if the rest of the text does not consist of files only. Raises TooMuch."""
     files = tuple(_files(text, start))
     if not files or text[files[-1].end :].strip():
         return None
@@ -55,12 +55,12 @@ def listing(text: str, start: int) -> Listing | None:
 
 
 def _has_clear_end(text: str, file: FileSpan) -> bool:
-    """Whether no line of the content looks like the closing fence. A fence that has grown was chosen for that."""
+    """Whether no line of the content looks like the closing fence. A longer fence was chosen so that none does."""
     return len(file.fence) > len(_FENCE) or text.count("\n" + _FENCE, file.start, file.end) == 2
 
 
 def _files(text: str, position: int) -> Iterator[FileSpan]:
-    """The files one after another, up to the first place where none follows."""
+    """The files one after another, up to the first place where no file follows."""
     for number in range(MOST_PIECES + 1):
         fence = text.find("\n", position)
         path = text[position:fence] if 0 < fence - position <= _MOST_PATH_CHARS else ""

@@ -1,9 +1,9 @@
-"""Remembers the bodies of conversations, so that a body that continues one is parsed only where it is new.
+"""Remembers the bodies of conversations. If a body continues one of them, only its new part is parsed.
 
-Clients send the whole conversation each time. Where a body begins as an earlier one did, message by message and byte by
-byte, the reading of the earlier body is taken over and only the rest is parsed. JSON is read from left to right, so the
-same bytes in front of the same place mean the same. A body that does not plainly begin so is parsed as if nothing were
-known.
+Clients send the whole conversation each time. If a body begins with the same messages as an earlier one, byte by byte,
+the parsed messages of the earlier body are used again and only the rest is parsed. JSON is read from left to right, so
+equal bytes mean the same if equal bytes stand in front of them. A body that does not clearly begin like an earlier one
+is parsed as if nothing were known.
 """
 
 from collections.abc import Sequence
@@ -22,9 +22,9 @@ from proxy.errors import InvalidRequest
 
 _NAME = b'"messages"'
 _COMMA, _COLON, _OPEN, _CLOSE = b",:[]"
-# How many places are looked at that may be the member's name: tools have parameters of that name, too.
+# At most this many places are tried that may be the member's name: tools have parameters of that name, too.
 _MAX_PLACES = 4
-# Bytes behind the first message that tell conversations apart whose instructions are the same.
+# The number of bytes behind the first message that tell conversations with the same instructions apart.
 _WINDOW = 160
 _MAX_FIRSTS = 8
 _MAX_ENDS = 4
@@ -56,9 +56,9 @@ class _Trunk:
 
 @dataclass(slots=True)
 class _Opening:
-    """What stands in front of the first message: the same bytes in every request of a client and its settings.
-    ``firsts`` are first messages; ``ends`` what stood behind the last one, with the members that a body of this opening
-    and that end has (all but the messages)."""
+    """The bytes in front of the first message: they are the same in every request of a client with the same settings.
+    ``firsts`` are first messages. ``ends`` are the bytes behind the last message, each with the members that a body
+    with this opening and this end has (all but the messages)."""
 
     preamble: bytes
     firsts: list[bytes] = field(default_factory=list)
@@ -70,7 +70,7 @@ class _Opening:
         return len(self.preamble) + sum(map(len, self.firsts)) + ends + _FRAME_BYTES
 
     def note(self, first: bytes, body: bytes, span: Span, members: Members) -> None:
-        """Remember a body's first message, and how it ended."""
+        """Remember a body's first message, and its end behind the last message."""
         if first not in self.firsts:
             self.firsts = [first, *self.firsts[: _MAX_FIRSTS - 1]]
         end = body[span[1] :]
@@ -86,16 +86,16 @@ class BodyCache:
     """Conversations that were parsed before. Their memory is bounded; the least recently used one is dropped first."""
 
     def __init__(self, *, capacity_bytes: int = 128 * 2**20) -> None:
-        """Openings take a part of ``capacity_bytes``: they are what is in front of the conversations."""
+        """Openings, the bytes in front of the conversations, take a part of ``capacity_bytes``."""
         self._openings: Bounded[_Key, _Opening] = Bounded(capacity_bytes // _OPENINGS_PART, lambda one: one.size)
         self._branches: Bounded[tuple[bytes, bytes], list[_Trunk]] = Bounded(
             capacity_bytes - capacity_bytes // _OPENINGS_PART, lambda trunks: sum(trunk.size for trunk in trunks)
         )
 
     def parse(self, body: bytes) -> ParsedBody:
-        """The body's members, and what is known of its messages. Raises InvalidRequest for what is no JSON object,
-        Unreadable for odd Unicode. It changes nothing, and another thread may call it: each table is asked once, and
-        what is found there is compared with the body."""
+        """The body's members, and what is known about its messages. Raises InvalidRequest for a body that is no JSON
+        object, and Unreadable for odd Unicode. The method changes nothing, and another thread may call it: it asks each
+        table once, and compares what it finds there with the body."""
         place = 0
         for _ in range(_MAX_PLACES if self._openings else 0):
             place = body.find(_NAME, place)
@@ -143,7 +143,7 @@ class BodyCache:
         for trunk in tuple(self._branches.get((first, _window(body, at + len(first))), ())):
             messages = trunk.transcript.messages
             if len(messages) <= best.size or not body.startswith(messages[best.size].raw, best.end):
-                continue  # no more of it is repeated
+                continue  # the body repeats no more of this conversation than of the best one so far
             found = _in_common(body, at, trunk)
             if found.size > best.size:
                 best, base = found, trunk.transcript
@@ -155,8 +155,8 @@ class BodyCache:
 
 
 class _Common(NamedTuple):
-    """How many messages a body repeats, where the element behind them or the array's end begins, and where each of
-    them does."""
+    """How many messages a body repeats, where the next element or the array's end begins, and where each repeated
+    message begins."""
 
     size: int
     end: int
@@ -164,8 +164,9 @@ class _Common(NamedTuple):
 
 
 def _between(body: bytes, start: int, common: _Common, base: Transcript, opening: _Opening) -> ParsedBody | None:
-    """What stands between the known messages and an end that is known, too: where that is the rest of an array, a
-    request with the same members is whole. None where it is not."""
+    """The body, if both its first messages and its end are known: the bytes between them are parsed as the rest of the
+    array, and the other members are those of the known end. None if the end is unknown, or the bytes are not the rest
+    of an array."""
     known = next((pair for pair in opening.ends if body.endswith(pair[0])), None)
     if known is None:
         return None
@@ -180,7 +181,8 @@ def _between(body: bytes, start: int, common: _Common, base: Transcript, opening
 
 
 def _rest(body: bytes, start: int, common: _Common, base: Transcript) -> ParsedBody | None:
-    """What follows the known messages, parsed as if the array began there; None where that is not plainly right."""
+    """The body, whose part behind the known messages is parsed as if the array began there; None if that is not clearly
+    right."""
     short = body[: start + 1] + body[common.end :]
     try:
         members = parse_members(short)
@@ -188,7 +190,7 @@ def _rest(body: bytes, start: int, common: _Common, base: Transcript) -> ParsedB
         if tail is None:
             return None
         length = len(bytes(tail))
-        # A second member of that name would be the one that counts.
+        # If there were a second member of that name, that one would count.
         if not short.startswith(bytes(tail), start) or short.find(_NAME, start + length) >= 0:
             return None
         rest = elements(tail)
@@ -200,7 +202,7 @@ def _rest(body: bytes, start: int, common: _Common, base: Transcript) -> ParsedB
 
 
 def _in_common(body: bytes, at: int, trunk: _Trunk) -> _Common:
-    """What a body has in common with a conversation, from ``at`` on."""
+    """The messages that a body has in common with a conversation, from ``at`` on."""
     messages = trunk.transcript.messages
     if body.startswith(trunk.front):
         end = _next_element(body, trunk.end)
@@ -220,7 +222,8 @@ def _in_common(body: bytes, at: int, trunk: _Trunk) -> _Common:
 
 
 def _next_element(body: bytes, end: int) -> int:
-    """Behind an element that ends here: where the next one begins, or the array ends; -1 where neither does."""
+    """The place where the next element begins, or where the array ends, behind an element that ends at ``end``; -1 if
+    neither follows."""
     if body.startswith(b",{", end):
         return end + 1  # as most clients write it
     end = behind_space(body, end)
@@ -230,12 +233,12 @@ def _next_element(body: bytes, end: int) -> int:
     if follows != _COMMA:
         return -1
     end = behind_space(body, end + 1)
-    # A comma in front of the array's end is no JSON: the ordinary way will say so.
+    # A comma in front of the array's end is no JSON: the ordinary parser will report it.
     return -1 if end >= len(body) or body[end] == _CLOSE else end
 
 
 def _is_continued(before: Sequence[Message], after: Sequence[Message]) -> bool:
-    """Whether a conversation goes on where another one was, but perhaps for its newest exchange."""
+    """Whether a conversation continues an earlier one. The newest exchange of the earlier one may be missing."""
     kept = max(1, len(before) - 2)
     return len(after) >= kept and all(map(is_, before[:kept], after))
 
@@ -249,7 +252,7 @@ def _window(body: bytes, at: int) -> bytes:
 
 
 def _list_behind(body: bytes, place: int) -> int:
-    """Where the array behind a member's name begins; -1 where none does."""
+    """The place where the array behind a member's name begins; -1 if no array follows."""
     place = behind_space(body, place)
     if place >= len(body) or body[place] != _COLON:
         return -1

@@ -1,15 +1,16 @@
-"""What a request asks for that costs money: the kind of call, how much of it, and what makes it dearer. Pure.
+"""The parts of a request that cost money: the kind of call, its size, and what makes it dearer. Pure.
 
-It is read from the path and from the small members of the body, never from the prompt. Servers differ in how they read
-a value of a type that the API does not have (``"10"``, ``10.0``, ``true``): such a value counts at the largest reading
-that any of them could have. A limit that some server could pass over is none, so that the model's own maximum holds; a
-count that nobody can read is named in ``unclear``, and a key that has a budget is told so.
+The demand is read from the path and from the small members of the body, never from the prompt. Servers differ in how
+they read a value of a type that the API does not have (``"10"``, ``10.0``, ``true``): such a value counts as the
+largest number that any server could read. A limit that some server could ignore does not count as a limit, so the
+model's own maximum holds. A count that no server can read is named in ``unclear``, and a client whose key has a budget
+is told about it.
 
 The limits by path: https://platform.openai.com/docs/api-reference/chat/create,
 https://platform.openai.com/docs/api-reference/completions/create,
 https://platform.openai.com/docs/api-reference/responses/create, https://docs.anthropic.com/en/api/messages,
-https://ai.google.dev/api/generate-content#generationconfig. The provider bills ``best_of`` answers to each prompt, and
-not ``n`` of them: https://platform.openai.com/docs/api-reference/completions/create#completions-create-best_of.
+https://ai.google.dev/api/generate-content#generationconfig. For each prompt, the provider bills ``best_of`` answers,
+not ``n``: https://platform.openai.com/docs/api-reference/completions/create#completions-create-best_of.
 """
 
 import math
@@ -30,7 +31,7 @@ Asked = Mapping[str, Raw | bytes]
 
 
 class Kind(StrEnum):
-    """What a call is billed by."""
+    """The quantity by which a call is billed."""
 
     TEXT = "text"
     """Tokens of a prompt and of answers."""
@@ -42,7 +43,7 @@ class Kind(StrEnum):
     TRANSCRIPTION = "transcription"
     FREE = "free"
     UNKNOWN = "unknown"
-    """A call of which nobody here can tell what it costs: training, batches, videos, runs of assistants."""
+    """A call whose cost the proxy cannot tell: training, batches, videos, runs of assistants."""
 
 
 UNIT_KINDS = frozenset({Kind.IMAGE, Kind.SPEECH, Kind.TRANSCRIPTION, Kind.RERANK})
@@ -51,31 +52,32 @@ UNIT_KINDS = frozenset({Kind.IMAGE, Kind.SPEECH, Kind.TRANSCRIPTION, Kind.RERANK
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """One request's demand. ``max_output_tokens`` is how long each of ``answers`` may be, None where the request does
-    not limit it."""
+    """One request's demand. ``max_output_tokens`` is the greatest length of each of the ``answers``; None if the
+    request does not limit it."""
 
     kind: Kind = Kind.TEXT
     max_output_tokens: int | None = None
     answers: int = 1
     least_output_tokens: int = 0
-    """Of a request without a limit: what some server may take for one; an answer may be at least that long."""
+    """For a request without a valid limit: a number that some server may take for a limit. An answer may be at least
+    that long."""
     predicted_tokens: int = 0
-    """How much of a predicted answer may be billed as output beside each answer, by its bytes:
+    """How many tokens of a predicted answer may be billed as output beside each answer, counted by its bytes:
     https://platform.openai.com/docs/guides/predicted-outputs#limitations."""
     unclear: str = ""
-    """The member that cannot be understood; empty where all can."""
+    """The member that cannot be understood; empty if all can be understood."""
     wants: Wants = PLAIN
     images: int = 0
     documents: int = 0
     characters: int = 0
-    """Of the text that is to be spoken, at the most."""
+    """The characters of the text that is to be spoken, at most."""
     seconds: float = 0.0
-    """Of the sound that is to be made or heard, at the most."""
+    """The seconds of sound that are to be made or transcribed, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """How requests on paths with that ending are billed, and which members limit the answer there. ``calls`` is the
+    """How requests on paths with this ending are billed, and which members limit the answer there. ``calls`` is the
     member that limits the calls of tools (``wants_of``)."""
 
     ending: str
@@ -113,27 +115,27 @@ MEMBERS = (*_CHAT, "max_output_tokens", *_COUNTS[:4], *_TEXT, *wants.MEMBERS)
 """The members of a body that are read here."""
 
 _MOST_IMAGES = 10
-"""Of one form: https://platform.openai.com/docs/api-reference/images/createEdit#images-createedit-n."""
+"""The most images of one form: https://platform.openai.com/docs/api-reference/images/createEdit#images-createedit-n."""
 _CHARACTER_S = 0.1
-"""Speech has ten characters a second and more."""
+"""The most seconds of speech per character: speech has ten or more characters a second."""
 _SLOWEST = 4.0
 """https://platform.openai.com/docs/api-reference/audio/createSpeech#audio-createspeech-speed"""
 _LONGEST_SOUND_S = 36_000.0
 """The longest file that a provider takes: https://elevenlabs.io/docs/capabilities/speech-to-text."""
 _LARGE_BYTES = 512 << 10
 _MOST_NUMBER_BYTES = 1024
-"""What is longer is no number: it is not read, for that could take long."""
+"""A longer value is no number. It is not read, because reading it could take long."""
 _MOST_ANSWERS = 1000
-"""No provider gives as many to one prompt."""
+"""No provider gives as many answers to one prompt."""
 _LARGEST = 1 << 53
-"""A larger number is taken for this one: beyond it numbers of JSON are no exact counts."""
+"""A larger number counts as this one: numbers of JSON beyond it are not exact."""
 _ARRAY = msgspec.json.Decoder(list[Raw])
 
 
 def demand_of(method: str, path: str, asked: Asked | None, sound_s: float | None = None) -> Demand:
-    """What a request demands. ``path`` is as the most lenient server reads it, in small letters; ``asked`` are those
-    members of its body that ``MEMBERS`` names, None for a body that was not read; ``sound_s`` is how long the
-    sound lasts that it brings, where that is known."""
+    """The demand of a request. ``path`` is the path as the most lenient server reads it, in small letters. ``asked``
+    are those members of its body that ``MEMBERS`` names, None for a body that was not read. ``sound_s`` is the length
+    of the sound in the request, if it is known."""
     found = _path_of(method, path)
     match found.kind:
         case Kind.TEXT if asked is not None:
@@ -170,7 +172,7 @@ def _text_demand(found: _Path, asked: Asked) -> Demand:
     unclear = unclear or next((name for name, members in settings.items() if members is None), "")
     wanted, odd = wants_of(asked, found.calls)
     if "prompt" in asked and found.ending != "/completions":
-        wanted = replace(wanted, is_beyond=True)  # a stored one
+        wanted = replace(wanted, is_beyond=True)  # a stored prompt, which is not in the body
     least = max(_count(raw) or 0 for raw in given) if given and limit is None else 0
     predicted = asked.get("prediction", b"null")
     more = 0 if _is_null(predicted) else len(predicted)
@@ -178,7 +180,7 @@ def _text_demand(found: _Path, asked: Asked) -> Demand:
 
 
 def _image_demand(asked: Asked | None) -> Demand:
-    """A form's fields are not read: it may ask for as many images as there can be."""
+    """The fields of a form are not read: a form may ask for the largest number of images."""
     if asked is None:
         return Demand(Kind.IMAGE, 0, images=_MOST_IMAGES)
     count = _few(asked["n"]) if "n" in asked else 1
@@ -186,7 +188,7 @@ def _image_demand(asked: Asked | None) -> Demand:
 
 
 def _documents(raw: Raw | bytes | None) -> int:
-    """How many documents there are, or more: commas inside of them count, too."""
+    """At least the number of documents: commas inside a document count, too."""
     return 0 if raw is None else bytes(raw).count(b",") + 1
 
 
@@ -201,7 +203,7 @@ def _path_of(method: str, path: str) -> _Path:
 
 
 def _answers(sources: Sequence[Asked]) -> tuple[int, str]:
-    """How many answers each prompt has at the most, and the first member that cannot be read."""
+    """How many answers each prompt has at most, and the first member that cannot be read."""
     most, unclear = 1, ""
     for source in sources:
         for name in _COUNTS:
@@ -212,13 +214,13 @@ def _answers(sources: Sequence[Asked]) -> tuple[int, str]:
 
 
 def _few(raw: Raw | bytes) -> int | None:
-    """A count of answers; None for one that cannot be read, or that no server takes."""
+    """A count of answers; None if it cannot be read, or is larger than any server accepts."""
     count = _count(raw)
     return count if count is not None and count <= _MOST_ANSWERS else None
 
 
 def _count(raw: Raw | bytes) -> int | None:
-    """The largest count that a server could read; None where none could read any."""
+    """The largest count that a server could read from the value; None if no server could read one."""
     found = small_value(raw, _MOST_NUMBER_BYTES)
     if isinstance(found, str):
         try:
@@ -235,12 +237,13 @@ def _count(raw: Raw | bytes) -> int | None:
 
 
 def _prompts(raw: Raw | bytes) -> int | None:
-    """How many prompts the member is: a string or an array of token ids is one; None for what is neither."""
+    """How many prompts the member holds. A string or an array of token ids is one prompt. None for a member of another
+    type."""
     text = bytes(raw)
     if text[:1] != b"[":
         return 1 if text[:1] in b'"n' else None
     if len(text) > _LARGE_BYTES:
-        # Commas inside of strings count, too: too many rather than too few, and nothing is built.
+        # Commas inside strings count, too: the count may be too large but never too small, and nothing is decoded.
         return text.count(b",") + 1
     try:
         found = _ARRAY.decode(text)
@@ -260,10 +263,10 @@ _OTHERS = re.compile(
     r"|/(?:evals(?:/[^/]+)?|classify|score|pooling|ocr)$"
     r"|/(?:batches|runs)/[^/]+/cancel$"
 )
-"""Training, stores, films, and what ends a call: https://platform.openai.com/docs/api-reference."""
+"""Training, stores, videos, and calls that end another call: https://platform.openai.com/docs/api-reference."""
 
 
 def asks_for_text(method: str, path: str) -> bool:
-    """Whether a request may ask a model for a text. ``path`` is as the most lenient server reads it, in small
+    """Whether a request may ask a model for a text. ``path`` is the path as the most lenient server reads it, in small
     letters."""
     return demand_of(method, path, {}).kind in _WRITING and _OTHERS.search(path) is None

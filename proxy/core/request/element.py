@@ -1,4 +1,4 @@
-"""Elements: what stands in a request as one thing that a layout can place."""
+"""Elements: the units of a request that a layout can place."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -37,9 +37,9 @@ class ElementKind(StrEnum):
 class Element(Struct, frozen=True):
     """The smallest thing that is moved as a whole. ``digest`` covers exactly the bytes sent for it.
 
-    ``message`` is the client's message that is written (MESSAGE), or whose members other than the content are written
-    (PART, LAST_PART, SYSTEM); ``ack`` its acknowledgement. What is composed reads ``lead``, then ``item``'s text; of
-    tools ``lead`` has the names, one a line.
+    ``message`` is the index of the client's message that is written (MESSAGE), or whose members other than the content
+    are written (PART, LAST_PART, SYSTEM). ``ack`` is the index of its acknowledgement. A composed text is ``lead``
+    followed by the text of ``item``. For tools, ``lead`` holds their names, one per line.
     """
 
     key: str
@@ -54,12 +54,12 @@ class Element(Struct, frozen=True):
     item: ContextPiece | None = None
 
 
-# A message of a client that trims its history stands at another place each time.
+# If a client trims its history, a message stands at another place in each request.
 _MAX_PLACES = 4
 
 
 def message_element(message: Message, index: int, key: str = "turn") -> Element:
-    """A message as it came; the same element for the same place, so that layouts can share their positions."""
+    """A message as it came. The same place gives the same element, so that layouts can share their positions."""
     known = message.memo.get((index, key))
     if isinstance(known, Element):
         return known
@@ -93,18 +93,19 @@ def whole_element(key: str, message: Message, ack: Message, source: tuple[int, i
 
 
 def form_digest(lead: bytes, item: bytes, ack: Part) -> bytes:
-    """The digest of a piece under a lead (``composed_digest``): of a version that is no longer at hand, too."""
+    """The digest of a piece under a lead (``composed_digest``). It can be made for a version whose text is no longer at
+    hand, too."""
     return digest(composed_digest(lead, item), ack.digest)
 
 
 def composed_digest(lead: bytes, item: bytes) -> bytes:
-    """The digest of a lead and a piece, from the digests of either (``piece_digest``)."""
+    """The digest of a lead and a piece, made from their two digests (``piece_digest``)."""
     return digest(b"composed", lead, item)
 
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """What stands in front of a piece in the same text: a header, or the client's opening."""
+    """The text in front of a piece in the same message text: a header, or the client's opening."""
 
     text: str
     digest: bytes
@@ -120,10 +121,10 @@ def part_element(
     ack: Part,
     source: tuple[int, int],
 ) -> Element:
-    """A part of a context message: ``lead`` and one piece, then ``ack``.
+    """A part of a context message: ``lead`` and one piece, followed by ``ack``.
 
-    ``composed`` is the digest of the two (``composed_digest``); ``own`` are the positions of the text: one, or its
-    spans.
+    ``composed`` is the digest of lead and piece (``composed_digest``). ``own`` are the positions of the text: a single
+    one, or one for each span.
     """
     return Element(
         key=item.key,

@@ -28,9 +28,10 @@ _NOTHING_EARLIER: Mapping[int, Inset] = {}
 
 
 def with_inset(raw: bytes, inset: Inset) -> bytes:
-    """A user message with the operator's texts in front of and behind the client's, a blank line between them. They are
-    parts of their own where the client's content is a list of parts. A message without content, or with content that is
-    neither a text nor a list, stays as it is. Raises Unreadable for what is no object."""
+    """A user message with the operator's texts in front of and behind the client's text, with a blank line between
+    them. If the client's content is a list of parts, the operator's texts are parts of their own. A message without
+    content, or with content that is neither a text nor a list, stays as it is. Raises Unreadable for a message that is
+    no object."""
     members = members_of(raw)
     content = members.get("content")
     first = bytes(memoryview(content)[:1]) if content is not None else b""
@@ -45,8 +46,8 @@ def with_inset(raw: bytes, inset: Inset) -> bytes:
 
 
 def takes_inset(parsed: ParsedBody) -> bool:
-    """Whether the newest user message has a content to put texts around. Messages are read from the end on. Raises
-    Unreadable where the messages are no array."""
+    """Whether the newest user message has a content around which texts can be put. Messages are read from the end.
+    Raises Unreadable if the messages are no array."""
     newest = next((raw for raw in reversed(list(parsed.raws())) if _role(raw) == "user"), None)
     if newest is None:
         return False
@@ -60,8 +61,8 @@ def _part(text: str) -> bytes:
 
 
 def placed(roles: Sequence[str], inset: Inset, earlier: Mapping[int, Inset]) -> Mapping[int, Inset]:
-    """Which message gets which texts, by its index among messages of these ``roles``: the newest user message the
-    ``inset``, and user messages in front of it what they had ``earlier``."""
+    """The texts that each message gets, by the index of the message among messages with these ``roles``. The newest
+    user message gets the ``inset``; user messages in front of it get the texts that they had ``earlier``."""
     last = next((i for i in range(len(roles) - 1, -1, -1) if roles[i] == "user"), -1)
     found = {i: texts for i, texts in sorted(earlier.items()) if 0 <= i < last and texts and roles[i] == "user"}
     if inset and last >= 0:
@@ -70,9 +71,9 @@ def placed(roles: Sequence[str], inset: Inset, earlier: Mapping[int, Inset]) -> 
 
 
 def inset_body(body: bytes, inset: Inset, earlier: Mapping[int, Inset] = _NOTHING_EARLIER) -> bytes:
-    """A chat request with the operator's texts, every other byte as it came: for what is sent without a plan. The
-    messages are cut and not read. Raises Unreadable where they cannot be found, and InvalidRequest where the body is no
-    JSON object."""
+    """A chat request with the operator's texts and every other byte as it came; for requests that are sent without a
+    plan. The messages are split but not read. Raises Unreadable if they cannot be found, and InvalidRequest if the body
+    is no JSON object."""
     if not (inset or earlier):
         return body
     members = parse_members(body)
@@ -91,7 +92,7 @@ def inset_body(body: bytes, inset: Inset, earlier: Mapping[int, Inset] = _NOTHIN
 
 
 def _role(raw: Raw | bytes) -> str:
-    """The role of a message; "" for what is none."""
+    """The role of a message; "" for a message without a role."""
     try:
         members: Members = members_of(raw)
         role = value(members["role"]) if "role" in members else ""

@@ -1,4 +1,4 @@
-"""One incoming message: its parts as a provider's cache counts them, read once per distinct message."""
+"""One incoming message, with its parts as a provider's cache counts them. Each distinct message is read once."""
 
 import re
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ SYSTEM_ROLES = frozenset({"system", "developer"})
 
 
 class PartKind(StrEnum):
-    """What a part of a message is."""
+    """The kinds of parts that a message has."""
 
     TEXT = "text"
     MEDIA = "media"
@@ -36,8 +36,8 @@ class PartKind(StrEnum):
 class Part(Struct, frozen=True, gc=False):
     """One position of a provider's cache. ``digest`` covers role and content, never a marker.
 
-    ``index`` is the place in the content list, -1 for string content, and for a tool call its place among the calls.
-    ``own_mark`` is the client's marker where the provider would honour it.
+    ``index`` is the place in the content list, or -1 for string content; for a tool call it is the place among the
+    calls. ``own_mark`` is the client's marker, if the provider would honour it.
     """
 
     kind: PartKind
@@ -49,12 +49,12 @@ class Part(Struct, frozen=True, gc=False):
 
 
 class Message(Struct, frozen=True):
-    """A message and what is known of it. ``raw`` is the client's own JSON; ``digest`` covers it without markers.
+    """A message and what is known about it. ``raw`` is the client's own JSON; ``digest`` covers it without markers.
 
-    ``text`` is kept only where ``recognition`` needs it again; ``lead`` is the text's beginning. ``cut_digests``
-    are the digests of the recognised pieces. ``is_signed``: it holds signed or encrypted thinking, which a model may
-    bind to all that stands in front of it. ``is_plain``: it is a role and a text and nothing else. ``memo`` keeps what
-    others derive from the message.
+    ``text`` is kept only if ``recognition`` needs it again; ``lead`` is the text's beginning. ``cut_digests`` are the
+    digests of the recognised pieces. ``is_signed``: the message holds signed or encrypted thinking, which a model may
+    bind to everything in front of it. ``is_plain``: the message is a role and a text and nothing else. ``memo`` keeps
+    values that other modules derive from the message.
     """
 
     raw: bytes
@@ -77,19 +77,20 @@ class Message(Struct, frozen=True):
 
 LEAD_CHARS = 200
 _PLAIN = re.compile(rb'\{\s*"role"\s*:\s*"([a-z]+)"\s*,\s*"content"\s*:\s*"')
-# What a remembered message takes besides its JSON, and each of its parts; where its text is kept, that comes on top.
+# The memory that a remembered message takes besides its JSON, and the memory of each of its parts. If its text is kept,
+# the text adds to that.
 _FRAME_BYTES = 900
 _PART_BYTES = 280
 
 
 def weight_of(message: Message) -> int:
-    """About what a message takes in memory."""
+    """About how many bytes of memory a message takes."""
     raw = len(message.raw)
     return _FRAME_BYTES + _PART_BYTES * len(message.parts) + (raw if message.text is None else 2 * raw)
 
 
-# Comparing bytes is far cheaper than hashing them all: a message is looked up by its length and its two ends, then
-# compared. Where two messages share a key the newer one is remembered.
+# Comparing bytes is far cheaper than hashing all of them. So a message is looked up by its length and its two ends, and
+# then compared. If two messages share a key, the newer one is remembered.
 _Key = tuple[int, bytes, bytes]
 
 
@@ -98,8 +99,8 @@ def _key(content: bytes) -> _Key:
 
 
 class _Content(NamedTuple):
-    """What a message says: its parts, and where all of it is one text, that text, what it was recognised as, and the
-    digests of its pieces."""
+    """The content of a message: its parts. If all of it is one text, also that text, its recognition, and the digests
+    of its pieces."""
 
     parts: tuple[Part, ...]
     is_list: bool
@@ -109,8 +110,8 @@ class _Content(NamedTuple):
 
 
 class _ListPart(NamedTuple):
-    """A part of a list. ``text`` is its text where it is text and nothing else but a marker: what carries more keys is
-    never taken apart."""
+    """A part of a list. ``text`` is its text, if the part has no other keys than those of a text and a marker. A part
+    with more keys is never taken apart."""
 
     raw: Raw
     members: Members
@@ -123,9 +124,10 @@ _NO_MEMBERS: Members = MappingProxyType({})
 
 
 class MessageReader:
-    """Reads raw messages, remembering what it read by digest, least recently used out first.
+    """Reads raw messages and remembers them. The least recently used ones are dropped first.
 
-    Memory is bounded by ``capacity_bytes``. What ``base`` knows is taken from there; it is read, never written.
+    Memory is bounded by ``capacity_bytes``. Messages that ``base`` knows are taken from ``base``, which is read but
+    never written.
     """
 
     def __init__(
@@ -143,7 +145,7 @@ class MessageReader:
         self._base = base
 
     def read(self, raw: Raw) -> Message:
-        """The message. Raises Unreadable where it is not the shape of a chat message."""
+        """The message. Raises Unreadable if it does not have the shape of a chat message."""
         content = bytes(raw)
         key = _key(content)
         known = self._known.get(key)
@@ -164,7 +166,8 @@ class MessageReader:
         return known is not None and known.raw == content
 
     def fork(self) -> "MessageReader":
-        """A reader for another thread: it reads what this one has not; ``merge`` brings the result back."""
+        """A reader for another thread. It reads the messages that this reader does not know; ``merge`` brings the
+        result back."""
         counter = self._counter.fork()
         return MessageReader(counter, self._recognisers, capacity_bytes=self._capacity, base=self)
 
@@ -185,14 +188,14 @@ class MessageReader:
         return _message(raw, said, self._content(said, members), members, self._calls(members))
 
     def _text(self, role: str, text: str, mark: Life | None, index: int = -1) -> _Content:
-        """Content that is one text: a string, or the list's part of this ``index``."""
+        """Content that is one text: a string, or the part of a list with this ``index``."""
         known = recognise_text(self._recognisers, role, text)
         cuts = _cut_digests(text, known)
         return _Content((self._text_part(role, text, index, mark, known, cuts),), index >= 0, text, known, cuts)
 
     def _content(self, role: str, members: Members) -> _Content:
         content, mark = members.get("content"), marker_of(members)
-        first = b"n" if content is None else bytes(memoryview(content)[:1])  # not copied: it may be an hour of sound
+        first = b"n" if content is None else bytes(memoryview(content)[:1])  # not copied: it may be long
         if content is None or first == b"n":
             return _Content((), is_list=False)
         if first == b'"':
@@ -211,8 +214,8 @@ class MessageReader:
         return self._texts(role, listed, parts) or _Content(parts, is_list=True)
 
     def _texts(self, role: str, listed: Sequence[_ListPart], parts: tuple[Part, ...]) -> _Content | None:
-        """A system message of several texts in which something tells the time: all of it, cut where its parts end, too.
-        None for any other: documents are looked for in a single text only."""
+        """The whole content of a system message that has several texts and volatile lines, also cut at the ends of its
+        parts. None for any other message: documents are looked for in a single text only."""
         texts = [each.text for each in listed if each.text is not None]
         if role not in SYSTEM_ROLES or len(texts) < len(listed):
             return None
@@ -220,13 +223,13 @@ class MessageReader:
         start = 0
         is_clear = True
         for number, text in enumerate(texts, 1):
-            # Behind a fence that another part closes nobody who reads one part can tell code from text.
+            # If another part closes a fence, code and text cannot be told apart behind the fence by reading one part.
             is_clear = is_clear and (number == len(texts) or closes_fences(text))
             known = recognise_text(self._recognisers, role, text) if is_clear else None
             own = known.cuts if known is not None else ()
             fixed = "".join(text[c.start : c.end] for c in own if c.kind is not PieceKind.VOLATILE)
             if not own or not fixed.strip():
-                # A part of which only blank space would stay goes as a whole.
+                # If only blank space would stay of a part, the whole part is moved.
                 own = (Cut("", PieceKind.VOLATILE if own else PieceKind.SECTION, 0, len(text)),)
             for cut in own:
                 kind = PieceKind.VOLATILE if cut.kind is PieceKind.VOLATILE else PieceKind.SECTION
@@ -249,7 +252,8 @@ class MessageReader:
         cuts: tuple[bytes, ...] = (),
     ) -> Part:
         kind = PartKind.RESULT if role == "tool" else PartKind.TEXT
-        # A recognised text is known by its pieces: each is hashed and counted once, however often the rest changes.
+        # A recognised text is identified by its pieces: each piece is hashed and counted once, however often the rest
+        # changes.
         key = digest(role.encode(), b"cuts", *cuts) if cuts else text_digest(role, text)
         return Part(
             kind=kind,
@@ -261,7 +265,8 @@ class MessageReader:
         )
 
     def _result_part(self, listed: Sequence[_ListPart], mark: Life | None) -> Part:
-        """A tool result is one position, however many parts it has; a single text is the same as a string."""
+        """A tool result is one position, however many parts it has. A list with a single text gives the same position
+        as a string."""
         if len(listed) == 1 and listed[0].text is not None:
             return self._text_part("tool", listed[0].text, -1, mark)
         keys: list[bytes] = []
@@ -270,7 +275,7 @@ class MessageReader:
             key = piece_digest(text) if text is not None else digest(b"raw", b",".join(unmarked(members)))
             keys.append(key)
             tokens += self._counter.count(key, text if text is not None else raw_text(bytes(raw)))
-        # A marker may have to stand on the last part, where a provider takes none on the message.
+        # If a provider takes no marker on the message, the marker has to stand on the last part.
         markable = bool(listed) and self._part("tool", listed[-1], 0).markable
         return Part(PartKind.RESULT, digest(b"tool", *keys), tokens, -1, markable, mark)
 
@@ -317,7 +322,7 @@ class MessageReader:
 def _message(
     raw: bytes, role: str, content: _Content, members: Members = _NO_MEMBERS, calls: _Calls = _NO_CALLS
 ) -> Message:
-    """A message of this content. ``members`` are empty for one that is a role and a text and nothing else."""
+    """A message with this content. ``members`` are empty for a message that is a role and a text and nothing else."""
     call_parts, call_ids = calls
     positions = (*content.parts, *call_parts)
     rest = [k.encode() + bytes(v) for k, v in members.items() if k not in _HASHED_ELSEWHERE]
@@ -355,13 +360,13 @@ def may_be_signed(body: bytes) -> bool:
 
 
 def _text_of(members: Members, name: str) -> str | None:
-    """A member that is a text; None for any other, and where there is none."""
+    """A member that is a text; None if the member is missing or is no text."""
     found = text_value(members[name]) if name in members else None
     return found if isinstance(found, str) else None
 
 
 def _plain(raw: bytes) -> tuple[str, str] | None:
-    """Role and text of a message that is these two and nothing else, read in one go; None for any other."""
+    """Role and text of a message that has only these two, read in one step; None for any other message."""
     begin = _PLAIN.match(raw)
     if begin is None:
         return None
@@ -391,7 +396,7 @@ def text_digest(role: str, text: str) -> bytes:
 
 
 def _cut_digests(text: str | None, known: Recognition | None) -> tuple[bytes, ...]:
-    """Digests of the pieces; empty where the text is one piece, or a turn: its identity is that of its whole text."""
+    """Digests of the pieces; empty for a text without pieces, and for a turn, which is identified by its whole text."""
     if text is None or known is None or known.form is MessageKind.PROMPT:
         return ()
     return tuple(piece_digest(text[c.start : c.end]) for c in known.cuts)
@@ -406,7 +411,7 @@ _MEDIA = frozenset({"image_url", "image", "input_audio", "file", "document", "in
 # Anthropic, "Prompt caching": text, images and documents in user turns can be marked.
 _MARKABLE_MEDIA = frozenset({"image_url", "file"})
 THINKING_TYPES = frozenset({"thinking", "redacted_thinking", "reasoning"})
-"""The types of parts in which stands what a model thought."""
+"""The types of parts that hold a model's thinking."""
 _SEAL = re.compile(rb'"(?:signature|encrypted_content)"\s*:\s*"[^"]|"(?:redacted_thinking|reasoning\.encrypted)"')
 _SEAL_NAMES = (b'"signature"', b'"encrypted_content"', b'"redacted_thinking"', b'"reasoning.encrypted"')
 MARK_KEYS = ("cache_control", "prompt_cache_breakpoint")
@@ -415,8 +420,9 @@ _HASHED_ELSEWHERE = frozenset({"role", "content", "tool_calls", *MARK_KEYS})
 
 
 def _with_rest(positions: tuple[Part, ...], members: Members) -> tuple[Part, ...]:
-    """A provider renders a message's name, thinking and tool_call_id, too: its first position is another with them.
-    Members without a value are as good as none (SDKs write ``"refusal": null`` into what they send back)."""
+    """A provider also renders a message's name, thinking and tool_call_id. So these members change the digest of the
+    first position. Members without a value count as missing (SDKs write ``"refusal": null`` into the messages that they
+    send back)."""
     said = [
         k.encode() + bytes(v) for k, v in members.items() if k not in _HASHED_ELSEWHERE and bytes(v) not in _NOTHING
     ]
@@ -426,7 +432,8 @@ def _with_rest(positions: tuple[Part, ...], members: Members) -> tuple[Part, ...
 
 
 def beside(message: Message, first: Part) -> Part:
-    """The first position of a message that is written with another text, and all that it says besides."""
+    """The first position of a message that is written with another text: ``first``, combined with the other members of
+    the message."""
     return _with_rest((first,), members_of(message.raw))[0]
 
 
@@ -434,7 +441,7 @@ _NOTHING = (b"null", b"[]", b'""')
 
 
 def unmarked(members: Members) -> list[bytes]:
-    """The members but for the markers, each with its name."""
+    """The members without the markers, each with its name."""
     return [name.encode() + bytes(raw) for name, raw in members.items() if name not in MARK_KEYS]
 
 

@@ -1,4 +1,4 @@
-"""A request body that is taken apart: its members and, for a chat, its messages."""
+"""A parsed request body: its members and, for a chat, its messages."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -35,7 +35,7 @@ class Continuation(NamedTuple):
 
 
 class ParsedBody:
-    """One body. The members are parsed at once; each further step is done when it is first asked for, and only once.
+    """One body. The members are parsed at once. Each further step is done only once, when its result is first needed.
 
     ``span`` is the place of the array of messages in the body, as far as it is known.
     """
@@ -62,19 +62,19 @@ class ParsedBody:
 
     @property
     def read_messages(self) -> Sequence[Message] | None:
-        """The messages, where they have been read."""
+        """The messages; None if they have not been read."""
         return self._transcript.messages if self._transcript is not None else None
 
     def spans(self) -> dict[str, Span] | None:
-        """The place of each member's value; None where a name stands twice."""
+        """The place of each member's value; None if a name occurs twice."""
         found = value_spans(self.body, self.members, self.span)
         if found is not None:
             self.span = self.span or found.get("messages")
         return found
 
     def chat(self) -> ChatRequest:
-        """The body as a chat request. Raises InvalidRequest where it is none, and Unreadable where the proxy cannot
-        read it, or could not read it ahead."""
+        """The body as a chat request. Raises InvalidRequest if it is no chat request, and Unreadable if the proxy
+        cannot read it, or could not read it ahead."""
         if self._failure is not None:
             raise self._failure
         if self._chat is None:
@@ -108,7 +108,7 @@ class ParsedBody:
         )
 
     def unread(self) -> Sequence[Raw]:
-        """The messages that no earlier request had. Raises Unreadable where the messages are no array."""
+        """The messages that no earlier request had. Raises Unreadable if the messages are no array."""
         if self._added is None:
             self._added = elements(self.members["messages"])
         if self.known + len(self._added) > MOST_ELEMENTS:
@@ -116,14 +116,14 @@ class ParsedBody:
         return self._added
 
     def raws(self) -> Iterator[Raw | bytes]:
-        """The JSON of each message. Raises Unreadable where the messages are no array."""
+        """The JSON of each message. Raises Unreadable if the messages are no array."""
         if self._continues is not None:
             yield from (message.raw for message in self._continues.base.messages[: self.known])
         yield from self.unread()
 
     def read(self, reader: Callable[[Raw], Message]) -> Transcript:
-        """All messages; ``reader`` reads those that no earlier request had. Raises Unreadable, and what the reader
-        raises."""
+        """All messages. ``reader`` reads those that no earlier request had. Raises Unreadable, and the errors of the
+        reader."""
         if self._transcript is None:
             added = [reader(raw) for raw in self.unread()]
             if sum(len(message.parts) for message in added) > MOST_ELEMENTS:
@@ -136,15 +136,16 @@ class ParsedBody:
         return self._transcript
 
     def read_ahead(self, work: Callable[["ParsedBody"], None]) -> None:
-        """Do some of the reading early. A body that turns out to be unreadable is not tried again: ``chat`` raises the
-        same error."""
+        """Let ``work`` read a part of the body early. If the body is unreadable, ``chat`` raises the same error instead
+        of reading it again."""
         try:
             work(self)
         except Unreadable as error:
             self._failure = error
 
     def starts(self, messages: Sequence[Message]) -> Sequence[int]:
-        """The place of each message in the body, whose ``span`` is known and whose ``messages`` have been read."""
+        """The place of each message in the body. The ``span`` must be known, and the ``messages`` must have been
+        read."""
         assert self.span is not None
         if len(self._starts) < len(messages):
             starts = list(self._starts)
@@ -158,11 +159,11 @@ class ParsedBody:
 
 
 def parse_body(body: bytes) -> ParsedBody:
-    """The body's members. Raises InvalidRequest for what is no JSON object, and Unreadable for odd Unicode."""
+    """The body's members. Raises InvalidRequest for a body that is no JSON object, and Unreadable for odd Unicode."""
     return ParsedBody(body, parse_members(body))
 
 
 def parse_chat(body: bytes) -> ChatRequest:
-    """The body as a chat request. Raises InvalidRequest where it is none, and Unreadable where only the proxy cannot
-    read it."""
+    """The body as a chat request. Raises InvalidRequest if it is no chat request, and Unreadable if only the proxy
+    cannot read it."""
     return parse_body(body).chat()

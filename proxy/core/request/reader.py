@@ -1,7 +1,7 @@
 """Reads requests for the planner, and remembers what it has read: bodies, messages, tools and token counts.
 
-A large request is read by a fork of the reader in another thread. The fork knows what the reader knows and changes
-nothing of it; ``merge`` hands what the fork has read to the reader, back in the reader's own thread.
+A large request is read by a fork of the reader in another thread. The fork knows everything that the reader knows, and
+does not change the reader. Back in the reader's own thread, ``merge`` hands the results of the fork to the reader.
 """
 
 from collections.abc import Sequence
@@ -44,30 +44,31 @@ class RequestReader:
     """Reads each body, message and array of tools once. Its memory is bounded."""
 
     def __init__(self, encode: Encode, recognisers: Sequence[Recogniser], memory_bytes: int) -> None:
-        """Token counts take up to an eighth of ``memory_bytes`` on top of it, and 50 MB at most."""
+        """Token counts take additional memory: up to an eighth of ``memory_bytes``, but at most 50 MB."""
         self.counter = TokenCounter(encode, capacity=min(_MOST_COUNTS, memory_bytes // 2_000))
         self._bodies = BodyCache(capacity_bytes=memory_bytes // 4)
         self._messages = MessageReader(self.counter, recognisers, capacity_bytes=memory_bytes // 4)
         self._tools = ToolReader(self.counter, capacity_bytes=memory_bytes // 16)
 
     def parse(self, body: bytes) -> ParsedBody:
-        """The body, parsed with the help of earlier requests of the conversation. Another thread may call this.
-        Raises InvalidRequest for what is no JSON object, and Unreadable where only the proxy cannot read it."""
+        """The body, parsed with the help of earlier requests of the conversation. Another thread may call this. Raises
+        InvalidRequest for a body that is no JSON object, and Unreadable if only the proxy cannot read it."""
         return self._bodies.parse(body)
 
     def read(self, parsed: ParsedBody) -> Transcript:
-        """All messages of a chat; the conversation is remembered. Raises Unreadable."""
+        """All messages of a chat. The reader remembers the conversation. Raises Unreadable."""
         transcript = parsed.read(self._messages.read)
         self._bodies.keep(parsed, transcript)
         return transcript
 
     def read_tools(self, raw: Raw | bytes | None) -> tuple[Element, ...]:
-        """The tools as one element; nothing where there are none. Raises Unreadable for no array of objects."""
+        """The tools as one element; nothing if there are no tools. Raises Unreadable if they are no array of
+        objects."""
         return self._tools.read(raw)
 
     def inlaid(self, transcript: Transcript, route: Route) -> Transcript:
-        """The transcript with the operator's texts in its user messages. The client's next request has none of them:
-        what is not applied again then ends the prefix where it stands. Raises Unreadable."""
+        """The transcript with the operator's texts in its user messages. The client's next request has none of these
+        texts. If a text is not applied again then, the common prefix ends at its place. Raises Unreadable."""
         if not route.has_texts:
             return transcript
         messages = transcript.messages
@@ -76,11 +77,11 @@ class RequestReader:
         return transcript.replaced({i: self._messages.read(Raw(raw)) for i, raw in written.items()})
 
     def unread(self, messages: Sequence[Raw]) -> list[Raw]:
-        """The messages that were never read, which planning would tokenise."""
+        """The messages that were never read. Planning would have to tokenise them."""
         return self._messages.unread(messages)
 
     def fork(self) -> ReaderFork:
-        """Readers that know what this one knows, for another thread."""
+        """Readers for another thread, which know everything that this reader knows."""
         return ReaderFork(self._messages.fork(), self._tools.fork())
 
     def merge(self, fork: ReaderFork) -> None:

@@ -31,8 +31,8 @@ _FEW = msgspec.json.Decoder(msgspec.defstruct("Few", [(name, Raw, _NULL) for nam
 
 @dataclass(frozen=True, slots=True)
 class RequestFields:
-    """``parsed`` is None where the body is valid JSON that cannot be taken apart. ``asked`` are the members that say
-    what the request may cost (``proxy.core.request.demand``), None where they were not read."""
+    """``parsed`` is None if the body is valid JSON that the proxy cannot parse into members. ``asked`` are the members
+    that say what the request may cost (``proxy.core.request.demand``); None if they were not read."""
 
     model: str
     stream: bool
@@ -40,24 +40,24 @@ class RequestFields:
     parsed: ParsedBody | None
     asked: Mapping[str, Raw | bytes] | None = None
     user: str = ""
-    """Whom the request is for, as the client says."""
+    """The end user that the client names in the request."""
 
     @property
     def members(self) -> Members | None:
-        """The body's members, where it was taken apart."""
+        """The body's members; None if it was not parsed into members."""
         return self.parsed.members if self.parsed is not None else None
 
     @property
     def lacks_usage(self) -> bool:
-        """The client streams and does not ask for usage, so that we do."""
+        """Whether the client streams and does not ask for usage, so that the proxy must ask for it."""
         if not self.stream or self.wants_usage or self.parsed is None:
             return False
         return usage_asked(self.parsed.members.get("stream_options")) is not None
 
 
 def head_of(body: bytes, parse: Callable[[bytes], ParsedBody] = parse_body) -> RequestFields:
-    """Read the head of a JSON request. Raises InvalidRequest where the body is no JSON object, or one that other
-    readers may take and we cannot: its ``code`` is then NO_UTF8 or TOO_DEEP."""
+    """Read the head of a JSON request. Raises InvalidRequest if the body is no JSON object. If other parsers may accept
+    the body and only the proxy cannot, the ``code`` of the error is NO_UTF8 or TOO_DEEP."""
     parsed, found, asked = _read(body, parse)
     options = found.get("stream_options")
     model, user = found.get("model"), found.get("user")
@@ -72,7 +72,8 @@ def head_of(body: bytes, parse: Callable[[bytes], ParsedBody] = parse_body) -> R
 
 
 def untouched(body: bytes, head: RequestFields, model: str, *, asks_usage: bool = True) -> bytes:
-    """The request with the edits that every mode makes and no other, from its head alone: the messages stay unread."""
+    """The request with only those edits that every mode makes. They are made from the head alone: the messages stay
+    unread."""
     parsed = head.parsed
     if parsed is None:
         return renamed(body, head, model)
@@ -81,8 +82,8 @@ def untouched(body: bytes, head: RequestFields, model: str, *, asks_usage: bool 
 
 
 def renamed(body: bytes, head: RequestFields, model: str, further: Mapping[str, bytes] | None = None) -> bytes:
-    """The request with another model's name in it, also where it is not taken apart, and with ``further`` members where
-    it is."""
+    """The request with another model's name, also if the body was not parsed into members. If it was, the request also
+    gets the ``further`` members."""
     name = {"model": orjson.dumps(model)} if head.model and head.model != model else {}
     if head.parsed is None:
         return replaced(body, "model", name["model"]) if name else body
@@ -108,8 +109,8 @@ def _read(body: bytes, parse: Callable[[bytes], ParsedBody]) -> _Read:
 
 
 def _check_encoding(body: bytes) -> None:
-    """Python's own JSON reads UTF-16 and UTF-32, and so do servers; in these bytes nothing could be edited. Other bytes
-    (a film begins with zeros) are no JSON to anybody."""
+    """Raises InvalidRequest for JSON in UTF-16 or UTF-32. Python's own JSON reads them, and so do servers, but the
+    proxy cannot edit such bytes. Other bytes (a film begins with zeros) are no JSON for any parser."""
     encoding = json.detect_encoding(body)
     if not encoding.startswith("utf-8") and body.lstrip(_BEFORE_AN_OBJECT).startswith(b"{"):
         message = (
@@ -128,7 +129,8 @@ def _check_depth(body: bytes) -> None:
 
 
 def _slow(body: bytes) -> tuple[Mapping[str, object], Mapping[str, Raw | bytes]]:
-    """From a body that is not taken apart: all other members are skipped without being built."""
+    """The same members, read from a body that is not parsed into members. All other members are skipped and not
+    decoded."""
     found = peek(body, _FEW)
     if found is not None:
         own = {name: _or_nothing(name, getattr(found, name)) for name in _OWN_NAMES}
@@ -151,7 +153,7 @@ def _small(name: str, raw: Raw) -> object:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether it has no half of a character, which nobody could send on."""
+    """Whether the text has no half of a character (a lone surrogate), which cannot be sent on."""
     return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 

@@ -1,7 +1,8 @@
-"""Spans of a long file, for caches that store every prefix: after an edit the text in front of it is read again.
+"""Spans of a long file, for caches that store every prefix: after an edit, the text in front of the edit is still read
+from the cache.
 
-Nothing is written differently: spans are only how far the forecast and the shadow cache look into one text. A span ends
-by what stands in front of it alone, so that two versions of a file share their spans up to the first edit.
+Spans do not change what is sent: the forecast and the shadow cache use them to look into one text. The end of a span
+depends only on the text in front of it, so two versions of a file share their spans up to the first edit.
 """
 
 _LEAST_CHARS = 3_000
@@ -10,7 +11,7 @@ _SPANS = 8
 
 
 def span_ends(text: str) -> tuple[int, ...]:
-    """Where the spans of a text end, its own end last: behind lines, at even distances."""
+    """The ends of a text's spans: behind lines, at even distances. The last one is the end of the text."""
     length = len(text)
     if length < _LEAST_CHARS:
         return (length,)

@@ -1,7 +1,7 @@
-"""Puts a text of the operator's in front of the system text of a request.
+"""Puts one of the operator's texts in front of the system text of a request.
 
-Some servers take ``Messages`` for ``messages``, and ``Content`` for ``content``: what stands there would take the place
-of what the operator's text was put into.
+Some servers read ``Messages`` as ``messages``, and ``Content`` as ``content``. Such a member would replace the member
+into which the operator's text was put.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ _MEANT = frozenset({"messages", "role", "content"})
 
 
 def is_plainly_spelt(names: Iterable[str]) -> bool:
-    """Whether none of the names only looks like one of those that are edited here."""
+    """Whether none of the names is another spelling of a name that is edited here."""
     return all(name in _MEANT or folded(name) not in _MEANT for name in names)
 
 
@@ -40,9 +40,9 @@ def check_spelling(parsed: ParsedBody) -> None:
 
 
 def with_system(parsed: ParsedBody, text: str) -> bytes:
-    """The request with ``text`` in front of the text of its first message, where that is a system or developer message;
-    else with a system message in front. All other bytes stay as they came. Raises Unreadable where the messages are no
-    array of objects."""
+    """The request with ``text`` in front of the text of its first message, if that is a system or developer message;
+    otherwise with a new system message in front. All other bytes stay as they came. Raises Unreadable if the messages
+    are no array of objects."""
     spans = parsed.spans()
     raw = parsed.members.get("messages", b"")
     if spans is None or bytes(memoryview(raw)[:1]) != b"[":
@@ -63,7 +63,8 @@ def _message(text: str) -> bytes:
 
 
 def _joined(first: Raw | bytes, text: str) -> bytes | None:
-    """The client's first message with the text in front of its own; None where it is no system message with a text."""
+    """The client's first message with the text in front of its own text; None if it is no system message with a
+    text."""
     members = members_of(first)
     role, content = value(members.get("role", b"null")), members.get("content")
     if not isinstance(role, str) or role not in SYSTEM_ROLES or content is None or not is_plainly_spelt(members):

@@ -1,4 +1,4 @@
-"""The text of a system message that is written as several parts, and what is left of each without what moves."""
+"""The texts of a message that consists of several parts, and the rest of each part without its volatile text."""
 
 from itertools import islice
 
@@ -7,13 +7,13 @@ from proxy.core.request.message import PLAIN_TEXT_KEYS, Message
 from proxy.core.value import dataclass
 from proxy.core.wire.json_body import Unreadable, elements, members_of, text_value
 
-# A text of so many bytes would hold up everybody else each time that it is looked into.
+# Parsing a text of more bytes would hold up all other requests each time.
 _MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What stays of the part with this ``index``. ``is_whole``: all of it."""
+    """The text that stays of the part with this ``index``. ``is_whole``: all of it stays."""
 
     index: int
     text: str
@@ -21,8 +21,8 @@ class Kept:
 
 
 def texts_of(message: Message) -> tuple[str, ...] | None:
-    """The texts that the content consists of; None for anything but a string, or a list of plain text parts, and for
-    very long ones of which no part is known to move."""
+    """The texts that the content consists of. None for content that is neither a string nor a list of plain text parts,
+    and for a very long message without a recognition."""
     if message.text is not None and len(message.parts) == 1:
         return (message.text,)
     if message.recognition is None and len(message.raw) > _MOST_BYTES:
@@ -45,7 +45,7 @@ def texts_of(message: Message) -> tuple[str, ...] | None:
 
 
 def kept_parts(message: Message) -> tuple[Kept, ...]:
-    """The parts of a recognised message without its volatile text; those of which nothing stays are left out."""
+    """The parts of a recognised message without their volatile text. Parts of which nothing stays are left out."""
     texts, known = texts_of(message), message.recognition
     assert texts is not None
     assert known is not None
@@ -72,7 +72,7 @@ def kept_parts(message: Message) -> tuple[Kept, ...]:
 
 
 def part_at(message: Message, position: int) -> int:
-    """The index of the part in which this character of the text stands."""
+    """The index of the part that holds the character at this position of the text."""
     texts = texts_of(message)
     assert texts is not None
     index = 0

@@ -1,10 +1,10 @@
 """Tools in the order and form in which a client first sent them.
 
-Tools stand in front of everything else: a client that builds its list from a set, or writes its schemas' keys in
-another order each time, takes the whole prompt out of the cache with each request (whoz-oss/coday #1322,
-QwenLM/qwen-code #6339, maximhq/bifrost #2082). Only once the very same definitions were seen in another order or form
-are they sent as they came first; values are never touched, and what a list holds keeps its order. A client that marks
-its tools says where they stand: those pass as they came.
+Tools stand in front of everything else. If a client builds its list from a set, or writes its schemas' keys in another
+order each time, no request reads anything of the prompt from the cache (whoz-oss/coday #1322, QwenLM/qwen-code #6339,
+maximhq/bifrost #2082). If the very same definitions come again in another order or form, they are sent as they came
+first. Values are never changed, and the items of a list keep their order. If a client marks its tools, it decides their
+places itself: these tools are sent as they came.
 """
 
 import json
@@ -17,20 +17,21 @@ from proxy.core.request.message import MARK_KEYS
 
 _MAX_SETS = 1024
 _MAX_BYTES = 64 * 2**20
-# Of longer arrays only the very same bytes are the same: to take one apart would hold up everybody else.
+# Longer arrays are equal only if their bytes are equal: parsing one would hold up all other requests.
 _LONGEST_BYTES = 1 << 20
 
 
 class ToolOrders:
-    """The first form of each set of tools, by the scope that it was sent in; least recently used out first."""
+    """The first form of each set of tools, by the scope in which it was sent. The least recently used are dropped
+    first."""
 
     def __init__(self, *, capacity_bytes: int = _MAX_BYTES) -> None:
         self._first: Bounded[tuple[bytes, bytes], bytes] = Bounded(capacity_bytes, len, _MAX_SETS)
         self._sets: LastUsed[tuple[bytes, bytes], bytes] = LastUsed(_MAX_SETS)
 
     def steady(self, scope: bytes, form: bytes, raw: bytes) -> bytes | None:
-        """The array as this scope first sent it, where it sends the same tools in another order or form now; else None.
-        ``form`` is the digest of this one, an array of objects."""
+        """The array as this scope first sent it, if the scope now sends the same tools in another order or form; else
+        None. ``form`` is the digest of ``raw``, an array of objects."""
         if any(f'"{key}"'.encode() in raw for key in MARK_KEYS):
             return None
         known = self._sets.find((scope, form))
@@ -47,9 +48,9 @@ class ToolOrders:
 
 
 def _set_of(raw: bytes) -> bytes:
-    """What the tools are, whatever their order and the order of their keys; equal tools count as often as they stand.
-    Of what is very long, nested too deep, names a key twice, or has a number that could be written in another way, only
-    the very same bytes are the same."""
+    """A digest of the tools that depends neither on their order nor on the order of their keys. Equal tools count as
+    often as they occur. If the array is very long, nested too deep, names a key twice, or has a number that could be
+    written in another way, only equal bytes give the same digest."""
     if len(raw) > _LONGEST_BYTES:
         return digest(b"raw", raw)
     try:

@@ -20,7 +20,7 @@ _NO_FUNCTION = Raw(b"null")
 
 
 def bare_tool(raw: bytes) -> bytes:
-    """A tool without its markers: on the tool, and on its function (litellm forwards both)."""
+    """A tool without the markers on the tool and on its function (litellm forwards both)."""
     members = members_of(raw)
     changes: dict[str, bytes | None] = {key: None for key in MARK_KEYS if key in members}
     function = members.get("function", _NO_FUNCTION)
@@ -32,8 +32,8 @@ def bare_tool(raw: bytes) -> bytes:
 
 
 def _digest_and_mark(raw: Raw) -> tuple[bytes, Life | None]:
-    """A digest of a tool that is the same with and without a marker, wherever it stands, and the marker. The function
-    is hashed by its members, too."""
+    """The digest of a tool, and its marker. The digest is the same with and without a marker, wherever the marker
+    stands. The function is hashed by its members, too."""
     members = members_of(raw)
     mark = marker_of(members)
     parts: list[bytes] = []
@@ -48,7 +48,7 @@ def _digest_and_mark(raw: Raw) -> tuple[bytes, Life | None]:
 
 
 def _name(raw: Raw) -> str:
-    """What a tool is called, on one line."""
+    """The name of a tool, on one line."""
     members = members_of(raw)
     function = members.get("function", _NO_FUNCTION)
     named = members_of(function) if bytes(function).startswith(b"{") else members
@@ -72,7 +72,8 @@ class ToolReader:
         )
 
     def fork(self) -> "ToolReader":
-        """A reader for another thread, which knows what this one knows; ``merge`` brings the result back."""
+        """A reader for another thread, which knows everything that this reader knows. ``merge`` brings the result
+        back."""
         other = ToolReader(self._counter.fork())
         other._base = self
         return other
@@ -83,11 +84,12 @@ class ToolReader:
             self._known.put(key, known)
 
     def read(self, raw: Raw | bytes | None) -> tuple[Element, ...]:
-        """One element for all tools; nothing where there are none. Raises Unreadable for no array of objects."""
+        """One element for all tools; nothing if there are no tools. Raises Unreadable if they are no array of
+        objects."""
         if raw is None or bytes(raw) in (b"null", b"[]"):
             return ()
         content = bytes(raw)
-        # Compared, not hashed: that is far cheaper.
+        # Comparing the bytes is far cheaper than hashing them.
         key = (len(content), content[-_KEY_BYTES:])
         known = self._known.get(key)
         if known is None and self._base is not None:
@@ -103,7 +105,8 @@ class ToolReader:
         for index, raw in enumerate(tools):
             own, mark = _digest_and_mark(raw)
             tokens = self._counter.count(own, raw_text(bytes(raw)))
-            # Only the last tool carries our marker: a marker within the list would split what never changes apart.
+            # Only the last tool carries our marker: a marker within the list would split tools that always change
+            # together.
             parts.append(Part(PartKind.OTHER, own, tokens, index, index == len(tools) - 1, mark))
         return Element(
             key="tools",
@@ -116,8 +119,8 @@ class ToolReader:
 
 
 def in_order(raw: bytes, known: Element, digests: Sequence[bytes]) -> bytes | None:
-    """The array ``raw``, which was read as ``known``, with its tools in the order of these ``digests``; None where
-    they are other tools."""
+    """The array ``raw``, which was read as ``known``, with its tools in the order of these ``digests``; None if the
+    digests are those of other tools."""
     by_digest = dict(zip((part.digest for part in known.parts), elements(raw), strict=True))
     if len(digests) != len(known.parts) or not by_digest.keys() >= set(digests):
         return None

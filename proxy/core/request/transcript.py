@@ -1,7 +1,7 @@
-"""A conversation as the planner needs it, kept up as it grows: what was found out of its first messages is taken over.
+"""A conversation as the planner needs it. As the conversation grows, the results for its first messages are taken over.
 
-A long conversation costs by its new messages only. Everything here is a function of the messages in front of and at
-each place, never of those behind it.
+So a long conversation costs time for its new messages only. Every result for a message depends on this message and
+those in front of it, never on the messages behind it.
 """
 
 from bisect import bisect_left
@@ -13,19 +13,19 @@ from proxy.core.recognition.pieces import MessageKind, PieceKind
 from proxy.core.request.element import Element, message_element
 from proxy.core.request.message import SYSTEM_ROLES, Message, PartKind, text_digest
 
-# An assistant message that acknowledges context in words that no recogniser knows is short.
+# The greatest length of an assistant message that acknowledges context in words that no recogniser knows.
 MAX_GENERIC_ACK_CHARS = 160
 
 
 class Transcript:
     """The messages of one request.
 
-    ``preamble`` of them are leading system messages. ``elements`` holds each as it came, ``turns`` each one's identity
-    as a turn; ``pairs`` for each user turn its index and the digest of it and of what it follows: the newest answer in
-    front of it (of the model or of a tool) and the turn before that. What a client shows in front of its prompt and
-    does not keep makes no other pair. ``marked`` and ``recognised`` are the indices of messages with markers, and of
-    those that a recogniser took apart; ``notices`` those of system messages behind the preamble, and ``signed`` those
-    of messages with signed thinking.
+    ``preamble`` is the number of leading system messages. ``elements`` holds each message as it came, ``turns`` the
+    identity of each as a turn. ``pairs`` holds for each user turn its index and a digest of this turn, of the newest
+    answer in front of it (of the model or of a tool), and of the turn before that answer. So texts that a client shows
+    in front of its prompt and does not keep do not change a pair. ``marked`` are the indices of messages with markers,
+    ``recognised`` those of messages that a recogniser took apart, ``notices`` those of system messages behind the
+    preamble, and ``signed`` those of messages with signed thinking.
     """
 
     __slots__ = (
@@ -36,8 +36,8 @@ class Transcript:
     def __init__(
         self, messages: Sequence[Message], base: "Transcript | None" = None, shared: int | None = None
     ) -> None:
-        """``base`` is an earlier state of the conversation, whose first ``shared`` messages these are, too (all of
-        them, where that is not said)."""
+        """``base`` is an earlier state of the conversation. Its first ``shared`` messages are also the first ones here;
+        None: all of its messages are."""
         self.messages = tuple(messages)
         self.preamble, self.media_at = 0, -1
         self.marked: tuple[int, ...] = ()
@@ -57,8 +57,8 @@ class Transcript:
 
     @property
     def client(self) -> str:
-        """The recogniser that knows a text of this client's: the first one that knows more than instructions. Empty
-        where none does."""
+        """The name of the recogniser that knows this client's texts: the first one that recognised more than
+        instructions. Empty if there is none."""
         for index in self.recognised:
             known = self.messages[index].recognition
             if known is not None and known.form is not MessageKind.SYSTEM:
@@ -76,13 +76,13 @@ class Transcript:
         return next((at for at, answer in enumerate(self._answers) if answer), len(self._answers))
 
     def newest_pairs(self, most: int) -> int:
-        """How many pairs follow the newest answer that a user's turn follows: the prompt, and what is shown beside it.
-        At most ``most``."""
+        """How many pairs follow the newest answer that has a user's turn behind it: the prompt, and the texts that are
+        shown beside it. At most ``most``."""
         newest = self._answers[-most:]
         return next((at for at, answer in enumerate(reversed(newest)) if answer != newest[-1]), len(newest))
 
     def _taken_over(self, base: "Transcript", shared: int) -> int:
-        """Begin with the first ``shared`` messages of an earlier state; how many were taken over."""
+        """Begin with the first ``shared`` messages of an earlier state. Returns how many were taken over."""
         if shared <= base.preamble:
             return 0
         self.preamble = base.preamble
@@ -100,7 +100,7 @@ class Transcript:
         self.notices = base.notices[: bisect_left(base.notices, shared)]
         self.signed = base.signed[: bisect_left(base.signed, shared)]
         self.pairs = base.pairs[: bisect_left(base.pairs, (shared, b""))]
-        # What follows a user's turn begins anew: from there on it is found out again.
+        # The state behind the last user's turn is not kept, so it is computed again from there on.
         behind = self.preamble
         self._answers = base._answers[: len(self.pairs)]
         if self.pairs:
@@ -147,8 +147,8 @@ class Transcript:
         self._before = own
 
     def replaced(self, changes: Mapping[int, Message]) -> "Transcript":
-        """With other readings of some messages: their volatile lines cut out, or with the operator's texts. Roles,
-        pairs, markers and images are those of what the client sent."""
+        """The transcript with other readings of some messages: without their volatile lines, or with the operator's
+        texts. Roles, pairs, markers and images stay those of the client's messages."""
         if not changes:
             return self
         new = copy(self)
@@ -168,16 +168,16 @@ def _has_media(message: Message) -> bool:
 
 
 def _is_short(message: Message) -> bool:
-    """Whether an assistant message may acknowledge what only looks like context; else that was a turn, and got its
-    answer."""
+    """Whether an assistant message may be an acknowledgement of a message that only looks like context. If not, that
+    message was a turn, and this one is its answer."""
     return 0 < len(message.lead) <= MAX_GENERIC_ACK_CHARS and not message.call_ids
 
 
 def turn_digest(message: Message) -> bytes:
-    """A turn's identity; a reminder that the client appends to its newest turn is no part of it."""
+    """A turn's identity. A reminder that the client appends to its newest turn is not part of the identity."""
     known = message.recognition
     if known is not None and known.form is MessageKind.PROMPT and message.text is not None:
         prompt = "".join(message.text[c.start : c.end] for c in known.cuts if c.kind is PieceKind.PROMPT)
-        # As the message will be in the next request, where it is no longer the newest.
+        # This is the form that the message will have in the next request, when it is no longer the newest.
         return digest(message.role.encode(), text_digest(message.role, prompt))
     return message.digest

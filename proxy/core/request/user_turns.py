@@ -1,4 +1,4 @@
-"""The user's turns of a conversation, each with what it stands behind, and what stands in front of all of them."""
+"""The user's turns of a conversation, each with the answer in front of it, and the head in front of all turns."""
 
 from bisect import bisect_left
 from collections.abc import Container, Sequence
@@ -12,8 +12,9 @@ from proxy.core.request.transcript import Transcript
 
 
 def user_turns(start: bytes, transcript: Transcript, without: Container[int] = ()) -> list[tuple[int, bytes]]:
-    """For each user message of the conversation its index, and a digest of the user's turns up to it and of the answer
-    in front of each. It begins with ``start``, and leaves out instructions, context, and the messages ``without``."""
+    """For each user message of the conversation, its index and a digest. The digest covers ``start``, the user's turns
+    up to this message, and the answer in front of each. Instructions, context, and the messages ``without`` are left
+    out."""
     pairs = _pairs(transcript, without) if without else transcript.pairs
     found: list[tuple[int, bytes]] = []
     key = start
@@ -31,9 +32,9 @@ def tokens_from(
     *,
     caches_output: bool,
 ) -> int:
-    """The conversation's tokens from a message up to the end of the request before. Context and the messages
-    ``without`` stand elsewhere from one request to the next. The answer to the request before is part of its prompt
-    only where a provider stores answers, too."""
+    """The conversation's tokens from a message up to the end of the previous request. Context and the messages
+    ``without`` do not count: they change their places from one request to the next. The answer to the previous request
+    counts only if the provider stores answers, too."""
     messages, end = transcript.messages, turns[-1][0]
     if not caches_output and end > message and messages[end - 1].role == "assistant":
         end -= 1
@@ -47,8 +48,8 @@ def tokens_from(
 
 
 def head_digest(transcript: Transcript, tools: Raw | bytes | None) -> bytes:
-    """A digest of the tools and the system messages in front of the conversation, without lines that tell the time:
-    these are mostly moved to the end."""
+    """A digest of the tools and the system messages in front of the conversation. Volatile lines are left out: they are
+    mostly moved to the end."""
     system = (_fixed(message) for message in transcript.messages[: transcript.preamble])
     return digest(bytes(tools) if tools is not None else b"", *system)
 

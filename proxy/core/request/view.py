@@ -1,4 +1,5 @@
-"""A whole request, recognised: what is fixed, what is movable, where the last exchange begins."""
+"""A whole request with its recognised parts: the fixed ones, the movable ones, and the place where the last exchange
+begins."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
@@ -13,7 +14,7 @@ from proxy.core.value import dataclass, field, replace
 from proxy.core.wire.json_body import ChatRequest, members_of
 
 NOTHING_MOVES: Mapping[int, float] = MappingProxyType({})
-# What the key of a piece begins with that has a path.
+# The beginning of the key of a piece that has a path.
 _FILE = "file:"
 
 
@@ -31,7 +32,7 @@ class ContextMessage:
 
 @dataclass(frozen=True, slots=True)
 class SystemText:
-    """A system message taken apart: what never changes, what tells the time, and retrieved documents."""
+    """A system message taken apart: the fixed text, the volatile lines, and the retrieved documents."""
 
     message: int
     fixed: str
@@ -40,7 +41,7 @@ class SystemText:
 
     @property
     def is_moving(self) -> bool:
-        """Whether any of it can stand elsewhere."""
+        """Whether any part of the message can stand elsewhere."""
         return bool(self.volatile or self.documents)
 
 
@@ -48,10 +49,10 @@ class SystemText:
 class RecognisedRequest:
     """The request's messages with their meaning.
 
-    ``preamble`` leading messages are system messages; from ``last_user`` on everything is fixed and stays last
-    (``len(messages)`` where no user message exists: nothing is movable then). ``moving`` are messages that the proxy
-    has put between those of the conversation, and that may stand elsewhere next time (``Route.moving``). The first
-    ``still`` messages, and what stands between them, are where they are for good.
+    ``preamble`` is the number of leading system messages. From ``last_user`` on everything is fixed and stays last. If
+    there is no user message, ``last_user`` is ``len(messages)`` and nothing is movable. ``moving`` are messages that
+    the proxy has put between those of the conversation, and that may stand elsewhere in the next request
+    (``Route.moving``). The first ``still`` messages never change their places, nor does anything between them.
     """
 
     request: ChatRequest
@@ -64,7 +65,7 @@ class RecognisedRequest:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """All of them, in the client's order."""
+        """All messages, in the client's order."""
         return self.transcript.messages
 
     @property
@@ -80,7 +81,7 @@ class RecognisedRequest:
         return tuple(turns[i] for i in self.own_turns())
 
     def items(self) -> list[ContextPiece]:
-        """Everything movable that has a key over time: files, maps, documents."""
+        """All movable pieces that keep a key over time: files, maps, documents."""
         return [item for group in self.groups for item in group.items] + self.documents()
 
     def documents(self) -> list[ContextPiece]:
@@ -91,7 +92,7 @@ class RecognisedRequest:
         return [item for item in self.documents() if item.kind is PieceKind.DOCUMENT]
 
     def turns(self) -> Sequence[int]:
-        """Indices of the conversation's messages: neither head nor context."""
+        """Indices of the conversation's messages, without the head and the context."""
         if not self.groups:
             return range(self.preamble, len(self.messages))
         taken = {i for g in self.groups for i in (g.message, g.ack)}
@@ -112,9 +113,9 @@ def recognise_request(
     *,
     has_moved: bool = False,
 ) -> RecognisedRequest:
-    """Pair context messages with their acknowledgements. ``is_movable`` decides on candidates by the session's past;
-    ``moving`` are messages that the proxy has put in itself. Nothing in the first ``still`` messages may move.
-    ``has_moved``: the request went out before, and whatever may have moved in it counts."""
+    """Pair context messages with their acknowledgements. ``is_movable`` decides about candidates by the session's past.
+    ``moving`` are messages that the proxy has inserted itself. Nothing in the first ``still`` messages may move.
+    ``has_moved``: the request was sent before, and all messages count that may have moved in it."""
     messages, preamble = transcript.messages, transcript.preamble
     last_user = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].role == "user"), len(messages))
     found: list[ContextMessage] = []
@@ -139,7 +140,8 @@ def _system_texts(messages: Sequence[Message], preamble: int) -> tuple[SystemTex
         known, text = messages[index].recognition, messages[index].text
         if known is None or text is None or known.form is not MessageKind.SYSTEM:
             continue
-        # Documents stay behind the fixed text of their own message: only in the last one is that the head's end.
+        # Documents stay behind the fixed text of their own message. Only in the last system message is that place the
+        # end of the head.
         documents = _documents(text, known, messages[index]) if index == preamble - 1 else ()
         rest = _without(text, known, PieceKind.VOLATILE, *MOVABLE_IN_SYSTEM)
         if not rest.strip() or not stay_apart(rest, [item.text for item in documents]):
@@ -147,7 +149,7 @@ def _system_texts(messages: Sequence[Message], preamble: int) -> tuple[SystemTex
         moves = (PieceKind.VOLATILE, *MOVABLE_IN_SYSTEM) if documents else (PieceKind.VOLATILE,)
         fixed = _without(text, known, *moves)
         volatile = _volatile(text, known, messages[index])
-        # A system message that is volatile throughout goes as a whole, where another one stays.
+        # A system message that is wholly volatile is moved as a whole, if another system message stays.
         stays = bool(fixed.strip()) or (index > 0 and not fixed and _says_nothing_else(messages[index]))
         if stays and (volatile or documents):
             found.append(SystemText(index, fixed, volatile, documents))
@@ -170,7 +172,8 @@ def _says_nothing_else(message: Message) -> bool:
 
 
 def _documents(text: str, known: Recognition, message: Message) -> tuple[ContextPiece, ...]:
-    """Documents of a system message; none where one stands twice, which only its place tells apart."""
+    """Documents of a system message. None are returned if a document occurs twice, because only the place tells the two
+    apart."""
     cuts = [c for c in zip(known.cuts, message.cut_digests, strict=True) if c[0].kind in MOVABLE_IN_SYSTEM]
     if len({c.key for c, _ in cuts}) < len(cuts):
         return ()
@@ -195,7 +198,7 @@ def _group_at(
     if len(message.parts) != 1 or not ack.parts:
         return None
     group = _cut(known, message, message.text, index)
-    # What else it says (a name, a client's own field) holds for all of it.
+    # Other members of the message (a name, a client's own field) hold for all of its text.
     return group if _says_nothing_else(message) else _in_one_piece(group, message.text)
 
 
@@ -215,8 +218,8 @@ def _holds_files(message: Message) -> bool:
 
 
 def _agreeing(groups: Sequence[ContextMessage], messages: Sequence[Message]) -> list[ContextMessage]:
-    """The groups without those that show one file in two versions, in messages of one kind: their places alone say
-    which is the newer one."""
+    """The groups without those that show one file in two versions, in messages of one kind. Only the places of these
+    messages say which version is the newer one."""
     versions: dict[tuple[str, str], set[bytes]] = {}
     for group in groups:
         for key, version in _shown(messages[group.message]):
@@ -225,14 +228,15 @@ def _agreeing(groups: Sequence[ContextMessage], messages: Sequence[Message]) -> 
 
 
 def _shown(message: Message) -> list[tuple[str, bytes]]:
-    """The files that a context message shows, by their keys, and the versions. What has no path is nothing of which
-    there are versions."""
+    """The keys of the files that a context message shows, each with its version. A piece without a path has no
+    versions."""
     cuts = message.recognition.cuts if message.recognition is not None else ()
     return [(c.key, own) for c, own in zip(cuts, message.cut_digests, strict=True) if c.key.startswith(_FILE)]
 
 
 def _undivided(group: ContextMessage, message: Message) -> ContextMessage:
-    """In one piece where the header would only refer to a message of files: there are several, it may be any."""
+    """The group in one piece, if the header would only refer to a message of files. There are several such messages,
+    and the header may mean any of them."""
     if group.claim is not FileClaim.AS_SAID or message.text is None:
         return group
     return _in_one_piece(group, message.text)
@@ -245,7 +249,7 @@ def _in_one_piece(group: ContextMessage, text: str) -> ContextMessage:
 
 
 def _with_distinct_keys(groups: list[ContextMessage]) -> tuple[ContextMessage, ...]:
-    """The same path in two groups (or twice in one) is two things: number the later ones."""
+    """The same path in two groups (or twice in one group) means two pieces: the later ones get a number."""
     seen: set[str] = set()
     numbers: dict[str, count[int]] = {}
     result = []

@@ -1,5 +1,5 @@
-"""What a request wants beyond text at the usual price: a faster tier, tools that the provider runs, sound, and content
-that does not stand in its body. Pure; every fact has its source.
+"""The things that a request asks for beyond text at the usual price: a faster tier, tools that the provider runs,
+sound, and content that is not in its body. Pure; every fact has its source.
 
 Service tiers: https://platform.openai.com/docs/api-reference/chat/create#chat-create-service_tier; ``fast`` is the new
 name of ``priority``, https://developers.openai.com/api/docs/guides/fast-mode. Speed and place of inference:
@@ -7,9 +7,9 @@ https://platform.claude.com/docs/en/build-with-claude/fast-mode,
 https://platform.claude.com/docs/en/build-with-claude/data-residency. Tools that a provider runs and bills:
 https://platform.openai.com/docs/pricing#built-in-tools,
 https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-search-tool#usage-and-pricing,
-https://ai.google.dev/gemini-api/docs/google-search, https://docs.x.ai/docs/guides/tools/overview. Containers are
-billed by their memory, whether anything ran in them or not: https://platform.openai.com/docs/pricing#built-in-tools. A
-provider may summarise a long prompt first, which is billed beside the answer:
+https://ai.google.dev/gemini-api/docs/google-search, https://docs.x.ai/docs/guides/tools/overview. Containers are billed
+by their memory, even if nothing ran in them: https://platform.openai.com/docs/pricing#built-in-tools. A provider may
+summarise a long prompt first, which is billed beside the answer:
 https://platform.claude.com/docs/en/build-with-claude/compaction,
 https://developers.openai.com/api/docs/guides/compaction.
 """
@@ -28,59 +28,60 @@ from proxy.core.wire.scan import scan_members
 
 
 class Tool(StrEnum):
-    """What a provider's own tool is billed as."""
+    """The kinds by which a provider's own tools are billed."""
 
     SEARCH = "search"
     FILES = "files"
     CODE = "code"
     CONTAINER = "container"
-    """Code in a container of the request's own."""
+    """Code in a container that is made for the request."""
     READING = "reading"
-    """Nothing but the tokens that it brings: pages, answers of an MCP server."""
+    """Only the tokens that the tool adds are billed: pages, answers of an MCP server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """``tier`` is the service tier, empty for the usual one. ``calls`` are tools that the provider may call, and how
-    often at the most. ``is_beyond``: the prompt has parts that do not stand in the body."""
+    """``tier`` is the service tier, empty for the usual one. ``calls`` are the tools that the provider may call, each
+    with the greatest number of calls. ``is_beyond``: the prompt has parts that are not in the body."""
 
     tier: str = ""
     is_fast: bool = False
     is_local: bool = False
-    """The request says where it is to be processed."""
+    """The request names the place where it is to be processed."""
     has_audio: bool = False
     is_beyond: bool = False
     calls: Sequence[tuple[Tool, int]] = ()
     searches_once: bool = False
-    """The model searches before it answers, and the provider does not tell how often."""
+    """The model searches before it answers, and the provider does not report how often."""
     is_summarised: bool = False
     """The provider may first summarise the prompt, in an answer of its own."""
     memory_gib: int = 0
-    """Of all containers together."""
+    """The memory of all containers together."""
 
 
 PLAIN = Wants()
 
 _BEYOND = ("previous_response_id", "conversation", "cachedContent", "cached_content", "container")
 _WAYS = ("modalities", "generationConfig", "generation_config")
-"""Where a request says whether its answer is to be spoken; one that writes it with escapes is taken to say so."""
+"""The members that say whether the answer is to be spoken. If they contain escapes, the answer counts as spoken."""
 _USUAL_TIERS = frozenset({"auto", "default", "standard", "standard_only", "on_demand", "scale", "reserved"})
 _SAME_TIERS = {"fast": "priority"}
 _CALLS = 8
-"""How often a tool is taken to be called where nothing limits that."""
+"""The number of calls that is assumed for a tool if nothing limits its calls."""
 _SUMMARISES = (b"compact", b"\\")
-"""What stands in a setting of the context that asks for a summary; one that is written with escapes may ask for it."""
+"""A setting of the context that contains one of these may ask for a summary: the word itself, or any escape."""
 _PLUGINS = frozenset({"web", "response-healing", "context-compression"})
-"""Of OpenRouter's those that cost no more than searches: https://openrouter.ai/docs/guides/features/plugins/overview."""
+"""The plugins of OpenRouter that cost no more than searches:
+https://openrouter.ai/docs/guides/features/plugins/overview."""
 _MOST_RESULTS = 50
-"""Of one search of theirs: as many as the searches that are reserved pay for."""
+"""The most results of one search of a plugin: the reserved searches pay for this many."""
 _GIB: Mapping[str, int] = {"": 1, "1g": 1, "4g": 4, "16g": 16}
 _MOST_GIB = 64
 """The largest container: https://platform.openai.com/docs/guides/tools-code-interpreter#memory-tiers."""
 _MOST_OBJECT_BYTES = 256 << 10
 _LARGEST = 1 << 53
 
-# The types of tools, by how they begin; dates and versions follow. The first that fits counts.
+# The beginnings of the types of tools; dates and versions follow. The first one that fits counts.
 _TOOLS: Sequence[tuple[str, Tool | None]] = (
     ("web_search", Tool.SEARCH),
     ("x_search", Tool.SEARCH),
@@ -103,7 +104,7 @@ _TOOLS: Sequence[tuple[str, Tool | None]] = (
     ("url_context", Tool.READING),
     ("urlcontext", Tool.READING),
     ("mcp", Tool.READING),
-    # Run by the client, and billed as the tokens of their calls.
+    # These tools are run by the client, and billed as the tokens of their calls.
     ("function", None),
     ("custom", None),
     ("namespace", None),
@@ -127,7 +128,7 @@ MEMBERS = (
 """The members of a body that are read here."""
 
 MOST_VALUE_BYTES = 256
-"""A longer value is neither a number nor a name, and is not built."""
+"""A longer value is neither a number nor a name, and is not decoded."""
 _MOST_BRACES = 20_000
 _MOST_COMMAS = 100_000
 _TOOL_LIST = msgspec.json.Decoder(list[Raw])
@@ -135,9 +136,9 @@ _TOOL = msgspec.json.Decoder(dict[str, Raw])
 
 
 def wants_of(asked: Mapping[str, Raw | bytes], limit: str = "") -> tuple[Wants, str]:
-    """What a request wants, and the member that cannot be understood ("" where all can). ``limit`` is what limits the
-    calls of tools on its path: ``max_tool_calls`` all of them, ``max_uses`` those of the tool that has it; empty:
-    nothing does, whatever the request says."""
+    """The wants of a request, and the member that cannot be understood ("" if all can be understood). ``limit`` is the
+    member that limits the calls of tools on its path: ``max_tool_calls`` limits all calls, ``max_uses`` those of the
+    tool that has it. Empty: nothing limits the calls, whatever the request says."""
     found = {name: raw for name in MEMBERS if (raw := asked.get(name)) is not None and bytes(raw) != b"null"}
     if not found:
         return PLAIN, ""
@@ -164,13 +165,13 @@ def wants_of(asked: Mapping[str, Raw | bytes], limit: str = "") -> tuple[Wants, 
 
 
 def tier_of(word: str) -> str:
-    """The service tier of that name in small letters, empty for the usual one."""
+    """The service tier with this name in small letters; empty for the usual one."""
     return "" if word in _USUAL_TIERS else _SAME_TIERS.get(word, word)
 
 
 def _calls(found: Mapping[str, Raw | bytes], limit: str) -> tuple[Sequence[tuple[Tool, int]], int, str]:
-    """The tools that the provider may call, the memory of their containers, and the member that cannot be
-    understood: first of all one that may ask a model of its own."""
+    """The tools that the provider may call, the memory of their containers, and the member that cannot be understood.
+    Of several such members, one that may call another model is named first."""
     most, memory_gib = Counter[Tool](), 0
     overall = positive(found.get(limit)) or _CALLS
     most[Tool.SEARCH] += int("web_search_options" in found) + _CALLS * int("plugins" in found)
@@ -185,12 +186,13 @@ def _calls(found: Mapping[str, Raw | bytes], limit: str) -> tuple[Sequence[tuple
     if odd := max(map(_odd_plugin, _objects(found.get("plugins"))), default=""):
         return (), 0, odd
     if "search_parameters" in found:
-        return (), 0, "search_parameters"  # billed by sources, of which nobody reports how many
+        return (), 0, "search_parameters"  # billed by sources, whose number is not reported
     return tuple((kind, min(calls, _LARGEST)) for kind, calls in most.items() if calls), memory_gib, ""
 
 
 def _odd_plugin(plugin: Mapping[str, Raw] | None) -> str:
-    """What cannot be understood of a plugin. What a parser of files costs cannot be told, but it asks no model."""
+    """The member that cannot be understood in a plugin. The cost of a parser of files is unknown, but such a parser
+    calls no model."""
     members = {} if plugin is None else plugin
     name = small_value(members.get("id", b"0"), MOST_VALUE_BYTES)
     results = small_value(members.get("max_results", b"5"), MOST_VALUE_BYTES)
@@ -200,7 +202,7 @@ def _odd_plugin(plugin: Mapping[str, Raw] | None) -> str:
 
 
 def _gib(tool: Mapping[str, Raw]) -> int:
-    """The memory of a tool's container. One that is named by its id was paid for when it was made."""
+    """The memory of a tool's container. A container that is named by its id was paid for when it was made."""
     most = 1
     for raw in (tool[name] for name in ("container", "environment") if name in tool):
         if bytes(memoryview(raw)[:1]) != b'"':
@@ -210,7 +212,7 @@ def _gib(tool: Mapping[str, Raw]) -> int:
 
 
 def _objects(raw: Raw | bytes | None) -> Sequence[Mapping[str, Raw] | None]:
-    """The objects of a list; None for what is none."""
+    """The objects of a list; None for each item that is no object."""
     if raw is None:
         return ()
     text = bytes(raw)
@@ -223,7 +225,7 @@ def _objects(raw: Raw | bytes | None) -> Sequence[Mapping[str, Raw] | None]:
 
 
 def small_object(raw: Raw | bytes) -> Mapping[str, Raw] | None:
-    """An object's members; None for what is none, is too large, or could be read differently."""
+    """An object's members; None for a value that is no object, is too large, or could be read in different ways."""
     if len(raw) > _MOST_OBJECT_BYTES:
         return None
     try:
@@ -233,7 +235,7 @@ def small_object(raw: Raw | bytes) -> Mapping[str, Raw] | None:
 
 
 def known_once(raw: Raw | bytes, members: Mapping[str, Raw]) -> Mapping[str, Raw] | None:
-    """The members of an object; None where a name stands twice, and servers may take another of its values."""
+    """The members of an object; None if a name occurs twice, because servers may take either of its values."""
     if len(raw) == 1 + sum([len(name) + len(value) + 4 for name, value in members.items()]):
         return members  # written without spaces, and nothing is left over
     found = scan_members(bytes(raw))
@@ -241,9 +243,10 @@ def known_once(raw: Raw | bytes, members: Mapping[str, Raw]) -> Mapping[str, Raw
 
 
 def _kinds(tool: Mapping[str, Raw]) -> Sequence[Tool | None]:
-    """What a tool is billed as: nothing, or one kind, or several in Gemini's shape. None for one that is not known."""
+    """The kinds by which a tool is billed: none, one, or several in Gemini's shape. The item None stands for an unknown
+    tool."""
     if "type" in tool:
-        if tool["type"] == _FUNCTION:  # most are, and a request may have hundreds
+        if tool["type"] == _FUNCTION:  # most tools are functions, and a request may have hundreds of them
             return ()
         kind, is_text = _word(tool["type"])
         if kind == "shell" and "environment" in tool:
@@ -266,7 +269,7 @@ def _known(kind: str) -> Sequence[Tool | None]:
 
 
 def _word(raw: Raw | bytes | None) -> tuple[str, bool]:
-    """A short word in small letters, and whether it is one."""
+    """A short word in small letters, and whether the value is such a word."""
     if raw is None or bytes(raw) == b"null":
         return "", True
     found = small_value(raw, MOST_VALUE_BYTES)
@@ -276,6 +279,6 @@ def _word(raw: Raw | bytes | None) -> tuple[str, bool]:
 
 
 def positive(raw: Raw | bytes | None) -> int | None:
-    """A number above zero that every server reads alike; None for what is none."""
+    """A number above zero that every server reads alike; None for any other value."""
     found = small_value(raw, MOST_VALUE_BYTES) if raw is not None else None
     return min(found, _LARGEST) if type(found) is int and found > 0 else None

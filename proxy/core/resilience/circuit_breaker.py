@@ -1,17 +1,17 @@
-"""A circuit breaker: an upstream that fails is left alone for a while, then tried with one call.
+"""A circuit breaker: an upstream that fails gets no calls for a while, and is then tried with one call.
 
     closed ──(more than ``allowed_fails`` in ``window_s``, and at least half of the calls)──▶ open
     open ──(``cooldown_s`` later)──▶ half-open: one call is let through
     half-open ──(it succeeds)──▶ closed          half-open ──(it fails)──▶ open
 
-A call asks again (``began``) at the moment at which it is sent: many may have been admitted while nobody had sent the
-call that probes. The number that it gets tells the probe's end from that of calls that began earlier.
+A call asks again (``began``) at the moment when it is sent: many calls may have been admitted before the probing call
+was sent. The number that a call gets tells the end of the probe from the end of calls that began earlier.
 
-Half of the calls must fail, not only some in a row: else one client whose requests crash the provider could shut it for
-all others. An upstream that asks for time (``rest``, from its ``retry-after``) is open for that long and then closed:
-it is well, and has said when to come back.
+Half of the calls must fail, not only some in a row: otherwise one client whose requests crash the provider could block
+it for all others. If an upstream asks for time (``rest``, from its ``retry-after``), its breaker is open for that long
+and then closed. Such an upstream works, and has said when to call it again.
 
-A pure state machine: times are any clock's seconds, and come from outside.
+This is a pure state machine: times are seconds of any clock, and come from outside.
 """
 
 from enum import StrEnum
@@ -40,12 +40,12 @@ class BreakerPolicy:
 
 
 ORDINARY = 0
-"""The number of every call that is no probe."""
+"""The number of every call that is not a probe."""
 
 
 class Breaker:
-    """The breaker of one upstream. A ``began`` that lets the call go is followed by ``ended`` or ``abandoned``, once,
-    with the number that it returned."""
+    """The breaker of one upstream. If ``began`` lets a call go, either ``ended`` or ``abandoned`` follows once, with
+    the number that ``began`` returned."""
 
     def __init__(self, policy: BreakerPolicy) -> None:
         self._policy = policy
@@ -58,7 +58,7 @@ class Breaker:
         self._last_probe = ORDINARY
 
     def state(self, now: float) -> BreakerState:
-        """The state at that time."""
+        """The state at the time ``now``."""
         if self._until is None:
             return BreakerState.CLOSED
         if now < self._until:
@@ -66,7 +66,7 @@ class Breaker:
         return BreakerState.CLOSED if self.is_resting else BreakerState.HALF_OPEN
 
     def admits(self, now: float) -> bool:
-        """Whether a call may go out. Half open: one at a time."""
+        """Whether a call may be sent. A half-open breaker lets one call through at a time."""
         state = self.state(now)
         return state is BreakerState.CLOSED or (state is BreakerState.HALF_OPEN and self._probe == ORDINARY)
 
@@ -75,8 +75,8 @@ class Breaker:
         return 0.0 if self._until is None else max(0.0, self._until - now)
 
     def began(self, now: float) -> int | None:
-        """A call is about to go out: its number, or None where it must not. Where the upstream asked for time, whoever
-        has no other to ask may go."""
+        """Begin a call that is about to be sent. Returns its number, or None if it must not be sent. If the upstream
+        has asked for time, a call that has no other upstream may still be sent."""
         match self.state(now):
             case BreakerState.HALF_OPEN if self._probe == ORDINARY:
                 self._last_probe += 1
@@ -91,7 +91,7 @@ class Breaker:
         return ORDINARY
 
     def ended(self, now: float, call: int, *, is_failure: bool) -> None:
-        """The call of that number was answered, or failed."""
+        """Record that the call with this number was answered, or failed."""
         if self._until is not None:
             self._judge(now, call, is_failure=is_failure)
             return
@@ -104,19 +104,21 @@ class Breaker:
             self._open(now, self._policy.cooldown_s)
 
     def abandoned(self, call: int) -> None:
-        """The client left before anything was known of the call: if it was the probe, the next call may be."""
+        """Record that the client left before the result of the call was known. If the call was the probe, the next call
+        may be the probe."""
         if call == self._probe:
             self._probe = ORDINARY
 
     def rest(self, now: float, seconds: float) -> None:
-        """The upstream has said when to come back."""
+        """Record that the upstream has said when to call it again."""
         until = now + min(seconds, self._policy.most_rest_s)
         if self._until is None or (self.is_resting and until > self._until):
             self._open(now, until - now)
             self.is_resting = True
 
     def _judge(self, now: float, call: int, *, is_failure: bool) -> None:
-        """The end of a call while not closed: the probe's decides, of those that began earlier only a success."""
+        """Judge the end of a call while the breaker is not closed. The end of the probe decides. Of calls that began
+        earlier, only a success counts."""
         is_probe = call != ORDINARY and call == self._probe
         if not is_failure and not self.is_resting:
             self._close()

@@ -1,8 +1,9 @@
-"""When a failed attempt is followed by another, and where: a pure decision.
+"""Decides whether, when and where another attempt follows a failed one. Pure.
 
-Only what has reached nobody yet is ever tried again. A provider's cache does not move: the prompt that one deployment
-holds is written anew, at full price, at another. So where the wait is short the same deployment is tried once more, and
-only then the next one; where the upstream cannot be reached at all, the next one at once.
+A request is tried again only if nothing of its answer has reached the client. A provider's cache does not move: if one
+deployment holds a prompt, another one must write it anew, at full price. So if the wait is short, the same deployment
+is tried once more, and only then the next one. If the upstream cannot be reached at all, the next deployment is tried
+at once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,12 +22,12 @@ _REPEATING = ("ai/", "ai-sdk/", "codex_")
 _NEVER = frozenset({501, 505})
 _PATIENT: frozenset[Kind] = frozenset({"rate-limited", "server-error"})
 _NAMES_QUOTA = frozenset({402, 403, 429})
-# Anthropic answers an account without credit as if the request were invalid: only the message tells. What stands behind
-# its beginning may be a client's words. https://github.com/continuedev/continue/issues/5499
+# Anthropic answers an account without credit as if the request were invalid: only the message says the cause. Only its
+# beginning is compared, because the rest may be a client's words. https://github.com/continuedev/continue/issues/5499
 _INVALID = 400
 _NO_CREDIT = "Your credit balance is too low"
-# What providers and gateways call an account without money: insufficient_quota and billing_* are OpenAI's, with
-# billing_error for Anthropic (https://docs.anthropic.com/en/api/errors); the others are Moonshot's and One API's.
+# The error names of providers and gateways for an account without money: insufficient_quota and billing_* are OpenAI's,
+# with billing_error for Anthropic (https://docs.anthropic.com/en/api/errors); the others are Moonshot's and One API's.
 _QUOTA_NAMES = frozenset(
     {
         "insufficient_quota", "insufficient_user_quota", "exceeded_current_quota_error", "billing_hard_limit_reached",
@@ -37,18 +38,18 @@ _QUOTA_NAMES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and how long. ``retries`` is per level: a group of equal deployments, then each fallback.
+    """How often to retry, and how long to wait. ``retries`` holds for each level: a group of equal deployments, then
+    each fallback.
 
-    ``retries_after`` says it for failures of a kind, as LiteLLM's ``retry_policy`` does. ``retries_of`` says that for
-    single names of models, as its ``model_group_retry_policy`` does.
-    ``least_wait_s`` is LiteLLM's ``retry_after``. Beyond ``most_wait_s`` the client is told to wait itself; nothing is
-    tried again later than ``most_total_s`` after the request. ``patience_s``: a wait that is cheaper than a cold cache,
-    and the longest that is taken because the upstream asked for it.
+    ``retries_after`` gives the number of retries for kinds of failures, as LiteLLM's ``retry_policy`` does.
+    ``retries_of`` gives these numbers for single names of models, as LiteLLM's ``model_group_retry_policy`` does.
+    ``least_wait_s`` is LiteLLM's ``retry_after``. If the wait would be longer than ``most_wait_s``, the client is told
+    to wait itself. Nothing is tried again later than ``most_total_s`` after the request. ``patience_s`` is a wait that
+    is cheaper than a cold cache. It is also the longest wait that the proxy takes because the upstream asked for it.
 
-    ``stays`` says when a deployment that failed is asked again within one exchange: a client that repeats its calls by
-    itself does that better (``beside_client``), but where another deployment could take over, a
-    warm cache is worth a second look before. ``spent`` is how many attempts of its call the client has made before this
-    one.
+    ``stays`` says when a deployment that failed is called again within one exchange. A client that repeats its calls by
+    itself does this better (``beside_client``). But if another deployment could take over, a warm cache is worth a
+    second attempt first. ``spent`` is how often the client has already tried its call.
     """
 
     retries: int = 2
@@ -69,13 +70,14 @@ class RetryPolicy:
 
     @property
     def most_retries(self) -> int:
-        """The most that any failure is followed by."""
+        """The greatest number of retries after any failure."""
         return max(self.retries, *self.retries_after.values(), 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How an attempt failed. ``retry_after_s`` is what the upstream asked for; ``is_final``: it said not to retry.
+    """How an attempt failed. ``retry_after_s`` is the wait that the upstream asked for. ``is_final``: the upstream said
+    not to retry.
 
     "quota" means that the deployment's account has no money left: no wait helps there, and another one may serve.
     "loading" means that the proxy cannot call the deployment yet."""
@@ -87,7 +89,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A deployment of the route: its level, how often it was tried, and whether its breaker lets a call through."""
+    """A deployment of the route: its level, its number of attempts, and whether its breaker lets a call through."""
 
     level: int
     tries: int
@@ -103,7 +105,7 @@ class Step:
 
 
 def kind_of(status: int) -> Kind | None:
-    """What a status says about the upstream; None where another attempt would get the same answer."""
+    """The kind of failure that a status means; None if another attempt would get the same answer."""
     if status == 429:
         return "rate-limited"
     if status == 408:
@@ -119,10 +121,12 @@ def is_quota(status: int, *names: object, message: str = "") -> bool:
 
 
 def backoff_s(policy: RetryPolicy, tries: int, failure: Failure, luck: float) -> float:
-    """How long to wait on the same deployment after so many tries; ``luck`` is uniform in [0, 1).
+    """How long to wait before the next attempt at the same deployment, after ``tries`` attempts. ``luck`` is uniform in
+    [0, 1).
 
-    Exponential with full jitter (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/), so that
-    clients that failed together do not return together; never less than the upstream asked for.
+    The wait grows exponentially, with jitter
+    (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/), so that clients that failed together do
+    not return together. It is never shorter than the upstream asked for.
     """
     base = policy.first_wait_s * 2.0 ** min(tries - 1, 16)
     drawn = base * (0.5 + 0.5 * luck)
@@ -134,7 +138,7 @@ def backoff_s(policy: RetryPolicy, tries: int, failure: Failure, luck: float) ->
 def next_step(
     policy: RetryPolicy, options: Sequence[Option], current: int, failure: Failure, elapsed_s: float, luck: float
 ) -> Step | None:
-    """The attempt after a failed one; None: the failure is the answer."""
+    """The attempt after a failed one; None if there is no further attempt and the client gets the failure."""
     if failure.is_final:
         return None
     here = options[current]
@@ -146,7 +150,8 @@ def next_step(
     retries = policy.retries_after.get(failure.kind, policy.retries)
     may_stay = policy.stays == "always" or (policy.stays == "beside-others" and len(options) > 1)
     if made <= retries:
-        # A wait that the upstream names is the client's to take, who knows what it is worth: only a short one is ours.
+        # If the upstream names a wait, the client decides about it, because only the client knows what it is worth. The
+        # proxy itself takes only a short wait.
         is_told = failure.retry_after_s is not None and failure.retry_after_s > policy.patience_s
         is_possible = here.is_admitted and wait_s <= policy.most_wait_s and not is_told
         can_stay = may_stay and made + policy.spent <= retries and is_possible and failure.kind != "quota"
@@ -166,10 +171,11 @@ def next_step(
 def beside_client(policy: RetryPolicy, count: str | None, agent: str | None) -> RetryPolicy:
     """The policy for a request with this retry count and user agent.
 
-    SDKs repeat a call that failed. Were each of their tries repeated here as well, one call would become nine: so the
-    proxy adds only what the client cannot do, and asks another deployment. The SDKs that Stainless generates (OpenAI's,
-    Anthropic's and those of many others) say in ``x-stainless-retry-count`` how often they have tried before, and obey
-    ``x-should-retry``. The AI SDK (https://ai-sdk.dev) and Codex retry as well and do neither: they are known by name.
+    SDKs repeat a call that failed. If the proxy repeated each of their attempts as well, one call would become nine. So
+    the proxy does only what the client cannot do: it calls another deployment. The SDKs that Stainless generates
+    (OpenAI's, Anthropic's and those of many others) say in ``x-stainless-retry-count`` how often they have tried
+    before, and obey ``x-should-retry``. The AI SDK (https://ai-sdk.dev) and Codex also retry, but they do neither: the
+    proxy knows them by name.
     """
     if count is not None and count.isascii() and count.isdigit():
         return replace(policy, stays="beside-others", spent=int(count) if len(count) <= 3 else _MOST_SPENT)

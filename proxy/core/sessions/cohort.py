@@ -1,4 +1,4 @@
-"""What the sessions of one client have in common: whether they go on, when, and where they break."""
+"""The facts that the sessions of one client have in common: whether they go on, when, and where they break."""
 
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple, TypeVar
@@ -16,17 +16,18 @@ from proxy.core.stability.change_rates import (
 from proxy.core.stability.document_retention import DocumentOdds
 
 _REMEMBERED_GAPS = 64
-# People work in bursts: the gaps before this one say more than those of an hour ago.
+# People work in bursts: the newest gaps say more than those of an hour ago.
 _GAP_DECAY = 0.8
-# P(a gap is shorter than a life), before any was seen; it weighs as much as so many gaps, and less after each that was.
-# Most pauses come singly: fitted on recorded sessions (log loss of people's gaps 0.346 with 1, 0.326 with these).
+# P(a gap is shorter than a life), before any gap was seen. This prior weighs as much as _PRIOR_WEIGHT gaps; each gap
+# that was seen lowers its weight. Most pauses come singly: fitted on recorded sessions (log loss of people's gaps 0.346
+# with 1, 0.326 with these).
 _USUALLY_WITHIN = 0.9
 _PRIOR_WEIGHT = 4.0
 _PRIOR_DECAY = 0.9
-# The same of a gap between any two requests of the cohort.
+# The same probability for a gap between any two requests of the cohort.
 _ARRIVES_WITHIN = DecayedRate(prior=0.75, weight=2.0)
 _ONE_SHOT = 0.3
-# One conversation alone can pass 15 a minute for a while; twice that are several.
+# One conversation alone can send more than 15 requests a minute for a while; twice as many come from several.
 _BUSY_ARRIVALS = 32
 _BUSY_PER_S = 0.5
 _REMEMBERED_LAYOUTS = 4
@@ -36,25 +37,25 @@ _MAX_KEY_CHARS = 512
 # A client that declares tools works in a loop: its conversation goes on more often than not.
 _PRIOR_APPEND_TOOLS = 0.9
 _PRIOR_APPEND_PLAIN = 0.6
-# P(a session goes on), without tools, of a kind of which none was seen.
+# P(a session without tools goes on), before any session of its kind was seen.
 _FIRST_GOES_ON = 0.75
 GOES_ON = 0.95
-"""The probability that a session goes on which has done so, or whose kind was seen to."""
+"""The probability that a session goes on, if it has tools or sessions of its kind have gone on before."""
 
 
 T = TypeVar("T")
 
 
 class ItemRecord(NamedTuple):
-    """A context piece over time. ``age`` is requests since it was last seen to change (or first seen); ``rate`` the
-    share of recent requests that changed it."""
+    """A context piece over time. ``age`` is the number of requests since its last change (or since it was first seen).
+    ``rate`` is the share of recent requests that changed it."""
 
     digest: bytes
     age: int = 0
     rate: float = FIRST_RATE
 
     def next_rate(self, *, is_changed: bool) -> float:
-        """The rate with one request more."""
+        """The rate after one more request."""
         return self.rate + RATE_STEP * (float(is_changed) - self.rate)
 
 
@@ -63,9 +64,9 @@ ItemRecords = Annotated[dict[str, ItemRecord], Meta(max_length=MAX_ITEMS)]
 
 
 def record_item(records: ItemRecords, key: str, seen: ItemRecord, *, is_rewrapped: bool = False) -> None:
-    """Remember a piece as it stood in a request that counts; ``seen.rate`` is where the rate of a new one begins.
-    ``is_rewrapped``: another digest is no change of its content. Beyond the bound a new piece is not followed, nor one
-    whose key is too long to be a name."""
+    """Remember a piece as it was in a request that counts. The rate of a new piece begins with ``seen.rate``.
+    ``is_rewrapped``: another digest does not mean that the content changed. A new piece is not recorded beyond the
+    bound, or if its key is too long to be a name."""
     before = records.get(key)
     if before is not None:
         rate = before.next_rate(is_changed=seen.digest != before.digest and not is_rewrapped)
@@ -75,7 +76,7 @@ def record_item(records: ItemRecords, key: str, seen: ItemRecord, *, is_rewrappe
 
 
 def remember(values: list[T], newest: T, most: int) -> None:
-    """Keep the newest value, and of the others so many that there are at most ``most``."""
+    """Add the newest value, and drop the oldest ones until there are at most ``most`` values."""
     values.append(newest)
     del values[:-most]
 
@@ -84,11 +85,11 @@ class SessionCohort(Struct, array_like=True):
     """Requests with the same model, tools and fixed system text of one scope; they share the head of the prompt.
 
     ``started`` and ``continued`` count sessions; a session that has had one request only is not counted as ended until
-    the next one of the cohort starts. ``layouts`` and ``items`` are what its sessions last sent: a new session of the
-    cohort may begin with the same context. ``edits`` is how often answers edited any file, ``documents`` what is known
-    of how long retrieved ones stay. ``breaks`` say where its conversations broke; ``gaps`` are seconds between requests
-    of a session, ``arrivals`` between requests of the cohort, the oldest first. ``key`` names what the prompt begins
-    with: the tools, which stand in front of all else, or the whole head.
+    the next one of the cohort starts. ``layouts`` and ``items`` are those that its sessions last sent: a new session of
+    the cohort may begin with the same context. ``edits`` says how often answers edited any file, ``documents`` how long
+    retrieved documents stay. ``breaks`` say where its conversations broke. ``gaps`` are the seconds between requests of
+    a session, ``arrivals`` those between requests of the cohort, the oldest first. ``key`` identifies the beginning of
+    the prompt: the tools, which stand in front of all else, or the whole head.
     """
 
     has_tools: bool
@@ -105,7 +106,8 @@ class SessionCohort(Struct, array_like=True):
     arrivals: Annotated[list[float], Meta(max_length=_REMEMBERED_GAPS)] = []
 
     def request(self, now: float, session_gap: float | None) -> None:
-        """A request arrived; ``session_gap`` seconds after the one before it of its session (None: the first)."""
+        """Record a request. It came ``session_gap`` seconds after the previous request of its session (None: it is the
+        first one)."""
         if self.last_at:
             remember(self.arrivals, now - self.last_at, _REMEMBERED_GAPS)
         if session_gap is None:
@@ -124,8 +126,8 @@ class SessionCohort(Struct, array_like=True):
     def continues(self) -> float:
         """P(a session of this cohort has another request), given that it has just had one.
 
-        The session at hand is not counted. Before anything has ended it is taken to go on: not marking a session's
-        first request costs more than a wasted write. With tools it works in a loop.
+        The session at hand is not counted. Before any session has ended, this one is assumed to go on: not marking a
+        session's first request costs more than a wasted cache write. A client with tools works in a loop.
         """
         if self.has_tools or self.continued:
             return GOES_ON
@@ -133,16 +135,16 @@ class SessionCohort(Struct, array_like=True):
 
     @property
     def is_one_shot(self) -> bool:
-        """Whether the client's own past says that such conversations have one request and no more."""
+        """Whether the client's own past says that such conversations have only one request."""
         return self.continues() < _ONE_SHOT
 
     def has_cleared(self, newest: HistoryDivergence | None) -> bool:
-        """Whether a break shows that tool results were cleared; ``newest`` is one that is not added yet."""
+        """Whether any break shows that tool results were cleared. ``newest`` is a break that is not added yet."""
         return any(one.results > 0 for one in (*self.breaks, newest) if one is not None)
 
     def turn_survival(self, turns: int, newest: HistoryDivergence | None, results: Sequence[int]) -> list[float]:
-        """P(the next request repeats everything up to a message), for each of ``turns`` messages; ``newest`` is a break
-        that was just seen and is not added yet, ``results`` as in ``proxy.core.stability.change_rates``."""
+        """P(the next request repeats everything up to a message), for each of ``turns`` messages. ``newest`` is a break
+        that was just seen and is not added yet; ``results`` are as in ``proxy.core.stability.change_rates``."""
         seen = [*self.breaks] if newest is None else [*self.breaks, newest]
         return turn_survival(seen, _PRIOR_APPEND_TOOLS if self.has_tools else _PRIOR_APPEND_PLAIN, turns, results)
 
@@ -158,6 +160,7 @@ class SessionCohort(Struct, array_like=True):
         return _ARRIVES_WITHIN.of(gap < life_s for gap in self.arrivals)
 
     def is_busy(self) -> bool:
-        """Whether more requests come than one machine serves under one key: OpenAI has it that about 15 a minute do."""
+        """Whether more requests come than one machine serves under one routing key: according to OpenAI, about 15 a
+        minute."""
         recent = self.arrivals[-_BUSY_ARRIVALS:]
         return len(recent) == _BUSY_ARRIVALS and sum(recent) < _BUSY_ARRIVALS / _BUSY_PER_S

@@ -1,4 +1,4 @@
-"""What a request says about its session, and what the session learns once the exchange counts."""
+"""The facts that a request shows about its session, and those that the session learns once the exchange counts."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,24 +13,24 @@ from proxy.core.stability.change_rates import FIRST_RATE, HistoryDivergence
 from proxy.core.stability.document_retention import DocumentSign, followed
 from proxy.core.value import dataclass
 
-# So many files are hardly ever edited at once, all that there are.
+# Hardly ever are this many files, and all that there are, edited at once.
 _FEWEST_REWRAPPED = 3
 
 Known = tuple[ContextPiece, ItemRecord | None]
-"""A context piece, and what was known of it."""
+"""A context piece, and its record if it was known."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestObservation:
-    """What a request says about its session, before it is known whether the exchange will count.
+    """The facts that a request shows about its session, before it is known whether the exchange will count.
 
-    ``broke`` is where the earlier request is not repeated (None: there is no earlier request). For each context piece
-    ``ages`` holds requests since its last change (0: it just changed) and ``rates`` the share of recent requests that
-    changed it. ``replaced`` are the places of the head where another text stands than before, rather than the same
-    with a few lines changed. ``is_rewrapped``: all files are written another way than before, with the same content as
-    far as can be told. ``gap`` is
-    seconds since the session's request before (None: there is none, or this is the same once more). ``has_notices``:
-    there are system messages within the conversation; ``has_new_notice``: one of them was not in the request before.
+    ``broke`` is the place from which the earlier request is not repeated (None: there is no earlier request). For each
+    context piece, ``ages`` holds the number of requests since its last change (0: it just changed), and ``rates`` the
+    share of recent requests that changed it. ``replaced`` are the places of the head that hold another text than
+    before, not the same text with a few lines changed. ``is_rewrapped``: all files are written in another way than
+    before, but, as far as can be told, with the same content. ``gap`` is the number of seconds since the session's
+    previous request (None: there is none, or this is a retry of it). ``has_notices``: there are system messages within
+    the conversation; ``has_new_notice``: one of them was not in the previous request.
     """
 
     preamble: tuple[bytes, ...]
@@ -49,8 +49,8 @@ class RequestObservation:
 
 
 def read_request(session: Session, recognised: RecognisedRequest, tools: bytes, now: float) -> RequestObservation:
-    """Compare a request that comes at ``now`` with its session; changes nothing. ``tools`` is the tools' digest, empty
-    for none."""
+    """Compare a request that comes at ``now`` with its session. The session does not change. ``tools`` is the tools'
+    digest; it is empty if there are none."""
     preamble = (tools, *(m.digest for m in recognised.messages[: recognised.preamble]))
     fixed = (tools, *(fixed_digest(m) for m in recognised.messages[: recognised.preamble]))
     turns = recognised.turn_digests()
@@ -60,7 +60,7 @@ def read_request(session: Session, recognised: RecognisedRequest, tools: bytes, 
     replaced = _replaced(session, fixed, recognised) if is_other else frozenset[int]()
     known = [(item, _record(session, item.key)) for item in recognised.items()]
     files = [pair for pair in known if pair[0].kind is PieceKind.FILE]
-    # Who writes files another way tells the model so: the instructions are others, in part.
+    # A client that writes files in another way tells the model so: a part of its instructions changes.
     is_rewrapped = is_other and not replaced and _are_all_changed(files)
     ages: dict[str, int] = {}
     rates: dict[str, float] = {}
@@ -97,8 +97,8 @@ def _has_new_notice(session: Session, recognised: RecognisedRequest) -> bool:
 
 
 def commit_preamble(session: Session, recognised: RecognisedRequest, documents: Sequence[DocumentSign]) -> None:
-    """The exchange counts: what changed in the system messages since the one before it is volatile. ``documents`` is
-    what the request shows of its documents."""
+    """The exchange counts: learn which lines of the system messages changed since the previous request, and are
+    therefore volatile. ``documents`` are the signs that the request shows about its documents."""
     retrieved = [document.digest for document in recognised.retrieved()]
     if retrieved or session.documents:
         session.documents = followed(session.documents, retrieved, documents, session.cohort.documents)
@@ -113,8 +113,8 @@ def commit_reading(
     edits: Iterable[str] = (),
     usual_edit: float = 0.0,
 ) -> None:
-    """The exchange counts: learn gaps, breaks and changed pieces. A retry teaches nothing.
-    ``edits`` are the files that the answer may edit, ``usual_edit`` is P(it edits any), as it goes in general."""
+    """The exchange counts: learn gaps, breaks and changed pieces. A retry teaches nothing. ``edits`` are the files that
+    an answer may edit. ``usual_edit`` is P(the answer to this request edits any file), as it is expected in general."""
     if observation.is_retry:
         return
     if session.requests:
@@ -157,7 +157,7 @@ def _commit_items(session: Session, observation: RequestObservation, edits: Iter
 
 
 def _learn_edits(session: Session, observation: RequestObservation, edits: Iterable[str]) -> None:
-    """Whether the answer before edited any of these files."""
+    """Learn whether the previous answer edited any of these files."""
     records = [(key, _record(session, key)) for key in edits]
     changed = [record.digest != observation.digests[key] for key, record in records if record is not None]
     if changed:
@@ -169,13 +169,13 @@ def _record(session: Session, key: str) -> ItemRecord | None:
 
 
 def _are_all_changed(files: Sequence[Known]) -> bool:
-    """Whether all files that were known differ at once."""
+    """Whether all known files have changed at once."""
     changed = [record.digest != item.digest for item, record in files if record is not None]
     return len(changed) >= _FEWEST_REWRAPPED and all(changed)
 
 
 def _replaced(session: Session, fixed: tuple[bytes, ...], recognised: RecognisedRequest) -> frozenset[int]:
-    """Where the head has another text: what does not move in it is others, and not just here and there."""
+    """The places where the head has another text: its fixed part has changed, and not only in a few lines."""
     texts = {1 + place for place in replaced_texts(session.lines, recognised.messages[: recognised.preamble])}
     return changed_places(session.fixed, fixed) & frozenset({0, *texts})
 
@@ -188,6 +188,6 @@ def _break(before: tuple[bytes, ...], after: tuple[bytes, ...], recognised: Reco
         if old != new:
             break
         common += 1
-    # What was cleared stands where it stood.
+    # Cleared tool results keep their places.
     lost = [recognised.messages[i].role for i in recognised.own_turns()[common : len(before)]]
     return HistoryDivergence(len(before) - common, lost.count("tool") if lost[:1] == ["tool"] else 0)

@@ -1,9 +1,10 @@
-"""The preamble of a client's prompts: how often its tools and system messages change, and whose it is.
+"""The preamble of a client's prompts: how often its tools and system messages change, and which conversation it belongs
+to.
 
 Side calls (a title, a summary, a commit message) often begin with the very same user turn as the conversation that they
-belong to, under other instructions. Two preambles are alike by their sketches: the smallest checksums of their lines
-(of their words, where there are few lines), of which two sets share about as many as the whole texts do (Broder 1997,
-"On the resemblance and containment of documents").
+belong to, under other instructions. Two preambles are compared by their sketches: the smallest checksums of their
+lines, or of their words if there are few lines. Two sketches have about the same share in common as the whole texts
+(Broder 1997, "On the resemblance and containment of documents").
 
 """
 
@@ -18,16 +19,17 @@ from proxy.core.sessions.volatile_lines import VolatileRegions
 from proxy.core.stability.change_rates import fixed_hazard
 from proxy.core.stability.edit_signals import read_text
 
-# P(the next request has another text where another has just come), before anything was seen: most are a visit.
+# P(the next request has yet another text in a place whose text has just been replaced), before anything was seen. Most
+# new texts stay for one request only.
 _FRESH_CHANGE = 0.6
 
 
 class PlaceChanges(Struct, array_like=True):
-    """How often the text of one place was another in the next request.
+    """How often the next request had another text in one place.
 
-    ``seen`` and ``changes`` count texts that had stood there for a request at least; ``fresh_seen`` and
-    ``fresh_changes`` those that had just taken another's place: some are a visit (a question asked in another mode),
-    some change with every request.
+    ``seen`` and ``changes`` count texts that had been in their place for at least one request. ``fresh_seen`` and
+    ``fresh_changes`` count texts that had just replaced another text: some of them stay for one request only (a
+    question asked in another mode), some change with every request.
     """
 
     seen: int = 0
@@ -43,7 +45,7 @@ class PreambleChanges(Struct, array_like=True):
     evidence: VolatileRegions = field(default_factory=VolatileRegions)
 
     def add(self, before: tuple[bytes, ...], after: tuple[bytes, ...], fresh: frozenset[int] = frozenset()) -> None:
-        """One pair of consecutive requests; ``fresh`` are the places where the first of them had another text."""
+        """Count one pair of consecutive requests. ``fresh`` are the places where the first of them had a new text."""
         for place in range(max(len(before), len(after))):
             if place == len(self.places):
                 self.places.append(PlaceChanges())
@@ -56,7 +58,7 @@ class PreambleChanges(Struct, array_like=True):
                 counts.changes += is_changed
 
     def of(self, place: int) -> tuple[int, int]:
-        """In how many requests the place was seen, and in how many it had changed."""
+        """How many requests had this place, and how many of them had changed it."""
         counts = self._at(place)
         return counts.seen + counts.fresh_seen, counts.changes + counts.fresh_changes
 
@@ -66,8 +68,8 @@ class PreambleChanges(Struct, array_like=True):
     def hazard(self, place: int, prior: float, *, is_fresh: bool = False, is_edited: bool = False) -> float:
         """-ln P(unchanged in the next request); ``prior`` is the probability of a change before anything was seen.
 
-        ``is_fresh``: another text has just come there. ``is_edited``: the same text has just changed in part, which
-        counts already: a date or a setting that changed once does so rarely, a counter each time.
+        ``is_fresh``: another text has just come to this place. ``is_edited``: the same text has just changed in part.
+        This change counts already: a date or a setting changes rarely, a counter changes each time.
         """
         counts = self._at(place)
         if is_fresh:
@@ -102,7 +104,7 @@ def sketch_of(preamble: Iterable[Message]) -> Sketch:
 
 
 def are_alike(one: Sketch, other: Sketch) -> bool:
-    """Whether two heads have much in common; two requests without any have."""
+    """Whether two heads have much in common. Two requests without a head are alike, too."""
     if one == other:
         return True
     smallest = nsmallest(_SIZE, one | other)
@@ -116,7 +118,7 @@ def _sketch(message: Message) -> Sketch:
         return known
     text = message.text
     if text is None:
-        # To read all of a larger one would hold up everybody else.
+        # Reading all of a larger message would hold up all other requests.
         text = message.lead if len(message.raw) > _MOST_BYTES else read_text(message)
     text = text[:_MAX_CHARS]
     pieces = [line for line in text.split("\n") if line.strip()]

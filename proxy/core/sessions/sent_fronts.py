@@ -1,11 +1,12 @@
-"""How requests went out whose layout was not the client's own: signed thinking binds what stands in front of it.
+"""Remembers requests that were sent in another layout than the client's own: signed thinking binds everything in front
+of it.
 
-Newer models sign what they thought, and refuse it later unless the tools, the system text and all messages in front of
-it are those that they saw. So the layout of each request is remembered that did not go out as it came, in digests: its
-answer may come back with signed thinking. A request of which nothing is remembered went out as it came, behind what its
-own signed thinking bound.
+Newer models sign their thinking. Later they refuse it unless the tools, the system text and all messages in front of it
+are those that they saw. The answer to a request may come back with signed thinking. So if a request was not sent as it
+came, its layout is remembered in digests. A request of which nothing is remembered was sent as it came, behind the part
+that its own signed thinking bound.
 
-Each is remembered by all that it says. So nothing that others send, and no other process, takes the place of it.
+Each request is remembered by its whole content. So no other request and no other process can replace it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,13 +24,14 @@ from proxy.core.sessions.volatile_lines import VolatileRegion
 _MOST_FORMS = 8
 _MOST_HEADS = 64
 _FORMS, _HEADS = "f", "g"
-"""What the names in a store begin with."""
+"""The beginnings of the names in a store."""
 
 
 class SentForm(Struct, frozen=True, array_like=True):
-    """How a request of ``count`` messages went out. ``key`` is the digest of its tools and messages as they came,
-    ``elements`` are the digests of its elements in their order, and ``regions`` are what was known to be volatile in
-    its system messages. ``tools`` are the digests of its tools in their order, where that was another one."""
+    """The form in which a request of ``count`` messages was sent. ``key`` is the digest of its tools and messages as
+    they came. ``elements`` are the digests of its elements in the order in which they were sent. ``regions`` are the
+    regions of its system messages that were known to be volatile. ``tools`` are the digests of its tools as they were
+    sent, if their order was not the client's."""
 
     count: int
     key: bytes
@@ -39,9 +41,9 @@ class SentForm(Struct, frozen=True, array_like=True):
 
 
 class SentFront(Struct, frozen=True, array_like=True):
-    """What is known under one name. ``forms`` are those of a request without signed thinking, or of a conversation with
-    it, the newest last. ``heads`` are the digests of all tools and instructions under which a conversation was sent up
-    to some request; none where that is not known."""
+    """The facts that are known under one name. ``forms`` are those of a request without signed thinking, or of a
+    conversation with signed thinking, the newest last. ``heads`` are the digests of all tools and instructions under
+    which a conversation was sent up to some request; empty if they are not known."""
 
     version: int = VERSION
     forms: tuple[SentForm, ...] = ()
@@ -53,35 +55,35 @@ _NOTHING: Final = SentFront()
 
 
 class FrontTable:
-    """The conversations that were sent, the least recently used out first. Every model and every deployment is sent the
-    same."""
+    """The conversations that were sent. The least recently used are dropped first. All models and deployments get the
+    same form."""
 
     def __init__(self, *, capacity_bytes: int) -> None:
         self._known: Bounded[str, SentFront] = Bounded(capacity_bytes, _weight)
 
     def bound(self, scope: str, transcript: Transcript, tools: bytes) -> tuple[int, SentForm | None]:
-        """How many messages of a request with signed thinking are where they are for good, and the form in which the
-        first of them went out, None where they went out as they came. ``tools`` is the digest of its tools as they
-        came.
+        """How many messages of a request with signed thinking must keep their places, and the form in which the first
+        of them were sent; None if they were sent as they came. ``tools`` is the digest of its tools as they came.
 
-        Nothing is bound where all thinking was made under other instructions: the client has changed them since."""
+        Nothing is bound if all thinking was made under other instructions: the client has changed them since."""
         names = _forms_names(scope, transcript, tools)
         known = list(chain.from_iterable(self._known.get(name, _NOTHING).forms for name in names))
         fitting = [f for f in known if f.count in transcript.signed and f.key == key_of(transcript, tools, f.count)]
         form = max(fitting, key=lambda one: one.count, default=None)
         if form is not None:
-            # The conversation goes on with it, and leaves it for others with each request.
+            # The conversation keeps this form, and passes it on to other processes with each request.
             self._put(names[-1], [*(one for one in known if one != form), form])
         if form is None and self._is_under_others(scope, transcript, tools):
             return 0, None
         still, messages = transcript.signed[-1] + 1, transcript.messages
         while still < len(messages) and messages[still].role in ("assistant", "tool"):
-            still += 1  # nothing is put in front of an answer
+            still += 1  # nothing is inserted in front of an answer
         return still, form
 
     def _is_under_others(self, scope: str, transcript: Transcript, tools: bytes) -> bool:
-        """Whether all signed thinking was made under other instructions. In front of the first one this cannot be told:
-        many conversations begin alike, with answers that a client writes itself, and not each was remembered."""
+        """Whether all signed thinking was made under other instructions. If there is only one message with thinking,
+        this cannot be known: many conversations begin alike, with answers that a client writes itself, and not all of
+        them were remembered."""
         newest = transcript.signed[-1]
         if newest == transcript.signed[0]:
             return False
@@ -89,8 +91,8 @@ class FrontTable:
         return bool(heads) and _head(transcript, tools) not in heads
 
     def sent(self, scope: str, transcript: Transcript, tools: bytes, form: SentForm | None) -> Sequence[str]:
-        """A request went out: as ``form`` says, or as it came (None). The names under which that is remembered: of its
-        form, and of its heads."""
+        """Record that a request was sent: in this ``form``, or as it came (None). Returns the names under which this is
+        remembered: that of its form, and that of its heads."""
         name = _forms_names(scope, transcript, tools)[-1]
         heads_name = _heads_name(scope, transcript, len(transcript.messages))
         if form is not None or name in self._known:
@@ -106,12 +108,13 @@ class FrontTable:
         return name, heads_name
 
     def packed(self, names: Iterable[str]) -> dict[str, bytes]:
-        """What to leave for others; nothing of a conversation that went out as it came, under one head."""
+        """The blobs to leave for other processes. A conversation that was sent as it came, under one head, leaves
+        nothing."""
         found = {name: self._known.get(name) for name in names}
         return {name: msgpack.encode(one) for name, one in found.items() if one is not None and len(one.heads) != 1}
 
     def adopt(self, name: str, blob: bytes) -> None:
-        """Take over what others have sent. Raises Unreadable."""
+        """Take over a blob of another process. Raises Unreadable."""
         theirs, ours = unpacked(_DECODER, blob), self._known.get(name, _NOTHING)
         self._put(name, [*theirs.forms, *ours.forms], theirs.heads | ours.heads)
 
@@ -121,20 +124,20 @@ class FrontTable:
 
 
 def names_of(scope: str, transcript: Transcript, tools: bytes) -> list[str]:
-    """Under what names others may have left something about a request."""
+    """The names under which other processes may have left something about a request."""
     if not transcript.signed:
         return []
     return [*_forms_names(scope, transcript, tools), _heads_name(scope, transcript, transcript.signed[-1])]
 
 
 def key_of(transcript: Transcript, tools: bytes, count: int) -> bytes:
-    """The digest of the tools and of so many messages as they came."""
+    """The digest of the tools and of the first ``count`` messages as they came."""
     return digest(tools, b"".join([message.digest for message in transcript.messages[:count]]))
 
 
 def _forms_names(scope: str, transcript: Transcript, tools: bytes) -> list[str]:
-    """The names of the request that made the first signed thinking, and of the conversation since then; that of the
-    request itself where it has none."""
+    """The names of the request whose answer had the first signed thinking, and of the conversation since then. Without
+    signed thinking: only the name of the request itself."""
     first = transcript.signed[0] if transcript.signed else len(transcript.messages)
     counts = (first, first + 1) if transcript.signed else (first,)
     keys = [key_of(transcript, tools, count) for count in counts]
@@ -142,7 +145,8 @@ def _forms_names(scope: str, transcript: Transcript, tools: bytes) -> list[str]:
 
 
 def _heads_name(scope: str, transcript: Transcript, count: int) -> str:
-    """That of so many messages without the instructions, whether or not the client has kept older thinking."""
+    """The name of the heads of the first ``count`` messages. The instructions do not count, nor whether the client has
+    kept older thinking."""
     said = [part.digest for message in transcript.messages[transcript.preamble : count] for part in message.parts]
     return _HEADS + digest(b"heads", scope.encode(), b"%d" % count, b"".join(said)).hex()
 

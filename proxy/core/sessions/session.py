@@ -1,4 +1,4 @@
-"""Sessions, recognised without the client's help, and what each has taught."""
+"""Sessions, which are recognised without the client's help, and the facts learnt from each."""
 
 from collections.abc import Sequence
 from operator import attrgetter
@@ -23,30 +23,31 @@ PreambleKey = tuple[bytes, bytes, int]
 """Scope and model, tools, and how many system messages there are."""
 
 SessionMark = tuple[bytes, bytes]
-"""What sessions are found by: a pair of turns, or an opening, within a scope and model or a cohort."""
+"""The key by which a session is found: a pair of turns, or an opening, within a scope and model or within a cohort."""
 
 _MAX_SESSIONS = 4096
 _MAX_COHORTS = 4096
 _MAX_PAIRS = 4 * _MAX_SESSIONS
-# A pair takes 300 bytes, about.
+# A pair takes about 300 bytes.
 _PAIR_SHARE = 1_000
 REMEMBERED_GAPS = 16
 MAX_PROMPTS = 2
-"""Records of requests that the next one is compared with."""
-# Session marks of a request that are asked of others: newer ones say more.
+"""The number of earlier requests whose records are kept, to compare the next request with them."""
+# The number of session marks of a request for which other processes are asked. Newer marks say more.
 _NEWEST_PAIRS = 4
 
 
 class SessionMemory(Struct, array_like=True):
-    """What one conversation has taught: digests, counts and times, and no text. Other processes are told all of it.
+    """The facts learnt from one conversation: digests, counts and times, and no text. All of them are shared with other
+    processes.
 
-    ``replaced`` are the places of the preamble in which the last request had another text. ``usual_edit``
-    is P(the answer to it edits any file), as it was expected in general. ``opening`` is what the
-    session began with: the client's id for it, or its first turn. It is the same in every process. ``noticed`` counts
-    later requests with system messages within the conversation, and ``notices_new`` counts those of them that had a new
-    one. ``documents`` are the last request's retrieved documents, by their digests in the client's order, and ``lines``
-    are its system messages as hashes of their lines. ``prompts`` are the records of its last requests as they were
-    sent.
+    ``replaced`` are the places of the preamble in which the last request had another text. ``usual_edit`` is P(the
+    answer to that request edits any file), as it was expected in general. ``opening`` identifies the beginning of the
+    session: the client's id for it, or its first turn. It is the same in every process. ``noticed`` counts later
+    requests with system messages within the conversation. ``notices_new`` counts those of them that had a new such
+    message. ``documents`` are the last request's retrieved documents, by their digests in the client's order, and
+    ``lines`` are its system messages as hashes of their lines. ``prompts`` are the records of its last requests as they
+    were sent.
     """
 
     preamble: tuple[bytes, ...] = ()
@@ -75,10 +76,11 @@ class SessionMemory(Struct, array_like=True):
 
 
 class Session(SessionMemory, kw_only=True):
-    """One conversation of one client: what it has taught, and where it belongs.
+    """One conversation of one client: the facts learnt from it, and the cohort to which it belongs.
 
     Its ``cohort`` and the changes of its preamble (``shared_head``) are found by ``cohort_key`` and ``preamble_key``,
-    which are the same in every process. ``known_by`` holds what the next request may have in common with the last one.
+    which are the same in every process. ``known_by`` holds the session marks that the next request may have in common
+    with the last one.
     """
 
     id: str
@@ -90,11 +92,11 @@ class Session(SessionMemory, kw_only=True):
     known_by: tuple[SessionMark, ...] = ()
 
     def memory(self) -> SessionMemory:
-        """What it has taught, by itself."""
+        """The learnt facts alone."""
         return SessionMemory(*(getattr(self, name) for name in SessionMemory.__struct_fields__))
 
     def restore(self, memory: SessionMemory) -> None:
-        """Go on from what another process has learnt."""
+        """Go on with the facts that another process has learnt."""
         for name in SessionMemory.__struct_fields__:
             setattr(self, name, getattr(memory, name))
 
@@ -103,8 +105,8 @@ class Session(SessionMemory, kw_only=True):
         return known.name in self.rendered_anew
 
     def notice(self, transcript: Transcript) -> None:
-        """Learn from a request, before it is planned, which messages its client renders anew: those that took another's
-        place under the same opening. No turn ever does."""
+        """Learn from a request, before it is planned, which messages its client renders anew. Such a message replaces
+        an earlier one with the same opening. A turn never does this."""
         found: dict[str, bytes | None] = {}
         messages = transcript.messages
         for index in transcript.recognised:
@@ -121,10 +123,10 @@ class Session(SessionMemory, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class SessionKeys:
-    """Where a request belongs: what its cohort, the records of its head, and its session are found by.
+    """The keys by which the cohort of a request, the records of its head, and its session are found.
 
-    ``session_marks`` are looked for in their order; ``given_id`` is the id that a session gets which the client has
-    named. ``transcript`` are the messages, of whose system texts the ``regions`` are cut out as volatile.
+    ``session_marks`` are looked up in their order. ``given_id`` is the id of a session that the client has named.
+    ``transcript`` holds the messages; the volatile ``regions`` are cut out of their system texts.
     """
 
     transcript: Transcript
@@ -142,10 +144,11 @@ class SessionKeys:
 
 
 class SessionTable:
-    """Finds the session of a request; least recently used sessions and cohorts are forgotten first.
+    """Finds the session of a request. The least recently used sessions and cohorts are forgotten first.
 
-    ``capacity_bytes`` bounds them: half is for sessions, a third for cohorts, the rest for what heads have shown.
-    ``prefix`` begins the ids that are given here: processes that share what they know have one each.
+    ``capacity_bytes`` bounds the memory: half is for sessions, a third for cohorts, the rest for the records of heads.
+    ``prefix`` is the beginning of the ids that this process gives to sessions. Processes that share sessions have
+    different prefixes.
     """
 
     def __init__(self, *, capacity_bytes: int = 128 * 2**20, prefix: str = "s") -> None:
@@ -161,12 +164,12 @@ class SessionTable:
         return len(self._sessions)
 
     def find(self, place: SessionKeys) -> Session:
-        """The session that this request goes on, or a new one.
+        """The session that this request continues, or a new one.
 
-        Without the client's own id a request belongs to the session whose newest pair (last user turn and the turn
-        before it) it still contains: a conversation that was continued, retried or trimmed at its beginning does,
-        another does not. Where all that is known is the session's id or its first turn, the head must be alike, too:
-        side calls share them with the conversation.
+        Without the client's own id, a request belongs to the session whose newest pair (last user turn and the turn
+        before it) it still contains. A conversation that was continued, retried or trimmed at its beginning contains
+        this pair; another one does not. If only the session's id or its first turn is known, the head must be alike,
+        too, because side calls share the id and the first turn with the conversation.
         """
         base, opening, transcript, hint = place.base, place.opening, place.transcript, place.given_id
         preamble, pairs, has_tools = transcript.messages[: transcript.preamble], transcript.pairs, place.has_tools
@@ -177,8 +180,9 @@ class SessionTable:
             session = self.begin(hint or f"{self.prefix}{self._next}", place.cohort_key, place.preamble_key, has_tools)
             session.sketch, session.opening = sketch_of(preamble), opening
         self._sessions.used(session.id)
-        # A client may show more beside its prompt, and keep nothing of it. The pair before these helps where it
-        # rewrites its newest turn later; in a session's first request that may be an example that all of them have.
+        # A client may show texts beside its prompt and not keep them. The pair before these helps if the client
+        # rewrites its newest turn later. In a session's first request this pair may be an example that all sessions of
+        # the client have.
         newest = pairs[-transcript.newest_pairs(_NEWEST_PAIRS) - bool(session.requests) :]
         marks = [(base, pair) for _, pair in newest if pair != opening]
         marks += [] if session.requests else _grown(base, pairs, -2, len(pairs))
@@ -192,8 +196,8 @@ class SessionTable:
     def place(
         self, scope: str, model: str, hint: str, transcript: Transcript, tools: bytes, known: SessionKeys | None = None
     ) -> SessionKeys:
-        """Where a request belongs, as far as that can be told from itself and from what other requests have shown to be
-        volatile in its system texts. ``known`` is what this was a moment ago."""
+        """The keys of a request, as far as they follow from the request itself and from the regions of its system texts
+        that are known to be volatile. ``known`` are the keys that were made for it a moment ago."""
         base = self._base(scope, model)
         preamble_key = (base, tools, transcript.preamble)
         records = self._heads.get(preamble_key)
@@ -220,20 +224,22 @@ class SessionTable:
         )
 
     def known(self, mark: SessionMark) -> str:
-        """The id of the session that has this mark; empty for none. It may not be here (any more)."""
+        """The id of the session that has this mark; empty if there is none. This process may not have that session, or
+        no longer."""
         return self._by_pair.get(mark, "")
 
     def get(self, session: str) -> Session | None:
         return self._sessions.get(session)
 
     def point(self, mark: SessionMark, session: str) -> None:
-        """Another process knows a session by this mark; one that is here keeps it."""
+        """Record that another process knows a session by this mark. If a session of this process has the mark, it keeps
+        the mark."""
         if self._by_pair.get(mark, "") not in self._sessions:
             self._by_pair.put(mark, session)
 
     def unite(self, place: SessionKeys) -> None:
-        """Of the sessions that a request's turns are known by, one that has had a single request gives way to the one
-        that has had most: it began only because that one was not known here in time."""
+        """Unite the sessions that share a request's marks. A session with a single request gives its mark to the
+        session with the most requests: it began only because that session was not known here in time."""
         marks = [mark for mark in place.session_marks if mark[1] != place.opening]
         found = [(mark, self._sessions.get(self._by_pair.get(mark, ""))) for mark in marks]
         known = [(mark, session) for mark, session in found if session is not None]
@@ -243,7 +249,7 @@ class SessionTable:
                 self._by_pair.put(mark, eldest.id)
 
     def begin(self, session: str, cohort_key: bytes, preamble_key: PreambleKey, has_tools: bool) -> Session:
-        """A session of that id, of which nothing is known yet."""
+        """A new session with this id, of which nothing is known yet."""
         self._next += 1
         new = Session(
             id=session,
@@ -252,15 +258,17 @@ class SessionTable:
             cohort_key=cohort_key,
             preamble_key=preamble_key,
         )
-        # What the prompt begins with: the tools, which stand in front of all else, or the whole head.
+        # The key stands for the beginning of the prompt: the tools, which stand in front of all else, or the whole
+        # head.
         new.cohort.key = new.cohort.key or preamble_key[1] or cohort_key
         self._sessions.put(session, new)
         return new
 
     def _continued(self, base: bytes, transcript: Transcript) -> Session | None:
-        """The session that knows one of the request's pairs, the newest first. The first of all, and those in front of
-        any answer, say less; those of the newest turn are a retry if the session knows all of them: one alone may be a
-        reminder that the client shows in each of its conversations."""
+        """The session that knows one of the request's pairs; the newest pair is tried first. The very first pair, and
+        pairs in front of the first answer, are not used, because they say less. The pairs of the newest turn mean a
+        retry if one session knows all of them. A single one may be a reminder that the client shows in each of its
+        conversations."""
         pairs, newest = transcript.pairs, transcript.newest_pairs(_NEWEST_PAIRS)
         said = pairs[max(1, transcript.opening_pairs) :]
         if len({self.known((base, pair)) for _, pair in said[-newest:]}) > 1:
@@ -274,7 +282,7 @@ class SessionTable:
         return None
 
     def _opened(self, place: SessionKeys, preamble: tuple[Message, ...]) -> Session | None:
-        """The session that began like this: under the same instructions, or under some that are alike."""
+        """The session that began with the same opening, under the same or similar instructions."""
         session = self._sessions.get(self._by_pair.get((place.cohort_key, place.opening), ""))
         if session is None:
             session = self._sessions.get(self._by_pair.get((place.base, place.opening), ""))
@@ -286,13 +294,13 @@ class SessionTable:
 
     def _remember_opening(self, base: bytes, cohort_key: bytes, opening: bytes, session: str) -> list[SessionMark]:
         self._by_pair.put((cohort_key, opening), session)
-        # The first one that began like this keeps it: a side call does not take the conversation's place.
+        # The first session with this opening keeps it: a side call does not take the conversation's place.
         if self._by_pair.get((base, opening), "") not in self._sessions:
             self._by_pair.put((base, opening), session)
         return [mark for mark in ((cohort_key, opening), (base, opening)) if self._by_pair[mark] == session]
 
     def _base(self, scope: str, model: str) -> bytes:
-        """What sessions, and everything learnt, are kept apart by."""
+        """The digest of scope and model. Sessions and all learnt facts with different digests are kept apart."""
         known = self._bases.get((scope, model))
         if known is None:
             if len(self._bases) >= _MAX_COHORTS:
@@ -301,7 +309,7 @@ class SessionTable:
         return known
 
     def preamble(self, key: PreambleKey) -> PreambleChanges:
-        """What heads of this kind have shown."""
+        """The recorded changes of heads of this kind."""
         records = self._heads.get(key)
         if records is None:
             records = self._heads[key] = PreambleChanges()
@@ -309,7 +317,7 @@ class SessionTable:
         return records
 
     def cohort(self, key: bytes, has_tools: bool) -> SessionCohort:
-        """The cohort of that key."""
+        """The cohort with this key."""
         cohort = self._cohorts.get(key)
         if cohort is None:
             cohort = self._cohorts[key] = SessionCohort(has_tools)
@@ -318,15 +326,15 @@ class SessionTable:
 
 
 def _grown(base: bytes, pairs: Sequence[tuple[int, bytes]], place: int, count: int) -> list[SessionMark]:
-    """The session mark of the pair in this ``place`` of a conversation that had so many pairs. By it a session is known
-    from its second request on whose client rewrites each turn once it is no longer the newest (it takes a reminder off
-    it). An example that all sessions begin with has no turn behind it that others do not have: one of as many turns is
-    another session."""
+    """The session mark of the pair in this ``place`` of a conversation that had ``count`` pairs. Some clients rewrite
+    each turn once it is no longer the newest (they remove a reminder). From its second request on, a session of such a
+    client is found by this mark. An example with which all sessions begin has no turn behind it that other sessions do
+    not have: a session with the same number of turns is another one."""
     return [(base, digest(b"grown", pairs[place][1], b"%d" % count))] if len(pairs) + place > 0 else []
 
 
 def seen_volatile(transcript: Transcript, regions: tuple[VolatileRegion, ...]) -> Transcript:
-    """The messages, with these regions of the system texts cut out as volatile."""
+    """The transcript, with these regions of the system texts cut out as volatile."""
     if not regions:
         return transcript
     evidence = VolatileRegions(regions)
@@ -335,11 +343,12 @@ def seen_volatile(transcript: Transcript, regions: tuple[VolatileRegion, ...]) -
 
 
 _PLACE_BYTES = 72
-"""A record with four numbers, most of them small, and its slot in a list."""
+"""The bytes of a record with four numbers, most of them small, and of its slot in a list."""
 
 
 def _session_bytes(session: Session) -> int:
-    """About what a session takes: the weights of digests in tuples, of records by key, and of an empty session."""
+    """About how many bytes a session takes: the weights of its digests in tuples, of its records by key, and of an
+    empty session."""
     digests = len(session.turns) + len(session.preamble) + len(session.fixed) + sum(map(len, session.layouts))
     records = 2 * len(session.items) + len(session.candidates) + len(session.rendered_anew)
     numbers = sum(map(len, session.lines)) + len(session.sketch)

@@ -1,8 +1,8 @@
-"""What the administration is shown of a session: who it belongs to, what it used and cost, and its last requests.
+"""The record of a session that the administration shows: its owner, its usage and cost, and its last requests.
 
-It holds counts, times and names of the configuration, and no text. Several workers may serve one session: a record has
-a part of each of them, which that worker alone changes, and two versions of the list of requests are brought together
-by taking all rows of both. So nothing is counted twice, and it does not matter who writes last.
+It holds counts, times and names of the configuration, and no text. Several workers may serve one session. A record has
+one part for each worker, which only that worker changes. Two versions of the list of requests are merged by taking all
+rows of both. So nothing is counted twice, and it does not matter which worker writes last.
 
 """
 
@@ -23,9 +23,9 @@ from proxy.core.value import dataclass
 
 MOST_REQUESTS: Final = 500
 MOST_NAMES: Final = 100
-# Time; number; kind of the break (0: none); flags; line; prompt, read, written, read and written of the layout
-# that was not sent; culprit; tokens before it, of it, and lost; USD lost, cost, saved.
-# Big-endian: rows in the order of their bytes are in that of time.
+# Time; number; kind of the break (0: none); flags; line; prompt, read, written, read and written of the layout that was
+# not sent; culprit; tokens before it, of it, and lost; USD lost, cost, saved. Big-endian: rows that are sorted by their
+# bytes are sorted by time.
 _ROW: Final = Packing(">dHBBHIIIIIIIIIfff")
 ROW_BYTES: Final = _ROW.size
 _NAME, _LOST_USD = 10, 14
@@ -38,13 +38,13 @@ _WASTE, _REFRESH, _OBSERVED = 1, 2, 4
 
 @dataclass(frozen=True, slots=True)
 class SessionRequest:
-    """One request: when it came, in unix seconds, and its tokens as the provider reported them. Beside them stand those
-    of the layout that was not sent, by the shadow cache and scaled to the same prompt (``other_read`` and so on): the
-    client's own, or the planned one where the request was only observed (``is_observed``). ``saved_usd`` is what the
-    planned one saves, or would save. ``kind`` is empty where nothing broke the cache; else ``culprit`` is what differs,
-    ``before`` and ``tokens`` are the tokens in front of it and of it, by the provider's count, and ``lost`` and
-    ``lost_usd`` what that cost. ``is_refresh``: the proxy sent it to keep a prefix alive. ``number`` tells requests of
-    one moment apart."""
+    """One request: the unix seconds at which it came, and its tokens as the provider reported them. ``other_read`` and
+    ``other_written`` are the tokens of the layout that was not sent, by the shadow cache and scaled to the same prompt:
+    the client's own layout, or the planned one if the request was only observed (``is_observed``). ``saved_usd`` is the
+    amount that the planned layout saves, or would save. ``kind`` is empty if nothing broke the cache. Otherwise
+    ``culprit`` names the difference, ``before`` and ``tokens`` are the tokens in front of it and its own tokens, by the
+    provider's count, and ``lost`` and ``lost_usd`` are the loss in tokens and in USD. ``is_refresh``: the proxy sent
+    the request to keep a prefix alive. ``number`` tells requests of one moment apart."""
 
     at: float
     number: int = 0
@@ -74,7 +74,7 @@ class SessionRequests(Struct, frozen=True, array_like=True, gc=False):
     names: Mapping[int, str] = {}
 
     def added(self, one: SessionRequest) -> "SessionRequests":
-        """With one more request; the oldest makes room for it."""
+        """The requests with one more. If there is no room, the oldest request is dropped."""
         name = _number_of(one.culprit)
         row = _ROW.pack(
             one.at,
@@ -101,7 +101,7 @@ class SessionRequests(Struct, frozen=True, array_like=True, gc=False):
         return replace(self, packed=packed, names=_bounded({**other.names, **self.names}, packed))
 
     def requests(self) -> Iterator[SessionRequest]:
-        """The requests, the oldest first. What is no whole row is passed over."""
+        """The requests, the oldest first. Bytes that are no whole row are skipped."""
         for row in sorted(self._rows()):
             at, number, kind, flags, line, prompt, read, written, *rest = _ROW.unpack(row)
             other_read, other_written, name, before, tokens, lost, lost_usd, cost_usd, saved_usd = rest
@@ -114,8 +114,8 @@ class SessionRequests(Struct, frozen=True, array_like=True, gc=False):
             )  # fmt: skip
 
     def _goes_on_from(self, packed: bytes) -> bool:
-        """Whether these are the rows of the other, as far as there is room for them, and later ones. So it is nearly
-        always, where one worker serves a session; to find that out is cheap."""
+        """Whether these rows are those of the other, as far as there is room for them, followed by later ones. If one
+        worker serves a session, this is nearly always the case, and the check is cheap."""
         place = self.packed.rfind(packed[-ROW_BYTES:])
         return place >= 0 and place % ROW_BYTES == 0 and packed.endswith(self.packed[: place + ROW_BYTES])
 
@@ -125,7 +125,7 @@ class SessionRequests(Struct, frozen=True, array_like=True, gc=False):
 
 
 def dearest(found: SessionRequests, most: int) -> tuple[tuple[str, int, float], ...]:
-    """The culprits that cost the most: their names, how often they broke the cache, and USD."""
+    """The culprits that cost the most: for each its name, how often it broke the cache, and the loss in USD."""
     sums: dict[int, tuple[int, float]] = {}
     whole = len(found.packed) // ROW_BYTES * ROW_BYTES
     for row in _ROW.iter_unpack(found.packed[:whole]):
@@ -138,7 +138,8 @@ def dearest(found: SessionRequests, most: int) -> tuple[tuple[str, int, float], 
 
 
 def _bounded(names: Mapping[int, str], packed: bytes) -> Mapping[int, str]:
-    """The names, as far as there is room for them: then those of no row go first, and those that came first."""
+    """The names, as far as there is room for them. If there is not, names of no row are dropped, and then the oldest
+    ones."""
     if len(names) <= MOST_NAMES:
         return names
     used = {row[_NAME] for row in _ROW.iter_unpack(packed[: len(packed) // ROW_BYTES * ROW_BYTES])}
@@ -150,7 +151,7 @@ def _number_of(name: str) -> int:
 
 
 def _finite(usd: float) -> float:
-    """USD as they can be written: a sum beyond all reason is none."""
+    """USD as they can be written: an impossibly large sum counts as 0."""
     return usd if abs(usd) < 1e30 else 0.0
 
 
@@ -159,14 +160,14 @@ def _fits(tokens: int) -> int:
 
 
 _MOST_PARTS = 32
-"""Workers, and starts of them, that are told apart. Beyond that the oldest are added up."""
+"""The most workers, or starts of workers, that have parts of their own. Beyond that, the oldest parts are added up."""
 _EARLIER = ""
 
 
 class SessionSums(Struct, frozen=True, array_like=True, gc=False):
-    """What one worker has counted of a session; ``at`` is when it last did, in unix seconds. What follows
-    ``empty_tiers`` are the tokens read, and USD, as they were or would have been in the client's own layout, in that
-    with markers (mode mark), and in the planned one."""
+    """The sums that one worker has counted for a session. ``at`` is the time of its last count, in unix seconds. The
+    fields behind ``empty_tiers`` are the tokens read and the USD, real or as they would have been, in the client's own
+    layout, in the client's layout with markers (mode mark), and in the planned layout."""
 
     at: float = 0.0
     requests: int = 0
@@ -193,15 +194,16 @@ class SessionSums(Struct, frozen=True, array_like=True, gc=False):
 
 
 def added(*sums: SessionSums) -> SessionSums:
-    """The sums of several, of which the newest says when."""
+    """The total of several sums, with the newest of their times."""
     at, *columns = zip(*map(astuple, sums), strict=True)
     return SessionSums(max(at), *map(sum, columns))
 
 
 class SessionFacts(Struct, frozen=True, array_like=True, gc=False):
-    """What the last request of a session was like. ``breakpoints`` are the tokens in front of each and the seconds that
-    it lives from ``read_at`` on, when the prefix was last sent; ``tiers`` are the tokens of each tier. ``culprits`` are
-    what has cost the most by breaking the cache: names, how often, and USD."""
+    """The properties of the last request of a session. ``breakpoints`` are for each the tokens in front of it, and the
+    seconds that it lives from ``read_at`` on, when the prefix was last sent. ``tiers`` are the tokens of each tier.
+    ``culprits`` are those that have cost the most by breaking the cache: their names, how often they did, and the
+    USD."""
 
     team: str = ""
     key_id: str = ""
@@ -234,24 +236,27 @@ class SessionRecord(Struct, frozen=True, array_like=True, gc=False):
         return max((part.at for part in self.parts.values()), default=self.began_at)
 
     def is_found_by(self, words: str) -> bool:
-        """Whether each of the words stands in what tells the session from others, in whatever case."""
+        """Whether each of the words occurs in the names that identify the session. Upper and lower case count as
+        equal."""
         facts = self.facts
         names = (self.id, facts.team, facts.key_id, facts.user, facts.model, facts.client, facts.mode)
         told = " ".join(names).casefold()
         return all(word in told for word in words.casefold().split())
 
     def counted(self, worker: str, sums: SessionSums, facts: SessionFacts) -> "SessionRecord":
-        """The record after one more request, which the worker has served."""
+        """The record after one more request, which this worker has served."""
         part = self.parts.get(worker)
         return replace(self, facts=facts, parts={**self.parts, worker: sums if part is None else added(part, sums)})
 
     def merged(self, found: "SessionRecord", worker: str) -> "SessionRecord":
-        """This worker's record with what others have counted; of what only one can be right, the newest counts."""
+        """This worker's record, with the counts of other workers. If only one of two values can be right, the newest
+        counts."""
         parts, own, earlier = dict(found.parts), self.parts.get(worker), found.parts.get(_EARLIER)
         is_in_earlier = worker not in parts and own is not None and earlier is not None and own.at <= earlier.at
         if own is not None and not is_in_earlier:
             parts[worker] = own
-        # Of the same request this worker knows more only where it has served it: the tiers are found out afterwards.
+        # If both records have the same last request, this worker knows more only if it has served it: the tiers become
+        # known afterwards.
         served_at = own.at if own is not None else -1.0
         newest = self if self.last_at > found.last_at or served_at == self.last_at == found.last_at else found
         if len(parts) > _MOST_PARTS:
@@ -261,9 +266,9 @@ class SessionRecord(Struct, frozen=True, array_like=True, gc=False):
 
 
 class SessionContents(Struct, frozen=True, array_like=True, gc=False):
-    """What the last request of a session consisted of. ``moves`` are the keys of the pieces that changed their tier
-    with it, and both tiers (the second is empty where the piece is gone); ``last`` are the tokens that the provider
-    reported: the prompt, the output, those that were read, and written at either life."""
+    """The contents of the last request of a session. ``moves`` are the keys of the pieces that changed their tier with
+    it, each with both tiers (the second is empty if the piece is gone). ``last`` are the tokens that the provider
+    reported: prompt, output, cache read, and cache write at each of the two lives."""
 
     inventory: Inventory = Inventory()
     moves: tuple[tuple[str, str, str], ...] = ()
@@ -273,8 +278,8 @@ class SessionContents(Struct, frozen=True, array_like=True, gc=False):
 
 
 class SessionDetails(Struct, frozen=True, array_like=True, gc=False):
-    """What is kept of a session beside its record: its last requests, and of the very last one, which came ``at`` that
-    time, what it consisted of (empty: only figures are kept)."""
+    """The data that is kept for a session beside its record: its last requests, and the contents of the very last one,
+    which came at the time ``at`` (empty: only figures are kept)."""
 
     requests: SessionRequests = SessionRequests()
     at: float = 0.0
@@ -282,13 +287,13 @@ class SessionDetails(Struct, frozen=True, array_like=True, gc=False):
     version: int = VERSION
 
     def contents(self) -> SessionContents | None:
-        """What the last request consisted of; None where that is not kept, or cannot be read."""
+        """The contents of the last request; None if they are not kept, or cannot be read."""
         with suppress(DecodeError):
             return _CONTENTS.decode(self.packed) if self.packed else None
         return None
 
     def merged(self, other: "SessionDetails") -> "SessionDetails":
-        """The requests of both, and the contents of the later one."""
+        """The requests of both, with the contents of the later one."""
         return replace(self if self.at >= other.at else other, requests=self.requests.merged(other.requests))
 
 
@@ -299,9 +304,9 @@ _CONTENTS: Final = msgpack.Decoder(SessionContents)
 
 @dataclass(frozen=True, slots=True)
 class SessionPage:
-    """Sessions, the last one used first. ``behind`` is where the next page begins; empty: this is the last one.
-    ``as_of`` is when the store last answered, in unix seconds; ``is_away``: it does not answer now, and the sessions
-    are those that the process knows that was asked."""
+    """Sessions, the most recently used first. ``behind`` is the place where the next page begins; it is empty on the
+    last page. ``as_of`` is the time of the store's last answer, in unix seconds. ``is_away``: the store does not answer
+    now, and the sessions are those that the asked process knows itself."""
 
     records: Sequence[SessionRecord]
     as_of: float

@@ -1,11 +1,12 @@
-"""What several processes know of the same sessions, cohorts and caches, brought together through named blobs.
+"""Brings together what several processes know about the same sessions, cohorts and caches, through named blobs.
 
-A ``StateLookup`` says under which ``names`` others may have left something about a request, and can ``adopt`` it;
-``snapshot`` says what to leave for others. A name may lead to another one (a session mark leads to a session's id), so
-a caller asks for names, loads what it has not asked for yet, and asks again, until there is nothing new.
+A ``StateLookup`` says under which ``names`` other processes may have left something about a request, and can ``adopt``
+it. ``snapshot`` makes the blobs to leave for other processes. A name may lead to another one (a session mark leads to a
+session's id). So a caller asks for names, loads those that it has not loaded yet, and asks again, until there is
+nothing new.
 
-Of two versions the one that has seen more counts. What is lost between processes that write at once costs a forecast
-its sharpness, never a request.
+Of two versions, the one that has seen more counts. If processes write at the same time, facts may be lost. This makes a
+forecast less precise, but never loses a request.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,8 +39,8 @@ from proxy.core.sessions.snapshot import (
 from proxy.core.shadow.shadow_caches import ShadowCaches
 from proxy.core.wire.json_body import Unreadable
 
-# What the names in a store begin with: "l" is a cohort's, since "c" is that of costs. What was sent has names with "f"
-# and "g".
+# The beginnings of the names in a store. "l" stands for cohorts, since "c" stands for costs. The names of sent fronts
+# begin with "f" and "g".
 _SESSION_MARK, _SESSION, _COHORT, _HEAD, _COSTS = "m", "s", "l", "h", "c"
 
 SENT: Final = "sent"
@@ -47,8 +48,8 @@ OWN: Final = "own"
 
 
 class StateLookup:
-    """Finds the state that other processes have left for one request; ``adopt`` may reveal further names to ask for.
-    ``place`` is where the request belongs by what is known now."""
+    """Finds the state that other processes have left for one request. ``adopt`` may reveal further names to ask for.
+    ``place`` holds the keys of the request, as far as they are known now."""
 
     def __init__(
         self,
@@ -71,24 +72,24 @@ class StateLookup:
         self.place = sessions.place(*self._request)
 
     def names(self) -> list[str]:
-        """The names under which something may be known about the request, as far as can be told now."""
+        """The names under which something may be known about the request, as far as they are known now."""
         place = self.place
         cohorts, preambles = self._keys()
         found = [self._costs_name, *map(_cohort_name, cohorts), *map(_head_name, preambles), *self._front_names]
         ids = [self._sessions.known(mark) for mark in place.session_marks]
-        # A session that began here while its elder was not known shares marks with that one.
+        # A session that began here while an older one was not known shares marks with the older one.
         found += [_SESSION + session for session in dict.fromkeys(filter(None, [*ids, place.given_id]))]
-        # A mark that is known here needs no one's word for it.
+        # For a mark that is known here, other processes need not be asked.
         found += [_session_mark_name(mark) for mark, known in zip(place.session_marks, ids, strict=True) if not known]
         return found
 
     def is_known(self) -> bool:
-        """Whether the request's session is here."""
+        """Whether this process has the request's session."""
         known = map(self._sessions.known, self.place.session_marks)
         return self._sessions.get(next(filter(None, known), self.place.given_id)) is not None
 
     def adopt(self, blobs: Mapping[str, bytes]) -> None:
-        """Take over what others know. What cannot be read is passed over."""
+        """Take over the state of other processes. Blobs that cannot be read are skipped."""
         place, sessions = self.place, self._sessions
         for mark in place.session_marks:
             pointer = blobs.get(_session_mark_name(mark))
@@ -114,8 +115,8 @@ class StateLookup:
         self.place = sessions.place(*self._request, place)
 
     def _keys(self) -> tuple[set[bytes], set[PreambleKey]]:
-        """The cohorts, and the kinds of heads, that a request may belong to: its own, and its session's: instructions
-        may have changed since that began."""
+        """The cohorts and the kinds of heads to which a request may belong: its own, and those of its session. They may
+        differ, because instructions may have changed since the session began."""
         place, sessions = self.place, self._sessions
         cohorts, preambles = {place.cohort_key}, {place.preamble_key}
         for mark in place.session_marks:
@@ -146,7 +147,7 @@ class StateLookup:
 
 
 def snapshot(session: Session, caches: ShadowCaches, sent: Prompt, own: Prompt) -> dict[str, bytes]:
-    """What to leave for others once an exchange is settled."""
+    """The blobs to leave for other processes once an exchange is settled."""
     pairs = [(kind, cache, sent if kind == SENT else own) for kind, cache in _by_kind(caches).items()]
     path = {kind: held_along(cache, prompt) for kind, cache, prompt in pairs}
     opening = {kind: held_along(cache, prompt, opening_only=True) for kind, cache, prompt in pairs}
@@ -158,7 +159,7 @@ def snapshot(session: Session, caches: ShadowCaches, sent: Prompt, own: Prompt) 
 
 
 def _by_kind(caches: ShadowCaches) -> Mapping[str, Cache]:
-    """The two caches of an account: of what was sent, and of what would have been."""
+    """The two caches of an account: that of the requests as they were sent, and that of the client's own requests."""
     return {SENT: caches.sent, OWN: caches.own}
 
 
@@ -169,7 +170,7 @@ def _hold(caches: Mapping[str, Cache], held: Mapping[str, list[SavedEntries]]) -
 
 
 def costs_name(scope: bytes) -> str:
-    """Under what name the sums of one route are known."""
+    """The name under which the sums of one route are known."""
     return _COSTS + scope.hex()
 
 

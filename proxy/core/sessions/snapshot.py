@@ -1,8 +1,8 @@
-"""What was learnt of a session, as bytes: so that another process can go on where this one stopped.
+"""The facts learnt about a session, as bytes, so that another process can continue where this one stopped.
 
-Digests, counts, times, and the keys of context pieces (which name files); no text. A snapshot carries a version of its
-layout: one that this program does not know is no snapshot, and the session is learnt anew. Nothing here trusts what it
-reads: what does not fit raises ``Unreadable``.
+A snapshot holds digests, counts, times, and the keys of context pieces (which name files), and no text. It carries the
+version of its layout. A snapshot with another version is not used, and the session is learnt anew. Blobs are not
+trusted: a blob that does not fit raises ``Unreadable``.
 """
 
 from collections.abc import Iterable
@@ -22,16 +22,17 @@ from proxy.core.wire.json_body import Unreadable
 
 VERSION: Final = 14
 
-# How a cache model may tell lives apart within a scope (``MarkerCache``).
+# The suffixes by which a cache model may tell lives apart within a scope (``MarkerCache``).
 _LIVES: Final = (b"", b"/5m", b"/1h")
-# What a request itself says of its cohort.
+# The fields of a cohort that a request itself gives.
 _BY_REQUEST: Final = frozenset({"key", "has_tools"})
-# An opening that sessions share is rarely more: tools, instructions, examples.
+# A shared opening of sessions (tools, instructions, examples) rarely has more positions.
 _OPENING_POSITIONS: Final = 48
 
 
 class SavedEntries(Struct, frozen=True, array_like=True):
-    """Entries of a cache along one prompt that have the same dates. ``table`` and ``life`` say where they are."""
+    """Entries of a cache along one prompt that have the same dates. ``table`` and ``life`` say in which table of the
+    cache they are, and with which life."""
 
     table: int
     scope: bytes
@@ -44,14 +45,14 @@ class SavedEntries(Struct, frozen=True, array_like=True):
 
 
 class PackedHead(Struct, frozen=True, array_like=True):
-    """What the heads of a client's requests have shown."""
+    """The changes in the heads of a client's requests."""
 
     version: int
     changes: PreambleChanges
 
 
 class PackedCohort(Struct, frozen=True, array_like=True):
-    """A cohort, and what caches hold of the prompt's beginning that its sessions share."""
+    """A cohort, and the entries that caches hold for the beginning of the prompt, which its sessions share."""
 
     version: int
     cohort: SessionCohort
@@ -59,7 +60,7 @@ class PackedCohort(Struct, frozen=True, array_like=True):
 
 
 class PackedSession(Struct, frozen=True, array_like=True):
-    """A session with its tracker, and what caches hold along its last prompts."""
+    """A session with its tracker, and the entries that caches hold along its last prompts."""
 
     version: int
     id: str
@@ -78,7 +79,7 @@ class Versioned(Protocol):
 
     @property
     def version(self) -> int:
-        """The version of its layout."""
+        """The version of the snapshot's layout."""
 
 
 P = TypeVar("P", bound=Versioned)
@@ -110,8 +111,8 @@ def pack_session(session: Session, held: dict[str, list[SavedEntries]]) -> bytes
 
 
 def restore_session(packed: PackedSession, session: Session) -> None:
-    """Make the session what the snapshot says; its cohort and the records of its head are others' matter, too. Raises
-    Unreadable, and then changes nothing."""
+    """Give the session the state of the snapshot. Its cohort and the records of its head have snapshots of their own.
+    If this raises Unreadable, nothing has changed."""
     if not all(record.is_sound for record in packed.memory.prompts):
         raise Unreadable("no snapshot")
     session.tracker = _tracker(packed, session.tracker.policy)
@@ -124,26 +125,26 @@ def pack_cohort(cohort: SessionCohort, held: dict[str, list[SavedEntries]]) -> b
 
 
 def restore_cohort(packed: PackedCohort, cohort: SessionCohort) -> None:
-    """Make the cohort what the snapshot says."""
+    """Give the cohort the state of the snapshot."""
     for name in SessionCohort.__struct_fields__:
         if name not in _BY_REQUEST:
             setattr(cohort, name, getattr(packed.cohort, name))
 
 
 def pack_head(records: PreambleChanges) -> bytes:
-    """What the heads of a client's requests have shown."""
+    """The changes in the heads of a client's requests, as bytes."""
     return _encode(PackedHead(VERSION, records))
 
 
 def restore_head(packed: PackedHead, records: PreambleChanges) -> None:
-    """Take over what others have seen more of."""
+    """Take over the changes, if the other process has seen more requests, and all of its volatile regions."""
     if packed.changes.requests() > records.requests():
         records.places = packed.changes.places
     records.evidence.add(packed.changes.evidence.regions)
 
 
 def held_along(cache: Cache, prompt: Prompt, *, opening_only: bool = False) -> list[SavedEntries]:
-    """What a cache holds along a prompt."""
+    """The entries that a cache holds along a prompt."""
     hashes = prompt.hashes[:_OPENING_POSITIONS] if opening_only else prompt.hashes
     found: list[SavedEntries] = []
     for number, table in enumerate(cache.tables()):
@@ -164,7 +165,7 @@ def held_along(cache: Cache, prompt: Prompt, *, opening_only: bool = False) -> l
 
 
 def hold(cache: Cache, held: Iterable[SavedEntries]) -> None:
-    """Add what another process knows the provider to hold."""
+    """Add the entries that the provider holds according to another process."""
     tables = cache.tables()
     for group in held:
         if group.table >= len(tables) or group.life >= len(_LIVES):

@@ -1,7 +1,7 @@
-"""Volatile lines found by evidence: they changed from one request to the next while their neighbours did not.
+"""Finds volatile lines by evidence: they changed from one request to the next while their neighbours did not.
 
-What is remembered of a system text are hashes of its lines; a volatile region is what stands between two runs of lines
-that are found again whatever it says next time, in this session or in the client's next one.
+Only hashes of the lines of a system text are remembered. A volatile region is the text between two runs of fixed lines.
+These runs are found again, whatever the region says next time, in this session or in the client's next one.
 """
 
 from bisect import bisect_left
@@ -28,14 +28,14 @@ _MAX_WINDOW = 8
 _MAX_REGIONS = 6
 _MAX_FOUND = 3
 _MAX_TEXT_LINES = 5_000
-# More places than this that change, or move already, leave no text that could be called the same.
+# If more places than this change, or move already, the text does not count as the same text.
 _MAX_PLACES = 64
 _MAX_MEMO = 16
 
 
 class VolatileRegion(Struct, frozen=True, array_like=True):
-    """In the system message in this place, between the lines ``before`` and the lines ``after`` (hashes; 0 is the
-    text's edge), stands something that changes. ``lines`` is how many lines it had."""
+    """A region that changes: in the system message in this ``place``, between the lines ``before`` and the lines
+    ``after`` (hashes; 0 is the text's edge). ``lines`` is the number of lines that it had."""
 
     place: int
     before: tuple[int, ...]
@@ -44,30 +44,30 @@ class VolatileRegion(Struct, frozen=True, array_like=True):
 
 
 class VolatileRegions(Struct, array_like=True):
-    """The regions that a client's system messages were seen to change in."""
+    """The regions in which a client's system messages were seen to change."""
 
     regions: tuple[VolatileRegion, ...] = ()
 
     def add(self, regions: Iterable[VolatileRegion]) -> None:
-        """What others have seen."""
+        """Add regions that were seen elsewhere."""
         known = {(region.place, region.before, region.after) for region in self.regions}
         found = [region for region in regions if (region.place, region.before, region.after) not in known]
         if found:
             self.regions = (*self.regions, *found)[-_MAX_REGIONS:]
 
     def learn(self, place: int, before: Sequence[int], message: Message) -> None:
-        """Two versions of one system message from consecutive requests: the lines of the earlier one, as hashes, and
-        the later one, with what is known to move in it."""
+        """Learn from two versions of one system message in consecutive requests: the lines ``before`` of the earlier
+        one, as hashes, and the later ``message``, in which moving lines may be known already."""
         self.add(_changed(place, before, message, [region for region in self.regions if region.place == place]))
 
 
 LineHashes = tuple[int, ...]
-"""A text by its lines, each as a hash."""
+"""The lines of a text, each as a hash."""
 
 
 def learnt_lines(before: Sequence[LineHashes], head: Sequence[Message], evidence: VolatileRegions) -> list[LineHashes]:
-    """The lines of a request's system messages, which the session remembers. The ``evidence`` learns what has changed
-    in them since the request ``before``."""
+    """The lines of a request's system messages, which the session remembers. The ``evidence`` learns their changes
+    since the previous request, whose lines are ``before``."""
     now = [line_hashes(message) for message in head]
     if len(before) == len(now):
         for place, (lines, message) in enumerate(zip(before, head, strict=True)):
@@ -77,7 +77,7 @@ def learnt_lines(before: Sequence[LineHashes], head: Sequence[Message], evidence
 
 
 def replaced_texts(before: Sequence[LineHashes], head: Sequence[Message]) -> frozenset[int]:
-    """The places in which another text stands now, rather than the same one with a few lines changed."""
+    """The places that now hold another text, not the same text with a few lines changed."""
     if len(before) != len(head):
         return frozenset(range(max(len(before), len(head))))
     pairs = enumerate(zip(before, map(line_hashes, head), strict=True))
@@ -85,21 +85,21 @@ def replaced_texts(before: Sequence[LineHashes], head: Sequence[Message]) -> fro
 
 
 def _is_one_text(before: Sequence[int], after: Sequence[int]) -> bool:
-    """Whether most of a text stayed as it was. Else another one has taken its place, as where a client goes over to
-    another mode and back: its instructions are no line that changes."""
+    """Whether most of a text stayed as it was. If not, another text has replaced it, for instance because a client
+    changed to another mode and back. Such instructions do not count as volatile lines."""
     same = (Counter(before) & Counter(after)).elements()
     return 2 * _chars(same) >= max(_chars(before), _chars(after))
 
 
 def _chars(lines: Iterable[int]) -> int:
-    """How long the lines are, with their ends; a hash begins with its line's length."""
+    """The length of the lines, with their line ends. A hash begins with its line's length."""
     return sum((line >> 32) + 1 for line in lines)
 
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """A message's lines, and where each begins and ends in its text. Between two parts of a content list stands an
-    empty one of no length."""
+    """A message's lines, and the places where each begins and ends in the text. Between two parts of a content list
+    there is an empty line of no length."""
 
     texts: Lines
     spans: tuple[Range, ...]
@@ -130,7 +130,7 @@ def _split(texts: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Moving:
-    """Lines that are known to move: ``is_volatile``, or with a document."""
+    """Lines that are known to move, either because they are volatile (``is_volatile``) or with a document."""
 
     first: int
     last: int
@@ -138,7 +138,7 @@ class _Moving:
 
 
 def line_hashes(message: Message) -> tuple[int, ...]:
-    """One hash a line of the message's text; empty for anything but a text of reasonable length."""
+    """One hash for each line of the message's text. Empty if there is no text, or if it is too long."""
     known = message.memo.get("lines")
     if isinstance(known, tuple):
         return known
@@ -150,7 +150,7 @@ def line_hashes(message: Message) -> tuple[int, ...]:
 
 
 def _line_hash(line: str) -> int:
-    """The same in every process. 0 stands for the text's edge."""
+    """A hash that is the same in every process. It is never 0, which stands for the text's edge."""
     data = line.encode("utf-8", "surrogatepass")
     return (len(data) << 32 | crc32(data)) or 1
 
@@ -159,7 +159,7 @@ _BLANK = _line_hash("")
 
 
 def with_evidence(message: Message, place: int, evidence: VolatileRegions) -> Message:
-    """The message with its volatile regions cut out as such."""
+    """The message with its volatile regions cut out as volatile pieces."""
     regions = tuple(region for region in evidence.regions if region.place == place)
     if not regions:
         return message
@@ -175,7 +175,7 @@ def with_evidence(message: Message, place: int, evidence: VolatileRegions) -> Me
 def _changed(
     place: int, before: Sequence[int], message: Message, known: Sequence[VolatileRegion]
 ) -> list[VolatileRegion]:
-    """The regions in which two versions differ; none where they differ in too much to be called the same text."""
+    """The regions in which two versions differ. None are returned if they differ too much to count as the same text."""
     texts, after = texts_of(message), line_hashes(message)
     if texts is None or not after:
         return []
@@ -192,7 +192,7 @@ def _changed(
 
 
 def _changes(before: Sequence[int], after: Sequence[int]) -> list[Range] | None:
-    """The lines of the later version that are not those of the earlier one; None where they are too many."""
+    """The lines of the later version that differ from the earlier one; None if they are too many."""
     found = []
     for low, high, first, last in differences(before, after):
         if max(high - low, last - first) > _MAX_CHANGED:
@@ -204,7 +204,7 @@ def _changes(before: Sequence[int], after: Sequence[int]) -> list[Range] | None:
 def _moving(message: Message, lines: _Lines) -> list[_Moving]:
     known = message.recognition
     cuts = [cut for cut in known.cuts if cut.kind is not PieceKind.SECTION] if known is not None else []
-    # Lines of no length stand between two parts.
+    # Lines of no length only separate two parts.
     whole = [(index, start, end) for index, (start, end) in enumerate(lines.spans) if start < end]
     found: list[_Moving] = []
     for cut in cuts:
@@ -216,7 +216,7 @@ def _moving(message: Message, lines: _Lines) -> list[_Moving]:
 
 
 def _half_found(hashes: Sequence[int], known: Iterable[VolatileRegion]) -> Iterator[_Moving]:
-    """What is known to move, where the lines on one side of it are there still: those on the other side move, too."""
+    """The known regions of which only the lines on one side are still there: those on the other side move, too."""
     padded = (_EDGE, *hashes, _EDGE)
     for region in known:
         above, below = _places(padded, region.before), _places(padded, region.after)
@@ -230,8 +230,8 @@ def _half_found(hashes: Sequence[int], known: Iterable[VolatileRegion]) -> Itera
 def _regions(
     place: int, lines: _Lines, hashes: Sequence[int], changes: Sequence[Range], moving: Sequence[_Moving]
 ) -> Iterator[VolatileRegion]:
-    """What has changed, with all that it is a part of, between lines that have not. Where nothing that tells the place
-    stands between two of them they are one."""
+    """The changed lines, each with the whole block that it belongs to, between lines that have not changed. Two regions
+    are joined if no line between them identifies the place."""
     fresh = [one for one in changes if not any(m.first <= one[0] and one[1] <= m.last for m in moving)]
     blocks = [block for one in fresh if (block := block_of(lines.texts, *one)) is not None]
     ground = _Ground((_EDGE, *hashes, _EDGE), {first for first, last in changes if first == last})
@@ -252,8 +252,8 @@ def _regions(
 
 @dataclass(slots=True)
 class _Ground:
-    """Which lines of a text stand still. ``borders`` are where lines were taken out: those behind were not those that
-    stood there before."""
+    """The lines of a text that do not change. ``borders`` are the places where lines were removed: the lines behind
+    such a place are not its old neighbours."""
 
     padded: tuple[int, ...]
     borders: set[int]
@@ -266,7 +266,8 @@ class _Ground:
             self.loose.update(range(first + 1, last + 1))
 
     def window(self, at: int, step: int) -> tuple[int, ...]:
-        """The nearest lines on one side that tell the place: as few as stand only once like this; empty for none."""
+        """The nearest lines on one side that identify the place: as few as are needed to occur only once. Empty if
+        there are none."""
         found: list[int] = []
         index = at if step < 0 else at + 1
         tells = False
@@ -281,7 +282,7 @@ class _Ground:
         return tuple(found[::step]) if tells else ()
 
     def _is_unique(self, window: Sequence[int]) -> bool:
-        """Whether these lines stand only once like this. All runs of one length are counted at once."""
+        """Whether this run of lines occurs only once. All runs of one length are counted at once."""
         size = len(window)
         known = self.counts.get(size)
         if known is None:
@@ -291,7 +292,7 @@ class _Ground:
 
 
 def _places(padded: Sequence[int], window: Sequence[int]) -> list[int]:
-    """Where these lines stand: the index of the first of them."""
+    """The places where these lines occur, each as the index of the first line."""
     found: list[int] = []
     at = -1
     size = len(window)
@@ -322,7 +323,7 @@ def _cut(message: Message, regions: Sequence[VolatileRegion]) -> Message:
 
 
 def _span(lines: _Lines, hashes: Sequence[int], region: VolatileRegion) -> Range | None:
-    """Where the region stands in this text: whole lines, with their ends."""
+    """The place of the region in this text: whole lines, with their line ends."""
     padded = (_EDGE, *hashes, _EDGE)
     ends = _places(padded, region.after)
     most = min(MAX_LINES, region.lines + _MAX_CHANGED)
@@ -332,7 +333,7 @@ def _span(lines: _Lines, hashes: Sequence[int], region: VolatileRegion) -> Range
         nearest = bisect_left(ends, first)
         last = ends[nearest] if nearest < len(ends) and ends[nearest] <= first + most else None
         if last is not None and any(line.strip() for line in lines.texts[first - 1 : last - 1]):
-            # Of two that end in the same place the nearer one is meant.
+            # If two candidates end in the same place, the nearer one is meant.
             found[last - 1] = first - 1
     if len(found) != 1:
         return None

@@ -1,14 +1,15 @@
-"""The time that budgets go by: the machine's clock without its steps.
+"""The time that budgets use: the machine's clock without its steps.
 
 A clock is stepped when somebody sets it, when it is first synchronised, or when a virtual machine moves to another
-host. A window must not open because of that, and nothing may be forgotten. So the wall clock is compared with a
-monotonic one, which counts the time that the machine sleeps and which nobody sets. As long as both go alike, give or
-take ``STEP_S``, the time is the wall clock's, and its slow corrections are followed. When the wall clock departs
-further, the time goes on by the monotonic clock, until the new time has stood for ``SETTLED_S``.
+host. A step must not open a new budget window, and must not make the proxy forget anything. So the wall clock is
+compared with a monotonic clock, which is never set and which also counts the time while the machine sleeps. As long as
+the two differ by no more than ``STEP_S``, the wall clock gives the time, and its slow corrections are followed. When
+the wall clock departs further, the monotonic clock gives the time, until the wall clock has kept its new time for
+``SETTLED_S``.
 
-Several hosts share one store, and the store has a clock, too. A host whose wall clock differs from the store's by more
-than ``STEP_S`` goes by the store's. Until the store has been asked once, the time is provisional, and its first answer
-is taken at once.
+Several hosts share one store, and the store has a clock, too. A host whose wall clock differs from the store's clock by
+more than ``STEP_S`` uses the store's clock. Until the store has been asked once, the time is provisional. The store's
+first answer is used at once.
 
 All values are in seconds. The module reads no clock: every reading comes from outside.
 """
@@ -16,16 +17,16 @@ All values are in seconds. The module reads no clock: every reading comes from o
 from proxy.core.value import dataclass
 
 STEP_S = 60.0
-"""How far a clock may depart from the monotonic one before that is called a step."""
+"""How far a clock may depart from the monotonic one before the departure counts as a step."""
 SETTLED_S = 600.0
-"""How long a new time stands before it is followed."""
+"""How long a clock must keep a new time before the new time is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """How far the wall clock is off. ``held_back_s``: by how much the time that is held back is ahead of the one that
-    is given; 0 where none is held back. ``ahead_of_store_s``: by how much the wall clock is ahead of the store's, which
-    is gone by instead; 0 where the wall clock itself is gone by."""
+    """How far the wall clock is off. ``held_back_s``: how far the new time, which is not used yet, is ahead of the time
+    that is given; 0 if there is no such new time. ``ahead_of_store_s``: how far the wall clock is ahead of the store's
+    clock, if the store's clock is used instead; 0 if the wall clock itself is used."""
 
     held_back_s: float = 0.0
     ahead_of_store_s: float = 0.0
@@ -39,7 +40,7 @@ AGREES = Departure()
 
 
 class SteadyTime:
-    """The time, reading by reading. The first answer of a store replaces it at once."""
+    """The time, computed with each reading. The first answer of a store replaces it at once."""
 
     def __init__(self, wall_s: float, monotonic_s: float) -> None:
         self._store_s: float | None = None
@@ -48,13 +49,13 @@ class SteadyTime:
         self._take(wall_s - monotonic_s, monotonic_s)
 
     def at(self, wall_s: float, monotonic_s: float) -> float:
-        """The time of a reading of both clocks, which are read one directly behind the other."""
+        """The time for a reading of both clocks, which are read directly one after the other."""
         own_s = wall_s - monotonic_s
         seen_s = self._chosen(own_s)
         self._ahead_of_store_s = own_s - seen_s
         if abs(seen_s - self._base_s) <= STEP_S:
             self._offset_s, self._waiting_s = seen_s, None
-            # Corrections are measured from where the clock stood a while ago: small steps do not add up to a large one.
+            # Corrections are measured from the offset of a while ago, so that small steps do not add up to a large one.
             if monotonic_s - self._base_at >= SETTLED_S:
                 self._take(seen_s, monotonic_s)
         elif self._waiting_s is None or abs(seen_s - self._waiting_s) > STEP_S:
@@ -64,7 +65,7 @@ class SteadyTime:
         return monotonic_s + self._offset_s
 
     def told_by_store(self, store_s: float, monotonic_s: float) -> None:
-        """The store's clock showed ``store_s`` at that reading of the monotonic clock."""
+        """Record that the store's clock showed ``store_s`` when the monotonic clock showed ``monotonic_s``."""
         is_first, self._store_s = self._store_s is None, store_s - monotonic_s
         if is_first:
             self._take(self._chosen(self._offset_s), monotonic_s)
