@@ -153,11 +153,11 @@ def resolved(subject: ContextAssembler, section: dict[str, object]) -> Resolved:
 def test_a_session_that_is_forgotten_while_its_request_is_read_is_no_error() -> None:
     subject = ContextAssembler(load_context_texts(), bytes_over_four, None, AssemblyOptions(session_bytes=20_000))
     found = resolved(subject, {"session": "slow", "panels": [panel()]})
-    made = subject.assembled(found, subject.context(found, subject.index(found)), 1.0e9)
+    chat, counted, blocks = subject.assembled(found, subject.context(found, subject.index(found)), 1.0e9)
     for number in range(50):
         resolved(subject, {"session": f"{number}", "panels": []})
     assert subject.sessions.known("key", "slow") is None
-    subject.remember(found, made)
+    subject.remember(found, chat, counted, blocks)
 
 
 LONG = "value = compute(a, b)\n" * 400
@@ -213,7 +213,10 @@ def test_what_is_remembered_of_panels_is_bounded(kind: str) -> None:
         shown = [panel(f"{number}", f"{'p' * 40}{number}-{n}") for n in range(count)]
         body = chat(text=f"turn {number}", stratiform={"session": name, "panels": shown})
         made = subject.chat_of(parse_body(orjson.dumps(body)), "key", now=1.0e9 + number)
-        subject.sessions.counted(made, PanelBill.of(made, PRICE), PROFILES["anthropic"], None, None)
+        board = made.dialogue.board
+        assert board is not None
+        bill = PanelBill(made.order, made.reading.panel_tokens, board, PRICE)
+        subject.sessions.counted(made, bill, PROFILES["anthropic"], None, None)
 
     tracemalloc.start()
     for number in range(rounds):
