@@ -1,13 +1,14 @@
 """Calls of panels by the model: the proxy answers them, and the client never sees them.
 
-A model that sees live panels may ask for one by the tool that shows them, which no client knows. Where it asks for
-nothing else, a further call follows at the same deployment, with the panel's current text, and its answer goes on where
-the first one has stopped: at most two such calls, each answered by one body. Beside the client's own calls ours is
-taken out, and nothing follows. The client sees one answer, whose usage is the sum. A compressed answer passes unread.
+A model that sees live panels may call the tool that shows them, which no client knows. If the model calls nothing else,
+the proxy makes a further call to the same deployment with the panel's current text, and that answer continues where the
+first one stopped. There are at most two further calls, and each is answered by one body. If the model also calls the
+client's own tools, the panel call is taken out, and no further call is made. The client sees one answer, whose usage is
+the sum. A compressed answer passes unread.
 
-All calls are one exchange: one reservation, which is extended for each of them by the most that it can cost, and one
-settlement. The plan is about the first call alone. A further call goes the first one's way: the body that the upstream
-took, the same deployment, the same transport with its deadline and its redaction, past the same breaker.
+All calls belong to one exchange, with one reservation and one settlement. The reservation is extended for each further
+call by the most that the call can cost. The plan is about the first call alone. A further call uses the body that the
+upstream accepted, the same deployment, the same transport with its deadline and its redaction, and the same breaker.
 """
 
 import logging
@@ -31,7 +32,7 @@ from proxy.errors import ProxyError, UpstreamError
 from proxy.ports import Answer, Call, Headers, Upstream
 
 _MOST_FURTHER = 2
-# Of the first call's headers these are about that call alone.
+# These headers of the first call are about that call alone.
 _OF_ONE_CALL = frozenset({"idempotency-key", "content-length"})
 
 _log = logging.getLogger("stratiform")
@@ -47,7 +48,8 @@ def reads_panel_calls(answer: Answer, call: Call) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PanelService:
-    """Means to answer calls of panels: the panels of the request, the prices, and a place for large work."""
+    """The means to answer calls of panels: the panels of the request, the prices, the limits, and a place for large
+    work."""
 
     answers: PanelAnswers
     meter: Meter
@@ -57,8 +59,8 @@ class PanelService:
 
 @dataclass(slots=True)
 class _MadeCall:
-    """A call that was made at ``began_s``; ``size`` is that of its body in bytes. ``fold`` reads its answer as it
-    comes."""
+    """A call that was made at ``began_s``. ``size`` is the size of its body in bytes. ``fold`` reads its answer as it
+    arrives."""
 
     size: int
     fold: StreamFold | BodyFold
@@ -67,7 +69,7 @@ class _MadeCall:
 
 
 class NotContinued(UpstreamError):
-    """A further call was answered with something else than an answer."""
+    """The reply to a further call was not a usable answer."""
 
     def __init__(self, why: str, failure: Failure | None = None) -> None:
         super().__init__(f"the upstream did not go on with its answer: {why}")
@@ -75,8 +77,8 @@ class NotContinued(UpstreamError):
 
 
 class ContinuedAnswer:
-    """An upstream's answer without calls of panels, and those that go on with it. ``call`` is the latest that was
-    made."""
+    """An upstream's answer without calls of panels, together with the answers that continue it. ``call`` is the latest
+    call that was made."""
 
     def __init__(
         self, first: Answer, exchange: Exchange, client: Client, service: PanelService, upstream: Upstream, call: Call,
@@ -90,13 +92,14 @@ class ContinuedAnswer:
         self._made: list[_MadeCall] = []
 
     async def aclose(self) -> None:
-        """Close whatever is open."""
+        """Close every answer that is open."""
         if self._current is not self._first:
             await self._current.aclose()
         await self._first.aclose()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The answers as one; an empty piece says that one has begun. Raises what interrupts it."""
+        """All answers as one stream of pieces. An empty piece says that an answer has begun. Raises the error that
+        interrupts it."""
         is_body, may_follow = "json" in content_type(self.headers), self._may_follow
         reader: PanelBody | PanelStream = PanelBody() if is_body else PanelStream()
         fold = self._begin(BodyFold(content_length(self._first.headers)) if is_body else StreamFold()).fold
@@ -113,7 +116,7 @@ class ContinuedAnswer:
         yield reader.end(await self._last(found, is_body=is_body) if found is not None else None)
 
     async def _last(self, found: PanelAnswer, *, is_body: bool) -> PanelAnswer:
-        """The answer that the client gets for this one."""
+        """The answer that the client gets in the place of this one."""
         while found.message is not None:
             call = await self._next_call(found)
             if call is None:
@@ -135,7 +138,7 @@ class ContinuedAnswer:
         return found
 
     async def _next_call(self, found: PanelAnswer) -> Call | None:
-        """The call that follows an answer; None where none may, or where the proxy meets an error of its own."""
+        """The call that follows an answer. None if no call may follow, or if the proxy itself fails."""
         body, following = self._call.body, None
         if self._client.has_left or not isinstance(body, bytes) or found.message is None:
             return None
@@ -150,7 +153,7 @@ class ContinuedAnswer:
         return self._call
 
     async def _following(self, call: Call, found: PanelAnswer) -> PanelAnswer:
-        """The answer to a further call. Raises ProxyError where it is not answered."""
+        """The answer to a further call. Raises ProxyError if it is not answered."""
         may_follow, fold, reader = self._may_follow, BodyFold(), PanelBody()
         self._current = await self._opened(call, fold)
         async for chunk in self._current.chunks():
@@ -169,9 +172,11 @@ class ContinuedAnswer:
     async def _opened(self, call: Call, fold: BodyFold) -> Answer:
         await self._service.admission.take_turn(self._exchange, call.deployment)
         made, reservation = self._begin(fold), self._exchange.reservation
-        # A call that does not stream runs on when its client leaves: under a hard limit it is heard to its end.
+        # The upstream continues a call that does not stream when the client leaves. Under a hard limit the proxy
+        # therefore reads such an answer to its end.
         self._client.is_awaited |= reservation is not None and reservation.is_hard
-        # A provider that has a request when its client leaves may go on with it: it is billed until it has failed.
+        # A provider may continue with a request after the client has left. The call therefore counts as billed until it
+        # has failed.
         try:
             answer = await self._upstream.open(call)
         except ProxyError as error:
@@ -185,7 +190,8 @@ class ContinuedAnswer:
 
     @property
     def _may_follow(self) -> bool:
-        """Whether another call may follow the one that is made next. Several answers to one request cannot go on."""
+        """Whether another call may follow the one that is made next. A request for several answers cannot be
+        continued."""
         return len(self._made) < _MOST_FURTHER and self._exchange.requested.demand.answers == 1
 
     def _begin(self, fold: StreamFold | BodyFold) -> _MadeCall:
@@ -199,8 +205,8 @@ class ContinuedAnswer:
             self._exchange.answer.panel_calls[outcome.value] += calls
 
     def noted(self, outcome: Outcome) -> Outcome:
-        """The outcome of what the client gets, with the usage of the first call in it. That of further calls is left on
-        the exchange."""
+        """The outcome of the answer that the client gets, with the usage of the first call. The outcomes of further
+        calls are stored on the exchange."""
         if not self._made:
             return outcome
         first = self._made[0].fold.outcome()
@@ -216,18 +222,19 @@ class ContinuedAnswer:
         )
 
     async def _may_spend(self, size: int) -> bool:
-        """Whether the limits leave room for a call with so many bytes."""
+        """Whether the limits leave room for a call whose body has this many bytes."""
         booked = [self._booked(made) for made in self._made if made.is_billed]
         spent = self._service.meter.spent(self._exchange, booked)
         return await self._service.admission.extend(self._exchange, spent, self._added_tokens(size))
 
     def _booked(self, made: _MadeCall) -> Outcome:
-        """The answer to a call, with its usage or what is booked in its place."""
+        """The outcome of a call, with its usage or with the amounts that are booked in place of a usage."""
         outcome, silent_s = made.fold.outcome(), self._exchange.elapsed_s() - made.began_s
         if isinstance(made.fold, BodyFold) and not outcome.is_open:
-            silent_s = 0.0  # a body comes when all of it is written
+            silent_s = 0.0  # a body arrives only when all of it is written
         return self._service.meter.booked(self._exchange, outcome, self._added_tokens(made.size), silent_s)
 
     def _added_tokens(self, size: int) -> int:
-        """The most tokens that a prompt of so many bytes has beside those of the first call's: a token has a byte."""
+        """The most tokens that a prompt of this many bytes has in addition to the first call's prompt: each token has
+        at least one byte."""
         return max(0, size - self._made[0].size)

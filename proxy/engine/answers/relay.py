@@ -52,7 +52,8 @@ _GATEWAY_TIMEOUTS = frozenset({504, 524})
 _HOLD_BYTES = 1 << 16
 _HOLD_S = 10.0
 _RATE_PREFIX = "x-ratelimit-"
-# SDKs obey it (https://github.com/openai/openai-python, _base_client.py): all that was to be tried has been tried.
+# SDKs obey this header (https://github.com/openai/openai-python, _base_client.py). It says that the proxy has made all
+# the attempts that were worth making.
 _NOT_AGAIN = ("x-should-retry", "false")
 _CUT_OFF = "the client's connection is closed, so that it takes the answer for no whole one"
 
@@ -60,7 +61,7 @@ _log = logging.getLogger("stratiform")
 
 
 class AttemptResult(Enum):
-    """What became of an attempt. Where it is not done, nothing of it has reached the client."""
+    """The result of an attempt. Unless the attempt is done, nothing of it has reached the client."""
 
     DONE = auto()
     REFUSED = auto()
@@ -69,13 +70,13 @@ class AttemptResult(Enum):
     """The attempt failed, and another one follows."""
     TOO_LARGE = auto()
     """The upstream refuses the request as too large for the context window, and the exchange has a profile that says
-    what becomes of it."""
+    how the request is handled."""
 
 
 class _Hold:
-    """The beginning of an answer that may have to be asked for again, kept back until it grows long or old: of a
-    stream, which may turn out empty, until it has content; of a JSON body, which may break off, until it is whole. (A
-    fold has a copy of such a body anyway.)"""
+    """The beginning of an answer that may have to be requested again, held back until it is too long or too old. A
+    stream may turn out empty: it is held back until it has content. A JSON body may break off: it is held back until it
+    is complete. (A fold has a copy of such a body anyway.)"""
 
     def __init__(self, until_s: float, *, is_whole: bool) -> None:
         self.is_whole = is_whole
@@ -85,19 +86,20 @@ class _Hold:
         self._until_s = until_s
 
     def keeps(self, chunk: bytes, fold: Fold, elapsed_s: float) -> bool:
-        """Take a chunk; says whether it is kept, and all before it."""
+        """Take a chunk. Returns whether it and all chunks before it stay held back."""
         self._chunks.append(chunk)
         self._size += len(chunk)
         is_known = fold.saw_content and not self.is_whole
         return not (is_known or self._size > self._most_bytes or elapsed_s > self._until_s)
 
     def taken(self) -> bytes:
-        """All chunks that were kept, as one."""
+        """All chunks that were held back, joined."""
         return b"".join(self._chunks)
 
 
 class AnswerRelay:
-    """One exchange's way back. ``attempt`` may be called again where the one before was refused or failed."""
+    """Passes the answer of one exchange on to the client. ``attempt`` may be called again if the attempt before was
+    refused or failed."""
 
     def __init__(
         self,
@@ -107,13 +109,13 @@ class AnswerRelay:
         conclusion: Conclusion,
         panels: PanelService | None = None,
     ) -> None:
-        """``panels``: calls of panels by the model are answered."""
+        """``panels``: if given, the model's calls of panels are answered."""
         self.refused = OurEdit.NONE
         self.names_usage = False
         self.said = NO_WORDS
         """The refusal of a request that was too large."""
         self.on_accepted: Callable[[], None] | None = None
-        """Called where the upstream takes the request, after it refused the one before."""
+        """Called when the upstream accepts the request after it refused the one before."""
         self._exchange = exchange
         self._client = client
         self._ports = ports
@@ -123,8 +125,8 @@ class AnswerRelay:
         self._source: Answer | TellsUsage | None = None
 
     async def attempt(self, upstream: Upstream, call: Call, attempts: Attempts, suspects: OurEdit) -> AttemptResult:
-        """Send a call and pass its answer on. Where it is refused for what may be one of the suspects, ``refused`` says
-        which, and ``names_usage`` whether the upstream says that it is that one."""
+        """Send a call and pass its answer on. If the upstream refuses it, and one of the suspects may be the cause,
+        ``refused`` says which one. ``names_usage`` then says whether the upstream names the question for usage."""
         exchange = self._exchange
         if self._client.has_left:
             raise ClientDisconnected
@@ -170,7 +172,8 @@ class AnswerRelay:
     async def _judged(
         self, answer: Answer, attempts: Attempts, suspects: OurEdit
     ) -> tuple[Answer, Refusal, AttemptResult | None]:
-        """An error, with what it says, and what takes its place; None: it is passed on."""
+        """An error answer, what it says, and the result that takes its place. None as the result: the error is passed
+        on."""
         answer, said = await with_refusal_read(answer, reads_size=self._reads_size(attempts))
         failure = failure_answered(answer.status, answer.headers, said)
         if answer.status in _GATEWAY_TIMEOUTS:
@@ -180,7 +183,7 @@ class AnswerRelay:
     def _instead(
         self, status: int, said: Refusal, failure: Failure | None, attempts: Attempts, suspects: OurEdit
     ) -> AttemptResult | None:
-        """What takes the place of an answer, or of an error, that is not passed on; None: it is passed on."""
+        """The result that takes the place of an answer or an error that is not passed on. None: it is passed on."""
         if (found := self._too_large(status, said, attempts)) is not None:
             return found
         has_no_quota = failure is not None and failure.kind == "quota"
@@ -191,14 +194,14 @@ class AnswerRelay:
         return self._nothing() if may_follow else None
 
     async def _failed(self, error: ProxyError, attempts: Attempts, suspects: OurEdit) -> AttemptResult | None:
-        """What follows an error of the upstream's; None: the client is told."""
-        # Seen from the upstream's side an upload that the client broke off is a broken connection.
+        """The result that follows an upstream error. None: the client gets the error."""
+        # If the client breaks off an upload, the upstream connection fails too. That is no failure of the upstream.
         failure = failure_of(error) if self._client.failure is None else None
         said, suspected = NO_WORDS, OurEdit.NONE
         self._given_up(error)
         if isinstance(error, RateLimited):
-            attempts.abandoned()  # by a limit of the operator's: the deployment was not called
-        # A refusal that breaks off stays a refusal.
+            attempts.abandoned()  # a limit of the operator: the deployment was not called
+        # A refusal whose body breaks off is still a refusal.
         answer, may_bill = self._exchange.answer, isinstance(error, UpstreamError) and error.may_bill
         is_billed = answer.is_accepted or (may_bill and answer.status < 300)
         if is_billed and self._client.failure is None and not self._client.is_started:
@@ -213,12 +216,13 @@ class AnswerRelay:
         return found
 
     def _reads_size(self, attempts: Attempts) -> bool:
-        """Whether anything follows a request that is too large."""
+        """Whether the proxy does anything about a request that is too large."""
         return self._exchange.window is not None or attempts.has_wider
 
     def _too_large(self, status: int, said: Refusal, attempts: Attempts) -> AttemptResult | None:
-        """What follows where the upstream refuses the request as too large for the context window; None: nothing, or it
-        refuses it for something else. A model with a wider window loses nothing of the request: it comes first."""
+        """The result that follows if the upstream refuses the request as too large for the context window. None:
+        nothing follows, or the upstream refuses it for another reason. A model with a wider window is tried first,
+        because it loses nothing of the request."""
         exchange = self._exchange
         if not self._reads_size(attempts) or self._client.is_started or not is_context_refusal(status, said):
             return None
@@ -245,24 +249,26 @@ class AnswerRelay:
         return self._further
 
     def _refused(self, refused: OurEdit, said: Refusal = NO_WORDS) -> AttemptResult:
-        # The next attempt's answer has not begun: what was held back of this one is no part of it.
+        # The next attempt's answer has not begun. The bytes that were held back of this attempt are not part of it.
         self._exchange.answer.first_byte_s = None
         self.refused, self.names_usage = refused, said.names_usage
         return AttemptResult.REFUSED
 
     def _nothing(self) -> AttemptResult:
-        """Nothing is left of the attempt."""
+        """Clear everything that the attempt has recorded."""
         self._exchange.answer.status = 0
         self._exchange.answer.first_byte_s = None
         self._exchange.call, self._client.is_awaited = None, False
         return AttemptResult.FAILED
 
     def _given_up(self, error: ProxyError) -> None:
-        """An upstream that breaks a call off itself does not go on with it; one that is only given up may."""
+        """An upstream that breaks off a call itself does not continue it. An upstream that the proxy stopped waiting
+        for may continue."""
         self._exchange.answer.runs_on &= isinstance(error, UpstreamTimeout)
 
     async def _lose_answer(self) -> None:
-        """The upstream will bill an answer that nobody gets: it is priced, and then forgotten."""
+        """The upstream will bill an answer that no client gets. The answer is priced, and then its record is
+        cleared."""
         await self._conclusion.lose(self._exchange)
         answer = self._exchange.answer
         answer.outcome, answer.further = Outcome(), ()
@@ -274,7 +280,7 @@ class AnswerRelay:
         told = returned_usage(exchange, fold, self._ports.usage_reports) or untold_cause(exchange.inquiry, fold)
         headers, passes = self._headers(answer, fold, is_spent=attempts.is_spent, keep_length=told is None), False
         try:
-            # Where another attempt could follow, the client hears nothing before the first bytes that it can use.
+            # If another attempt could follow, the client gets nothing before the first bytes that it can use.
             if hold is None and not attempts.may_follow:
                 await client.start(answer.status, headers)
             async for chunk in chunks:
@@ -296,7 +302,7 @@ class AnswerRelay:
                 if fold.keeps_end:
                     break
             attempts.answered()
-            # Behind the last event may stand the beginning of another, whose end nobody waits for.
+            # After the last event there may be the beginning of another one. The proxy does not wait for its end.
             is_between = fold.is_between
             rest = b"" if fold.keeps_end else fold.close()
             instead = self._instead_of_stream(fold, attempts, may_refuse=may_refuse) if hold is not None else None
@@ -313,7 +319,7 @@ class AnswerRelay:
         return AttemptResult.DONE
 
     def _instead_of_stream(self, fold: Fold, attempts: Attempts, *, may_refuse: bool) -> AttemptResult | None:
-        """What takes the place of a stream that has ended while it was kept back; None: it is passed on."""
+        """The result that takes the place of a stream that ended while it was held back. None: it is passed on."""
         if not isinstance(fold, StreamFold):
             return None
         outcome = self._outcome(fold)
@@ -341,8 +347,8 @@ class AnswerRelay:
     async def _end_of(
         self, status: int, fold: Fold, rest: bytes, told: ReturnedUsage | AnswerWithout | None, *, is_between: bool
     ) -> bytes:
-        """All of the answer is known: have it booked before the client has all of it. Returns the end of the answer,
-        with what it used where the client is told."""
+        """The whole answer is known: book it before the client has all of it. Returns the end of the answer, with its
+        usage if the client asked for that."""
         if self._exchange.settlement is None:
             self._note(fold)
             outcome = self._exchange.answer.outcome
@@ -363,7 +369,7 @@ class AnswerRelay:
             hides_account=deployment is not None and uses_operators_key(deployment),
         )
         reservation = self._exchange.reservation
-        if reservation is not None and reservation.rates:  # the provider's are about its own account
+        if reservation is not None and reservation.rates:  # the provider's headers are about its own account
             headers = [(name, value) for name, value in headers if not name.startswith(_RATE_PREFIX)]
         if is_spent:
             headers = [*((name, value) for name, value in headers if name != _NOT_AGAIN[0]), _NOT_AGAIN]
@@ -377,8 +383,8 @@ class AnswerRelay:
                 self._ports.planner.on_accepted(exchange.planned.plan, exchange.time())
 
     async def _broken(self, error: ProxyError, fold: Fold) -> None:
-        """The upstream broke off. A stream of events says so in an event that SDKs raise; then every answer is cut
-        off where it stands, so that no client takes it for a whole one."""
+        """The upstream broke off. In a stream of events, an event that SDKs raise as an error says so. Then every
+        answer is cut off at this point, so that no client takes it for a complete one."""
         if not self._client.is_started:
             raise error
         self._given_up(error)
@@ -391,14 +397,14 @@ class AnswerRelay:
             await self._client.send(sse_error(error, error_form(self._exchange.arrival.path)))
 
     def _outcome(self, fold: Fold) -> Outcome:
-        """What is known of the answer up to now."""
+        """The outcome of the answer as far as it is known now."""
         outcome = fold.outcome() if self._further is None else self._further.noted(fold.outcome())
         if outcome.is_open and outcome.usage is None and isinstance(self._source, TellsUsage):
             return replace(outcome, usage=usage_of(self._source.usage_so_far()))
         return outcome
 
     def _note(self, fold: Fold) -> None:
-        """Note what is known of the answer up to now, unless the exchange is settled."""
+        """Record the outcome of the answer as far as it is known now, unless the exchange is settled."""
         answer = self._exchange.answer
         if self._exchange.settlement is not None:
             return
@@ -408,8 +414,8 @@ class AnswerRelay:
 
 
 def own_headers(exchange: Exchange, theirs: Headers = ()) -> Headers:
-    """What the proxy says about an exchange, beside ``theirs``, which are the upstream's. Of one that was never sent
-    upstream there is no mode and no reason. An upstream's own id of the request stays."""
+    """The headers in which the proxy describes an exchange, in addition to ``theirs``, the upstream's headers. An
+    exchange that was never sent upstream has no mode and no reason. An upstream's own request id stays."""
     planned, held, is_sent = exchange.planned, exchange.reservation, exchange.attempts > 0
     edits = planned.plan.edits if planned.plan is not None else ()
     told = [
@@ -428,7 +434,7 @@ def own_headers(exchange: Exchange, theirs: Headers = ()) -> Headers:
 
 
 def _decision(exchange: Exchange) -> str:
-    """Who serves a request that names no model, and what has decided that; empty for all others."""
+    """The deployment that serves a request without a model, and what selected it. Empty for all other requests."""
     if not exchange.requested.decided_by or exchange.deployment is None:
         return ""
     value = f"{exchange.deployment.name}; by={exchange.requested.decided_by}"
@@ -436,7 +442,7 @@ def _decision(exchange: Exchange) -> str:
 
 
 def _break(exchange: Exchange) -> str:
-    """Why the request breaks the cache, as far as that is known before the answer: ``none`` where nothing is lost."""
+    """Why the request breaks the cache, as far as that is known before the answer: ``none`` if nothing is lost."""
     plan = exchange.planned.plan
     if plan is None or plan.in_flight is None:
         return ""
@@ -452,8 +458,8 @@ def _break(exchange: Exchange) -> str:
 def note_context_refusal(
     exchange: Exchange, outcome: ContextRefusalOutcome, sizes: Mapping[str, int] | None = None
 ) -> None:
-    """Count a refusal for the context window, and log what was sent by its size alone: ``sizes`` are tokens of the
-    request's components."""
+    """Count a refusal for the context window, and log only the sizes of what was sent. ``sizes`` are the tokens of each
+    component of the request."""
     exchange.answer.context_refusals[outcome] += 1
     if not _log.isEnabledFor(logging.INFO):
         return
@@ -467,7 +473,8 @@ def note_context_refusal(
 
 
 def _told(outcome: Outcome) -> tuple[int, Refusal]:
-    """What a stream says in whose first event stands an error, with the status that others say it with."""
+    """What a stream says if its first event is an error, with the status that other upstreams would use for that
+    error."""
     if outcome.error is None or outcome.saw_content:
         return 0, NO_WORDS
     code = outcome.error.get("code")
@@ -475,7 +482,7 @@ def _told(outcome: Outcome) -> tuple[int, Refusal]:
 
 
 def _is_void(outcome: Outcome) -> bool:
-    """An empty stream, or one that says in its first event what others say by their status."""
+    """Whether the stream is empty, or its first event is an error that other upstreams report by their status."""
     if outcome.error is None:
         return outcome.is_empty
     code = outcome.error.get("code", outcome.error.get("status"))
@@ -489,8 +496,8 @@ def _ending(status: int, outcome: Outcome) -> ExchangeOutcome:
 
 
 def _fold_of(answer: Answer, exchange: Exchange) -> Fold:
-    """How to read an answer. Compressed bytes are not even looked at. Of a stream on a raw path every event passes; it
-    is only never cut within one, so that an error event can follow."""
+    """The fold that reads an answer. Compressed bytes are not read. On a raw path, every event of a stream passes. The
+    stream is never cut within an event, so that an error event can follow."""
     kind, length = content_type(answer.headers), content_length(answer.headers)
     if get(answer.headers, "content-encoding") not in (None, "", "identity") or answer.status >= 300:
         return RawFold(length)

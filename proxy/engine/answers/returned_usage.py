@@ -1,7 +1,7 @@
-"""What a request used, in its answer, where the client asks for it (``stratiform: {return_usage: true}``).
+"""The usage of a request, returned in its answer if the client asks for it (``stratiform: {return_usage: true}``).
 
-A stream gets one more chunk, without choices, in front of the event that ends it; a JSON body gets one more member. An
-answer that came compressed, an error, and a stream that ends within an event pass as they are.
+A stream gets one more chunk, without choices, before the event that ends it. A JSON body gets one more member. A
+compressed answer, an error, and a stream that ends within an event pass unchanged.
 """
 
 import orjson
@@ -15,21 +15,21 @@ from proxy.engine.ports import UsageReports
 from proxy.engine.suppress import suppress_and_log
 
 TOKEN_USAGE = "token_usage"
-"""The member of the section of an answer."""
+"""The name of the member in the answer's section."""
 _MOST_KEPT = 1 << 16
 
 
 class BodyAddition:
-    """A JSON object as it passes, to which a member is added behind the others. No other byte changes. Its last closing
-    brace is kept back until ``end``, with the white space behind it: so that the object may be of any length, and comes
-    in any pieces."""
+    """Adds a member to a JSON object as the object passes, after its other members. No other byte changes. The last
+    closing brace is held back until ``end``, with the white space after it. So the object may have any length and
+    arrive in any pieces."""
 
     def __init__(self) -> None:
         self._kept = b""
         self._before = b""
 
     def feed(self, chunk: bytes) -> bytes:
-        """Take a piece of the body; returns what may pass now."""
+        """Take a piece of the body. Returns the bytes that may pass now."""
         text = self._kept + chunk
         place = text.rfind(b"}")
         if place < 0 or text[place + 1 :].strip() or len(text) - place > _MOST_KEPT:
@@ -39,8 +39,8 @@ class BodyAddition:
         return passed
 
     def end(self, chunk: bytes, member: bytes) -> bytes:
-        """Take the last piece of the body; returns the rest with the ``member``, which is a name and a value. Nothing
-        is added where the body does not end as an object does, or where the member is empty."""
+        """Take the last piece of the body. Returns the rest with the ``member``, which is a name and a value. Nothing
+        is added if the body does not end as an object does, or if the member is empty."""
         passed = self.feed(chunk)
         if not self._kept or not member:
             return passed + self._kept
@@ -48,7 +48,7 @@ class BodyAddition:
 
 
 class ReturnedUsage:
-    """One answer, which ends with what the exchange used."""
+    """Adds the usage of the exchange to the end of one answer."""
 
     def __init__(self, exchange: Exchange, fold: StreamFold | BodyFold, reports: UsageReports) -> None:
         self._exchange = exchange
@@ -56,12 +56,12 @@ class ReturnedUsage:
         self._body = BodyAddition() if isinstance(fold, BodyFold) else None
 
     def feed(self, out: bytes) -> bytes:
-        """What may pass of these bytes now."""
+        """The part of these bytes that may pass now."""
         return out if self._body is None else self._body.feed(out)
 
     async def end(self, end: bytes, outcome: Outcome, *, is_between: bool) -> bytes:
-        """The last bytes of the answer, with what the exchange used: it has been booked. ``is_between``: no event of a
-        stream is open in front of these bytes."""
+        """The last bytes of the answer, with the usage of the exchange, which has been booked. ``is_between``: no event
+        of a stream is open before these bytes."""
         is_read = self._body is None or outcome.usage is not None or outcome.finish_reason != ""
         section = await self._section() if is_read and outcome.error is None else b""
         if self._body is not None:
@@ -87,7 +87,8 @@ class ReturnedUsage:
 
 
 def returned_usage(exchange: Exchange, fold: Fold, reports: UsageReports | None) -> ReturnedUsage | None:
-    """What adds the usage to an answer; None where the client does not ask for it, or the answer is not read."""
+    """The object that adds the usage to an answer. None if the client does not ask for it, or if the answer is not
+    read."""
     if not exchange.returns_usage or reports is None or not isinstance(fold, StreamFold | BodyFold):
         return None
     return ReturnedUsage(exchange, fold, reports)

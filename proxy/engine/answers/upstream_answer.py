@@ -1,7 +1,8 @@
-"""Answers of an upstream around their passing on: errors, which are read before, and the end of streams.
+"""Work on an upstream's answer before and after it is passed on: errors are read before, and the end of a stream is
+awaited after.
 
 A load balancer or a CDN in front of a provider answers in HTML or plain text. Chat clients expect OpenAI's error
-object: they get one, with the status and headers of the answer.
+object, so they get one, with the status and headers of the answer.
 """
 
 import asyncio
@@ -17,43 +18,43 @@ from proxy.ports import Answer, Headers
 
 _MOST_BYTES = 1 << 16
 _MOST_S = 2.0
-# The statuses of errors whose words decide what becomes of the request: an account without money, a member that the
-# upstream does not know.
+# For errors with these statuses, the text decides how the request goes on: an account without money, or a member that
+# the upstream does not know.
 _TELLING = frozenset({400, 402, 403, 422, 429})
-# Those by which an upstream may say besides that a request is too large.
+# Further statuses by which an upstream may say that a request is too large.
 _ON_SIZE = frozenset({413, 500})
 _SHOWN_CHARS = 200
-# How long the end of a body is waited for whose last event has come; then the connection is dropped.
+# How long the proxy waits for the end of a body after its last event. Then the connection is dropped.
 _LINGER_S = 0.5
 _REPLACED = frozenset({"content-type", "content-length", "content-encoding"})
 
 
 def check_status(answer: Answer) -> None:
-    """Raises UpstreamUnavailable where the answer has no status that a server may pass on (RFC 9110, section 15)."""
+    """Raises UpstreamUnavailable if the answer's status is not one that a server may pass on (RFC 9110, section 15)."""
     if not 200 <= answer.status <= 599:
         raise UpstreamUnavailable(f"the upstream answered with status {answer.status}, which is none")
 
 
 @dataclass(slots=True, repr=False)
 class WholeAnswer:
-    """A complete answer, in the place of one that an upstream sends piece by piece."""
+    """A complete answer that replaces one that an upstream sends piece by piece."""
 
     status: int
     headers: Headers
     body: bytes
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body, at once."""
+        """The whole body as one chunk."""
         if self.body:
             yield self.body
 
     async def aclose(self) -> None:
-        """Nothing is held open."""
+        """Does nothing: no connection is open."""
 
 
 class ReadAhead:
-    """An answer of which the beginning has been read; all of it is still passed on, also how it breaks off. The chunks
-    of the answer come from an iterator that goes on after a wait for it was given up."""
+    """An answer whose beginning has been read. All of it is still passed on, including the error with which it breaks
+    off. The iterator of the answer's chunks must be able to continue after a wait for it was cancelled."""
 
     def __init__(self, answer: Answer, most_bytes: int = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -65,7 +66,7 @@ class ReadAhead:
         self._rest = answer.chunks()
 
     async def read(self) -> bytes:
-        """The body, as far as it comes soon and is short enough to be an error object."""
+        """The body, as far as it arrives soon and is short enough to be an error object."""
         size = sum(map(len, self._chunks))
         try:
             async with asyncio.timeout(_MOST_S):
@@ -79,7 +80,7 @@ class ReadAhead:
         return b"".join(self._chunks)
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body from its beginning. Raises what interrupted it."""
+        """The body from its beginning. Raises the error that interrupted it."""
         for chunk in self._chunks:
             yield chunk
         if self._failure is not None:
@@ -89,7 +90,7 @@ class ReadAhead:
 
 
 async def with_refusal_read(answer: Answer, *, reads_size: bool = False) -> tuple[Answer, Refusal]:
-    """The answer, and what it says where that decides about the request. Compressed bytes are not looked into.
+    """The answer, and its refusal if that decides how the request goes on. Compressed bytes are not read.
     ``reads_size``: it matters whether the request is too large."""
     is_telling = answer.status in _TELLING or (reads_size and answer.status in _ON_SIZE)
     if not is_telling or get(answer.headers, "content-encoding") not in (None, "", "identity"):
@@ -99,14 +100,14 @@ async def with_refusal_read(answer: Answer, *, reads_size: bool = False) -> tupl
 
 
 def is_bare(answer: Answer) -> bool:
-    """Whether it is an error that does not say of itself that it is JSON, or a stream of events."""
+    """Whether the answer is an error whose content type is neither JSON nor a stream of events."""
     kind = content_type(answer.headers)
     return answer.status >= 400 and "json" not in kind and not kind.startswith("text/event-stream")
 
 
 async def shaped(answer: Answer) -> Answer:
-    """A bare error as OpenAI's error object. One that is an object all the same is only called that. Of a long or slow
-    one, or one that breaks off, the beginning is enough."""
+    """A bare error as OpenAI's error object. If the body is a JSON object after all, only its content type is changed.
+    For a body that is long or slow, or that breaks off, the beginning is enough."""
     ahead = answer if isinstance(answer, ReadAhead) else ReadAhead(answer)
     found = await ahead.read()
     await ahead.aclose()
@@ -140,7 +141,8 @@ def _is_object(body: bytes) -> bool:
 
 
 async def ended(chunks: AsyncIterator[bytes]) -> None:
-    """Wait a moment for the end of a body whose last event has come: then its connection can serve another call."""
+    """Wait a moment for the end of a body whose last event has arrived, so that its connection can serve another
+    call."""
     try:
         async with asyncio.timeout(_LINGER_S):
             async for _ in chunks:
