@@ -1,5 +1,5 @@
-"""Chooses which deployments are asked, and how often.
+"""Chooses which deployments are called, and how often.
 
-A request and the deployments that may serve it come in. The order in which they are asked, the waits between two
-attempts and what is sent instead of a plan that was refused go out. Nothing here reads an answer.
+The input is a request and the deployments that may serve it. The output is the order in which they are called, the
+waits between two attempts, and the body that is sent instead of a refused plan. Nothing here reads an answer.
 """

@@ -1,12 +1,12 @@
-"""What a session is known by when deployments share the work: the same for all of its requests, on every worker.
+"""The key of a session when deployments share the work. It is the same for all of its requests, on every worker.
 
-A provider's cache does not move, so a session's requests go where the ones before them went. What the client says of
-its session comes first, then how its conversation begins: the instructions and contexts in front may change, and the
-end always does.
+A provider's cache does not move, so a session's requests go to the deployment that served the earlier ones. The key is
+what the client says about its session, or else the beginning of the first user message. The instructions and contexts
+before that message may change, and the end of the conversation always changes.
 
-Which of several equal deployments serves a session is drawn by weighted rendezvous hashing: each deployment draws a
-number from the digest of the session's key and its own id, and the highest comes first. A deployment that is added or
-removed moves only the sessions that it gains or loses.
+Weighted rendezvous hashing selects one of several equal deployments for a session. Each deployment gets a number from
+the digest of the session's key and its own id, and the highest number comes first. Adding or removing a deployment
+moves only the sessions that it gains or loses.
 """
 
 import math
@@ -18,7 +18,7 @@ from proxy.core.request.routing_fields import RequestFields
 from proxy.core.wire.json_body import Members, Unreadable, members_of, value
 from proxy.ports import Deployment, Principal
 
-# The beginning of the first user message: further on it may hold what changes, as files in the chat do.
+# Only so many bytes of the first user message count. Later bytes may change, for example files in the chat.
 _LEAD_BYTES = 256
 
 
@@ -58,8 +58,8 @@ def _messages(head: RequestFields) -> Iterator[Members]:
 
 
 def ordered(deployments: Sequence[Deployment], key: bytes) -> list[Deployment]:
-    """The deployments in the order in which this session tries them. A deployment of weight 0 comes
-    behind all others."""
+    """The deployments in the order in which this session tries them. A deployment of weight 0 comes after all
+    others."""
     if len(deployments) < 2:
         return list(deployments)
     return sorted(deployments, key=lambda d: _draw(d, key), reverse=True)

@@ -1,4 +1,5 @@
-"""The breakers of all deployments: which of them may be called now. Times are the process's own."""
+"""The circuit breakers of all deployments. They say which deployments may be called now. Times are from the process's
+own clock."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -7,16 +8,16 @@ from time import perf_counter
 from proxy.core.resilience.circuit_breaker import ORDINARY, Breaker, BreakerPolicy, BreakerState
 from proxy.ports import Deployment
 
-# Names behind a wildcard are the clients' choice: the memory of them is bounded.
+# Clients choose the names that match a wildcard, so the number of remembered names is bounded.
 _MOST = 2048
 
 OnChange = Callable[[str, str], None]
 
 
 class Breakers:
-    """A breaker for each deployment, made at its first failure. Without a policy everything is let through.
+    """A breaker for each deployment, created at its first failure. Without a policy, all calls are let through.
 
-    ``on_change`` hears the id of a deployment and its new state.
+    ``on_change`` is called with the id of a deployment and its new state.
     """
 
     def __init__(
@@ -32,22 +33,24 @@ class Breakers:
         self._announced: dict[str, BreakerState] = {}
 
     def admits(self, deployment: Deployment) -> bool:
-        """Whether a call may go there."""
+        """Whether a call may go to the deployment."""
         breaker = self._breakers.get(deployment.id)
         return breaker is None or breaker.admits(self._now())
 
     def waits_s(self, deployment: Deployment) -> float:
-        """Seconds until it is worth asking the deployment again."""
+        """Seconds until it is worth calling the deployment again."""
         breaker = self._breakers.get(deployment.id)
         return 0.0 if breaker is None else breaker.waits_s(self._now())
 
     def is_failing(self, deployment: Deployment) -> bool:
-        """Whether it was shut for failing; one that only asked for time still says so itself."""
+        """Whether the deployment's breaker is open because of failures. A deployment that only asked to be called later
+        does not count: it still answers so itself."""
         breaker = self._breakers.get(deployment.id)
         return breaker is not None and breaker.state(self._now()) is not BreakerState.CLOSED and not breaker.is_resting
 
     def began(self, deployment: Deployment) -> int | None:
-        """A call is about to go out: its number, for ``ended`` or ``abandoned``; None where it must not go out."""
+        """A call is about to be sent. Returns its number, for ``ended`` or ``abandoned``. None: the call must not be
+        sent."""
         breaker = self._breakers.get(deployment.id)
         if breaker is None:
             return ORDINARY
@@ -59,7 +62,7 @@ class Breakers:
         """The call was answered, or failed."""
         breaker = self._breakers.get(deployment.id)
         if breaker is None:
-            # Calls are counted from the first failure on: what always works costs nothing.
+            # Calls are counted from the first failure on, so a deployment that always works costs nothing.
             if not is_failure or self._policy is None:
                 return
             breaker = self._made(deployment, self._policy)
@@ -73,7 +76,7 @@ class Breakers:
             breaker.abandoned(call)
 
     def rest(self, deployment: Deployment, seconds: float) -> None:
-        """The upstream has said when to come back."""
+        """The upstream has said when to call it again."""
         if self._policy is None:
             return
         breaker = self._breakers.get(deployment.id) or self._made(deployment, self._policy)

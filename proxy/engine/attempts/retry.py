@@ -1,4 +1,4 @@
-"""The attempts of one exchange: where each goes, what a failure means, and how long to wait before the next.
+"""The attempts of one exchange: the deployment of each, the meaning of a failure, and the wait before the next attempt.
 
 One exchange has one reservation and one settlement, however many attempts it takes. An attempt is followed by another
 only while nothing of any answer has reached the client.
@@ -35,7 +35,7 @@ from proxy.errors import (
 from proxy.ports import Deployment, Headers
 
 _MOST_S = 1e6
-# How long a deployment without money is passed over where there is another: as long as a breaker lets it rest.
+# How long a deployment without money is skipped if there is another one: as long as a breaker lets it rest.
 _QUOTA_REST_S = 60.0
 _NO_FAULT: frozenset[Kind] = frozenset({"rate-limited", "quota", "loading"})
 
@@ -45,9 +45,9 @@ Levels = Sequence[Sequence[Deployment]]
 
 
 class Attempts:
-    """Where an exchange's attempts go. ``deployment`` is the one whose turn it is.
+    """Selects the deployments of an exchange's attempts. ``deployment`` is the one that is called next.
 
-    ``on_failure`` hears of each failed attempt that is followed by another.
+    ``on_failure`` is called for each failed attempt that is followed by another.
     """
 
     def __init__(
@@ -61,9 +61,9 @@ class Attempts:
         *,
         wider: Levels | None = (),
     ) -> None:
-        """``key`` says which session it is. ``wider`` are asked, one level after the other, where the context window of
-        another is too small, and in no other case; None: no second deployment is asked for anything. Raises CircuitOpen
-        where every deployment was shut."""
+        """``key`` identifies the session. The ``wider`` deployments are called, one level after the other, only if the
+        context window of another deployment is too small. None: no second deployment is ever called. Raises CircuitOpen
+        if the breakers of all deployments are open."""
         options = [(level, d) for level, group in enumerate(levels) for d in ordered(group, key)]
         self._breakers = breakers
         self._options = options
@@ -76,20 +76,20 @@ class Attempts:
         self._elapsed_s = elapsed_s
         self._on_failure = on_failure
         self._call: int | None = None
-        """The breaker's number of the call that is on its way; None where none is."""
+        """The breaker's number of the call in progress. None: no call is in progress."""
         first = 1 + max(level for level, _ in self._options)
         self._wider = [(first + level, d) for level, group in enumerate(wider or ()) for d in ordered(group, key)]
         self._asked: set[str] = set()
         self._counted: set[int] = set()
         self._wait_s = 0.0
         self.is_spent = False
-        """The call failed in a way that the client must not repeat: what was to be tried has been tried."""
+        """The call failed, and the client must not repeat it: all attempts that were worth making were made."""
         self._index = self._first()
         self.deployment = self._options[self._index][1]
 
     @property
     def has_wider(self) -> bool:
-        """Whether a deployment with a wider context window is left to be asked."""
+        """Whether a deployment with a wider context window is left to be called."""
         return bool(self._wider)
 
     @property
@@ -104,9 +104,9 @@ class Attempts:
         return self._policy.most_retries > 0 or len(self._options) > 1
 
     def began(self) -> bool:
-        """The attempt is about to go out; says whether it may. Where it may not, because another call probes the
-        deployment since this one was chosen, ``pause`` comes next, and then another deployment's turn. Raises
-        CircuitOpen where there is none."""
+        """The attempt is about to be sent. Returns whether it may be sent. It may not if another call has begun to
+        probe the deployment since this one was chosen. Then ``pause`` comes next, and another deployment is called.
+        Raises CircuitOpen if there is no other deployment."""
         if not self._begins_call():
             self._missed.add(self._index)
             self._index, self._wait_s = self._first(), 0.0
@@ -116,28 +116,28 @@ class Attempts:
         return True
 
     def goes_on(self) -> bool:
-        """The attempt was answered, and needs another call of the same deployment; says whether that may go out. As any
-        call it ends with ``answered``, ``broke`` or ``abandoned``, or fails the attempt."""
+        """The attempt was answered, and needs another call to the same deployment. Returns whether that call may be
+        sent. Like any call, it ends with ``answered``, ``broke`` or ``abandoned``, or it fails the attempt."""
         self._report(is_failure=False)
         return self._begins_call()
 
     def broke(self, failure: Failure | None) -> None:
-        """A call failed that was not the attempt's first: the client gets what is there. None: it was the call's
-        fault."""
+        """A call failed that was not the attempt's first one. The client gets the answer as far as it exists. None: the
+        call itself was to blame."""
         self._report(is_failure=failure is not None and failure.kind not in _NO_FAULT)
 
     def answered(self) -> None:
-        """The upstream works: it has answered, if only with a refusal."""
+        """The upstream works: it has answered, even if only with a refusal."""
         self._report(is_failure=False)
 
     def refused(self) -> None:
-        """The upstream works and will not have the layout: the client's own request takes this attempt's place."""
+        """The upstream works, and it refuses the layout. The client's own request replaces this attempt."""
         self._report(is_failure=False)
         self._tries[self._index] -= 1
 
     def widened(self) -> bool:
-        """The upstream works, and the request is too large for its model; says whether a model with a wider window
-        follows: then ``pause`` comes next. Those before it are not asked again."""
+        """The upstream works, and the request is too large for its model. Returns whether a model with a wider window
+        follows. If so, ``pause`` comes next, and the deployments before it are not called again."""
         self._report(is_failure=False)
         level = self._options[self._index][0]
         fresh = [(at, d) for at, d in self._wider if at > level and d.id not in self._asked]
@@ -151,13 +151,14 @@ class Attempts:
         return True
 
     def abandoned(self) -> None:
-        """Nobody waits for the attempt any more. After any other ending of it this changes nothing."""
+        """Nobody waits for the attempt any more. This changes nothing if the attempt has already ended in another
+        way."""
         if self._call is not None:
             self._breakers.abandoned(self.deployment, self._call)
             self._call = None
 
     def failed(self, failure: Failure) -> bool:
-        """The attempt failed; says whether another one follows: then ``pause`` comes next."""
+        """The attempt failed. Returns whether another one follows. If so, ``pause`` comes next."""
         self._report(is_failure=failure.kind not in _NO_FAULT)
         options = [
             Option(level, self._tries[i], self._breakers.admits(d)) for i, (level, d) in enumerate(self._options)
@@ -173,26 +174,27 @@ class Attempts:
         return True
 
     async def pause(self) -> bool:
-        """Wait for the next attempt's turn; says whether it goes to another deployment."""
+        """Wait until the next attempt is due. Returns whether it goes to another deployment."""
         if self._wait_s > 0:
             await asyncio.sleep(self._wait_s)
         before, self.deployment = self.deployment, self._options[self._index][1]
         return self.deployment is not before
 
     def _first(self) -> int:
-        """Whose turn it is among those that were not asked yet. Raises CircuitOpen."""
+        """The index of the next deployment among those that were not called yet. Raises CircuitOpen."""
         fresh = [(i, d) for i, (_, d) in enumerate(self._options) if i not in self._missed and not self._tries[i]]
         for index, deployment in fresh:
             if self._breakers.admits(deployment):
                 return index
-        # Where some only asked for time, the first of them says when to come back in its own words.
+        # If some deployments only asked to be called later, the first of them is called: its own answer says when to
+        # come back.
         for index, deployment in fresh:
             if not self._breakers.is_failing(deployment):
                 return index
         raise self.shut()
 
     def shut(self) -> CircuitOpen:
-        """What is said where every deployment is left alone."""
+        """The error if no deployment may be called."""
         wait_s = min(self._breakers.waits_s(deployment) for _, deployment in self._options)
         return CircuitOpen(
             "the upstream of this model keeps failing and is left alone for a moment",
@@ -200,7 +202,7 @@ class Attempts:
         )
 
     def _begins_call(self) -> bool:
-        """Ask the breaker for a call's number; says whether the call may go out."""
+        """Get a call's number from the breaker. Returns whether the call may be sent."""
         self._call = self._breakers.began(self.deployment)
         return self._call is not None
 
@@ -208,8 +210,8 @@ class Attempts:
         call, self._call = self._call, None
         if call is None:
             return
-        # One client's call, with its SDK's retries, counts once: it must not shut a deployment all by itself. A call
-        # that probes a deployment that was shut decides in any case.
+        # One client's call counts as one failure, with its SDK's retries, because it must not open a breaker all by
+        # itself. A call that probes a deployment whose breaker is open counts in any case.
         is_known = self._policy.spent > 0 or self._index in self._counted
         if is_failure and is_known and not self._breakers.is_failing(self.deployment):
             self._breakers.abandoned(self.deployment, call)
@@ -219,8 +221,8 @@ class Attempts:
         self._breakers.ended(self.deployment, call, is_failure=is_failure)
 
     def _let_rest(self, failure: Failure) -> None:
-        """Keep others away from a deployment that has no capacity or no money left. Not where there is no other, nor
-        where the limit may be that of the client's own key."""
+        """Keep other requests away from a deployment that has no capacity or no money left. This is not done if there
+        is no other deployment, or if the limit may be that of the client's own key."""
         rest_s = _QUOTA_REST_S if failure.kind == "quota" else failure.retry_after_s
         if failure.kind not in _NO_FAULT or not rest_s:
             return
@@ -229,7 +231,7 @@ class Attempts:
 
 
 def failure_of(error: ProxyError) -> Failure | None:
-    """The failure that an upstream's error is; None where another attempt would end alike."""
+    """The failure that an upstream's error stands for. None if another attempt would end in the same way."""
     match error:
         case UpstreamTimeout():
             return Failure("timeout")
@@ -245,14 +247,14 @@ def failure_of(error: ProxyError) -> Failure | None:
 
 
 def refusal_of(error: UpstreamRejected) -> Refusal:
-    """What a provider's error says."""
+    """The refusal in a provider's error."""
     params = (error.param,) if error.param else ()
     return Refusal(error.message, error.message, error.code, error.error_type, params)
 
 
 def failure_answered(status: int, headers: Headers, said: Refusal = NO_WORDS) -> Failure | None:
-    """The failure that an answer is; None where it is none, or another attempt would get the same. Without what it
-    ``said``, only a 402 is known to be about a quota."""
+    """The failure that an answer stands for. None if the answer is no failure, or if another attempt would get the
+    same. If the text that it ``said`` is not given, only a 402 is known to be about a quota."""
     if is_quota(status, said.code, said.type, message=said.message):
         return Failure("quota")
     kind = kind_of(status)
@@ -262,7 +264,7 @@ def failure_answered(status: int, headers: Headers, said: Refusal = NO_WORDS) ->
 
 
 def retry_after_s(headers: Headers) -> float | None:
-    """What ``retry-after-ms`` or ``retry-after`` (seconds or a date, RFC 9110 section 10.2.3) ask for."""
+    """The wait that ``retry-after-ms`` or ``retry-after`` (seconds or a date, RFC 9110 section 10.2.3) asks for."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         text = get(headers, name)
         if text is None:

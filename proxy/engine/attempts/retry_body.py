@@ -1,11 +1,11 @@
-"""What is sent of a plan, and what is sent instead where the upstream refuses it.
+"""The body that is sent for a plan, and the body that is sent instead if the upstream refuses it.
 
-Two edits of a chat request can make an upstream refuse what it would have taken: the layout, and ``stream_options``,
-which asks for usage in streams and which strict servers do not know. On other paths it is the question for the cause of
-a miss (``proxy.engine.inquiries``). At most one more call is made before the client hears: so the second one is the
-client's own request, without any edit that may be to blame. Which of them it was decides what is remembered: a layout
-is barred for the session, a question is not asked at the deployment for a while
-(``proxy.engine.attempts.retry_body``).
+Two edits of a chat request can make an upstream refuse a request that it would otherwise accept: the layout, and
+``stream_options``, which asks for usage in streams and which strict servers do not know. On other paths, it is the
+question for the cause of a cache miss (``proxy.engine.inquiries``). At most one more call is made before the client
+gets an answer, so the second call is the client's own request, without any edit that may be to blame. The edit that was
+to blame decides what is remembered: a layout is barred for the session, and a question is not sent to the deployment
+for a while (``proxy.engine.attempts.retry_body``).
 """
 
 from collections.abc import Callable
@@ -19,17 +19,17 @@ from proxy.core.wire.edits import with_options
 from proxy.ports import Deployment, Plan
 
 _NOT_THE_LAYOUT = frozenset({401, 403, 429})
-# What servers answer to a member that they do not know.
+# The statuses with which servers refuse a member that they do not know.
 _INVALID = frozenset({400, 422})
 
-# Names behind a wildcard are the clients' choice: the memory of them is bounded.
+# Clients choose the names that match a wildcard, so the number of remembered names is bounded.
 _MOST = 2048
-# Servers are updated. To find out again costs one refused call.
+# Servers are updated, so a refusal is forgotten after this time. A new try costs one refused call.
 _FOR_S = 3600.0
 
 
 class OurEdit(Flag):
-    """Edits of ours that an upstream may refuse."""
+    """The proxy's edits that an upstream may refuse."""
 
     NONE = 0
     LAYOUT = auto()
@@ -37,7 +37,7 @@ class OurEdit(Flag):
     CAUSE = auto()
 
     def behind(self, status: int) -> "OurEdit":
-        """Those of them that an answer of this status may be about."""
+        """The edits among these that may be the cause of an answer with this status."""
         found = OurEdit.NONE
         if 400 <= status < 500 and status not in _NOT_THE_LAYOUT:
             found = OurEdit.LAYOUT | OurEdit.CAUSE
@@ -46,15 +46,15 @@ class OurEdit(Flag):
         return self & found
 
     def in_refusal(self, status: int, said: Refusal) -> "OurEdit":
-        """Those of them that a refusal may be about, in what it says, too: where it names another member, the question
-        for usage is not to blame, while a layout may be to blame for anything."""
+        """The edits among these that may be the cause of a refusal, by its status and its text. If the text names
+        another member, the question for usage is not to blame. A layout may be to blame for anything."""
         found = self.behind(status)
         return found & ~OurEdit.USAGE if said.names_another else found
 
 
 class Outgoing:
-    """One plan's request on its way to one deployment. ``suspects`` are the edits of ours for which it may be refused
-    and sent again, once."""
+    """One plan's request to one deployment. ``suspects`` are the proxy's edits for which it may be refused and sent
+    again, once."""
 
     def __init__(self, plan: Plan, client_body: bytes, head: RequestFields, model: str, *, asks_usage: bool) -> None:
         self.plan = plan
@@ -77,17 +77,18 @@ class Outgoing:
         laid_out = plan.original if self.is_original else plan.body
         if laid_out == untouched(self._client_body, head, self._model):
             return untouched(self._client_body, head, self._model, asks_usage=False)
-        # The operator's reminder stands in the original, too.
+        # The operator's reminder is in the original, too.
         return with_options(laid_out, head.parsed.members.get("stream_options"))
 
     @property
     def size(self) -> int:
-        """Bytes that are sent."""
+        """How many bytes are sent."""
         return len(self.body)
 
     def retreat(self, refused: OurEdit, *, names_usage: bool) -> None:
-        """Go without what was refused. Where it may be either, the layout is blamed unless the upstream names the
-        other: a layout is only one session's, while not to ask for usage has every client's bill estimated."""
+        """Remove the edits that were refused. If either of the two may be to blame, the layout is blamed unless the
+        upstream names the question for usage. Barring a layout affects one session only. Without the question, the
+        bills of all clients would be estimates."""
         is_both = refused == OurEdit.LAYOUT | OurEdit.USAGE
         self.blamed = (OurEdit.USAGE if names_usage else OurEdit.LAYOUT) if is_both else refused
         if OurEdit.LAYOUT in refused:
@@ -98,15 +99,15 @@ class Outgoing:
 
 
 class QuestionOptOut:
-    """Until when each deployment is not asked that refuses a question of the proxy's: for usage in streams, or for the
-    cause of a miss. Times are the process's own."""
+    """The deployments that refuse one of the proxy's questions, for usage in streams or for the cause of a cache miss.
+    For each, it stores until when the question is not sent. Times are from the process's own clock."""
 
     def __init__(self, now: Callable[[], float] = perf_counter) -> None:
         self._now = now
         self._until: LastUsed[str, float] = LastUsed(_MOST)
 
     def add(self, deployment: Deployment) -> None:
-        """It has refused the question, and taken the same request without."""
+        """The deployment has refused the question, and accepted the same request without it."""
         self._until.put(deployment.id, self._now() + _FOR_S)
 
     def __contains__(self, deployment: Deployment) -> bool:
