@@ -1,5 +1,5 @@
-"""Reads the bodies of requests, as far as that is necessary.
+"""Reads the bodies of requests, as far as necessary.
 
-What the client sends comes in. The body that goes upstream, and what is known of it, go out. A body in which two
-servers could find different things is refused.
+The input is the client's body. The output is the body that goes upstream, and what is known about it. A body that two
+servers could read differently is refused.
 """

@@ -1,7 +1,8 @@
 """Finds the field ``model`` in a multipart form (RFC 7578, RFC 2046 section 5.1) as the form arrives.
 
-Sans-IO. A key's models are held against what is found here, and the upstream reads the form again: so whatever two
-readers could understand differently is refused. Line ends may be CR LF or LF, as lenient readers have them.
+This module does no I/O. The model that is found here is checked against the models of the client's key, and then the
+upstream reads the form again. Therefore everything that two readers could understand differently is refused. Line ends
+may be CR LF or LF, because lenient readers accept both.
 """
 
 import re
@@ -14,7 +15,7 @@ _MOST_HEAD_BYTES = 16 << 10
 _MOST_NAME_BYTES = 1024
 _MOST_PADDING_BYTES = 256
 _MOST_PARTS = 2_000
-"""As many as servers take by default: a thousand fields, and a thousand files."""
+"""The number that servers accept by default: a thousand fields, and a thousand files."""
 _NO_HEAD = re.compile(rb"\r?\n")
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _HEAD_END_BYTES = 4
@@ -27,35 +28,35 @@ _PLAIN_ENCODINGS = frozenset({"", "7bit", "8bit", "binary"})
 
 
 class FormScan:
-    """One form. ``model`` is the field's value, ``span`` where that stands in the form; None until both are known.
-    ``refuses`` says of a field's name that the form must not have it.
+    """One form. ``model`` is the field's value, and ``span`` is its place in the form. Both are None until they are
+    known. ``refuses`` returns whether the form must not have a field of that name.
 
-    What has arrived is looked at once, however it is cut: ``_position`` is where the next look begins in what is still
-    kept of it, ``_searched`` how far the end of a part's headers has been looked for. ``_state`` is the method that
-    looks on; it says whether there may be more to see.
+    Each byte that arrives is scanned once, however the form is cut into chunks. ``_position`` is where the next scan
+    begins in the bytes that are still kept. ``_searched`` is how far the end of a part's headers has been searched for.
+    ``_state`` is the method that continues the scan. It returns whether there may be more to scan.
     """
 
     def __init__(self, boundary: bytes, refuses: Callable[[str], bool] | None = None) -> None:
         self._refuses = refuses
         self._delimiter = b"\n--" + boundary
-        # The first delimiter may stand at the very beginning.
+        # The first delimiter may be at the very beginning.
         self._tail, self._at = b"\n", -1
         self._position = self._searched = self._parts = 0
         self._state: Callable[[FormScan], bool] = FormScan._in_body
         self._value_at: int | None = None
         self._file_at: int | None = None
         self.files: list[tuple[int, int]] = []
-        """Where the files stand in the form, as far as they have arrived whole."""
+        """The places of those files in the form that have arrived completely."""
         self.model: str | None = None
         self.span: tuple[int, int] | None = None
 
     @property
     def is_strict(self) -> bool:
-        """Some fields are refused, so that all of the form must be read."""
+        """Whether some fields are refused, so that all of the form must be read."""
         return self._refuses is not None
 
     def feed(self, chunk: bytes) -> None:
-        """Take what arrived. Raises InvalidRequest for a form that is none, or has two models."""
+        """Take a chunk that arrived. Raises InvalidRequest if this is no valid form, or if it has two models."""
         self._tail += chunk
         while self._state(self):
             pass
@@ -65,10 +66,10 @@ class FormScan:
         self._position = 0
 
     def _in_body(self) -> bool:
-        """In a part, or in front of the first: a delimiter comes next."""
+        """In a part, or before the first one: a delimiter comes next."""
         found = self._tail.find(self._delimiter, self._position)
         if found < 0:
-            # What stands behind here may be the delimiter's beginning.
+            # The bytes after this position may be the beginning of the delimiter.
             edge = len(self._tail) - len(self._delimiter)
             if self._value_at is None:
                 self._position = max(self._position, edge)
@@ -85,7 +86,7 @@ class FormScan:
         return True
 
     def _keep(self, delimiter: int) -> None:
-        """The model's name ends in front of the delimiter."""
+        """Store the model's name, which ends before the delimiter."""
         assert self._value_at is not None
         start = self._value_at - self._at
         end = delimiter - 1 if self._tail[delimiter - 1 : delimiter] == b"\r" else delimiter
@@ -137,19 +138,19 @@ class FormScan:
             self._value_at = self._at + end.end()
         elif "file" in head.lower():
             self._file_at = self._at + end.end()
-        # Its line end may be a delimiter's: of a part that is empty.
+        # The line end may belong to a delimiter, if the part is empty.
         self._position = end.end() - 1
         self._state = FormScan._in_body
         return True
 
     def _behind_end(self) -> bool:
-        """Behind the last delimiter, where nothing belongs to the form."""
+        """After the last delimiter, where nothing belongs to the form."""
         self._position = len(self._tail)
         return False
 
 
 def boundary_of(content_type: str) -> bytes:
-    """The boundary of a form. Raises InvalidRequest where there is not exactly one."""
+    """The boundary of a form. Raises InvalidRequest unless there is exactly one."""
     given = [_unquoted(value) for name, value in _PARAMETER.findall(content_type) if name.lower() == "boundary"]
     if len(given) != 1 or not 0 < len(given[0]) <= 70:
         raise InvalidRequest("content-type: a form needs one boundary")
@@ -157,10 +158,10 @@ def boundary_of(content_type: str) -> bytes:
 
 
 def _is_model(head: str) -> bool:
-    """Whether a part is the field ``model``. Raises InvalidRequest where only some readers would say so."""
+    """Whether a part is the field ``model``. Raises InvalidRequest if only some readers would say so."""
     fields = _fields(head)
     names = _names(fields)
-    # RFC 2231 lets a value stand in pieces (name*0, name*1): few servers put them together, and no client writes them.
+    # RFC 2231 allows a value in pieces (name*0, name*1). Few servers join them, and no client writes them.
     is_in_pieces = any(name[-1:].isdigit() or name.endswith("0*") for name, _ in names)
     if not is_in_pieces and not any(_may_be_model(value) for _, value in names):
         return False
@@ -199,8 +200,8 @@ def _check_fields(head: str, refuses: Callable[[str], bool]) -> None:
 
 
 def _may_be_model(name: str) -> bool:
-    """However it is written: RFC 8187 has a character set in front of it, PHP brackets behind it, some readers take
-    single quotes, and those in C stop at a NUL."""
+    """Whether any reader may take the name for ``model``, however it is written. RFC 8187 puts a character set before
+    the name, and PHP puts brackets after it. Some readers accept single quotes, and readers in C stop at a NUL."""
     plain = unquote(name.strip("'").rpartition("'")[2]).partition("\0")[0].strip().lower()
     return plain.partition("[")[0].strip() == "model"
 

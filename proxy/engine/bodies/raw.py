@@ -1,4 +1,4 @@
-"""Requests on paths that are passed through: how much of them is read, and what is sent."""
+"""Requests on paths that are passed through: how much of them is read, and which call is sent."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import NoReturn
@@ -22,14 +22,14 @@ from proxy.engine.target import sent_query
 from proxy.errors import InvalidRequest
 from proxy.ports import Call, Deployment, Headers, Principal
 
-# What lies below an object and is as long as it may be: it says nothing of objects.
+# Paths below an object whose content may be of any length and says nothing about objects.
 _CONTENT = frozenset({"content", "results", "files"})
 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A request as far as it was read. ``head`` is None where it is no JSON object; ``members`` are that object's, None
-    where they are not known for sure. ``is_unread``: it may well name a model, in compressed bytes."""
+    """A request as far as it was read. ``head`` is None if it is no JSON object. ``members`` are the members of that
+    object, or None if they are not known for sure. ``is_unread``: the body is compressed, and may name a model."""
 
     body: bytes | AsyncIterator[bytes] | Upload
     head: RequestFields | None = None
@@ -40,18 +40,19 @@ class Raw:
 
     @property
     def size(self) -> int:
-        """Bytes that were read."""
+        """How many bytes were read."""
         return len(self.body) if isinstance(self.body, bytes) else 0
 
     def may_repeat(self, exchange: Exchange) -> bool:
-        """Whether sending the request twice does no more than sending it once. An upload is gone when it was read."""
+        """Whether sending the request twice does no more than sending it once. An upload cannot be repeated, because it
+        is gone once it was read."""
         is_harmless = exchange.arrival.method in ("GET", "HEAD") or exchange.asks_model
         return isinstance(self.body, bytes) and is_harmless
 
 
 def peeked_head(body: bytes) -> RequestFields | None:
-    """The head of a JSON body; None for every other. What is no JSON after all is the upstream's to refuse. Raises
-    InvalidRequest for what it may read and we cannot."""
+    """The head of a JSON body. None for every other body: if it is no valid JSON after all, the upstream refuses it.
+    Raises InvalidRequest for a body that the upstream may be able to read and the proxy cannot."""
     try:
         return head_of(body) if body else None
     except InvalidRequest as error:
@@ -66,7 +67,7 @@ def is_compressed(client: Client) -> bool:
 
 
 def refuse_compressed() -> NoReturn:
-    """A few kilobytes can be gigabytes when they are unpacked."""
+    """Refuse a compressed body: a few kilobytes can become gigabytes when they are unpacked. Raises InvalidRequest."""
     raise InvalidRequest(
         "compressed request bodies are not read here, and this one's model must be known: send it as it is",
         code="unsupported_encoding",
@@ -81,8 +82,8 @@ def raw_call(
     path: str,
     further_members: Mapping[str, bytes] | None = None,
 ) -> Call:
-    """A call on a path that is passed through; the model goes by the deployment's name for it, and JSON that is taken
-    apart gets ``further_members``."""
+    """A call on a path that is passed through. It has the deployment's name for the model, and a JSON body that was
+    parsed gets ``further_members``."""
     body, head = raw.body, raw.head
     length = None if isinstance(body, bytes) else get(client.headers, "content-length")
     if isinstance(body, Upload):
@@ -138,8 +139,9 @@ def call_to(
 
 
 def _salted(body: bytes, principal: Principal) -> bytes:
-    """A request whose entries in the engine's cache only its own team finds: vLLM and SGLang take ``cache_salt`` for a
-    part of the prompt. Of two members of one name their readers take the last one, so a client's own does not count."""
+    """The request with a salt, so that only its own team finds its entries in the engine's cache. vLLM and SGLang treat
+    ``cache_salt`` as part of the prompt. If a member occurs twice, their parsers take the last one, so a client's own
+    salt does not count."""
     whole = body.strip(b" \t\r\n")
     if not whole.startswith(b"{") or not whole.endswith(b"}") or b'"' not in whole:
         return body
@@ -148,12 +150,13 @@ def _salted(body: bytes, principal: Principal) -> bytes:
 
 
 def json_length(client: Client) -> int:
-    """What is said of the length of a JSON body that is too long to be read here; other uploads are no prompts."""
+    """The declared length of a JSON body that is too long to be read here. 0 for other uploads, because they are no
+    prompts."""
     return content_length(client.headers) or 0 if is_json(client) else 0
 
 
 def is_json(client: Client) -> bool:
-    """Whether the body says of itself that it is JSON."""
+    """Whether the content type says that the body is JSON."""
     return any("json" in value.lower() for name, value in client.headers if name == "content-type")
 
 
@@ -164,9 +167,9 @@ def has_body(client: Client) -> bool:
 
 
 def addressed(reading: CheckedBody, model: str, parse: Callable[[bytes], ParsedBody]) -> CheckedBody:
-    """The request with this model in its body, in the place of any other; as it came where ``model`` is empty. A model
-    that the address names, as Azure's do, is written into the body before anything else is read of it: so rights,
-    budgets and plans hold by it."""
+    """The request with this model in its body, in place of any other model. It is unchanged if ``model`` is empty. A
+    model that is named in the address, as on Azure, is written into the body before anything else is read of it, so
+    rights, budgets and plans apply to that model."""
     if not model or reading.head.model == model:
         return reading
     parsed, name = reading.head.parsed, orjson.dumps(model)
@@ -178,8 +181,8 @@ def addressed(reading: CheckedBody, model: str, parse: Callable[[bytes], ParsedB
 
 
 def check_addressed(exchange: Exchange) -> None:
-    """Raises InvalidRequest for a body that does not ask for the model that the address names: a form, or one that
-    cannot be taken apart."""
+    """Raises InvalidRequest for a body that does not ask for the model that the address names: a form, or a body that
+    cannot be parsed."""
     if exchange.arrival.addressed and exchange.requested.model != exchange.arrival.addressed:
         raise InvalidRequest(
             "The path names a model, and the body cannot be given it: write the same name into its 'model', and send "

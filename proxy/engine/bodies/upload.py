@@ -1,7 +1,7 @@
 """Uploads that name a model: forms on the paths of audio, images and videos.
 
-The official Python client sends a form's fields in front of its file, others behind: so a form is held back until its
-model is known, and streamed from there on.
+The official Python client sends a form's fields before its file, and other clients send them after it. So a form is
+held back until its model is known, and streamed from there on.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -26,7 +26,7 @@ def is_form(client: Client, path: Path) -> bool:
 
 
 def is_sound(path: Path) -> bool:
-    """Whether the request is about a file of sound, whose length decides what the request costs."""
+    """Whether the request is about an audio file, whose length decides the cost of the request."""
     return path.text.endswith(_SOUND_PATHS)
 
 
@@ -36,8 +36,8 @@ def is_any_form(client: Client) -> bool:
 
 
 class Upload:
-    """A form that has arrived as far as its model; ``model`` is empty where it has none, None where that was not found
-    within the limit."""
+    """A form that has arrived as far as its model. ``model`` is empty if the form has none, and None if no model was
+    found within the limit."""
 
     def __init__(self, client: Client, held: bytes, rest: AsyncIterator[bytes], scan: FormScan, model: str | None):
         self._client = client
@@ -52,17 +52,18 @@ class Upload:
         return len(self._held)
 
     def sound_s(self) -> float | None:
-        """How long the sound in the form's files lasts at the most; None where nobody knows, or they have not arrived
-        whole."""
+        """How long the audio in the form's files lasts at the most. None if that is not known, or if the files have not
+        arrived completely."""
         return longest_s([self._held[start:end] for start, end in self._scan.files])
 
     @property
     def head(self) -> RequestFields | None:
-        """What the form says of the request, as far as that is known."""
+        """The routing fields of the request, as far as the form's model is known."""
         return RequestFields(self.model, False, False, None) if self.model else None
 
     def length(self, model: str) -> str | None:
-        """The length of the form with that name for the model, where the client said how long its own is."""
+        """The length of the form with that name for the model. None if the client did not declare the length of its own
+        form."""
         given = content_length(self._client.headers)
         return None if given is None else str(given + len(self._front(model)) - len(self._held))
 
@@ -93,8 +94,8 @@ async def read_form(
     *,
     is_whole: bool = False,
 ) -> Upload:
-    """The form up to its model, or to its end where the ``is_whole`` of it is needed, or up to the limit; ``refuses``
-    says which fields it must not have. Raises InvalidRequest, PayloadTooLarge, HungUp."""
+    """The form up to its model, or to its end if ``is_whole``, or up to the limit. ``refuses`` says which fields it
+    must not have. Raises InvalidRequest, PayloadTooLarge, RequestTimeout, ClientDisconnected."""
     scan = FormScan(boundary_of(get(client.headers, "content-type") or ""), refuses)
     rest = client.stream(upload_limit)
     chunks: list[bytes] = []
@@ -111,8 +112,8 @@ async def read_form(
 async def checked_form(
     client: Client, upload_limit: int, refuses: Callable[[str], bool], heard: Callable[[bytes], None]
 ) -> AsyncIterator[bytes]:
-    """Any other form as it arrives, which must not have fields that are refused; ``heard`` is told of each chunk.
-    Raises InvalidRequest, PayloadTooLarge, HungUp."""
+    """Any other form as it arrives. It must not have fields that ``refuses`` names. ``heard`` is called with each
+    chunk. Raises InvalidRequest, PayloadTooLarge, RequestTimeout, ClientDisconnected."""
     try:
         scan = FormScan(boundary_of(get(client.headers, "content-type") or ""), refuses)
         async for chunk in client.stream(upload_limit):
@@ -129,11 +130,12 @@ _LEAST_MP3_BYTES_PER_S = 1000
 
 
 def longest_s(files: Sequence[bytes]) -> float | None:
-    """The most seconds that the longest of these files lasts; None where one is not understood, or there is none.
+    """The most seconds that the longest of these files can last. None if one of them is not understood, or if there are
+    no files.
 
-    A second of sound has no least number of bytes: hours of silence are a few kilobytes of FLAC, Opus or AAC, and their
-    header may say that they last a second, which no decoder believes. Plain WAV and MP3 last no longer than their bytes
-    allow, whatever their headers say. Any other file lasts as long as the longest that any provider takes
+    A second of audio has no minimum number of bytes. Hours of silence are a few kilobytes of FLAC, Opus or AAC, and
+    their header may claim one second, which no decoder believes. Plain WAV and MP3 last no longer than their bytes
+    allow, whatever their headers say. Any other file counts as the longest that any provider accepts
     (``proxy.core.request.demand``), until the answer says how long it was."""
     found = [_seconds(file) for file in files]
     known = [seconds for seconds in found if seconds is not None]
@@ -153,8 +155,8 @@ def _seconds(file: bytes) -> float | None:
 
 
 def _is_mp3(file: bytes) -> bool:
-    """Whether a frame of MPEG audio begins the file, or follows its ID3 tag (https://id3.org/id3v2.3.0#ID3v2_header).
-    A layer of 0 is AAC, which needs fewer bytes."""
+    """Whether the file begins with a frame of MPEG audio, or has one after its ID3 tag
+    (https://id3.org/id3v2.3.0#ID3v2_header). A layer of 0 is AAC, which needs fewer bytes."""
     at = 0
     if file.startswith(b"ID3"):
         at = 10 + sum((byte & 0x7F) << shift for byte, shift in zip(file[6:10], (21, 14, 7, 0), strict=False))
