@@ -1,14 +1,14 @@
 """The life of a request: admit, plan, forward, stream back, settle.
 
-The engine knows ports and neither Starlette nor any transport. It drives the client's side (``Client``) and the
-upstream's (``Upstream``) in one coroutine: what the client does not take is not read from the upstream, and when the
+The engine knows only ports, and neither Starlette nor any transport. It drives the client's side (``Client``) and the
+upstream's (``Upstream``) in one coroutine. So it reads from the upstream only as fast as the client reads. When the
 client leaves, the coroutine is cancelled, which closes the call. Every exchange is settled exactly once, however it
 ends.
 
-``intake`` decides about every request: who sends it, who may serve it, and whether there is money. ``chat`` serves
-chat requests, ``raw_requests`` all others. Both send their calls by ``attempts``, pass what comes back on by
-``answers``, and end in ``conclusion``. ``bodies`` reads of a body what is needed, and ``custody`` knows whose the
-account's objects are.
+``intake`` checks every request: its sender, the deployments that may serve it, and its budget. ``chat`` serves chat
+requests, and ``raw_requests`` serves all others. Both send their calls with ``attempts``, pass the answers on with
+``answers``, and end in ``conclusion``. ``bodies`` reads the needed parts of a body, and ``custody`` knows which team
+owns which objects of the account.
 """
 
 from proxy.engine.attempts.breaker import Breakers

@@ -1,4 +1,4 @@
-"""The log line of an exchange: named values, one line, no prompt text and no key."""
+"""The log line of an exchange: named values on one line, without prompt text and without keys."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,10 @@ from proxy.engine.exchange import Exchange
 from proxy.engine.target import decoded
 
 _UNSAFE = re.compile(r"[^\w.:/@+*-]", re.ASCII)
-# A retrieved document is known by the attributes of its tag.
+# A retrieved document is identified by the attributes of its tag.
 _ATTRIBUTE = re.compile(r"""\s?([\w.:-]{1,64})=["']([^"']*)["']""")
 _MAX_CHARS = 120
-# A key that begins within what is shown, and ends behind it, must still be known for one.
+# A key that begins in the shown part of a text and ends after it must still be recognised as a key.
 _READ_CHARS = 1024
 
 
@@ -24,8 +24,8 @@ Value = str | int | Decimal
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of the log: what it is about, and named values. As a text it is ``about name=value ...``; a log of JSON
-    has a member for each of the same values."""
+    """A line of the log: its subject (``about``) and named values. As text, it is ``about name=value ...``. A JSON log
+    has a member for each of these values."""
 
     about: str
     values: Mapping[str, Value]
@@ -40,8 +40,8 @@ def exchange_line(exchange: Exchange) -> Line:
 
 
 def exchange_values(exchange: Exchange) -> dict[str, Value]:
-    """What became of an exchange, by the names that log and spans have for it; what is empty is left out. Whatever a
-    client chose is cut and made safe."""
+    """The result of an exchange, by the names that logs and spans use. Empty values are left out. Texts that a client
+    chose are cut and made safe."""
     arrival, answer, planned, settled = exchange.arrival, exchange.answer, exchange.planned, exchange.settlement
     safe = partial(shown, keys=arrival.keys)
     found: dict[str, Value | None] = {
@@ -89,8 +89,8 @@ def exchange_values(exchange: Exchange) -> dict[str, Value]:
 
 
 def shown(text: str, keys: Sequence[str] = ()) -> str:
-    """A text that a client chose, such that it cannot forge a line, and shows no key that was put into the wrong
-    place, however it was written there."""
+    """A text that a client chose, made safe: it cannot forge a log line, and it shows no key that was put into the
+    wrong place, in any encoding."""
     read = text[:_READ_CHARS]
     plain = decoded(read)
     safe = without_keys(plain, keys)
@@ -98,7 +98,7 @@ def shown(text: str, keys: Sequence[str] = ()) -> str:
 
 
 def shown_piece(key: str, keys: Sequence[str] = ()) -> str:
-    """The key of a piece in the same way, with its attributes as ``name:value/name:value``."""
+    """The key of a piece, made safe in the same way, with its attributes as ``name:value/name:value``."""
     return shown(_ATTRIBUTE.sub(r"\1:\2/", key[:_READ_CHARS]).replace("/:", ":"), keys)
 
 

@@ -1,4 +1,5 @@
-"""Chat requests: planned, forwarded, and sent again as the client wrote them where the upstream refuses the plan."""
+"""Chat requests. They are planned and forwarded. If the upstream refuses the plan, the client's own request is sent
+instead."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -37,7 +38,7 @@ PERSONA_HEADER = "x-stratiform-persona"
 BREAK_HEADER = "x-stratiform-break"
 _OFF = frozenset({"0", "off", "false", "no"})
 _REDUCED = frozenset({Edit.WINDOW_TRIMMED, Edit.WINDOW_SHORTENED})
-# These edits do the same in the next request, or concern calls alone.
+# These edits do the same in the next request, or concern only calls.
 _STEADY = frozenset({Edit.PROMPTS_COMPOSED, Edit.HISTORY_REPAIRED, Edit.CALLS_MERGED})
 
 
@@ -66,8 +67,8 @@ class ChatRequests:
         await self._forward(exchange, chat, outgoing, attempts)
 
     async def breakdown(self, exchange: Exchange, client: Client) -> None:
-        """Answer what a request with structured context would consist of. Nothing is sent or counted. Raises
-        ProxyError."""
+        """Answer with the parts of which a request with structured context would consist. Nothing is sent or counted.
+        Raises ProxyError."""
         chat, raw = await self._received(exchange, client, keeps_state=False)
         await self._intake.route(exchange, client, raw, may_repeat=True)
         if chat.assembled is None:
@@ -85,7 +86,7 @@ class ChatRequests:
         await client.end(orjson.dumps(found))
 
     async def _received(self, exchange: Exchange, client: Client, *, keeps_state: bool = True) -> tuple["_Chat", Raw]:
-        """The request, complete, with the operator's prompts, and with its structured context as messages. Raises
+        """The complete request, with the operator's prompts, and with its structured context as messages. Raises
         ProxyError."""
         exchange.planned = Planned(reason=Reason.NOT_PLANNED)
         exchange.asks_break = (get(client.headers, BREAK_HEADER) or "0").lower() not in _OFF
@@ -116,7 +117,7 @@ class ChatRequests:
     async def _composed(
         self, exchange: Exchange, client: Client, found: CheckedBody, section: Section, *, keeps_state: bool
     ) -> ComposedRequest:
-        """What the operator's prompts make of the request. Raises ProxyError."""
+        """The request with the operator's prompts. Raises ProxyError."""
         composer, headers = self._ports.composer, client.headers
         if composer is None:
             if section.prompts is None and section.window is None:
@@ -144,8 +145,8 @@ class ChatRequests:
     async def _assembled(
         self, exchange: Exchange, found: CheckedBody, *, keeps_state: bool, own_count: int | None
     ) -> AssembledChat:
-        """The request with its structured context as messages: that is what rights and budgets are held against. Raises
-        InvalidRequest, PayloadTooLarge, MissingContent."""
+        """The request with its structured context as messages. Rights and budgets are checked against this request.
+        Raises InvalidRequest, PayloadTooLarge, MissingContent."""
         sent, principal = found.head.parsed, exchange.principal
         assert principal is not None
         if sent is None:
@@ -163,8 +164,8 @@ class ChatRequests:
         return assembled
 
     async def _reread(self, exchange: Exchange, body: bytes, further: int = 0) -> CheckedBody:
-        """The request with more in it than the client sent, and so many ``further`` bytes that are put into it later.
-        Raises PayloadTooLarge."""
+        """The request with more in it than the client sent. ``further`` is the number of bytes that are put into it
+        later. Raises PayloadTooLarge."""
         size, most, parse = len(body) + further, self._intake.rules.limits.body_bytes, self._ports.planner.parse
         if size > most:
             raise PayloadTooLarge(
@@ -174,21 +175,21 @@ class ChatRequests:
         return await self._aside.run_large(len(body), lambda: unambiguous(body, head_of(body, parse)))
 
     def _note_whole(self, exchange: Exchange, chat: "_Chat", plan: Plan) -> None:
-        """Another deployment, whose window may be wider, may be asked. So budgets are also checked against the parts
-        for which this one's window has no room."""
+        """Another deployment, whose window may be wider, may be called. So budgets are also checked against the parts
+        for which this deployment's window has no room."""
         if not plan.edits.keys().isdisjoint(_REDUCED):
             inset = chat.composed.inset
             further = len(inset.before.encode("utf-8", "replace")) + len(inset.after.encode("utf-8", "replace"))
             exchange.sent = (*exchange.sent, (chat.head.parsed or chat.body, further + chat.window_bytes))
 
     async def _forward(self, exchange: Exchange, chat: "_Chat", outgoing: Outgoing, attempts: Attempts) -> None:
-        """Send the plan, or what takes its place, until an answer is passed on. Raises ProxyError."""
+        """Send the plan, or the request that replaces it, until an answer is passed on. Raises ProxyError."""
         relay = AnswerRelay(exchange, chat.client, self._ports, self._conclusion, self._panels(chat))
         resize = partial(self._outgoing, exchange, chat)
         oversized = Oversized(exchange, chat.client, self._conclusion, resize, self._ports.windows)
         while True:
             deployment, plan = attempts.deployment, outgoing.plan
-            # Headers of the plan that the client sends itself are left out.
+            # Headers of the plan are left out if the client sends them itself.
             planned = () if outgoing.is_original else plan.headers
             added = [(name, value) for name, value in planned if get(chat.client.headers, name) is None]
             call = call_to(deployment, exchange, chat.client, chat.client.path, outgoing.body, added)
@@ -222,14 +223,15 @@ class ChatRequests:
         return PanelService(answers, self._ports.meter, self._ports.admission, self._aside)
 
     async def _outgoing(self, exchange: Exchange, chat: "_Chat", scale: float = 1.0) -> Outgoing:
-        """The request for the deployment whose turn it is, fitted to its context window and planned. ``scale`` makes
+        """The request for the deployment that is called next, fitted to its context window and planned. ``scale`` makes
         the window smaller. Raises InvalidRequest."""
         deployment = exchange.deployment
         assert deployment is not None
         chat, edits = await self._fitted(exchange, chat, deployment, scale)
         plan = await self._plan(exchange, chat, deployment, edits)
         if edits:
-            # Budgets go by what is sent, and no less than what came: a wider window takes more of it.
+            # Budgets are checked against what is sent, and at least against what arrived, because a wider window takes
+            # more of it.
             exchange.stands_for(max(exchange.arrival.size, len(plan.original)))
         asks_usage = deployment not in self._unasked
         return Outgoing(plan, chat.body, chat.head, deployment.model, asks_usage=asks_usage)
@@ -237,8 +239,8 @@ class ChatRequests:
     async def _fitted(
         self, exchange: Exchange, chat: "_Chat", deployment: Deployment, scale: float
     ) -> tuple["_Chat", Mapping[Edit, int]]:
-        """The request as far as it fits the context window of the deployment's model, and what was left out of it for
-        that. Described context has means of its own to become shorter: it is sent whole. Raises InvalidRequest."""
+        """The request as far as it fits the context window of the deployment's model, and what was left out for that.
+        Described context is sent whole, because it is shortened by its own rules. Raises InvalidRequest."""
         composed, windows, parsed = chat.composed, self._ports.windows, chat.head.parsed
         edits = {Edit.PROMPTS_COMPOSED: 1} if composed.body is not None or composed.inset else {}
         exchange.fitted = None
@@ -261,8 +263,8 @@ class ChatRequests:
         return chat, {**edits, **fitted.edits}
 
     async def _plan(self, exchange: Exchange, chat: "_Chat", deployment: Deployment, edits: Mapping[Edit, int]) -> Plan:
-        """The planner's plan. In passthrough there is nothing to plan, and the upstream judges the messages: they are
-        not even read."""
+        """The planner's plan. In passthrough mode there is nothing to plan, and the upstream judges the messages, so
+        they are not even read."""
         mode = _mode(chat.client, deployment, chat.principal)
         exchange.planned.mode = mode
         body, parsed = chat.body, chat.head.parsed
@@ -289,7 +291,7 @@ class ChatRequests:
                 )
             )
         if plan.reason is Reason.UNREADABLE and plan.body is body:
-            # The body cannot be taken apart, but the model in it still goes by the deployment's name.
+            # The body cannot be parsed, but the model in it is still replaced by the deployment's name for it.
             sent = _with_texts(await self._untouched(chat, deployment), chat.composed)
             plan = replace(plan, body=sent, original=sent)
         edits = {**edits, **plan.edits}
@@ -306,7 +308,7 @@ class ChatRequests:
         return await self._aside.run_large(len(chat.body), partial(untouched, chat.body, chat.head, deployment.model))
 
     def _give_up_layout(self, exchange: Exchange, plan: Plan, blamed: OurEdit) -> None:
-        """The request goes out as the client laid it out."""
+        """The request is sent in the client's own layout."""
         if OurEdit.LAYOUT in blamed:
             with suppress_and_log("planner.refused"):
                 self._ports.planner.refused(plan)
@@ -318,7 +320,7 @@ class ChatRequests:
         planned.reason, planned.plan, planned.was_retried = Reason.BARRED, plan, True
 
     def _blame(self, edit: OurEdit, plan: Plan, deployment: Deployment) -> None:
-        """An upstream takes a request without this edit of the proxy, after it refused the request with it. Where it
+        """An upstream accepts a request without this edit of the proxy, after it refused the request with it. If it
         refuses both, the request itself is to blame, and nothing is learnt."""
         if OurEdit.USAGE in edit:
             self._unasked.add(deployment)
@@ -329,8 +331,8 @@ class ChatRequests:
 
 @dataclass(frozen=True, slots=True)
 class _Chat:
-    """A chat request as it was read, ``assembled`` from structured context where it has some. ``composed`` says which
-    texts of the operator's are added to it."""
+    """A chat request as it was read, ``assembled`` from structured context if it has some. ``composed`` says which of
+    the operator's texts are added to it."""
 
     client: Client
     principal: Principal
@@ -339,17 +341,17 @@ class _Chat:
     assembled: AssembledChat | None = None
     composed: ComposedRequest = ComposedRequest()
     window_bytes: int = 0
-    """The bytes of what the request says about its context window, the texts of its parts included."""
+    """How many bytes the request says about its context window, including the texts of its parts."""
 
     @property
     def has_panels(self) -> bool:
-        """Whether live panels are shown: some upstreams take them only with a declared tool."""
+        """Whether live panels are shown. Some upstreams accept them only with a declared tool."""
         return self.assembled is not None and self.assembled.dialogue.has_panels
 
 
 def _may_edit_front(chat: _Chat, plan: Plan, edits: Mapping[Edit, int]) -> bool:
-    """Whether messages that the client keeps may go out otherwise than in the request before: where described context
-    stands in front of them, and where a window leaves no room for texts that stood around earlier prompts."""
+    """Whether messages that the client keeps may be sent in another form than in the request before. This is so if
+    described context comes before them, or if a window leaves no room for texts that were around earlier prompts."""
     composed, assembled = chat.composed, chat.assembled
     is_described = assembled is not None and assembled.context.has_any
     has_parts = bool(composed.inset) or (composed.parts is not None and composed.parts.has_any)
@@ -358,8 +360,8 @@ def _may_edit_front(chat: _Chat, plan: Plan, edits: Mapping[Edit, int]) -> bool:
 
 
 def _mode(client: Client, deployment: Deployment, principal: Principal) -> Mode:
-    """The highest mode that everyone allows: the deployment, the key, and the request itself. A request cannot get rid
-    of the operator's reminder that way: only a mode that the operator sets leaves the reminder out."""
+    """The highest mode that the deployment, the key and the request itself all allow. A request cannot remove the
+    operator's reminder in this way: only a mode that the operator sets leaves the reminder out."""
     allowed = min(deployment.mode, principal.mode)
     asked = get(client.headers, MODE_HEADER)
     if asked is None:
@@ -373,7 +375,7 @@ def _mode(client: Client, deployment: Deployment, principal: Principal) -> Mode:
 
 def _with_texts(body: bytes, composed: ComposedRequest) -> bytes:
     """A body that nobody has planned, with the operator's texts around its newest user message. Raises InvalidRequest
-    where they find no place and must not be missing."""
+    if there is no place for them and they must not be missing."""
     try:
         return inset_body(body, composed.inset)
     except Unreadable as error:
@@ -387,14 +389,14 @@ def _with_texts(body: bytes, composed: ComposedRequest) -> bytes:
 
 
 def _as_sent(plan: Plan, read: ParsedBody | None) -> tuple[bytes | ParsedBody, int]:
-    """What is sent, as it was ``read``, and how many bytes the plan adds to it."""
+    """The request that is sent, as it was ``read``, and how many bytes the plan adds to it."""
     most = max(len(plan.body), len(plan.original))
     return (plan.original, most - len(plan.original)) if read is None else (read, max(0, most - len(read.body)))
 
 
 def _section(found: CheckedBody) -> Section:
-    """What the request's section says. A body whose members are not known, and that has the section's name anywhere,
-    counts as one that has a section: none is sent on unseen."""
+    """The content of the request's section. If the members of a body are not known, and it contains the section's name
+    anywhere, it counts as a body with a section, so that no section is sent on unread."""
     if found.members is None:
         return Section(rest=b"null") if SECTION.encode() in found.body.lower() else Section()
     raw = section_of(found.members)
@@ -403,14 +405,14 @@ def _section(found: CheckedBody) -> Section:
     try:
         return split(raw)
     except Unreadable:
-        return Section(rest=bytes(raw))  # for the reader of structured context to refuse
+        return Section(rest=bytes(raw))  # the reader of structured context refuses it
 
 
 def _with_section(
     body: bytes | None, found: CheckedBody, section: Section, parse: Callable[[bytes], ParsedBody]
 ) -> bytes | None:
-    """The request, or the ``body`` that was composed from it, with nothing in its section but structured context; None
-    where that is the request as it came."""
+    """The request, or the ``body`` that was composed from it, with only structured context in its section. None if that
+    is the unchanged request."""
     parsed = found.head.parsed
     if parsed is None or not section.is_split:
         return body
@@ -419,7 +421,7 @@ def _with_section(
 
 
 def _read(body: bytes, model: str, parse: Callable[[bytes], ParsedBody]) -> tuple[CheckedBody, Section]:
-    """The request, with the model in it that its address names, and what its section says. Raises InvalidRequest."""
+    """The request, with the model that its address names, and the content of its section. Raises InvalidRequest."""
     found = addressed(unambiguous(body, head_of(body, parse)), model, parse)
     if not found.head.model:
         raise InvalidRequest("'model' must be a non-empty string", param="model", code="missing_model")

@@ -1,14 +1,14 @@
-"""The one ending of an exchange, for requests of clients and for refreshes of prefixes alike.
+"""The single ending of an exchange, both for requests of clients and for refreshes of prefixes.
 
 An exchange is priced and written into the ledger before the client has the last bytes of its answer, so that a crash
 cannot make an answer free. When everything is over, the exchange is counted and logged. Each step happens exactly once,
 and no step can keep another from happening.
 
 The cost of background responses, batches and runs of assistants is known only after the exchange has ended. The
-provider answers before it has done the work, and reports the usage whenever it is asked for the object afterwards. The
-exchange that made the object is billed, once: its reservation stays, and a bill waits with the object. The first answer
-that shows the finished work takes the bill and settles it, on any worker. Reading, changing or deleting an object costs
-nothing by itself.
+provider answers before it has done the work, and reports the usage each time when it is asked for the object
+afterwards. The exchange that made the object is billed, once: its reservation stays, and a bill waits with the object.
+The first answer that shows the finished work takes the bill and settles it, on any worker. Reading, changing or
+deleting an object costs nothing by itself.
 """
 
 import asyncio
@@ -45,7 +45,8 @@ _RUNS = "/runs"
 
 
 class Conclusion:
-    """Ends exchanges: ``book`` as soon as all is known that the ledger needs, ``end`` when nothing more will happen."""
+    """Ends exchanges. ``book`` is called as soon as everything is known that the ledger needs, and ``end`` when nothing
+    more will happen."""
 
     def __init__(self, ports: Ports, custody: Custody | None = None) -> None:
         self._ports = ports
@@ -53,12 +54,13 @@ class Conclusion:
         self._settling: Tasks = set()
 
     async def lose(self, exchange: Exchange) -> None:
-        """The upstream got a call, and no answer to it has reached the client: the provider bills it nevertheless."""
+        """The upstream got a call, and no answer to it has reached the client. The provider bills the call
+        nevertheless."""
         await self._weigh(exchange)
         exchange.lost = self._ports.meter.lose(exchange)
 
     async def may_repeat(self, exchange: Exchange) -> bool:
-        """Whether the limits that hold for an exchange leave room for another attempt beside what was lost."""
+        """Whether the limits of an exchange leave room for another attempt in addition to the cost of the lost ones."""
         is_new = exchange.lost == Settlement()
         return is_new or await self._ports.admission.extend(exchange, exchange.lost)
 
@@ -69,7 +71,7 @@ class Conclusion:
             await self._weigh(exchange)
         if exchange.settlement is not None:
             return
-        # Before the client can send its next request, which another worker may get.
+        # This happens before the client can send its next request, which another worker may get.
         self._learn(exchange)
         defers = self._custody is not None and is_deferred(exchange)
         exchange.settlement = self._settlement(exchange, defers=defers)
@@ -94,16 +96,16 @@ class Conclusion:
                     _log.info(exchange_line(exchange))
 
     async def aclose(self) -> None:
-        """Finish what is being written."""
+        """Finish the writes in progress."""
         await drain(self._settling)
 
     async def _weigh(self, exchange: Exchange) -> None:
-        """Have the prompt's tokens counted if the provider has not reported them."""
+        """Count the prompt's tokens for the reservation if the provider has not reported them."""
         if exchange.answer.outcome.usage is None:
             await _contained("admission.weigh", self._ports.admission.weigh(exchange))
 
     def _learn(self, exchange: Exchange) -> None:
-        """Let the planner count an exchange that the upstream took."""
+        """Let the planner count an exchange that the upstream accepted."""
         plan = exchange.planned.plan
         if plan is not None and exchange.answer.is_accepted:
             with suppress_and_log("planner.on_completed"):
@@ -119,15 +121,15 @@ class Conclusion:
                 windows.settled(deployment, fitted, exchange.answer.outcome.usage, scope=exchange.admitted.scope)
 
     def _settlement(self, exchange: Exchange, *, defers: bool) -> Settlement:
-        """What the exchange used and cost. One that is deferred costs nothing yet."""
+        """The usage and the cost of the exchange. A deferred exchange costs nothing yet."""
         if not defers:
             with suppress_and_log("meter.price"):
                 return self._ports.meter.price(exchange)
         return replace(exchange.lost, usage=exchange.answer.outcome.usage)
 
     async def _write(self, exchange: Exchange, *, defers: bool) -> None:
-        """Write the settlement, and what the exchange has made, all at once: a store writes together what comes
-        together."""
+        """Write the settlement and the objects that the exchange made at the same time, because a store writes them in
+        one batch."""
         custody, outcome = self._custody, exchange.answer.outcome
         if custody is not None and defers:
             await asyncio.gather(
@@ -164,7 +166,7 @@ class Conclusion:
 
 
 async def _contained(step: str, work: Awaitable[None]) -> None:
-    """Do the work; a failure of it is logged, and goes no further."""
+    """Do the work. A failure is logged and goes no further."""
     with suppress_and_log(step):
         await work
 
@@ -225,7 +227,7 @@ def bill_of(exchange: Exchange) -> str:
 
 
 def owing(text: str, shown: Exchange, models: ModelTable) -> Exchange | None:
-    """The exchange that a bill is for, ended as the answer shows; None where its deployment is gone."""
+    """The exchange of a bill, ended as the answer shows. None if its deployment no longer exists."""
     bill = _BILL.decode(text)
     deployment = models.known(bill.deployment)
     if deployment is None or shown.answer.outcome.said is None:

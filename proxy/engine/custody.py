@@ -25,7 +25,7 @@ from proxy.ports import Clock, Deployment, StoreError
 from proxy.storage.port import ObjectRecord, Store
 
 REFERRING_FILES = "files (refer to objects)"
-"""The family of a file that may hold requests that refer to objects: it is no batch's input."""
+"""The family of a file that may hold requests that refer to objects. Such a file must not be the input of a batch."""
 _PASSING_S = 35 * 86400.0
 _TIMEOUT_S = 2.0
 _MOST_LATE = 10_000
@@ -43,8 +43,8 @@ class Bounds:
 
 
 class Custody:
-    """Asks the store. A call that fails is answered 503 where it decides about a right; what could not be written is
-    kept in memory and written when the store answers again."""
+    """Asks the store. If a call fails that decides about a right, the request is answered with 503. Records that could
+    not be written stay in memory, and are written when the store answers again."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Custody:
         self._late: dict[tuple[str, str], ObjectRecord] = {}
 
     async def enter(self, exchange: Exchange, client: Client) -> None:
-        """Note what the request does, and check its path and query. Raises Forbidden, NotFound, InvalidRequest,
+        """Record what the request does, and check its path and query. Raises Forbidden, NotFound, InvalidRequest,
         StoreUnavailable."""
         segments = exchange.parsed.segments
         operation = operation_of(exchange.arrival.method, segments)
@@ -119,7 +119,7 @@ class Custody:
         return [one or other for one, other in zip(found, late, strict=True)]
 
     async def remember(self, exchange: Exchange, bill: str = "") -> None:
-        """Keep what the exchange has made; never raises for the store."""
+        """Store the objects that the exchange made. A failure of the store never raises an error here."""
         principal, deployment, said = exchange.principal, exchange.deployment, exchange.answer.outcome.said
         if principal is None or deployment is None or said is None or not exchange.answer.is_accepted:
             return
@@ -141,7 +141,7 @@ class Custody:
             await self._keep(principal.team, records)
 
     async def take_bill(self, team: str, name: str) -> str:
-        """The bill of an object, once; none where the store is away."""
+        """The bill of an object, which is returned only once. None if the store is not reachable."""
         late = self._late.get((team, name))
         if late is not None and late.bill:
             del self._late[team, name]
@@ -227,7 +227,7 @@ class Custody:
 
 
 def has_news(exchange: Exchange) -> bool:
-    """Whether there may be something to remember of an exchange that waits with no bill."""
+    """Whether an exchange without a waiting bill may still have something to remember."""
     principal = exchange.principal
     is_kept = principal is not None and principal.is_confined and exchange.objects.is_stored
     return is_kept or _deletes(exchange)
@@ -261,7 +261,8 @@ def pinned(levels: Sequence[Sequence[Deployment]], exchange: Exchange) -> Sequen
 
 
 def _seen(exchange: Exchange) -> dict[str, str]:
-    """What came about beside the object itself. A file that was put together from parts was not read here."""
+    """The objects that were made in addition to the object itself. A file that was joined from parts was not read
+    here."""
     ids = exchange.answer.outcome.said.ids if exchange.answer.outcome.said is not None else {}
     if exchange.objects.operation.family == "uploads":
         return dict.fromkeys(ids, REFERRING_FILES)
@@ -274,8 +275,8 @@ def refers(name: str) -> bool:
 
 
 class FileWatch:
-    """Notes on an exchange that the file which it uploads may hold requests that refer to objects. It is told of the
-    upload chunk by chunk."""
+    """Records on an exchange that the file which it uploads may hold requests that refer to objects. It gets the upload
+    chunk by chunk."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
@@ -331,7 +332,7 @@ def _is_stored(operation: Operation, raw: Raw) -> bool:
 
 
 def _kept(name: str) -> str:
-    """An object's id as the store keeps it: a digest stands for one that is long or odd."""
+    """An object's id as the store keeps it. A long or unusual id is replaced by a digest."""
     if len(name) <= 128 and name.isascii() and name.isprintable():
         return name
     return "~" + digest(name.encode("utf-8", "surrogatepass")).hex()

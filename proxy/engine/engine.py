@@ -1,4 +1,4 @@
-"""The engine: one method for chat requests, one for every other path, and one ending for both."""
+"""The engine: one method for chat requests, one for all other paths, and one way to end both."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -30,11 +30,11 @@ _ENDINGS: tuple[tuple[type[ProxyError], ExchangeOutcome], ...] = (
     (InternalError, ExchangeOutcome.FAILED),
     (ProxyError, ExchangeOutcome.REFUSED),
 )
-"""How an exchange ends that an error ends, by the first class that the error is of."""
+"""The ending of an exchange that fails with an error: the first class that the error belongs to decides."""
 
 
 class Engine:
-    """Runs exchanges from their arrival to their one ending."""
+    """Runs each exchange from its arrival to its one ending."""
 
     def __init__(
         self,
@@ -53,15 +53,17 @@ class Engine:
         self._conclusion = conclusion or Conclusion(ports, custody)
         self._rules = rules or RequestRules()
         self.limits = self._rules.limits
-        """What a request may be."""
+        """The limits of request bodies."""
         intake = Intake(ports, self._rules, breakers or Breakers(), self._aside, custody)
         self._chats = ChatRequests(ports, intake, self._conclusion, self._aside, follower)
         self._others = RawRequests(ports, intake, self._conclusion, self._aside, custody)
 
     async def chat(self, client: Client, model: str = "") -> None:
-        """Serve a chat request: planned, forwarded, streamed back. ``model`` is the one that the address names."""
+        """Serve a chat request: plan it, forward it, and stream the answer back. ``model`` is the model that the
+        address names."""
         if is_compressed(client):
-            # A compressed body is not unpacked: the request is not planned, and is read like any other path's.
+            # A compressed body is not unpacked. The request is not planned, and is read like a request on any other
+            # path.
             exchange = self._opened(client, model)
             exchange.planned = Planned(reason=Reason.UNREADABLE)
             await self._run(exchange, client, self._others.serve)
@@ -69,20 +71,22 @@ class Engine:
             await self._run(self._opened(client, model, is_chat=True), client, self._chats.serve)
 
     async def breakdown(self, client: Client) -> None:
-        """Answer what a chat request with structured context would consist of, without sending it. It is held to the
-        rights of that request."""
+        """Answer with the parts of which a chat request with structured context would consist, without sending it. The
+        same rights apply as for that request."""
         await self._run(self._opened(client, read_as=read_path(CHAT)), client, self._chats.breakdown)
 
     async def relay(self, client: Client, model: str = "", path: Path | None = None) -> None:
-        """Serve any other path: passed through in both directions. ``path`` is its reading, where that is known."""
+        """Serve any other path: the request and the answer are passed through. ``path`` is the parsed path, if it is
+        known."""
         await self._run(self._opened(client, model, read_as=path), client, self._others.serve)
 
     def principal(self, client: Client) -> Principal:
-        """Who the client is, for answers that are the proxy's own. Raises Unauthorized."""
+        """The client's principal, for answers that the proxy gives itself. Raises Unauthorized."""
         return self._ports.admission.admit(client.headers, self._ports.clock.now())
 
     def first_refusal(self, client: Client, error: ProxyError) -> ProxyError:
-        """The error for a request that will be refused anyway: a client without a key learns only that."""
+        """The error for a request that will be refused anyway. A client without a valid key learns only that its key is
+        refused."""
         try:
             self.principal(client)
         except ProxyError as first:
@@ -90,7 +94,7 @@ class Engine:
         return error
 
     async def aclose(self) -> None:
-        """Finish what is being settled and close the upstreams."""
+        """Finish the settlements in progress and close the upstreams."""
         if self._follower is not None:
             await self._follower.aclose()
         await self._conclusion.aclose()

@@ -1,4 +1,4 @@
-"""One request and what became of it: the only mutable object that travels through the proxy.
+"""One request and its results: the only mutable object that travels through the proxy.
 
 An exchange is opened when a request arrives. Each phase notes on it what later phases read: what arrived, which model
 is requested, how the request uses the account's objects, what was planned, what the upstream answered, and what was
@@ -38,7 +38,7 @@ class ExchangeOutcome(StrEnum):
     REJECTED = "rejected"
     """The upstream answered with an error of its own, and that was passed on."""
     BROKEN = "broken"
-    """The upstream could not be reached, did not answer in time, or broke the answer off."""
+    """The upstream could not be reached, did not answer in time, or broke off the answer."""
     HUNG_UP = "hung-up"
     """The client left."""
     REFUSED = "refused"
@@ -48,7 +48,7 @@ class ExchangeOutcome(StrEnum):
 
 
 _PAUSE_S = 1.0
-"""A model that writes without thinking makes no longer pauses."""
+"""A model that writes without thinking makes no pauses longer than this."""
 
 
 def new_id() -> str:
@@ -58,7 +58,7 @@ def new_id() -> str:
 
 @dataclass(slots=True)
 class Arrival:
-    """What arrived. ``path`` starts behind ``/v1``. ``opened`` is a reading of the monotonic clock."""
+    """The request as it arrived. ``path`` starts after ``/v1``. ``opened`` is a reading of the monotonic clock."""
 
     method: str
     path: str
@@ -69,32 +69,34 @@ class Arrival:
     """Bytes of the request's body, as far as they are known."""
     is_chat: bool = False
     keys: tuple[str, ...] = field(default=(), repr=False)
-    """The credentials that the client sent: whatever is logged or kept of the exchange is searched for them."""
+    """The credentials that the client sent. Everything that is logged or stored about the exchange is searched for
+    them."""
     addressed: str = ""
-    """The model that the request's address names beside the path. It counts for more than what the body says."""
+    """The model that the request's address names in addition to the path. It takes precedence over the model in the
+    body."""
     named: str = ""
-    """The id by which the client calls its request (``x-request-id``); empty where it gave none."""
+    """The client's id for its request (``x-request-id``). Empty if it gave none."""
     trace: str = ""
-    """The trace that the request belongs to, as the client's header ``traceparent`` says it."""
+    """The trace of the request, from the client's header ``traceparent``."""
     tells_id: bool = False
-    """The upstream is told ``request_id``."""
+    """Whether ``request_id`` is sent to the upstream."""
 
     @property
     def request_id(self) -> str:
-        """The id by which client and upstream know the request: the client's own, or else ours."""
+        """The request id for the client and the upstream: the client's own id, or else the proxy's."""
         return self.named or self.id
 
 
 @dataclass(slots=True)
 class Requested:
-    """Which model is requested, and what of it. ``model`` is the name that the client uses."""
+    """The model that is requested, and what is requested of it. ``model`` is the name that the client uses."""
 
     model: str = ""
     stream: bool = False
     wants_usage: bool = False
     demand: Demand = Demand()
     decided_by: str = ""
-    """The reason why a deployment serves a request that names no model; empty for all other requests."""
+    """The reason why a deployment serves a request without a model. Empty for all other requests."""
 
 
 @dataclass(slots=True)
@@ -103,35 +105,35 @@ class ObjectUse:
 
     operation: Operation = Operation(Act.ASK)
     pin: Deployment | None = None
-    """The deployment where the objects live that the request names."""
+    """The deployment that holds the objects that the request names."""
     is_stored: bool = True
-    """The provider keeps what the request makes."""
+    """Whether the provider stores what the request makes."""
     is_filtered: bool = False
-    """The request asks for a list, and only the team's own objects of it go out."""
+    """Whether the request asks for a list of which the client gets only the team's own objects."""
     made_family: str = ""
-    """The family of what it makes, where that is not its operation's."""
+    """The family of the objects that the request makes, if it is not the family of its operation."""
 
 
 @dataclass(slots=True)
 class Planned:
-    """What was decided about the request's layout. ``plan`` is None on paths where nothing is planned."""
+    """The decision about the request's layout. ``plan`` is None on paths where nothing is planned."""
 
     mode: Mode = Mode.PASSTHROUGH
     reason: str = Reason.NOT_CHAT
     plan: Plan | None = None
     was_retried: bool = False
-    """The upstream refused the layout, and the client's own request took its place."""
+    """Whether the upstream refused the layout, and the client's own request replaced it."""
     result: PlanResult = PlanResult()
-    """What the end of the exchange has shown the planner."""
+    """The result that the planner got from the end of the exchange."""
     assembled: AssembledChat | None = field(default=None, compare=False, repr=False)
-    """What was planned, where it was assembled from structured context."""
+    """The request that was planned, if it was assembled from structured context."""
 
 
 @dataclass(slots=True)
 class Inquiry:
     """The question to the provider why the prompt was not read from its cache. ``scope`` keeps conversations apart.
-    ``asks``: the call that went out last holds the question. ``is_refused``: an upstream has refused it in this
-    exchange."""
+    ``asks``: the call that was sent last contains the question. ``is_refused``: an upstream has refused the question in
+    this exchange."""
 
     question: MissQuestion
     scope: str
@@ -143,7 +145,7 @@ class Inquiry:
 
 @dataclass(slots=True)
 class AnswerRecord:
-    """What is known of the upstream's answer. The code that passes the answer on fills it in."""
+    """The known facts about the upstream's answer. The code that passes the answer on fills them in."""
 
     status: int = 0
     error_code: str = ""
@@ -151,46 +153,47 @@ class AnswerRecord:
     first_byte_s: float | None = None
     sent_bytes: int = 0
     asked_s: float = 0.0
-    """When the call went out."""
+    """When the call was sent."""
     heard_s: float | None = None
-    """When something of the answer came last that the model has written."""
+    """When text that the model wrote last arrived."""
     silent_s: float = 0.0
-    """How long nothing came before that; short pauses do not count."""
+    """How long nothing arrived before that. Short pauses do not count."""
     runs_on: bool = False
-    """The upstream finishes the call, and bills all of it, also where the proxy gives it up; and a hard limit holds."""
+    """Whether the upstream finishes the call, and bills all of it, even if the proxy gives it up, and a hard limit
+    applies."""
     further: tuple[Outcome, ...] = ()
-    """What further calls of this exchange used, each with its usage: they went on with the answer behind calls of
-    panels. ``outcome`` is of the first call, which alone is what the plan is about."""
+    """The outcomes of further calls of this exchange, each with its usage. They continued the answer after calls of
+    panels. ``outcome`` is the outcome of the first call, and the plan is about that call alone."""
     panel_calls: Counter[str] = field(default_factory=Counter)
-    """Calls of the proxy's own tool by what became of them (``PanelCallOutcome``)."""
+    """How many calls of the proxy's own tool there were, by their result (``PanelCallOutcome``)."""
     context_refusals: Counter[ContextRefusalOutcome] = field(default_factory=Counter)
-    """How often the upstream refused the request as too large for the context window, by what became of it."""
+    """How often the upstream refused the request as too large for the context window, by the result."""
 
     def asked(self, now_s: float, *, runs_on: bool) -> None:
-        """A call goes out. Whatever an upstream said before was about another call."""
+        """A call is sent. Everything that an upstream said before was about another call."""
         self.status = 0
         self.asked_s, self.heard_s, self.silent_s, self.runs_on = now_s, None, 0.0, runs_on
 
     def silence_s(self, now_s: float) -> float:
-        """How long nothing has come, up to now: in all that time the model may have thought."""
+        """How long nothing has arrived, up to now. The model may have been thinking during all of that time."""
         pause_s = now_s - (self.asked_s if self.heard_s is None else self.heard_s)
         return self.silent_s + (pause_s if self.heard_s is None or pause_s > _PAUSE_S else 0.0)
 
     @property
     def is_accepted(self) -> bool:
-        """The upstream took the request (2xx) and began to answer."""
+        """Whether the upstream accepted the request (2xx) and began to answer."""
         return self.first_byte_s is not None and 200 <= self.status < 300
 
     @property
     def is_over_budget(self) -> bool:
-        """The client gets what its capability profile has for requests that are too large."""
+        """Whether the client gets the answer that its capability profile has for requests that are too large."""
         return any(self.context_refusals[one] for one in (ContextRefusalOutcome.EMPTY, ContextRefusalOutcome.ERROR))
 
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What an exchange used and cost. ``usage`` is the provider's report, or an estimate where the provider bills the
-    request and reports nothing."""
+    """The usage and the cost of an exchange. ``usage`` is the provider's report, or an estimate if the provider bills
+    the request and reports nothing."""
 
     usage: Usage | None = None
     cost_usd: float = 0.0
@@ -206,30 +209,30 @@ class Exchange:
     requested: Requested = field(default_factory=Requested)
     objects: ObjectUse = field(default_factory=ObjectUse)
     deployment: Deployment | None = None
-    """The deployment whose turn it is to serve the exchange."""
+    """The deployment that serves the exchange now."""
     planned: Planned = field(default_factory=Planned)
     reservation: Reservation | None = None
     """Set once, by ``Admission.reserve``."""
     attempts: int = 0
     call: Call | None = field(default=None, repr=False)
-    """The call that is on its way to the upstream, or was answered."""
+    """The call that is in progress, or was answered."""
     answer: AnswerRecord = field(default_factory=AnswerRecord)
     ending: ExchangeOutcome | None = None
     inquiry: Inquiry | None = field(default=None, repr=False)
-    """Set where the provider may be asked for the cause of a miss."""
+    """Set if the provider may be asked for the cause of a cache miss."""
     asks_break: bool = False
-    """The client wants to be told why its request breaks the cache."""
+    """Whether the client asks why its request breaks the cache."""
     returns_usage: bool = False
-    """The client wants to be told in the answer what the request used."""
+    """Whether the client asks for the usage of the request in its answer."""
     prompts: str = ""
-    """The version of the set of prompts that are composed into the request; empty where none is."""
+    """The version of the set of prompts that are composed into the request. Empty if there are none."""
     window: CapabilityProfile | None = None
     """The capability profile by whose budget the request is fitted to its context window."""
     fitted: Fitted | None = field(default=None, repr=False)
     """The request as it was fitted to the context window of its model."""
     sent: Sequence[tuple[bytes | ParsedBody, int]] = field(default=(), repr=False)
-    """The bodies of which one is sent, each with the bytes that are written into it later, at most. Budgets are held
-    against the largest."""
+    """The bodies of which one will be sent, each with the most bytes that are written into it later. Budgets are
+    checked against the largest."""
     counted_tokens: int = 0
     """The prompt's tokens, if the whole prompt was counted for a reservation; else 0."""
     overhead_s: float = 0.0
@@ -238,9 +241,11 @@ class Exchange:
     """The usage and cost of answers that broke off before any part of them reached the client. They are billed although
     another answer took their place."""
     settlement: Settlement | None = None
-    """Set once, by ``proxy.engine.conclusion``: from then on the exchange is, or is about to be, in the ledger."""
+    """Set once, by ``proxy.engine.conclusion``. From then on, the exchange is in the ledger or about to be written to
+    it."""
     read_as: Path | None = field(default=None, repr=False)
-    """The path's reading, once somebody has read it; of a breakdown, that of the chat request that it is about."""
+    """The parsed path, once it has been parsed. For a breakdown, it is the path of the chat request that the breakdown
+    is about."""
 
     @property
     def admitted(self) -> Principal:
@@ -250,19 +255,20 @@ class Exchange:
 
     @property
     def parsed(self) -> Path:
-        """The path's reading, which every check shares. Raises NotFound for a path that can be read in several ways."""
+        """The parsed path, which all checks share. Raises NotFound for a path that can be read in several ways."""
         if self.read_as is None:
             self.read_as = read_path(self.arrival.path)
         return self.read_as
 
     @property
     def asks_model(self) -> bool:
-        """Whether the request asks a model: it changes nothing, so it may be sent again, and is billed by tokens."""
+        """Whether the request asks a model. Such a request changes nothing, so it may be sent again, and it is billed
+        by tokens."""
         return asks_model(self.arrival.method, self.parsed)
 
     @property
     def is_billed(self) -> bool:
-        """Whether the provider bills the request: it took the request, or had it when the client left."""
+        """Whether the provider bills the request: it accepted the request, or had it when the client left."""
         has_left = self.ending is ExchangeOutcome.HUNG_UP and self.call is not None and self.answer.status < 300
         return self.answer.is_accepted or has_left
 
@@ -277,7 +283,8 @@ class Exchange:
         self.arrival.now, self.arrival.opened, self.arrival.size = now, perf_counter(), size
 
     def stands_for(self, size: int) -> None:
-        """The request is sent with so many bytes, however many it came with: that is what it can cost."""
+        """Record how many bytes are sent, which may differ from how many arrived. The possible cost depends on the
+        bytes that are sent."""
         self.arrival.size = size
 
     def heard(self) -> None:

@@ -2,7 +2,8 @@
 
 All headers pass except those that belong to one connection (RFC 9110 section 7.6.1), those that the proxy sets itself,
 the proxy's own, and credentials that are not meant for the other side (``proxy.core.secrets.credentials``). Names are
-lower case throughout; a name with ``_`` is treated as the one with ``-`` that some servers take it for.
+always in lower case. A name with ``_`` is treated like the name with ``-``, because some servers do not distinguish the
+two.
 """
 
 import re
@@ -28,7 +29,7 @@ _ID_HEADERS = {"openai": "x-client-request-id", "azure": "x-ms-client-request-id
 https://developers.openai.com/api/reference/overview,
 https://github.com/microsoft/api-guidelines/blob/vNext/azure/Guidelines.md#distributed-tracing--telemetry"""
 ID_HEADERS = frozenset({ID_HEADER, *_ID_HEADERS.values()})
-# Longer than any id that tools make; OpenAI takes 512 characters.
+# This is longer than any id that tools make. OpenAI accepts 512 characters.
 _ID = re.compile(r"[\w.:/@+=-]{1,128}", re.ASCII)
 _HOP_BY_HOP = frozenset(
     {
@@ -36,9 +37,10 @@ _HOP_BY_HOP = frozenset(
         "transfer-encoding", "upgrade", "http2-settings",
     }
 )  # fmt: skip
-# A cookie belongs to the host that set it; here many clients would share the provider's, and it would get theirs.
+# A cookie belongs to the host that set it. Here, many clients would share the provider's cookies, and the provider
+# would get theirs.
 _REQUEST_DROPPED = _HOP_BY_HOP | {"host", "content-length", "accept-encoding", "expect", "cookie"}
-# Headers in which some servers read another method or path than the request's own, which was checked.
+# Headers from which some servers take another method or path than the request's own one, which was checked.
 _ANOTHER_REQUEST = frozenset(
     {
         "x-http-method-override", "x-http-method", "x-method-override", "x-original-method", "x-original-url",
@@ -57,7 +59,7 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 
 
 def get(headers: Headers, name: str) -> str | None:
-    """The first value of a header; ``name`` in lower case."""
+    """The first value of a header. ``name`` is in lower case."""
     for key, value in headers:
         if key == name:
             return value
@@ -65,19 +67,19 @@ def get(headers: Headers, name: str) -> str | None:
 
 
 def content_type(headers: Headers) -> str:
-    """The type of a body, in lower case; empty where none is given."""
+    """The content type of a body, in lower case. Empty if none is given."""
     return (get(headers, "content-type") or "").lower()
 
 
 def content_length(headers: Headers) -> int | None:
-    """How many bytes a body has; None where no plain number says so."""
+    """How many bytes a body has. None if the header is missing or no plain number."""
     text = get(headers, "content-length")
     return int(text) if text is not None and text.isdecimal() else None
 
 
 def named_by(headers: Headers, keys: Sequence[str]) -> str:
-    """The id by which a client calls its request; empty where it gives none, or one that is no plain word or holds a
-    key: an id is sent on and logged."""
+    """The client's id for its request. Empty if it gives none, or if the id is no plain word or holds a key, because an
+    id is forwarded and logged."""
     given = get(headers, ID_HEADER)
     if not given or not _ID.fullmatch(given):
         return ""
@@ -85,20 +87,21 @@ def named_by(headers: Headers, keys: Sequence[str]) -> str:
 
 
 def with_id(sent: Headers, deployment: Deployment, request_id: str) -> Headers:
-    """The headers for a deployment, with the request's id where they have none for it. An id that is no plain word does
-    not go on: it may be as long as all headers together, and stands in logs."""
+    """The headers for a deployment. The request's id is added if they have none. An id that is no plain word is not
+    forwarded, because it may be as long as all headers together, and it appears in logs."""
     name = _ID_HEADERS.get("azure" if speaks_azure(deployment) else deployment.server, ID_HEADER)
     plain = [pair for pair in sent if pair[0].lower() not in ID_HEADERS or _ID.fullmatch(pair[1])]
     return plain if get(plain, name) is not None else [*plain, (name, request_id)]
 
 
 def is_safe(value: str) -> bool:
-    """The value can stand in a header: no line break or other control character."""
+    """Whether the value may be sent in a header: it has no line break or other control character."""
     return _CONTROL.search(value) is None
 
 
 def speaks_azure(deployment: Deployment) -> bool:
-    """Whether the deployment is called as Azure's own API is: LiteLLM's config says a version of it."""
+    """Whether the deployment is called in the form of Azure's own API: the LiteLLM configuration gives an API version
+    for it."""
     return deployment.transport is Transport.HTTP and bool(deployment.params.get("api_version"))
 
 
@@ -119,9 +122,9 @@ def for_upstream(
 ) -> list[tuple[str, str]]:
     """The request headers that are sent to a deployment.
 
-    The deployment's own key replaces the client's, in the client's style. A virtual key (ours) is never sent, nor any
-    header that holds it. If the configuration's key is used, only the configuration selects the billed account, and no
-    header turns the checked request into another one.
+    The deployment's own key replaces the client's, in the client's style. A virtual key (issued by this proxy) is never
+    sent, nor any header that holds it. If the configuration's key is used, only the configuration selects the billed
+    account, and no header turns the checked request into another one.
     """
     dropped = _dropped(headers, _REQUEST_DROPPED)
     own = {canonical(name.lower()) for name, _ in deployment.headers}
@@ -149,8 +152,8 @@ def for_upstream(
 
 
 def for_client(headers: Headers, *, keep_length: bool, hides_account: bool = False) -> list[tuple[str, str]]:
-    """The answer headers that the client is sent. The length stands where the body passes unchanged; whose account was
-    billed (``hides_account``) is not for clients who use the operator's key."""
+    """The answer headers that are sent to the client. The length is kept if the body passes unchanged. The billed
+    account is hidden (``hides_account``) from clients that use the operator's key."""
     dropped = _dropped(headers, _ANSWER_DROPPED)
     if hides_account:
         dropped |= ACCOUNT_HEADERS
@@ -166,20 +169,21 @@ def for_client(headers: Headers, *, keep_length: bool, hides_account: bool = Fal
 
 
 def _dropped(headers: Headers, always: frozenset[str]) -> frozenset[str]:
-    """Every connection header names further headers that belong to the connection."""
+    """The headers that are not forwarded. Each ``connection`` header names further ones that belong to the
+    connection."""
     named = [token for name, value in headers if name == "connection" for token in value.split(",")]
     return always | {canonical(token.strip().lower()) for token in named} if named else always
 
 
 def _for_azure(name: str, value: str) -> tuple[str, str]:
-    """A client's own key where Azure looks for it. What is no key but a token of Entra stays what it is."""
+    """Move a client's own key to the header where Azure expects it. A token of Entra is no key, and stays unchanged."""
     key = bare(value)
     return (_AZURE_KEY, key) if name == "authorization" and not key.startswith(_TOKEN_START) else (name, value)
 
 
 def _credential(headers: Headers, key: str) -> tuple[str, str]:
-    """Anthropic's clients send ``x-api-key``, Azure's ``api-key``, Gemini's ``x-goog-api-key``, all others a bearer
-    token."""
+    """The key in the header that the client uses. Anthropic's clients send ``x-api-key``, Azure's ``api-key``, Gemini's
+    ``x-goog-api-key``, and all others a bearer token."""
     if get(headers, "authorization") is None:
         for name in PLAIN_KEY_HEADERS:
             if get(headers, name) is not None:

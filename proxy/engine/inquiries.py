@@ -1,8 +1,8 @@
-"""Asks providers why prompts were not read from their caches, on the paths where they answer that, and diagnoses those
-requests beside it (``stratiform.ask_provider_for_cause``).
+"""Asks providers why prompts were not read from their caches, on the paths where providers answer this question. Also
+diagnoses those requests itself (``stratiform.ask_provider_for_cause``).
 
-What is asked of the provider alone is taken out of its answer again. A provider that refuses the question gets the
-request without it, and is not asked for an hour.
+The provider's reply to a question that only the proxy asked is removed from the answer. A provider that refuses the
+question gets the request without it, and is not asked for an hour.
 """
 
 import re
@@ -28,13 +28,13 @@ from proxy.engine.suppress import suppress_and_log
 from proxy.ports import Deployment, Transport
 
 MOST_ASKED_BYTES = 512
-"""What the question adds to a request, at the most: an id of another form is not sent back."""
+"""The most bytes that the question adds to a request. An id of another form is not sent back."""
 _ID = re.compile(r"[\w.:-]{1,256}", re.ASCII)
 
 
 class Inquiries:
-    """The conversations of all clients. ``price_of`` is what a deployment's tokens cost, None where nobody knows it.
-    ``memory_bytes``: the room for the conversations."""
+    """The conversations of all clients. ``price_of`` returns the price of a deployment's tokens, or None if it is not
+    known. ``memory_bytes``: the room for the conversations."""
 
     def __init__(
         self, price_of: Callable[[Deployment], Price | None], aside: Aside, memory_bytes: int = 64 << 20
@@ -44,7 +44,7 @@ class Inquiries:
         self._refused = QuestionOptOut()
 
     async def open(self, exchange: Exchange, parsed: ParsedBody | None) -> Inquiry | None:
-        """A request that its provider may be asked about, as it was read; None for any other."""
+        """The inquiry for a request that its provider may be asked about. None for any other request."""
         question = QUESTIONS.get(exchange.parsed.text)
         if question is None or parsed is None or not exchange.asks_model:
             return None
@@ -64,7 +64,8 @@ class Inquiries:
         return self._conversations.find(scope, record, parent if isinstance(parent, str) else "")
 
     def changes(self, inquiry: Inquiry | None, deployment: Deployment) -> Mapping[str, bytes]:
-        """What asks the provider that is called next; nothing where it cannot be asked, or the client asks itself."""
+        """The members that put the question to the provider that is called next. Empty if it cannot be asked, or if the
+        client asks itself."""
         if inquiry is None:
             return {}
         inquiry.asks, question = False, inquiry.question
@@ -72,7 +73,7 @@ class Inquiries:
             return {}
         is_called = deployment.transport is Transport.HTTP and deployment.server == question.server
         may_ask = is_called and deployment not in self._refused
-        # OpenAI refuses the field for models of the rules before.
+        # OpenAI refuses the field for models with the older cache rules.
         may_ask = may_ask and (question.from_first or deployment.profile.name == question.profile)
         previous = inquiry.continued.previous(deployment.id) if may_ask else ""
         changes = question.changes(inquiry.parsed.members, previous) if may_ask else {}
@@ -80,11 +81,11 @@ class Inquiries:
         return changes
 
     def refused(self, deployment: Deployment) -> None:
-        """The deployment takes a request without the question that it refused with it."""
+        """The deployment accepts without the question a request that it refused with the question."""
         self._refused.add(deployment)
 
     def learn(self, exchange: Exchange, inquiry: Inquiry) -> None:
-        """The provider took the request: what broke its cache is noted, and the conversation goes on with it."""
+        """The provider accepted the request. Record what broke its cache, and add the exchange to the conversation."""
         deployment, outcome, found = exchange.deployment, exchange.answer.outcome, inquiry.continued
         if deployment is None:
             return
@@ -100,13 +101,15 @@ class Inquiries:
 
 
 def _profile(question: MissQuestion, deployment: Deployment) -> CacheProfile:
-    """The rules of the cache on this path: chats of the same deployment may reach one that has none."""
+    """The rules of the cache on this path. They may differ from those of chats, for which the same deployment may have
+    no cache."""
     known = deployment.profile
     return known if known.name == question.profile else fitted(PROFILES[question.profile], deployment.model)
 
 
 def untold_cause(inquiry: Inquiry | None, fold: Fold) -> AnswerWithout | None:
-    """What takes the cause out of an answer; None where the client may see it, or the answer is not read."""
+    """The object that removes the cause from an answer. None if the client may see the cause, or if the answer is not
+    read."""
     if inquiry is None or not inquiry.asks or not isinstance(fold, StreamFold | BodyFold):
         return None
     return AnswerWithout(inquiry.question.told, is_stream=isinstance(fold, StreamFold))

@@ -26,14 +26,14 @@ from proxy.errors import ContextTooLong
 from proxy.ports import Deployment, Planner, Principal
 
 WindowOf = Callable[[Deployment], int | None]
-"""The most tokens that a deployment's model reads; None where nobody knows."""
+"""The most tokens that a deployment's model reads. None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestRules:
     """The limits of a request, and how often it is tried. ``trust_time_header``: requests may bring their own time, as
-    replays do. ``window_of``: chat requests that are too long for a model are not sent to it; None: they are.
-    ``tells_id``: upstreams are told the id of each request."""
+    replays do. ``window_of``: if given, chat requests that are too long for a model are not sent to it. ``tells_id``:
+    the id of each request is sent to the upstream."""
 
     limits: Limits = Limits()
     retries: RetryPolicy = ONE_TRY
@@ -43,7 +43,7 @@ class RequestRules:
 
 
 class Intake:
-    """Takes requests in. Its methods are called in the order in which they stand here."""
+    """Takes requests in. Its methods are called in the order in which they are written here."""
 
     def __init__(
         self, ports: Ports, rules: RequestRules, breakers: Breakers, aside: Aside, custody: Custody | None
@@ -55,7 +55,7 @@ class Intake:
         self._custody = custody
 
     async def enter(self, exchange: Exchange, client: Client) -> Principal:
-        """Who sends the request, and whether its path may be used. Raises ProxyError."""
+        """Identify the sender of the request, and check that its path may be used. Raises ProxyError."""
         now = self.now(client) if self.rules.trust_time_header else exchange.arrival.now
         principal = exchange.principal = self._ports.admission.admit(client.headers, now)
         refuse_key_in_path(client, principal)
@@ -68,13 +68,13 @@ class Intake:
         return request_time(client.headers, self._ports.clock, trust_header=self.rules.trust_time_header)
 
     async def check_objects(self, exchange: Exchange, raw: Raw) -> None:
-        """Whether the request may use the objects that its body names. Raises ProxyError."""
+        """Check that the request may use the objects that its body names. Raises ProxyError."""
         if self._custody is not None:
             await self._custody.read(exchange, raw)
 
     async def route(self, exchange: Exchange, client: Client, raw: Raw, *, may_repeat: bool) -> tuple[Attempts, Reach]:
-        """The deployments that may serve the request, in the order in which its session asks them, and everything that
-        the request can reach. If the request must not be repeated, only the first deployment is asked, once. Raises
+        """The deployments that may serve the request, in the order in which its session calls them, and everything that
+        the request can reach. If the request must not be repeated, only the first deployment is called, once. Raises
         UnknownModel, Forbidden, InvalidRequest, CircuitOpen."""
         principal, head, models = exchange.admitted, raw.head, self._ports.models
         reach = await self._aside.run_large(raw.size, reach_of_request, exchange.parsed, client, raw, principal)
@@ -118,9 +118,9 @@ class Intake:
     async def reserve(
         self, exchange: Exchange, attempts: Attempts, reach: Reach, raw: Raw, sound_s: float | None = None
     ) -> None:
-        """Set aside what the request can cost. ``sound_s`` is how long the sound in it lasts, where that is known.
+        """Reserve the most that the request can cost. ``sound_s`` is how long the audio in it lasts, if that is known.
         Raises ProxyError."""
-        # Nothing is known of compressed bytes: under a limit they are refused in any case.
+        # Nothing is known about compressed bytes. Under a limit, they are refused in any case.
         asked = raw.head.asked if raw.head is not None else {} if raw.is_unread else None
         further = further_of(self._ports.models, reach, exchange.requested.model, attempts.deployment)
         size, method, path = sum(map(len, (asked or {}).values())), exchange.arrival.method, exchange.parsed.text
@@ -141,8 +141,8 @@ def _without_credentials(levels: Levels) -> Levels:
 
 
 def levels_of(models: ModelTable, exchange: Exchange, reach: Reach) -> Levels:
-    """Who may serve the exchange, whose ``model`` is then known, if only by what the client has chosen, and which says
-    how that was decided. Raises UnknownModel, InvalidRequest."""
+    """The deployments that may serve the exchange. Sets the ``model`` of the exchange if the request's path or the
+    client's header names it, and records what decided it. Raises UnknownModel, InvalidRequest."""
     named = exchange.requested.model or model_of_place(models, reach)
     pin = exchange.objects.pin
     model = named or (reach.chosen if pin is None else "")
@@ -160,10 +160,11 @@ def levels_of(models: ModelTable, exchange: Exchange, reach: Reach) -> Levels:
 async def fitting(
     planner: Planner, window_of: WindowOf, exchange: Exchange, parsed: ParsedBody, levels: Levels, wider: Levels
 ) -> tuple[Levels, Levels]:
-    """The request's deployments, and those with wider windows, reduced to those that take its prompt. If no deployment
-    of its own name takes it, the wider ones serve it. A request that is fitted to a window anyway keeps its own
-    deployments if no other is wide enough. As with LiteLLM's ``enable_pre_call_checks`` the prompt alone is counted
-    (https://docs.litellm.ai/docs/routing#pre-call-checks-context-window-eu-regions). Raises ContextTooLong."""
+    """The request's deployments, and those with wider windows, reduced to those whose window holds its prompt. If no
+    deployment of its own name has room for it, the wider ones serve it. A request that is fitted to a window anyway
+    keeps its own deployments if no other is wide enough. As with LiteLLM's ``enable_pre_call_checks`` the prompt alone
+    is counted (https://docs.litellm.ai/docs/routing#pre-call-checks-context-window-eu-regions). Raises
+    ContextTooLong."""
     windows = [window_of(deployment) for level in (*levels, *wider) for deployment in level]
     tokens = await planner.tokens(parsed) if any(window is not None for window in windows) else None
     if tokens is None or all(window is None or tokens <= window for window in windows):

@@ -1,8 +1,8 @@
-"""Lists of the account's objects, of which a team sees its own.
+"""Lists of the provider account's objects. A team sees only its own objects.
 
-The provider lists what all teams have made. Its pages are read one after the other, up to a bound, until there are as
-many of the team's own as were asked for; what goes out looks like one page of the provider's. A list that cannot be
-read in this way is refused.
+The provider lists the objects of all teams. Its pages are read one after the other, up to a bound, until they contain
+as many of the team's own objects as the client asked for. The client gets these objects in the form of one page of the
+provider. A list that cannot be read in this way is refused.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ class Listing:
     conclusion: Conclusion
 
     async def serve(self, upstream: Upstream, call: Call, attempts: Attempts) -> None:
-        """Ask for the pages and answer. Raises ProxyError."""
+        """Request the pages and send the answer. Raises ProxyError."""
         if not attempts.began():
             raise attempts.shut()
         self.exchange.attempts += 1
@@ -137,7 +137,7 @@ def _wanted(query: str) -> int:
 
 
 def _after(query: str, cursor: str, page: Page) -> str:
-    """The query of the next page. Anthropic's lists tell their first id and are asked by ``after_id``."""
+    """The query of the next page. In Anthropic's lists, the parameter is ``after_id``."""
     pairs = parse_qsl(query, keep_blank_values=True)
     is_other = any(name == "after_id" for name, _ in pairs) or "object" not in page
     name = "after_id" if is_other else "after"

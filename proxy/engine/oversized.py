@@ -1,8 +1,8 @@
 """Handles a request that the upstream refuses as too large for the context window, as its capability profile says.
 
-The first refusal teaches how the model counts: the request is fitted again by that, and sent once more if it has become
-smaller. Then the profile decides. Nothing of any answer has reached the client. All attempts share one
-reservation, and none that was refused is billed.
+The first refusal shows how the model counts tokens. The request is fitted again with that count, and sent once more if
+it has become smaller. Then the profile decides. Until then, nothing of any answer has reached the client. All attempts
+share one reservation, and refused attempts are not billed.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,7 +27,7 @@ T = TypeVar("T", bound=Outgoing | Raw)
 
 @dataclass(slots=True, repr=False)
 class Oversized(Generic[T]):
-    """The refusals of one exchange; ``shares`` of the budget are still to be tried."""
+    """The refusals of one exchange. ``shares`` are the shares of the budget that are still to be tried."""
 
     exchange: Exchange
     client: Client
@@ -38,8 +38,8 @@ class Oversized(Generic[T]):
     shares: Sequence[float] = (1.0, 0.75, 0.5)
 
     async def smaller(self, refused: T, said: Refusal) -> T | None:
-        """The request that is sent in place of the one that was refused with these words. None: the client has its
-        answer. Raises UpstreamRejected."""
+        """The request that replaces the one that was refused with this text. None: the client already has its answer.
+        Raises UpstreamRejected."""
         exchange, profile = self.exchange, self.exchange.window
         assert profile is not None
         fitted, deployment = exchange.fitted, exchange.deployment
@@ -67,7 +67,7 @@ class Oversized(Generic[T]):
         )
 
     async def _next(self, refused: T) -> T | None:
-        """The next smaller request. One that is as large as the one that was refused would be refused, too."""
+        """The next smaller request. A request that is as large as the refused one would be refused, too."""
         while self.shares:
             share, self.shares = self.shares[0], self.shares[1:]
             try:

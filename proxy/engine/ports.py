@@ -1,5 +1,5 @@
-"""What the engine asks of the client's side of an exchange, and of the parts that know about exchanges: admission, the
-meter, and what follows an exchange."""
+"""The interfaces that the engine needs: the client's side of an exchange, and the parts that know about exchanges
+(admission, the meter, the follower and others)."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
@@ -20,97 +20,100 @@ from proxy.ports import Clock, Deployment, Headers, Planner, Principal, Transpor
 
 
 class Meter(Protocol):
-    """Prices and counts exchanges. It never suspends and never blocks: durable writes are queued."""
+    """Prices and counts exchanges. It never suspends and never blocks, because durable writes are queued."""
 
     def began(self, exchange: Exchange) -> None:
-        """An exchange is opened; ``settle`` always follows, exactly once."""
+        """An exchange has begun. ``settle`` always follows, exactly once."""
 
     def failed(self, exchange: Exchange, kind: str) -> None:
-        """An attempt failed, and another one follows; ``kind`` as in ``upstream_errors_total``."""
+        """An attempt failed, and another one follows. ``kind`` has the values of ``upstream_errors_total``."""
 
     def lose(self, exchange: Exchange) -> Settlement:
-        """The upstream got a call, and nothing of an answer has reached the client: ``exchange.lost`` with what the
-        call used and cost."""
+        """The upstream got a call, and nothing of its answer has reached the client. Returns ``exchange.lost`` with the
+        usage and the cost of the call added."""
 
     def price(self, exchange: Exchange) -> Settlement:
-        """The exchange is about to end: what it used and cost, ``exchange.lost`` included. Called once."""
+        """The exchange is about to end. Returns its usage and its cost, including ``exchange.lost``. Called once."""
 
     def spent(self, exchange: Exchange, outcomes: Sequence[Outcome]) -> Settlement:
-        """What these answers of the exchange cost by their usage, and what was lost before them. Nothing is counted."""
+        """The cost of these answers of the exchange by their usage, and of the lost calls before them. Nothing is
+        counted."""
 
     def booked(self, exchange: Exchange, outcome: Outcome, further_tokens: int, silent_s: float) -> Outcome:
-        """The answer to a further call with its usage: where it reports none, what is booked for a call whose prompt
-        has so many tokens more than the exchange's first, and of which so long nothing came."""
+        """The outcome of a further call with its usage. If the answer reports no usage, the result has the usage that
+        is booked for such a call: its prompt has ``further_tokens`` more tokens than the exchange's first one, and
+        nothing arrived for ``silent_s``."""
 
     def settle(self, exchange: Exchange) -> None:
-        """The exchange has ended; ``ending`` says how. Counts everything."""
+        """The exchange has ended, and ``ending`` says how. Counts everything."""
 
 
 class Follower(Protocol):
-    """Does what follows behind the exchanges of clients: keeps prefixes alive, and compacts conversations. It never
-    suspends, never blocks and never raises."""
+    """Works after the exchanges of clients: keeps cached prefixes alive and compacts conversations. It never suspends,
+    never blocks and never raises."""
 
     def returned(self, session: str) -> None:
         """The session (``Plan.session``) has another request."""
 
     def ended(self, exchange: Exchange) -> None:
-        """A client's exchange was settled; ``call`` is what was sent last."""
+        """A client's exchange was settled. ``call`` is the last call that was sent."""
 
     async def aclose(self) -> None:
         """Send nothing more."""
 
 
 UsageReports = Callable[[Exchange], Awaitable[Mapping[str, object]]]
-"""Says in figures alone what an exchange used that was just booked, and its session with it, as a value that can be
-written as JSON. What is to be known of the session is read at once."""
+"""Returns the usage of an exchange that was just booked, and the usage of its session, only in figures and as a value
+that can be written as JSON. The session's data is read immediately, before anything is awaited."""
 
 
 class Admission(Protocol):
-    """Who may send a request, and what it may cost."""
+    """Decides who may send a request, and what it may cost."""
 
     @property
     def is_immediate(self) -> bool:
         """Whether ``settle`` never waits for anything."""
 
     def admit(self, headers: Headers, now: float) -> Principal:
-        """Who this is. Raises Unauthorized."""
+        """The principal that these headers identify. Raises Unauthorized."""
 
     async def reserve(self, exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
-        """Set aside the most that this request can cost at its deployment, or at the ``others`` that may stand in for
-        it. Called once for every exchange before its first attempt, on raw paths too, with what is known of its size.
-        Sets ``exchange.reservation`` before it waits for anything, so that the exchange's end gives back what was set
-        aside. Raises BudgetExceeded, RateLimited, BudgetUnavailable; Forbidden where the deployment would need the
-        client's own key and the key is virtual."""
+        """Reserve the most that this request can cost at its deployment, or at the ``others`` that may replace it.
+        Called once for each exchange before its first attempt, also on raw paths, with what is known about its size.
+        Sets ``exchange.reservation`` before it waits for anything, so that the end of the exchange can release the
+        reservation. Raises BudgetExceeded, RateLimited, BudgetUnavailable. Raises Forbidden if the deployment would
+        need the client's own key and that key is virtual."""
 
     async def extend(self, exchange: Exchange, spent: Settlement, further_tokens: int = 0) -> bool:
-        """Set aside, beside what its calls have ``spent``, the most that a further call of the exchange can cost, whose
-        prompt may have so many tokens more than the first one's. Whether the limits leave room for it."""
+        """Extend the reservation for a further call of the exchange: to what its calls have ``spent`` so far plus the
+        most that the further call can cost. The call's prompt may have ``further_tokens`` more tokens than the first
+        call's. Returns whether the limits leave room for it."""
 
     async def take_turn(self, exchange: Exchange, deployment: Deployment) -> None:
-        """Count a call that is about to go out to a deployment with limits of its own. Raises RateLimited."""
+        """Count a call that is about to be sent to a deployment with its own limits. Raises RateLimited."""
         ...
 
     async def weigh(self, exchange: Exchange) -> None:
-        """Note in the reservation how many tokens the prompt has: the provider will not say it."""
+        """Record in the reservation how many tokens the prompt has, because the provider will not report it."""
 
     async def defer(self, exchange: Exchange) -> None:
-        """Keep the reservation of an exchange that has ended: ``settle_later`` will say what the exchange cost. If
-        nobody calls that, the reservation is the bill."""
+        """Keep the reservation of an exchange that has ended. ``settle_later`` settles it when its cost is known. If
+        that is never called, the reserved amount is billed."""
 
     async def settle_later(self, exchange: Exchange) -> None:
-        """Settle an exchange that was deferred, perhaps by another worker. The exchange was made anew."""
+        """Settle an exchange that was deferred, perhaps by another worker. The exchange object was created again."""
 
     async def settle(self, exchange: Exchange) -> None:
-        """Replace the exchange's reservation by what the exchange cost, or give the reservation back where no attempt
-        was made. Called once, after ``Meter.price``. It never raises: when it returns, the ledger entry is durable, or
-        the failure is counted."""
+        """Replace the exchange's reservation by its cost, or release the reservation if no attempt was made. Called
+        once, after ``Meter.price``. It never raises. When it returns, the ledger entry is durable, or the failure is
+        counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComposeRequest:
-    """A request whose prompts are to be composed. ``parsed`` is None where its body cannot be taken apart; ``prompts``
-    and ``window`` are what its section says of either, as JSON; ``persona`` and ``profile`` are what its headers ask
-    for. Nothing is learnt of it unless it ``keeps_state``."""
+    """A request whose prompts are to be composed. ``parsed`` is None if its body cannot be parsed. ``prompts`` and
+    ``window`` are these members of its section, as JSON. ``persona`` and ``profile`` are requested by its headers.
+    Nothing is learnt from the request unless ``keeps_state`` is set."""
 
     parsed: ParsedBody | None
     principal: Principal
@@ -123,16 +126,16 @@ class ComposeRequest:
 
     @property
     def asks_anything(self) -> bool:
-        """Whether the client says anything of its prompts or its context window."""
+        """Whether the client says anything about its prompts or its context window."""
         return self.prompts is not None or self.window is not None or bool(self.persona or self.profile)
 
 
 @dataclass(frozen=True, slots=True)
 class ComposedRequest:
-    """What the operator's prompts make of a request: ``body`` has their system text in it, and is None where that
-    changes nothing. ``inset`` are the texts around its newest user message; they are not in the body. ``version`` is
-    that of the set of prompts, "" where none is composed. ``profile`` is the budget of its context window, and
-    ``parts`` are what its section names for it; None: it has none."""
+    """A request with the operator's prompts. ``body`` contains their system text, and is None if that changes nothing.
+    ``inset`` holds the texts around the newest user message. They are not in the body. ``version`` is the version of
+    the set of prompts, or "" if none is composed. ``profile`` has the budget of the context window, and ``parts`` are
+    the parts that the request's section names for it. None: the request has none."""
 
     body: bytes | None = None
     inset: Inset = Inset()
@@ -140,23 +143,23 @@ class ComposedRequest:
     profile: CapabilityProfile | None = None
     parts: WindowParts | None = None
     is_required: bool = False
-    """The request must not go without its texts."""
+    """Whether the request must not be sent without these texts."""
 
 
 class Composer(Protocol):
     """Composes the operator's prompts."""
 
     async def compose(self, request: ComposeRequest) -> ComposedRequest:
-        """What is added to the request. Raises InvalidRequest and Forbidden where the client asks for what is not
-        understood or not allowed, and PromptInvalid where the operator's prompts cannot be composed and the
-        configuration says that the request is then refused."""
+        """The request with the operator's prompts added. Raises InvalidRequest or Forbidden if the client asks for
+        something that is not understood or not allowed. Raises PromptInvalid if the operator's prompts cannot be
+        composed and the configuration says that such a request is refused."""
 
     def requires(self, model: str, principal: Principal) -> bool:
-        """Whether a request of that model must not go without the operator's prompts."""
+        """Whether a request for that model must not be sent without the operator's prompts."""
 
     def window(self, model: str, principal: Principal, wished: str) -> CapabilityProfile | None:
-        """The capability profile of a request of that model on another path than that of chats; ``wished`` is the name
-        that its header says, or "". Raises as ``compose`` does."""
+        """The capability profile of a request for that model on a path other than chat. ``wished`` is the name in its
+        header, or "". Raises the same errors as ``compose``."""
 
 
 class Windows(Protocol):
@@ -172,9 +175,9 @@ class Windows(Protocol):
         scope: str = "",
     ) -> Fitted:
         """The request as it is sent to that deployment: with the parts that it names, and within the budget of its
-        profile, which also has room for the operator's texts that are put around the newest user message later.
-        ``scale`` makes the budget smaller, for a request that an upstream has refused; ``scope`` is the principal's.
-        Raises ContextTooLong and InvalidRequest; nothing is changed by then."""
+        profile. The budget includes the operator's texts that are put around the newest user message later. ``scale``
+        makes the budget smaller, for a request that an upstream has refused. ``scope`` is the principal's scope. Raises
+        ContextTooLong and InvalidRequest before anything is changed."""
 
     async def fitted_completion(
         self,
@@ -186,14 +189,14 @@ class Windows(Protocol):
         scope: str = "",
     ) -> Fitted:
         """A request for a completion as it is sent: its prompt and its suffix are shortened to the profile's budget.
-        Raises as ``fitted`` does."""
+        Raises the same errors as ``fitted``."""
 
     def settled(self, deployment: Deployment, fitted: Fitted, usage: Usage | None, *, scope: str = "") -> None:
-        """An exchange whose request was ``fitted`` has ended well: learn from what the provider has counted."""
+        """An exchange whose request was ``fitted`` has ended well. Learn from the provider's token count."""
 
     def refused(self, deployment: Deployment, fitted: Fitted, tokens: int | None, *, scope: str = "") -> None:
-        """The upstream has refused a request that was ``fitted`` as too large, and names its ``tokens``, or does not:
-        learn from that."""
+        """The upstream has refused a request that was ``fitted`` as too large. Learn from the refusal. ``tokens`` is
+        the size that the upstream names, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,21 +210,22 @@ class Ports:
     meter: Meter
     clock: Clock
     composer: Composer | None = None
-    """None: nothing is composed, and a request that asks for it is refused."""
+    """None: nothing is composed, and a request that asks for prompts is refused."""
     windows: Windows | None = None
-    """Needed where the composer gives a request a capability profile."""
+    """Needed if the composer gives a request a capability profile."""
     usage_reports: UsageReports | None = None
-    """None: no answer says what its request used."""
+    """None: no answer contains the usage of its request."""
     inquiries: Inquiries | None = None
     """None: no provider is asked why a cache missed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bytes of a request body: the most that one may have that asks a model, the most that is read on other paths to
-    find the model's name (a larger one goes to the fallback deployment, unread), and the most that is streamed through.
+    """Limits of a request body in bytes. ``body_bytes`` is the most for a body that asks a model. ``peek_bytes`` is the
+    most that is read on other paths to find the model's name (a larger body goes to the fallback deployment, unread).
+    ``upload_bytes`` is the most that is streamed through.
 
-    ``receive_s``: the time that a body may take beyond what its size explains.
+    ``receive_s`` is the time that a body may take in addition to the time that its size explains.
     """
 
     body_bytes: int = 64 << 20
@@ -235,10 +239,10 @@ class ClientDisconnected(Exception):
 
 
 class Client(Protocol):
-    """The client's side of one exchange. Header names are lower case; ``path`` starts behind ``/v1``.
+    """The client's side of one exchange. Header names are in lower case. ``path`` starts after ``/v1``.
 
-    Sending waits while the client does not read. From the end of the request on, the client's leaving cancels the
-    task that serves it.
+    Sending waits while the client does not read. After the end of the request, the task that serves it is cancelled if
+    the client leaves.
     """
 
     method: str
@@ -247,20 +251,20 @@ class Client(Protocol):
     headers: Headers
     is_started: bool
     failure: Exception | None
-    """What broke the request's body off."""
+    """The error that broke off the request's body."""
     is_awaited: bool
-    """Set while the answer must be heard to its end, also when the client has left: then nothing is cancelled."""
+    """Set while the answer must be read to its end even if the client has left. Then nothing is cancelled."""
     has_left: bool
     """The client left while its answer was awaited."""
 
     async def read(self, limit: int) -> bytes:
-        """The whole request body. Raises PayloadTooLarge, HungUp."""
+        """The whole request body. Raises PayloadTooLarge, RequestTimeout, ClientDisconnected."""
 
     async def peek(self, limit: int) -> bytes | None:
-        """The whole request body, or None where it is longer than that; ``stream`` has all of it in either case."""
+        """The whole request body, or None if it is longer than ``limit``. ``stream`` has all of it in either case."""
 
     def stream(self, limit: int) -> AsyncIterator[bytes]:
-        """The request body as it arrives. Raises PayloadTooLarge, HungUp."""
+        """The request body as it arrives. Raises PayloadTooLarge, RequestTimeout, ClientDisconnected."""
 
     async def start(self, status: int, headers: Headers) -> None:
         """Send status and headers."""
@@ -269,8 +273,8 @@ class Client(Protocol):
         """Send a part of the answer's body."""
 
     async def end(self, last: bytes = b"") -> None:
-        """The answer's body is complete with its ``last`` part. An answer that is not ended is cut off, so that the
-        client can tell."""
+        """Complete the answer's body with its ``last`` part. An answer that is not ended is cut off, so that the client
+        can notice it."""
 
     async def refuse(self, error: ProxyError, headers: Headers) -> None:
         """Send a complete error answer."""

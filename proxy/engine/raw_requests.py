@@ -1,4 +1,5 @@
-"""Requests on all other paths: read as far as is needed to know whose model they ask for, and passed through."""
+"""Requests on all other paths. They are read as far as needed to know which deployment's model they ask for, and passed
+through."""
 
 from functools import partial
 
@@ -69,13 +70,14 @@ class RawRequests:
         try:
             await self._forward(exchange, client, raw, fitted, attempts, reach)
         except UpstreamError as error:
-            # Seen from the upstream's side, an upload that the client or the proxy breaks off is a broken connection.
+            # If the client or the proxy breaks off an upload, the upstream connection fails too. That is no failure of
+            # the upstream, so the original error is raised.
             if client.failure is not None:
                 raise client.failure from error
             raise
 
     def _obey_operator(self, exchange: Exchange, client: Client, raw: Raw, reach: Reach) -> None:
-        """A client must not go around the operator's prompts and windows by another path. Raises InvalidRequest,
+        """Ensure that a client cannot avoid the operator's prompts and windows by another path. Raises InvalidRequest,
         Forbidden."""
         composer, path = self.ports.composer, exchange.parsed.text
         if composer is None or not asks_for_text(exchange.arrival.method, path):
@@ -107,7 +109,8 @@ class RawRequests:
         return raw if fitted.body is parsed.body else Raw(fitted.body, peeked_head(fitted.body), raw.members)
 
     async def _inquire(self, exchange: Exchange, raw: Raw) -> None:
-        """See whether the provider is asked for the cause of a miss: the question is counted with the request."""
+        """Decide whether the provider is asked for the cause of a cache miss. The question's size is counted with the
+        request."""
         parsed = raw.head.parsed if raw.head is not None else None
         if self.ports.inquiries is not None and parsed is not None:
             exchange.inquiry = await self.ports.inquiries.open(exchange, parsed)
@@ -116,8 +119,7 @@ class RawRequests:
     async def _forward(
         self, exchange: Exchange, client: Client, raw: Raw, sent: Raw, attempts: Attempts, reach: Reach
     ) -> None:
-        """Send the request as it was fitted, or what takes its place, until an answer is passed on. Raises
-        ProxyError."""
+        """Send the fitted request, or the one that replaces it, until an answer is passed on. Raises ProxyError."""
         oversized = Oversized(
             exchange, client, self.conclusion, partial(self._fitted, exchange, raw), self.ports.windows
         )
@@ -147,17 +149,17 @@ class RawRequests:
                     sent = await self._fitted(exchange, raw)
 
     async def _read(self, exchange: Exchange, client: Client, principal: Principal) -> Raw:
-        """The request, read as far as is needed to know whose model it asks for. Raises ProxyError."""
+        """The request, read as far as needed to know which deployment's model it asks for. Raises ProxyError."""
         body: bytes | None = None
         asks, path, limits = exchange.asks_model, exchange.parsed, self.intake.rules.limits
         if is_compressed(client) and (asks or is_form(client, path) or principal.is_confined):
-            # A request that can go to one place only, and that no right is checked against, need not be understood.
+            # A request need not be understood if it can go to only one place and no rights are checked.
             if principal.models or principal.is_confined or self.ports.models.sole() is None:
                 refuse_compressed()
             return Raw(await client.read(limits.body_bytes), is_unread=True)
         if asks:
-            # The body is read whatever type it states: a body that is not read is neither priced nor checked for the
-            # key's models.
+            # The body is read whatever its content type says, because a body that is not read is neither priced nor
+            # checked against the key's models.
             body = await client.read(limits.body_bytes)
         elif is_form(client, path):
             return await self._form(client, principal, is_whole=is_sound(path))
@@ -173,7 +175,7 @@ class RawRequests:
         return await self.aside.run_large(len(body), _peeked, body, exchange.arrival.addressed)
 
     async def _sound_s(self, raw: Raw) -> float | None:
-        """How long the sound in a form lasts at the most; None where nobody knows."""
+        """How long the audio in a form lasts at the most. None if that is not known."""
         form = raw.body
         return await self.aside.run_large(form.held, form.sound_s) if isinstance(form, Upload) else None
 

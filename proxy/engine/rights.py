@@ -1,7 +1,7 @@
 """Checks what a key may ask for against everything that its request can reach (``proxy.core.access.reach``).
 
-A key with a list of models is refused whatever is not understood. A key under a budget or a rate limit is refused what
-cannot be priced. For everybody else a request passes as it is.
+With a key that has a list of models, a request that is not understood is refused. With a key under a budget or a rate
+limit, a request that cannot be priced is refused. All other requests pass unchanged.
 """
 
 from collections.abc import Callable
@@ -24,21 +24,22 @@ from proxy.ports import Deployment, Principal, Transport
 
 _SHOWN_CHARS = 128
 _MAY_ASK = ("tools", "plugins")
-"""Members that may ask a model of their own where they hold what is not known (``proxy.core.request.wants``)."""
+"""Members that may ask another model if they hold something unknown (``proxy.core.request.wants``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Further:
-    """The models that a request can reach beside the one that decides where it goes. ``unknown`` is one of them that
-    the same upstream does not serve under the same name: its price is not known, nor what it is."""
+    """The models that a request can reach in addition to the one that selects its deployment. ``unknown`` is one of
+    them that the same upstream does not serve under the same name, so neither the model nor its price is known."""
 
     deployments: tuple[Deployment, ...] = ()
     unknown: str | None = None
 
 
 def refused_fields(principal: Principal) -> Callable[[str], bool] | None:
-    """Which fields a form of this key may not have: those that refer to objects of the account, for a team that has
-    only its own, and those that choose further models, for a key with a list. None where every field passes."""
+    """Returns whether a form with this key must not have a field of a given name. For a team that has only its own
+    objects, these are fields that refer to objects of the account. For a key with a list of models, these are fields
+    that select further models. None if every field passes."""
     is_listed = not allows_all(principal.models)
     if not (is_listed or principal.is_confined):
         return None
@@ -63,7 +64,7 @@ def reach_of_request(path: Path, client: Client, raw: Raw, principal: Principal)
 
 
 def model_of_place(models: ModelTable, reach: Reach) -> str:
-    """The model that the path names, where this proxy has it; empty where it does not."""
+    """The model that the path names, if this proxy has it, else empty."""
     if reach.place is None:
         return ""
     try:
@@ -74,7 +75,7 @@ def model_of_place(models: ModelTable, reach: Reach) -> str:
 
 
 def path_for(path: str, place: ModelPlace | None, asked: str, model: str) -> str:
-    """The path with the upstream's name for the model in it, where the path is what names it."""
+    """The path with the upstream's name for the model, if the path names the model."""
     if place is None or place.name != asked or asked == model:
         return path
     segments = path.split("/")
@@ -83,7 +84,8 @@ def path_for(path: str, place: ModelPlace | None, asked: str, model: str) -> str
 
 
 def further_of(models: ModelTable, reach: Reach, asked: str, first: Deployment) -> Further:
-    """The models that the request can reach beside the one that it asks for, which ``first`` serves."""
+    """The models that the request can reach in addition to the one that it asks for. ``first`` serves the model that it
+    asks for."""
     found: list[Deployment] = []
     for name in reach.models:
         if name == asked:
@@ -100,7 +102,7 @@ def further_of(models: ModelTable, reach: Reach, asked: str, first: Deployment) 
 
 def permitted(levels: Levels, principal: Principal, exchange: Exchange, reach: Reach, further: Further) -> Levels:
     """The deployments of a name that a key may use. The client's name for a model counts for the first of them. A
-    deployment that stands in for it must be allowed by its own name. Raises Forbidden."""
+    deployment that replaces it must be allowed by its own name. Raises Forbidden."""
     if reach.is_listing or allows_all(principal.models):
         return levels
     asked, first = exchange.requested.model, levels[0][0]
@@ -121,8 +123,8 @@ def permitted(levels: Levels, principal: Principal, exchange: Exchange, reach: R
 
 
 def usable(levels: Levels, principal: Principal, checked: str | None = None) -> Levels:
-    """The deployments that a key may use by their own names, of those that stand in for others. Deployments of the name
-    ``checked`` stay in any case."""
+    """The replacement deployments that a key may use by their own names. Deployments of the name ``checked`` stay in
+    any case."""
     if allows_all(principal.models):
         return levels
     found = [
@@ -132,7 +134,7 @@ def usable(levels: Levels, principal: Principal, checked: str | None = None) -> 
 
 
 def refuse_unpriced(exchange: Exchange, reach: Reach, further: Further) -> None:
-    """Raises Forbidden for a request whose price cannot be known where a limit holds for it."""
+    """Raises Forbidden if a limit holds for the request and its price cannot be known."""
     if exchange.reservation is None or not exchange.reservation.is_limited or reach.is_listing:
         return
     why = reach.unread
@@ -148,8 +150,8 @@ def refuse_unpriced(exchange: Exchange, reach: Reach, further: Further) -> None:
 
 
 def _is_allowed(principal: Principal, deployment: Deployment, asked: str) -> bool:
-    # A star is a pattern's: no model has one in its name. The line of the model list that serves a name vouches only
-    # for names that mean nothing else to a server.
+    # A star occurs only in patterns, never in a model's name. The entry of the model list that serves a name allows
+    # only names that have no other meaning for a server.
     names = _names(deployment, asked) if is_ordinary(asked) else [asked]
     return "*" not in asked and allows(principal.models, names, deployment.groups if is_ordinary(asked) else ())
 
@@ -164,7 +166,7 @@ def is_same_upstream(one: Deployment, other: Deployment) -> bool:
 
 
 def _is_called(deployment: Deployment, name: str) -> bool:
-    """Whether the upstream knows the model by that name; litellm has the provider's in front of it."""
+    """Whether the upstream knows the model by that name. LiteLLM puts the provider's name before it."""
     bare = deployment.model.partition("/")[2] if deployment.transport is Transport.LITELLM else deployment.model
     return name in (deployment.model, bare)
 

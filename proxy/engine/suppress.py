@@ -1,4 +1,4 @@
-"""Containment: steps that serve caching or accounting, and must not fail the request that they serve."""
+"""Containment of errors: a failure in caching or accounting must not fail the request."""
 
 import logging
 from types import TracebackType
@@ -10,7 +10,7 @@ _log = logging.getLogger("stratiform")
 class suppress_and_log:
     """A block whose failure is logged and goes no further (fidelity rule 7: caching never fails a request).
 
-    The log names the error's type and place only: a message could quote the prompt.
+    The log names only the error's type and place, because a message could quote the prompt.
     """
 
     def __init__(self, step: str) -> None:

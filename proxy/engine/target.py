@@ -1,6 +1,7 @@
-"""Keys in the wrong place: in the path, the query, the model's name or the user of a request.
+"""API keys in the wrong place: in the path, the query, the model's name or the user of a request.
 
-No key of this proxy goes upstream with them, and no key at all is logged or kept for having been put there.
+No key of this proxy goes upstream in these places, and no key of any kind is logged or stored because a client put it
+there.
 """
 
 import re
@@ -22,8 +23,8 @@ _MOST_DECODINGS = 4
 
 
 def keys_of(client: Client) -> tuple[str, ...]:
-    """Every credential that the client sent, whosever it is. A word that stands in for a key (``lm-studio``) is none:
-    names of models hold it, too."""
+    """Every credential that the client sent, from any issuer. A word that is used in place of a key (``lm-studio``) is
+    not a credential, because names of models contain it, too."""
     pairs = (decoded(part).partition("=") for part in client.query.split("&"))
     in_query = (value for name, _, value in pairs if name.strip().lower() in KEY_PARAMETERS and value)
     sent = (*secrets_in(client.headers), *in_query)
@@ -31,8 +32,9 @@ def keys_of(client: Client) -> tuple[str, ...]:
 
 
 def sent_query(client: Client, deployment: Deployment, principal: Principal) -> str:
-    """The query that the deployment is sent: without the parameters that hold a key of this proxy and, where the
-    client's credentials stay here, without those in which providers take keys. All others pass as they were written."""
+    """The query that is sent to the deployment. Parameters that hold a key of this proxy are removed. If the client's
+    credentials must not go upstream, the parameters in which providers accept keys are removed, too. All others pass
+    unchanged."""
     if not client.query:
         return ""
     secrets, hides_credentials = _secrets(client, principal), principal.virtual or uses_operators_key(deployment)
@@ -40,8 +42,8 @@ def sent_query(client: Client, deployment: Deployment, principal: Principal) -> 
 
 
 def refuse_key_in_path(client: Client, principal: Principal) -> None:
-    """Raises InvalidRequest for a path that holds a key of this proxy: paths are logged on the way and at their end,
-    and go upstream as they are."""
+    """Raises InvalidRequest for a path that holds a key of this proxy, because paths are logged on the way and at their
+    destination, and go upstream unchanged."""
     if holds(decoded(client.path), _secrets(client, principal)):
         raise InvalidRequest(
             "The path holds an API key. Send the key as `Authorization: Bearer KEY` and in no other place.",
@@ -50,7 +52,8 @@ def refuse_key_in_path(client: Client, principal: Principal) -> None:
 
 
 def refuse_key_in_model(model: str, exchange: Exchange) -> None:
-    """Raises InvalidRequest for a model whose name holds a key: behind a wildcard it would go upstream."""
+    """Raises InvalidRequest for a model whose name holds a key, because a name that matches a wildcard goes
+    upstream."""
     principal = exchange.principal
     is_ours = principal is not None and (principal.virtual or principal.forwards_key)
     if is_ours and holds(model, (KEY_PREFIX, *exchange.arrival.keys)):
@@ -58,7 +61,7 @@ def refuse_key_in_model(model: str, exchange: Exchange) -> None:
 
 
 def without_keys_of(exchange: Exchange, user: str) -> str:
-    """What a client calls its user, without a key. Long runs of letters stay: they tell users apart."""
+    """The user that a client names, without any key. Long runs of letters stay, because they distinguish users."""
     return without_shapes(without_literals(user, exchange.arrival.keys))
 
 
@@ -67,7 +70,7 @@ def _secrets(client: Client, principal: Principal) -> tuple[str, ...]:
 
 
 def decoded(text: str) -> str:
-    """The text with its percent-encoding undone, also where it was encoded more than once."""
+    """The text without percent-encoding, even if it was encoded more than once (up to four times)."""
     for _ in range(_MOST_DECODINGS):
         if "%" not in text:
             break
@@ -81,7 +84,7 @@ def _is_dropped(part: str, secrets: Collection[str], hides_credentials: bool) ->
     return (hides_credentials and name in KEY_PARAMETERS) or holds(plain, secrets)
 
 
-# Words in a name that stand for a credential, or for whose account it is.
+# Words in a name that indicate a credential, or the owner of an account.
 _SECRET = re.compile(
     r"(^|[_-])(auth|authorization|key|token|secret|credentials?|password|cookie|organization|project|account|role"
     r"|profile|session|sts|tenant|client|identity)([_-]|$)"

@@ -5,7 +5,7 @@ Two edits of a chat request can make an upstream refuse a request that it would 
 question for the cause of a cache miss (``proxy.engine.inquiries``). At most one more call is made before the client
 gets an answer, so the second call is the client's own request, without any edit that may be to blame. The edit that was
 to blame decides what is remembered: a layout is barred for the session, and a question is not sent to the deployment
-for a while (``proxy.engine.attempts.retry_body``).
+for a while (``QuestionOptOut``).
 """
 
 from collections.abc import Callable
