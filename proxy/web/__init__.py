@@ -1,5 +1,5 @@
 """Serves HTTP.
 
-Requests come in as ASGI; the engine's answers go out, byte by byte as they arrive, and with the engine's errors in the
-form that OpenAI's clients read. This package decides nothing, and never reads a setting.
+Requests arrive as ASGI. The engine's answers are sent as their bytes arrive, and its errors have the form that OpenAI's
+clients read. This package decides nothing, and never reads a setting.
 """

@@ -1,6 +1,7 @@
-"""``/admin/...``: teams, keys, budgets and spend, for whoever has the master key.
+"""``/admin/...``: teams, keys, budgets and spend, for clients with the master key.
 
-Without a master key there is no such path. Whoever asks is known before anything of the request is read.
+Without a configured master key, this path does not exist. The client is authenticated before anything else of the
+request is read.
 """
 
 from collections.abc import Awaitable, Callable
@@ -33,7 +34,7 @@ class AdminEndpoint:
         """Serve one request."""
         path: str = scope["path"].removeprefix("/admin/")
         connection = Connection(scope, receive, send, path)
-        # What is sent to a list makes one more of what it lists.
+        # A POST to a list creates a new entry in it.
         status = 201 if connection.method == "POST" and "/" not in path.strip("/") else 200
         await connection.serve(serve(connection, self._answer, status))
 
@@ -46,7 +47,7 @@ class AdminEndpoint:
 
 
 async def serve(connection: Connection, answer: Callable[[Connection], Awaitable[object]], status: int = 200) -> None:
-    """Send an answer, which is a JSON value or a text of CSV, or the refusal in its place."""
+    """Send an answer, which is a JSON value or a CSV text, or the error that replaces it."""
     try:
         await _send(connection, await answer(connection), status)
     except ProxyError as error:
@@ -56,7 +57,7 @@ async def serve(connection: Connection, answer: Callable[[Connection], Awaitable
 
 
 async def sent(connection: Connection) -> tuple[dict[str, str], object]:
-    """The query and the body of a request whose sender is known. Raises InvalidRequest."""
+    """The query and the body of an authenticated request. Raises InvalidRequest."""
     body = await connection.read(_BODY_BYTES)
     return _query(connection.query), _json(body) if body else {}
 

@@ -19,7 +19,7 @@ PROBES = frozenset({"/healthz", "/readyz", "/health/liveliness", "/health/livene
 
 @dataclass(frozen=True, slots=True)
 class AllowedAddresses:
-    """The app behind it is reached from the networks alone."""
+    """Lets only clients from these networks reach the app."""
 
     app: ASGIApp
     networks: Networks

@@ -1,4 +1,4 @@
-"""The application: routes, the lifespan, and nothing that decides anything."""
+"""The application: the routes and the lifespan. Nothing here makes decisions."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -27,7 +27,8 @@ from proxy.web.passthrough import PassthroughEndpoint
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of an app, built by the caller. ``on_close`` is run after the engine has ended, in reverse order."""
+    """The parts of an app, built by the caller. The functions of ``on_close`` are called in reverse order after the
+    engine has ended."""
 
     engine: Engine
     models: ModelTable
@@ -79,13 +80,13 @@ def create_app(parts: Parts) -> Starlette:
         lifespan=_lifespan(parts),
         middleware=[Middleware(AllowedAddresses, parts.allowed_ips)] if parts.allowed_ips else [],
     )
-    # A path is the provider's affair, to its last slash; that of chats is ours.
+    # The provider decides what a path means, including its last slash. Only the chat path is the proxy's own.
     app.router.redirect_slashes = False
     return app
 
 
 def _administration(parts: Parts) -> list[Route]:
-    """The admin API, and what LiteLLM's tools ask for."""
+    """The routes of the admin API, and those that LiteLLM's tools use."""
     if parts.admin is None:
         return []
     paths, forms = parts.admin.forms.paths, LitellmAdmin(parts.admin, parts.engine)

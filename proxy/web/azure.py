@@ -1,9 +1,9 @@
-"""``/openai/...``: the addresses of Azure's clients, served as what they are in OpenAI's API.
+"""``/openai/...``: the addresses of Azure's clients, served like the same paths of OpenAI's API.
 
-``/openai/deployments/NAME/chat/completions?api-version=...`` asks the model NAME, whatever the body says of a model;
-``/openai/responses?...``, and whatever else names no deployment, is the path without its front. A key in ``api-key`` is
-the client's key like a bearer token, and the version of Azure's API says nothing to others.
-https://learn.microsoft.com/en-us/azure/ai-services/openai/reference
+``/openai/deployments/NAME/chat/completions?api-version=...`` asks the model NAME, whatever model the body names.
+``/openai/responses?...``, and every other path that names no deployment, is served as the path without ``/openai``. A
+key in ``api-key`` is the client's key, like a bearer token. The version of Azure's API is removed, because it means
+nothing to other servers. https://learn.microsoft.com/en-us/azure/ai-services/openai/reference
 """
 
 from starlette.types import Receive, Scope, Send
@@ -33,7 +33,8 @@ _ENDINGS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A path of OpenAI's API, behind ``/v1``, and the model that the address names; empty where it names none."""
+    """A path of OpenAI's API, after ``/v1``, and the model that the address names. ``model`` is empty if it names
+    none."""
 
     path: str
     model: str = ""
@@ -41,7 +42,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class AzureEndpoint:
-    """Hands requests on to those who serve the same paths of OpenAI's API."""
+    """Passes requests on to the endpoints that serve the same paths of OpenAI's API."""
 
     engine: Engine
     chat: ChatEndpoint
@@ -69,8 +70,8 @@ class AzureEndpoint:
 
 
 def read_address(raw: str) -> Address:
-    """The address that a path of Azure's API stands for. Raises NotFound where it has several readings, and for what
-    may be asked of a deployment there and is not known here."""
+    """The address that a path of Azure's API stands for. Raises NotFound for a path that can be read in several ways,
+    and for an operation on a deployment that Azure may have and this proxy does not know."""
     sent = raw.removeprefix(_FRONT)
     path = read_path(sent if sent.startswith("/") else f"/{sent}")
     if path.words[:1] != ("deployments",):
@@ -84,7 +85,7 @@ def read_address(raw: str) -> Address:
 
 
 def _as_openai(scope: Scope, path: str) -> Scope:
-    """The same request in the form in which a client of OpenAI's sends it."""
+    """The same request in the form that a client of OpenAI's API sends."""
     raw = f"/v1{path}"
     parts = [part for part in scope["query_string"].split(b"&") if part]
     kept = [part for part in parts if decoded(part.decode("latin-1")).partition("=")[0].strip().lower() != _VERSION]

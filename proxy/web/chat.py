@@ -12,14 +12,14 @@ _BREAKDOWN = "/stratiform/breakdown"
 
 @dataclass(frozen=True, slots=True)
 class ChatEndpoint:
-    """Chat requests, JSON and SSE: the engine plans, forwards and streams back. ``is_breakdown``: it only tells what a
-    request with structured context would consist of."""
+    """Chat requests, JSON and SSE: the engine plans, forwards and streams back. ``is_breakdown``: the answer only lists
+    the parts of which a request with structured context would consist."""
 
     engine: Engine
     is_breakdown: bool = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, model: str = "") -> None:
-        """Serve one request; ``model`` is the one that its address names."""
+        """Serve one request. ``model`` is the model that its address names."""
         path = _BREAKDOWN if self.is_breakdown else CHAT
         connection = Connection(scope, receive, send, path, receive_s=self.engine.limits.receive_s)
         served = self.engine.breakdown(connection) if self.is_breakdown else self.engine.chat(connection, model)

@@ -1,8 +1,8 @@
 """The client's side of an exchange, as ASGI.
 
-Pure ASGI instead of Starlette's responses: StreamingResponse never closes the generator that it reads, so that what
-happens to the upstream after a hang-up depends on garbage collection. Here one coroutine reads, forwards and answers;
-once the request is complete, one small task waits for ``http.disconnect`` and cancels that coroutine.
+This is pure ASGI instead of Starlette's responses. StreamingResponse never closes the generator that it reads, so
+garbage collection would decide when the upstream call ends after a disconnect. Here, one coroutine reads, forwards and
+answers. Once the request is complete, one small task waits for ``http.disconnect`` and cancels that coroutine.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ from proxy.tasks import Tasks, spawn
 from proxy.web.half_closed import EXTENSION, Answer
 
 RECEIVE_S = 60.0
-# A body may take a second more for each of these: an upload over a slow line is not an attack.
+# A body may take one more second for each of these units, because an upload over a slow line is not an attack.
 _BYTES_PER_SECOND = 16 << 10
 
 
 class Connection:
-    """One request and its answer. ``path`` overrides what stands behind ``/v1``; ``receive_s`` is the time that a body
-    may take beyond what its size explains."""
+    """One request and its answer. ``path`` overrides the path after ``/v1``. ``receive_s`` is the time that a body may
+    take in addition to the time that its size explains."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, path: str, *, receive_s: float = RECEIVE_S) -> None:
         self._receive_s = receive_s
@@ -83,12 +83,12 @@ class Connection:
                 watcher.cancel()
 
     def _takes_comment(self) -> bool:
-        """Whether the answer is a stream of events, and stands between two of them."""
+        """Whether the answer is a stream of events and is now between two of them."""
         return self._is_stream and self._is_between and not self._has_ended
 
     async def _stopped(self) -> None:
-        """The server stops, and the work has been cancelled: say so where there is a way to say it. An answer that is
-        no stream of events is left incomplete, so that the client can tell."""
+        """The server stops, and the work has been cancelled. Tell the client, if that is still possible. An answer that
+        is no stream of events is left incomplete, so that the client can notice it."""
         error = ShuttingDown("the proxy is shutting down; try again", headers={"retry-after": "1"})
         if not self.is_started:
             await self.refuse(error)
@@ -101,7 +101,7 @@ class Connection:
         return b"".join([chunk async for chunk in self.stream(limit)])
 
     async def peek(self, limit: int) -> bytes | None:
-        """The whole request body, or None where it is longer than that; ``stream`` has all of it in either case."""
+        """The whole request body, or None if it is longer than ``limit``. ``stream`` has all of it in either case."""
         if (content_length(self.headers) or 0) > limit:
             return None
         size = 0
@@ -140,13 +140,13 @@ class Connection:
             await self._send({"type": "http.response.start", "status": status, "headers": raw})
 
     async def send(self, chunk: bytes) -> None:
-        """Send a part of the answer's body; waits while the client does not read."""
+        """Send a part of the answer's body. Waits while the client does not read."""
         self._is_between = chunk.endswith((b"\n\n", b"\r\n\r\n", b"\r\r"))
         if not self.has_left:
             await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def end(self, last: bytes = b"") -> None:
-        """The answer's body is complete with its ``last`` part."""
+        """Complete the answer's body with its ``last`` part."""
         self._has_ended = True
         if not self.has_left:
             await self._send({"type": "http.response.body", "body": last, "more_body": False})
@@ -183,7 +183,8 @@ class Connection:
                 yield chunk
 
     async def _watch(self) -> None:
-        """Cancel the work when the client leaves. After a complete answer the server says the same; that is no news."""
+        """Cancel the work when the client leaves. After a complete answer, the server sends the same message, which is
+        then ignored."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
         if not self._has_ended and self._served_by is not None:
@@ -193,7 +194,7 @@ class Connection:
 
 
 def _text(value: bytes) -> str:
-    """Header values are sent on as UTF-8. A value that is no UTF-8 is read as Latin-1."""
+    """Header values are forwarded as UTF-8. A value that is not UTF-8 is read as Latin-1."""
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Errors that Starlette raises, and surprises, in the one shape that clients know."""
+"""Starlette's errors and unexpected exceptions, in the one form that clients know."""
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -15,9 +15,9 @@ def error_response(error: ProxyError) -> Response:
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
-    """No route, or not this method."""
+    """The answer if there is no such route, or if the route does not accept the method."""
     assert isinstance(error, HTTPException)
-    # Not request.url: it decodes the query, which may be no UTF-8.
+    # request.url is not used, because it decodes the query, which may not be UTF-8.
     what = f"{request.method} {request.scope['path'][:_SHOWN_CHARS]}"
     match error.status_code:
         case 404:
@@ -29,5 +29,6 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
 
 
 async def on_surprise(request: Request, error: Exception) -> Response:
-    """A bug outside the exchanges (which contain theirs): the server logs the traceback, the client never sees it."""
+    """The answer to a bug outside the exchanges, which contain their own errors. The server logs the traceback, and the
+    client never sees it."""
     return error_response(InternalError("an internal error of the proxy; its log has the details"))

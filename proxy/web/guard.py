@@ -1,14 +1,14 @@
 """Bounds on a connection: the size, number and time of a request's headers, and how long a client may leave its answer
 unread.
 
-uvicorn has none of them: httptools collects a header until it ends, nothing ends a connection on which no request is
-ever complete, and a client that takes an answer and does not read it holds its buffer, the upstream's connection and
-its reservation for as long as it likes. (h11, which serves where httptools is not installed, bounds the headers' size
-by itself.) The bounds of a body are in ``proxy.web.connection``.
+uvicorn has none of these bounds. httptools collects a header until it ends. Nothing closes a connection on which no
+request is ever complete. A client that requests an answer and does not read it holds its buffer, the upstream's
+connection and its reservation for any length of time. (h11, which is used if httptools is not installed, bounds the
+headers' size itself.) The bounds of a body are in ``proxy.web.connection``.
 
-Requests that the parser takes, but that two servers could read differently, are refused here: a request with two hosts,
-or whose body has a transfer coding other than ``chunked``. Trailers behind a chunked body are counted and forgotten:
-uvicorn would put them among the headers, where the key and the time of a request are looked for.
+Requests that the parser accepts, but that two servers could read differently, are refused here: a request with two
+hosts, or one whose body has a transfer coding other than ``chunked``. Trailers after a chunked body are counted and
+dropped. uvicorn would add them to the headers, from which the key and the time of a request are read.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ class WireLimits:
     """Bounds on a connection. ``head_bytes``, ``headers`` and ``head_s`` bound the head of a request (request line and
     headers): its bytes, the number of headers, and the seconds until it is complete.
 
-    ``send_s`` is how long a client may leave unread what it was sent. ``linger_s`` is how long the rest of a refused
-    request is read, so that the answer is not lost.
+    ``send_s`` is how long a client may leave the bytes that it was sent unread. ``linger_s`` is how long the rest of a
+    refused request is read, so that the answer is not lost.
     """
 
     head_bytes: int = 64 << 10
@@ -57,7 +57,7 @@ def guarded_http(limits: WireLimits) -> Any:
 
 def ambiguity(headers: Sequence[tuple[bytes, bytes]], http_version: str) -> str:
     """The part of a request's head that two servers could read differently; empty if there is none. Names are in lower
-    case. httptools itself refuses a length beside a transfer coding, two lengths, and lengths that are none."""
+    case. httptools itself refuses a length together with a transfer coding, two lengths, and invalid lengths."""
     hosts = codings = 0
     for name, value in headers:
         if name == b"host":
@@ -104,12 +104,12 @@ if HttpToolsProtocol is not None:
             super().connection_lost(exc)
 
         def eof_received(self) -> bool:  # type: ignore[override]
-            """The client has ended its side. Says whether the connection stays: where a whole request is served that
-            the client may still wait for."""
+            """The client has closed its side. Returns whether the connection stays open: it does if a complete request
+            is being served whose answer the client may still await."""
             if self.cycle is None or self.cycle.response_complete or self.cycle.more_body:
                 return False
             self.cycle.keep_alive = False
-            # Servers before 0.54 close the connection and do not say so.
+            # uvicorn before 0.54 closes the connection without announcing it.
             self.cycle.default_headers = [*self.cycle.default_headers, (b"connection", b"close")]
             if self._half_closed is None:
                 self._half_closed = HalfClosed(self.transport, self.loop, self._probe)
@@ -127,13 +127,13 @@ if HttpToolsProtocol is not None:
             return COMMENT if cycle.chunked_encoding and takes_comment is not None and takes_comment() else b""
 
         def pause_writing(self) -> None:
-            """The client has left a buffer's worth unread."""
+            """The client has left a full buffer unread."""
             if self._stall is None:
                 self._stall = self.loop.call_later(self.limits.send_s, self.transport.abort)
             super().pause_writing()
 
         def resume_writing(self) -> None:
-            """The client has read most of it."""
+            """The client has read most of the buffer."""
             if self._stall is not None:
                 self._stall.cancel()
                 self._stall = None
@@ -157,7 +157,7 @@ if HttpToolsProtocol is not None:
                     self._set_deadline()
                 self._head_bytes += len(data)
             super().data_received(data)
-            # No callback sees a header that does not end.
+            # No callback is called for a header that does not end.
             if self._in_head and self._head_bytes > self.limits.head_bytes and not self.transport.is_closing():
                 self._refuse(HeadersTooLarge(f"the request's headers are larger than {self.limits.head_bytes} bytes"))
 
@@ -192,8 +192,8 @@ if HttpToolsProtocol is not None:
             super().on_message_complete()
 
         def _unsupported_upgrade_warning(self) -> None:
-            """A request to speak another protocol is answered in HTTP/1.1 (RFC 9110 section 7.8); there is nothing that
-            an operator could install, which is what the server would log."""
+            """Log nothing. A request to upgrade to another protocol is answered in HTTP/1.1 (RFC 9110 section 7.8). The
+            server's warning would suggest installing a package, but none would help."""
 
         def send_400_response(self, msg: str) -> None:
             """Refuse a request that the parser could not read, or whose reading was stopped."""
@@ -221,7 +221,7 @@ if HttpToolsProtocol is not None:
         def _on_deadline(self) -> None:
             self._deadline = None
             if self.cycle is not None and not self.cycle.response_complete:
-                # The head of a further request, while the one before is still being answered.
+                # The head of a further request is arriving while the one before is still being answered.
                 self._set_deadline()
             elif self._head_bytes:
                 self._refuse(RequestTimeout("the request's headers did not arrive in time"))

@@ -1,11 +1,12 @@
-"""A client that has ended its side of a connection: it has left, or it is only done with sending.
+"""A client that has closed its side of a connection: it has left, or it has only finished sending.
 
-Both look alike until something is sent to it: the system of one that has left answers that with a reset, that of one
-that waits for its answer takes it. So the server sends what every client must be able to pass over, and looks whether a
-reset has come: ``100 Continue`` before an answer has begun (RFC 9110 section 15.2: any number of them, expected or not;
-never to HTTP/1.0), a comment between two events of a stream. Where there is nothing of the kind to send, the answer's
-next bytes show it, or the system's own probes, when the system of a client that has left forgets the connection (after
-a minute on Linux).
+Both cases look alike until the server sends something. The operating system of a client that has left replies with a
+reset. The system of a client that waits for its answer accepts the bytes. So the server sends bytes that every client
+must be able to ignore, and checks whether a reset has arrived. Before an answer has begun, it sends ``100 Continue``
+(RFC 9110 section 15.2: any number of them, expected or not; never to HTTP/1.0). Between two events of a stream, it
+sends a comment. If no such bytes can be sent, the next bytes of the answer show whether the client has left. Otherwise
+the system's own keep-alive probes show it, once the system of a client that has left forgets the connection (after a
+minute on Linux).
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 EXTENSION = "stratiform.answer"
-"""The ``Answer`` among the extensions of an ASGI scope."""
+"""The name of the ``Answer`` in the extensions of an ASGI scope."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 COMMENT = b"3\r\n:\n\n\r\n"
 """An empty comment of a stream of events, as a chunk of the body."""
@@ -22,20 +23,20 @@ COMMENT = b"3\r\n:\n\n\r\n"
 _FIRST_LOOK_S = 0.02
 _LONGEST_LOOK_S = 1.0
 _PROBE_S = 15.0
-# Names that are missing on some systems.
+# Some of these names are missing on some systems.
 _KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 3))
 
 
 @dataclass(slots=True)
 class Answer:
-    """What the app tells the server of its answer: ``takes_comment`` says whether a comment may stand here."""
+    """What the app tells the server about its answer. ``takes_comment`` returns whether a comment may be sent now."""
 
     takes_comment: Callable[[], bool] | None = None
 
 
 class HalfClosed:
-    """Watches a connection on which nothing more will be received, and ends it when its client turns out to have left.
-    ``probe`` gives the bytes that may be sent now, or nothing."""
+    """Watches a connection on which nothing more will be received, and closes it when the client turns out to have
+    left. ``probe`` returns the bytes that may be sent now, or no bytes."""
 
     def __init__(
         self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, probe: Callable[[], bytes]
@@ -54,7 +55,7 @@ class HalfClosed:
         self._look()
 
     def stop(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         if self._next is not None:
             self._next.cancel()
             self._next = None

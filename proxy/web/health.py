@@ -1,7 +1,7 @@
-"""``/healthz`` (the process lives), ``/readyz`` (it may be sent traffic) and ``/metrics``.
+"""``/healthz`` (the process is alive), ``/readyz`` (it can take traffic) and ``/metrics``.
 
-A probe takes a proxy that is not ready out of service, and all replicas share their store: so a fault is told in the
-answer's body, and makes it a 503 only where requests are refused for it.
+A failed readiness probe takes a proxy out of service, and all replicas share their store. So a fault is reported in the
+answer's body, and the status is 503 only if requests are refused because of the fault.
 """
 
 import hmac
@@ -22,9 +22,9 @@ from proxy.web.errors import error_response
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Answers probes. ``obstacle`` says what keeps the proxy from serving at all (empty: nothing), ``faults`` what does
-    not work as it should. ``metrics_key`` is what ``/metrics`` asks for (empty:
-    nothing)."""
+    """Answers probes. ``obstacle`` returns what keeps the proxy from serving at all (empty: nothing). ``faults``
+    returns the parts that do not work as they should. ``metrics_key`` is the key that ``/metrics`` requires (empty:
+    none)."""
 
     registry: Metrics
     obstacle: Callable[[], str]
@@ -32,15 +32,15 @@ class Health:
     metrics_key: str = ""
 
     async def live(self, request: Request) -> Response:
-        """The event loop answers."""
+        """Answer that the process is alive. The answer shows that the event loop runs."""
         return JSONResponse({"status": "ok"})
 
     async def lives(self, request: Request) -> Response:
-        """The same as LiteLLM says it."""
+        """The same in LiteLLM's words."""
         return JSONResponse("I'm alive!")
 
     async def ready(self, request: Request) -> Response:
-        """Whether requests can be served, and what is wrong although they can."""
+        """Whether requests can be served, and the faults that do not prevent that."""
         obstacle = self.obstacle()
         faults = [*([Fault("start", obstacle, refuses=True)] if obstacle else ()), *self.faults()]
         told = {"faults": [{"part": fault.part, "message": fault.message} for fault in faults]} if faults else {}
@@ -48,14 +48,14 @@ class Health:
         if refusing is None:
             if request.scope.get("path") != "/health/readiness":
                 return JSONResponse({"status": "ready", **told})
-            # LiteLLM's words, which its tools look for.
+            # These are LiteLLM's words, which its tools look for.
             is_away = any(fault.part == "store" for fault in faults)
             return JSONResponse({"status": "healthy", "db": "disconnected" if is_away else "connected", **told})
         error = NotReady(refusing.message)
         return JSONResponse({"status": "unavailable", **told, **json.loads(error_body(error))}, error.status)
 
     async def metrics(self, request: Request) -> Response:
-        """What Prometheus scrapes."""
+        """The metrics for Prometheus."""
         right, keys = digest_of(self.metrics_key), sent_keys(request.headers.items())
         if self.metrics_key and not any([hmac.compare_digest(digest_of(key), right) for key in keys]):
             return error_response(Unauthorized("/metrics asks for the key of stratiform.metrics.key"))

@@ -29,7 +29,7 @@ _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Stratifor
 
 
 async def front(request: Request) -> Response:
-    """What this is: a page for a browser, JSON for others."""
+    """A short description of this server: a page for browsers, JSON for others."""
     if "text/html" in request.headers.get("accept", ""):
         return HTMLResponse(_PAGE.format(**_FRONT))
     return JSONResponse(_FRONT)
@@ -55,8 +55,8 @@ class LitellmAdmin:
 
 @dataclass(frozen=True, slots=True)
 class LitellmModels:
-    """``/model/info`` and ``/health``: the models that the key may use. Their health is what the circuit breakers have
-    seen: no call is made for it, which would cost money."""
+    """``/model/info`` and ``/health``: the models that the key may use. Their health comes from the circuit breakers.
+    No call is made to find it out, because a call would cost money."""
 
     engine: Engine
     models: ModelsEndpoint

@@ -27,7 +27,7 @@ _MOST_PARAMETERS = 20
 
 @dataclass(frozen=True, slots=True)
 class ModelsEndpoint:
-    """The list, and one entry of it."""
+    """Serves the list and single entries of it."""
 
     engine: Engine
     models: ModelTable
@@ -49,19 +49,20 @@ class ModelsEndpoint:
             await connection.answer(200, orjson.dumps(content), _JSON)
 
     def _list(self, principal: Principal, query: str) -> object | None:
-        """The names that the key may use; None: the upstream knows."""
+        """The names that the key may use. None: the upstream is asked."""
         names = [*self.models.names(), *(self.models.patterns() if _wants_patterns(query) else ())]
         return {"object": "list", "data": [_entry(n) for n in names if self._allows(principal, n)]} if names else None
 
     def _one(self, principal: Principal, name: str) -> object | None:
-        """What we know of a model that the key may use; None: the upstream knows. Raises UnknownModel."""
+        """The entry of a model that the key may use. None: the upstream is asked. Raises UnknownModel."""
         deployment = self.models.resolve(name)
         if not self._allows(principal, name):
             raise UnknownModel(f"The model '{deployment.name}' is not one that this key may use.", param="model")
         return None if name not in self.models.names() and self._is_asked(deployment, name) else _entry(name)
 
     def _is_asked(self, deployment: Deployment, name: str) -> bool:
-        """Whether a path that names no model goes where this model is, and by this name: then it can be asked there."""
+        """Whether a path that names no model goes to the upstream that serves this model under this name. Then that
+        upstream can be asked for the entry."""
         try:
             asked = self.models.unnamed()[0]
         except UnknownModel:
@@ -69,7 +70,7 @@ class ModelsEndpoint:
         return is_same_upstream(asked, deployment) and deployment.model == name
 
     def deployments(self, principal: Principal) -> list[tuple[str, Deployment]]:
-        """The deployments of each name that the key may use, without those that stand in for them."""
+        """The deployments of each name that the key may use, without the deployments that replace them."""
         names = [name for name in self.models.names() if self._allows(principal, name)]
         return [(name, deployment) for name in names for deployment in self.models.candidates(name)]
 

@@ -8,19 +8,20 @@ from proxy.engine import Engine
 from proxy.errors import MethodNotAllowed, NotFound, ProxyError
 from proxy.web.connection import Connection
 
-# TRACE sends back the request that the upstream got, with the deployment's own key in it; CONNECT asks for a tunnel.
+# TRACE and CONNECT are missing: TRACE returns the request that the upstream got, with the deployment's own key in it,
+# and CONNECT asks for a tunnel.
 _METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
 _FRONT = "/v1"
 
 
 @dataclass(frozen=True, slots=True)
 class PassthroughEndpoint:
-    """Embeddings, responses, completions, audio, files, Anthropic's messages, and what providers will invent."""
+    """Embeddings, responses, completions, audio, files, Anthropic's messages, and future paths of providers."""
 
     engine: Engine
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, model: str = "") -> None:
-        """Serve one request; ``model`` is the one that its address names."""
+        """Serve one request. ``model`` is the model that its address names."""
         connection = Connection(scope, receive, send, sent_path(scope), receive_s=self.engine.limits.receive_s)
         try:
             path = check_request_line(scope)
@@ -31,8 +32,8 @@ class PassthroughEndpoint:
 
 
 def check_request_line(scope: Scope) -> Path:
-    """The reading of the path. Raises NotFound for a path that servers read differently, and MethodNotAllowed for a
-    method that is not passed on. The deployment's key must open nothing that was not checked."""
+    """The parsed path. Raises NotFound for a path that servers read differently, and MethodNotAllowed for a method that
+    is not passed on. The deployment's key must not give access to anything that was not checked."""
     if scope["method"] not in _METHODS:
         allowed = ", ".join(_METHODS)
         raise MethodNotAllowed(f"this method is not passed on; use one of {allowed}", headers={"allow": allowed})
@@ -42,8 +43,8 @@ def check_request_line(scope: Scope) -> Path:
 
 
 def sent_path(scope: Scope) -> str:
-    """The path behind ``/v1``, percent-encoded as the client sent it. It begins with a slash: what follows a bare host
-    would become a part of it."""
+    """The path after ``/v1``, percent-encoded as the client sent it. It begins with a slash, because text directly
+    after a bare host would become a part of the host."""
     path = raw_path(scope).removeprefix(_FRONT)
     return path if path.startswith("/") else f"/{path}"
 
