@@ -35,7 +35,7 @@ class Line:
 
 
 def exchange_line(exchange: Exchange) -> Line:
-    """What became of an exchange."""
+    """The log line about the result of an exchange."""
     return Line("exchange", exchange_values(exchange))
 
 

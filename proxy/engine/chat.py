@@ -374,8 +374,8 @@ def _mode(client: Client, deployment: Deployment, principal: Principal) -> Mode:
 
 
 def _with_texts(body: bytes, composed: ComposedRequest) -> bytes:
-    """A body that nobody has planned, with the operator's texts around its newest user message. Raises InvalidRequest
-    if there is no place for them and they must not be missing."""
+    """A body without a plan, with the operator's texts around its newest user message. Raises InvalidRequest if there
+    is no place for them and they must not be missing."""
     try:
         return inset_body(body, composed.inset)
     except Unreadable as error:

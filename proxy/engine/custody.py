@@ -1,4 +1,5 @@
-"""Which team owns which objects of the provider's account: checked before a request goes out, recorded before it ends.
+"""Knows which team owns which objects of the provider's account. This is checked before a request is sent, and recorded
+before it ends.
 
 A team's requests reach the provider with the operator's key, and all objects of the account belong to the operator. The
 objects that a request's path, query and body name are looked up among those that the team has made through this proxy.

@@ -36,7 +36,7 @@ class ExchangeOutcome(StrEnum):
     COMPLETED = "completed"
     """The upstream answered with a 2xx status, and the whole answer was passed on."""
     REJECTED = "rejected"
-    """The upstream answered with an error of its own, and that was passed on."""
+    """The upstream answered with an error, which was passed on."""
     BROKEN = "broken"
     """The upstream could not be reached, did not answer in time, or broke off the answer."""
     HUNG_UP = "hung-up"

@@ -162,7 +162,7 @@ async def fitting(
 ) -> tuple[Levels, Levels]:
     """The request's deployments, and those with wider windows, reduced to those whose window holds its prompt. If no
     deployment of its own name has room for it, the wider ones serve it. A request that is fitted to a window anyway
-    keeps its own deployments if no other is wide enough. As with LiteLLM's ``enable_pre_call_checks`` the prompt alone
+    keeps its own deployments if no other is wide enough. As with LiteLLM's ``enable_pre_call_checks``, only the prompt
     is counted (https://docs.litellm.ai/docs/routing#pre-call-checks-context-window-eu-regions). Raises
     ContextTooLong."""
     windows = [window_of(deployment) for level in (*levels, *wider) for deployment in level]

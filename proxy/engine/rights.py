@@ -123,8 +123,7 @@ def permitted(levels: Levels, principal: Principal, exchange: Exchange, reach: R
 
 
 def usable(levels: Levels, principal: Principal, checked: str | None = None) -> Levels:
-    """The replacement deployments that a key may use by their own names. Deployments of the name ``checked`` stay in
-    any case."""
+    """The deployments that a key may use by their own names. Deployments of the name ``checked`` stay in any case."""
     if allows_all(principal.models):
         return levels
     found = [

@@ -153,7 +153,7 @@ class ContinuedAnswer:
         return self._call
 
     async def _following(self, call: Call, found: PanelAnswer) -> PanelAnswer:
-        """The answer to a further call. Raises ProxyError if it is not answered."""
+        """The answer to a further call. Raises ProxyError if there is no usable answer."""
         may_follow, fold, reader = self._may_follow, BodyFold(), PanelBody()
         self._current = await self._opened(call, fold)
         async for chunk in self._current.chunks():

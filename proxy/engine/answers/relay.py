@@ -1,4 +1,4 @@
-"""From the upstream to the client: one attempt to have a call answered, and its answer passed on as it arrives."""
+"""Makes attempts at one exchange's call, and passes the upstream's answer on to the client as it arrives."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -65,7 +65,7 @@ class AttemptResult(Enum):
 
     DONE = auto()
     REFUSED = auto()
-    """A 4xx that an edit of ours may have caused, or an empty stream."""
+    """The answer was a 4xx that one of the proxy's edits may have caused, or an empty stream."""
     FAILED = auto()
     """The attempt failed, and another one follows."""
     TOO_LARGE = auto()
@@ -473,7 +473,7 @@ def note_context_refusal(
 
 
 def _told(outcome: Outcome) -> tuple[int, Refusal]:
-    """What a stream says if its first event is an error, with the status that other upstreams would use for that
+    """The refusal in a stream whose first event is an error, with the status that other upstreams would use for that
     error."""
     if outcome.error is None or outcome.saw_content:
         return 0, NO_WORDS

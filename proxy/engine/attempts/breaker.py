@@ -43,8 +43,8 @@ class Breakers:
         return 0.0 if breaker is None else breaker.waits_s(self._now())
 
     def is_failing(self, deployment: Deployment) -> bool:
-        """Whether the deployment's breaker is open because of failures. A deployment that only asked to be called later
-        does not count: it still answers so itself."""
+        """Whether the deployment's breaker is open or half-open because of failures. A deployment that only asked to be
+        called later does not count: it still answers so itself."""
         breaker = self._breakers.get(deployment.id)
         return breaker is not None and breaker.state(self._now()) is not BreakerState.CLOSED and not breaker.is_resting
 

@@ -100,7 +100,7 @@ class Attempts:
 
     @property
     def may_follow(self) -> bool:
-        """Whether a failure could be followed by another attempt at all."""
+        """Whether another attempt could follow a failure at all."""
         return self._policy.most_retries > 0 or len(self._options) > 1
 
     def began(self) -> bool:
