@@ -29,7 +29,8 @@ _KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 3))
 
 @dataclass(slots=True)
 class Answer:
-    """What the app tells the server about its answer. ``takes_comment`` returns whether a comment may be sent now."""
+    """The app's information for the server about its answer. ``takes_comment`` returns whether a comment may be sent
+    now."""
 
     takes_comment: Callable[[], bool] | None = None
 

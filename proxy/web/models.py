@@ -1,7 +1,8 @@
 """``GET /v1/models`` and ``/v1/models/{id}``: the names of the model list.
 
-If the list has only wildcards, the upstream is asked, because it knows its models better. Wildcards are listed beside
-names only if the client wants them (LiteLLM's ``?return_wildcard_routes=true``): no model is called ``openai/*``.
+If the list has only wildcards, the upstream is asked, because it knows its models better. Wildcards are listed in
+addition to names only if the client wants them (LiteLLM's ``?return_wildcard_routes=true``): no model is called
+``openai/*``.
 """
 
 from urllib.parse import parse_qs
@@ -20,7 +21,7 @@ from proxy.web.connection import Connection
 from proxy.web.passthrough import check_request_line, sent_path
 
 _JSON = (("content-type", "application/json"),)
-# A configuration has no dates; litellm's proxy reports this one for every entry of its own.
+# A configuration has no dates. LiteLLM's proxy reports this date for every entry.
 _CREATED = 1677610602
 _MOST_PARAMETERS = 20
 
