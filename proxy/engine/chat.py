@@ -286,7 +286,7 @@ class ChatRequests:
                     exchange.arrival.now,
                     assembled,
                     inset=chat.composed.inset,
-                    # A request that was fitted to a window has no room for more than was counted.
+                    # A request that was fitted to a window has no room for anything that was not counted.
                     repeats_texts=chat.composed.profile is None,
                 )
             )
@@ -320,8 +320,8 @@ class ChatRequests:
         planned.reason, planned.plan, planned.was_retried = Reason.BARRED, plan, True
 
     def _blame(self, edit: OurEdit, plan: Plan, deployment: Deployment) -> None:
-        """An upstream accepts a request without this edit of the proxy, after it refused the request with it. If it
-        refuses both, the request itself is to blame, and nothing is learnt."""
+        """Record that an upstream accepts a request without this edit of the proxy, after it refused the request with
+        the edit. If it refuses both, the request itself is to blame, and nothing is learnt."""
         if OurEdit.USAGE in edit:
             self._unasked.add(deployment)
         if OurEdit.LAYOUT in edit:

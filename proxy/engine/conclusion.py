@@ -5,10 +5,10 @@ cannot make an answer free. When everything is over, the exchange is counted and
 and no step can keep another from happening.
 
 The cost of background responses, batches and runs of assistants is known only after the exchange has ended. The
-provider answers before it has done the work, and reports the usage each time when it is asked for the object
-afterwards. The exchange that made the object is billed, once: its reservation stays, and a bill waits with the object.
-The first answer that shows the finished work takes the bill and settles it, on any worker. Reading, changing or
-deleting an object costs nothing by itself.
+provider answers before it has done the work, and afterwards reports the usage each time it is asked for the object. The
+exchange that made the object is billed, once: its reservation stays, and a bill waits with the object. The first answer
+that shows the finished work takes the bill and settles it, on any worker. Reading, changing or deleting an object costs
+nothing by itself.
 """
 
 import asyncio
@@ -65,8 +65,8 @@ class Conclusion:
         return is_new or await self._ports.admission.extend(exchange, exchange.lost)
 
     async def book(self, exchange: Exchange) -> None:
-        """Price the exchange and write it into the ledger. The second call does nothing. The writing goes on if the
-        client leaves meanwhile."""
+        """Price the exchange and write it into the ledger. The second call does nothing. The write continues if the
+        client leaves in the meantime."""
         if exchange.settlement is None and exchange.is_billed:
             await self._weigh(exchange)
         if exchange.settlement is not None:
@@ -78,7 +78,7 @@ class Conclusion:
         if exchange.reservation is None:
             return
         if self._ports.admission.is_immediate:
-            # Work that never waits cannot be cut short either, and a task would cost more than the work.
+            # Work that never waits cannot be interrupted, and a task would cost more than the work.
             await self._write(exchange, defers=defers)
         else:
             await asyncio.shield(spawn(self._write(exchange, defers=defers), self._settling))

@@ -208,7 +208,8 @@ class Custody:
                 self._late[team, record.name] = record
 
     async def _write_late(self) -> None:
-        """Write the records that could not be written before. At the first failure the rest keeps waiting."""
+        """Write the records that could not be written before. After the first failure, the remaining records stay in
+        memory."""
         while self._late:
             (team, name), record = next(iter(self._late.items()))
             try:

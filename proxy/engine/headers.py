@@ -51,7 +51,7 @@ _ANOTHER_REQUEST = frozenset(
 _ANSWER_DROPPED = _HOP_BY_HOP | {"content-length", "date", "server", "set-cookie", "set-cookie2", "alt-svc"}
 _AZURE_KEY = "api-key"
 _TOKEN_START = "eyJ"
-# Headers in which a LiteLLM proxy tells about its key and its own upstream.
+# Headers in which a LiteLLM proxy reports on its key and its own upstream.
 _ACCOUNT_PREFIXES = ("x-litellm-key-", "x-litellm-model-api-base")
 _CONTROL = re.compile("[\\x00-\\x08\\x0a-\\x1f\\x7f]")
 # RFC 9110 section 5.1; header names are lower case here.

@@ -1,4 +1,4 @@
-"""Checks every request before it is forwarded: who sends it, who may serve it, and whether there is money for it."""
+"""Checks every request before it is forwarded: its sender, the deployments that may serve it, and its budget."""
 
 from collections.abc import Callable
 from functools import partial

@@ -37,9 +37,9 @@ class Further:
 
 
 def refused_fields(principal: Principal) -> Callable[[str], bool] | None:
-    """Returns whether a form with this key must not have a field of a given name. For a team that has only its own
-    objects, these are fields that refer to objects of the account. For a key with a list of models, these are fields
-    that select further models. None if every field passes."""
+    """A function that returns whether a form with this key must not have a field of a given name. For a team that has
+    only its own objects, these are fields that refer to objects of the account. For a key with a list of models, these
+    are fields that select further models. None if every field passes."""
     is_listed = not allows_all(principal.models)
     if not (is_listed or principal.is_confined):
         return None
