@@ -3,7 +3,8 @@
 ``/openai/deployments/NAME/chat/completions?api-version=...`` asks the model NAME, whatever model the body names.
 ``/openai/responses?...``, and every other path that names no deployment, is served as the path without ``/openai``. A
 key in ``api-key`` is the client's key, like a bearer token. The version of Azure's API is removed, because it means
-nothing to other servers. https://learn.microsoft.com/en-us/azure/ai-services/openai/reference
+nothing to other servers.
+https://learn.microsoft.com/en-us/azure/ai-services/openai/reference
 """
 
 from starlette.types import Receive, Scope, Send

@@ -33,8 +33,8 @@ class WireLimits:
     """Bounds on a connection. ``head_bytes``, ``headers`` and ``head_s`` bound the head of a request (request line and
     headers): its bytes, the number of headers, and the seconds until it is complete.
 
-    ``send_s`` is how long a client may leave the bytes that it was sent unread. ``linger_s`` is how long the rest of a
-    refused request is read, so that the answer is not lost.
+    ``send_s`` is how long a client may leave sent bytes unread. ``linger_s`` is how long the rest of a refused request
+    is read, so that the answer is not lost.
     """
 
     head_bytes: int = 64 << 10

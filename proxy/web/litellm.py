@@ -1,4 +1,4 @@
-"""The paths by which LiteLLM's tools know its proxy, in its forms: models and their health, keys, users, teams, spend.
+"""The paths that LiteLLM's tools use, in LiteLLM's forms: models and their health, keys, users, teams and spend.
 
 A client with the master key sees everything. A client with another key sees the models that it may use, and its own
 data.
