@@ -168,7 +168,7 @@ class MarkerCache(MarkedCache):
             found = self._walk(get, self._scope(prompt, prompt.marks[mark]), prompt, mark, now)
             best = max(best, found)
             if best >= 0 and self._profile.cross_life_read:
-                break  # every position between here and there was looked at
+                break  # every position between the marker and the hit was looked at
         return best
 
     def _walk(self, get: Callable[[Key], Entry | None], scope: bytes, prompt: Prompt, mark: int, now: float) -> int:

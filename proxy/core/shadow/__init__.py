@@ -1,4 +1,4 @@
-"""Tracks what the provider's cache is believed to hold.
+"""Tracks the entries that the provider's cache is believed to hold.
 
 The inputs are the prompts as they were sent and the usage that the provider reports. The outputs are the tokens that
 the next prompt would read and write, once after the requests that were really sent and once after the client's own

@@ -21,7 +21,7 @@ from proxy.core.stability.edit_signals import EditSignals
 from proxy.core.value import dataclass
 
 Counts = tuple[float, float]
-"""How many observations there were, and in how many of them the event happened; both decay."""
+"""How many observations there were, and in how many of them the event happened. Both numbers decay."""
 
 RATE_STEP = 0.3
 """The weight of the newest request: the last four or five requests make most of a rate."""
@@ -32,7 +32,7 @@ FIRST_RATE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class DecayedRate:
-    """How a chance is estimated.
+    """The rule by which a chance is estimated.
 
     ``prior`` is the chance before anything was seen, and it counts as ``weight`` observations. With each observation
     the earlier ones count ``decay`` times as much as before.
@@ -43,7 +43,7 @@ class DecayedRate:
     decay: float = 1.0
 
     def share(self, happened: float, seen: float) -> float:
-        """The chance of an event that has ``happened`` in so many of the ``seen`` observations."""
+        """The chance of an event, if it ``happened`` in this number of the ``seen`` observations."""
         return (happened + self.prior * self.weight) / (seen + self.weight)
 
     def added(self, counts: Counts, *, happened: bool) -> Counts:
@@ -84,7 +84,7 @@ _MAP_BY_AGE = (0.85, 0.70, 0.40, 0.35, 0.30)
 _READ_ONLY = 0.02
 _DOCUMENT = 0.60
 RATE_WEIGHT = 0.6
-# P(change) before anything was seen: for fixed text, and for a system message that tells the time or holds documents.
+# P(change) before anything was seen: for fixed text, and for a system message with volatile lines (the time).
 STATIC_CHANGE = 0.02
 CLOCK_CHANGE = 0.9
 
