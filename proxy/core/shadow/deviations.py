@@ -73,8 +73,8 @@ _SCALE_SHARE = 0.1
 _SCALE_TOKENS = 256
 _SCALE_STEP = 0.2
 _SCALES = (0.5, 2.0)
-# The largest minimum on any page is 6144 (``proxy.core.providers.models``). If a prefix of at least this length is not
-# stored, the reason is not a minimum.
+# The largest minimum on any page is 6144 (``proxy.core.providers.models``). If a prefix of ``_NO_MINIMUM_TOKENS`` or
+# more is not stored, the reason is not a minimum.
 _NO_MINIMUM_TOKENS = 8192
 _SHORTEST_LIFE_S = 60.0
 _MOMENT_S = 30.0
