@@ -1,16 +1,17 @@
-"""Provider prompt caches as pure models: what a request would be billed now, and what is stored after it.
+"""Provider prompt caches as pure models: the bill of a request now, and the entries that are stored after it.
 
-Four families, one face (``proxy.core.caches.cache.Cache``):
+There are four families with one interface (``proxy.core.caches.cache.Cache``):
 
 - ``MARKER``: entries exist only where a marker stood, and writing costs extra. Claude, Qwen and MiniMax walk back from
-  each marker (``marker``); OpenAI GPT-5.6 and newer look up exact boundaries, some of them their own (``boundary``).
+  each marker (``MarkerCache``). OpenAI GPT-5.6 and newer look up exact boundaries, some of which the provider sets
+  itself (``BoundaryCache``).
 - ``GRID`` (most others, vLLM and SGLang): every prefix of a request is stored for free and read in steps.
 - ``UNIT`` (DeepSeek): the ends of input and output, fixed intervals and detected common prefixes are stored for free.
 - ``NONE``: nothing is stored (``cache``).
 
-A model belongs to one provider; accounts, models and settings are kept apart by ``Prompt.scope``. Time is given by
-the caller and may be virtual. All facts are in the profile (``proxy.core.providers``), also those that no source
-states: ``pessimistic`` and ``optimistic`` turn them, so that a result can be reported under each answer.
+A cache belongs to one provider; ``Prompt.scope`` keeps accounts, models and settings apart. The caller gives the time,
+which may be virtual. All facts are in the profile (``proxy.core.providers``), also those that no source states.
+``pessimistic`` and ``optimistic`` set these to a bad and to a good value, so that a result can be reported for both.
 """
 
 from typing import assert_never
@@ -24,9 +25,9 @@ __all__ = ["Cache", "make_cache", "validate"]
 
 
 def make_cache(profile: CacheProfile, *, capacity: int = DEFAULT_CAPACITY, is_forecast: bool = False) -> Cache:
-    """An empty cache by the profile's rules, holding at most ``capacity`` entries.
+    """An empty cache with the profile's rules. It holds at most ``capacity`` entries.
 
-    ``is_forecast``: a shadow of a provider, not a provider: chance is taken at its expectation.
+    ``is_forecast``: the cache is a shadow of a provider, not a provider, and takes the expected value of chance.
     """
     match profile.family:
         case Family.MARKER if profile.dialect is Dialect.BREAKPOINT:

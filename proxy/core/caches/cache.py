@@ -1,4 +1,4 @@
-"""A provider's prompt cache, as every model of one can be asked, and the table of prefixes behind it."""
+"""The interface of every model of a provider's prompt cache, and the table of prefixes behind it."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -23,10 +23,11 @@ _SPREAD_SHARE = 0.15
 
 
 class Entry(Struct, gc=False):
-    """A stored prefix: readable while ``available <= now < expiry``; a use renews it for ``life_s``.
+    """A stored prefix. It is readable while ``available <= now < expiry``. Each use renews it for ``life_s``.
 
-    ``tokens`` is what it takes besides the prefix in front of it, where memory is counted. ``placed`` is when it took
-    its place in the order of its table, ``spread`` when the entries in front of it were last renewed with it.
+    ``tokens`` is the number of its tokens besides the prefix in front of it, if memory is counted. ``placed`` is the
+    time when it took its place in the order of its table. ``spread`` is the time when the entries in front of it were
+    last renewed with it.
     """
 
     available: float
@@ -41,9 +42,9 @@ class EntryTable:
     """Entries by key, in the order of their last use. Expired entries are swept; after that the least recently used are
     dropped.
 
-    ``capacity_tokens`` bounds the sum of the tokens of all entries; 0 means no bound. Where tokens are not counted, an
-    entry moves to the end only if it was placed half its life ago: a long conversation uses all of its entries with
-    each request.
+    ``capacity_tokens`` bounds the sum of the tokens of all entries; 0 means no bound. If tokens are not counted, an
+    entry moves to the end only if it was placed more than half its life ago. This saves work, because a long
+    conversation uses all of its entries with each request.
     """
 
     __slots__ = ("_capacity", "_capacity_tokens", "_entries", "_sweep_at", "_tokens")
@@ -61,7 +62,7 @@ class EntryTable:
         return self._entries.get
 
     def put(self, key: Key, now: float, available: float, life_s: float, tokens: int = 0) -> Entry:
-        """Add a prefix, or renew the one that lives: it stays readable from its first date on."""
+        """Add a prefix, or renew its live entry, which stays readable from its first date on."""
         entry = self._entries.get(key)
         if entry is None:
             entry = Entry(available, now + life_s, life_s)
@@ -78,7 +79,8 @@ class EntryTable:
         return entry
 
     def adopt(self, key: Key, entry: Entry) -> None:
-        """Add an entry that another process stored. Of two entries of one key the one that lives longer counts."""
+        """Add an entry that another process stored. If there are two entries for one key, the one that expires later
+        counts."""
         old = self._entries.get(key)
         if old is None or old.expiry < entry.expiry:
             self.forget(key)
@@ -97,7 +99,7 @@ class EntryTable:
                     self._place(key, entry, now)
 
     def last_use(self, key: Key, now: float) -> tuple[float, float] | None:
-        """Seconds since an entry that lives was last used, and its life; None where there is none."""
+        """The seconds since a live entry was last used, and its life. None if there is no live entry."""
         entry = self.get(key)
         if entry is None or now >= entry.expiry:
             return None
@@ -110,8 +112,8 @@ class EntryTable:
             self._tokens -= own.tokens
 
     def shorten(self, before: CacheProfile, after: CacheProfile) -> None:
-        """Lives turned out shorter than the profile said: entries end earlier by that much. This is rare, and linear in
-        the entries."""
+        """Let the entries end earlier, because lives turned out shorter than the profile said. This is rare, and its
+        time is linear in the number of entries."""
         lives = ((before.life_s, after.life_s), (before.long_life_s, after.long_life_s))
         sooner = {old + before.slack_s: old - new for old, new in lives if new < old}
         if not sooner:
@@ -122,8 +124,8 @@ class EntryTable:
                 entry.expiry, entry.life_s = entry.expiry - less, entry.life_s - less
 
     def trim(self, now: float) -> None:
-        """Keep the bounds. The cost for each stored entry is small: whole sweeps happen at doubling sizes, and
-        evictions in batches."""
+        """Enforce the bounds. The cost for each stored entry is small, because whole sweeps happen at doubling sizes
+        and evictions in batches."""
         entries = self._entries
         if len(entries) >= self._sweep_at:
             dead = [key for key, entry in entries.items() if entry.expiry + _GRACE_S <= now]
@@ -139,13 +141,13 @@ class EntryTable:
         return len(self._entries)
 
     def _place(self, key: Key, entry: Entry, now: float) -> None:
-        """The entry is the last in the order."""
+        """Put the entry at the end of the order."""
         self._entries.pop(key, None)
         self._entries[key] = entry
         entry.placed = now
 
     def _oldest(self, tokens: int) -> list[Key]:
-        """The least recently used entries that together hold so many tokens."""
+        """The least recently used entries that together hold at least ``tokens`` tokens."""
         found: list[Key] = []
         for key, entry in self._entries.items():
             if tokens <= 0:
@@ -160,12 +162,12 @@ class EntryTable:
 
 
 class Cache:
-    """What one account at a provider has stored, and until when. Time is unix seconds, and the caller gives it.
+    """The entries that one account has at a provider, with their expiry. Time is unix seconds, given by the caller.
 
-    This one keeps nothing, as a provider without a prompt cache. A subclass says how a prompt is billed and stored.
+    This class keeps nothing, like a provider without a prompt cache. A subclass says how a prompt is billed and stored.
 
-    A forecast is a shadow of a provider. It takes the expected value of chance; a provider draws, by the digest of the
-    prompt and not at random: a forecast that drew would make the planner choose the layouts that it knows to be lucky.
+    A forecast is a shadow of a provider. It takes the expected value of chance. A provider draws, by the digest of the
+    prompt and not at random. If a forecast drew too, the planner would choose the layouts that it knows to be lucky.
     """
 
     __slots__ = ("_is_forecast", "_profile", "_table")
@@ -175,44 +177,46 @@ class Cache:
         self._table = EntryTable(capacity, profile.capacity_tokens)
 
     def bill(self, prompt: Prompt, now: float) -> Bill:
-        """What the provider would charge for this prompt now. Changes nothing."""
+        """The bill of the provider for this prompt now. This changes nothing."""
         return Bill(read=0, write_5m=0, write_1h=0, plain=prompt.total)
 
     def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
-        """The request that started at ``now`` and first answered at ``available`` was accepted: refresh what it read
-        and add what it wrote. ``output`` chains the answer's digest where a provider caches output, too."""
+        """Record an accepted request that started at ``now`` and began to be answered at ``available``: refresh the
+        entries that it read, and add those that it wrote. ``output`` is the digest of the prompt with its answer behind
+        it, for providers that cache output, too."""
 
     def held(self, prompt: Prompt, now: float, before: Sequence[int] | None = None) -> list[int]:
-        """Positions, ascending, that a marker there would read; the nearest ``before`` each of these, where they are
-        given. A cache without markers has none."""
+        """The positions, ascending, that a marker at the same position would read. If ``before`` is given, only the
+        nearest one up to each of its positions. A cache without markers has none."""
         return []
 
     def last_use(self, prompt: Prompt, position: int, now: float) -> tuple[float, float] | None:
-        """Seconds since the entry at a position was last used, and its life; None where there is none."""
+        """The seconds since the entry at a position was last used, and its life. None if there is no live entry."""
         return self._table.last_use((prompt.scope, prompt.hashes[position]), now)
 
     def forget(self, prompt: Prompt, positions: Iterable[int]) -> None:
-        """Drop entries that the provider evidently does not hold. A cache that stores every prefix drops nothing: what
-        was just sent is stored again."""
+        """Drop entries that the provider evidently does not hold. A cache that stores every prefix drops nothing,
+        because the prompt that was just sent is stored again."""
         return
 
     def follow(self, profile: CacheProfile) -> None:
-        """From now on these rules hold. Where lives turned out shorter, entries end as much sooner."""
+        """Apply these rules from now on. If lives turned out shorter, entries end sooner by the same time."""
         self._table.shorten(self._profile, profile)
         self._profile = profile
 
     def tables(self) -> tuple[EntryTable, ...]:
-        """Where the entries are. They are handed to another process, which orders them alike."""
+        """The tables that hold the entries. Their entries are handed to another process, which orders them in the same
+        way."""
         return (self._table,)
 
     def _spread(self, used: Entry | None, now: float) -> float:
-        """When the entries in front of one that is used are renewed with it: ``now``, or the last time. A long
-        conversation has hundreds of them, and a forecast renews them a few times in a life."""
+        """The time at which the entries in front of a ``used`` entry are renewed with it: ``now``, or the time of the
+        last renewal. A long conversation has hundreds of them, so a forecast renews them only a few times in a life."""
         profile = self._profile
         if used is None or not self._is_forecast or profile.capacity_tokens:
             return now
         return now if now - used.spread >= _SPREAD_SHARE * profile.life_s else used.spread
 
     def __len__(self) -> int:
-        """Entries held, expired ones that were not swept yet included."""
+        """The number of entries, including expired ones that were not swept yet."""
         return len(self._table)

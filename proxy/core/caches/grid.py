@@ -1,19 +1,19 @@
 """Caches that store for free: every prefix on a grid of tokens, or whole units.
 
-The grid family: every prefix is read in steps of tokens.
+In the grid family, every prefix is stored and read in steps of tokens.
 
-OpenAI up to GPT-5.5 ("Prompt caching", https://developers.openai.com/api/docs/guides/prompt-caching, 2026-09-20):
-automatic from 1024 tokens, reported in steps of 128 (GPT-5.5: breakpoints 2048 tokens apart, counted from the start of
-a hidden system message), no write price, kept while idle for 5 - 10 minutes. Gemini, xAI, Mistral, Groq, Kimi and
-others differ in numbers. vLLM's blocks and SGLang's radix tree are grids, too: the last token is always computed, so
-that at most floor((n - 1) / B) * B tokens are read; memory is bounded, output is kept.
+OpenAI up to GPT-5.5 ("Prompt caching", https://developers.openai.com/api/docs/guides/prompt-caching, 2026-09-20) caches
+automatically from 1024 tokens and reports in steps of 128 (GPT-5.5: breakpoints 2048 tokens apart, counted from the
+start of a hidden system message). It has no write price and keeps idle entries for 5 - 10 minutes. Gemini, xAI,
+Mistral, Groq, Kimi and others differ in the numbers. vLLM's blocks and SGLang's radix tree are grids, too. There, the
+last token is always computed, so at most floor((n - 1) / B) * B tokens are read; memory is bounded, and output is kept.
 
-The unit family: whole units are stored for free and read only when fully matched.
+In the unit family, whole units are stored for free and read only if they match fully.
 
 DeepSeek ("Context Caching", https://api-docs.deepseek.com/guides/kv_cache): units end at the end of the input, at the
-end of the output, at fixed intervals, and where several requests were seen to share a prefix; they appear within
-seconds and live for hours. Observed hits are multiples of 128 tokens (deepseek-v4-for-copilot #25, qwen-code #4518).
-The interval and the delay are fields of the profile.
+end of the output, at fixed intervals, and at the end of a prefix that several requests were seen to share. Units appear
+within seconds and live for hours. Observed hits are multiples of 128 tokens (deepseek-v4-for-copilot #25, qwen-code
+#4518). The interval and the delay are fields of the profile.
 """
 
 from bisect import bisect_left
@@ -28,13 +28,13 @@ _DRAWS = 256.0**_DRAWN_BYTES
 
 
 class GridCache(Cache):
-    """Bills tokens as read or plain. Where writes are metered, whole steps behind the part that was read are billed as
+    """Bills tokens as read or plain. If writes are metered, whole steps behind the part that was read are billed as
     written."""
 
     __slots__ = ()
 
     def bill(self, prompt: Prompt, now: float) -> Bill:
-        """The deepest live position, rounded down to a step."""
+        """The bill: the prompt is read up to the deepest live position, rounded down to a step."""
         hit, read = self._found(prompt, now)
         written = self._written(prompt, read)
         is_long = written > 0 and self._is_long(prompt)
@@ -89,7 +89,7 @@ class GridCache(Cache):
         return -1, 0
 
     def _steps(self, tokens: int) -> int:
-        """The tokens of whole steps in a prefix; 0 where it is too short."""
+        """The tokens of whole steps in a prefix. 0 if the prefix is too short."""
         profile, hidden = self._profile, self._profile.hidden_tokens
         found = (tokens + hidden) // profile.step * profile.step
         if found < profile.min_tokens:
@@ -107,13 +107,13 @@ class GridCache(Cache):
 
 
 def _first_step(profile: CacheProfile) -> int:
-    """The shortest prefix that can be read: a shorter one holds no whole step that reaches the minimum."""
+    """The length of the shortest prefix that can be read. A shorter one has no whole step that reaches the minimum."""
     return -(-max(1, profile.min_tokens) // profile.step) * profile.step - profile.hidden_tokens
 
 
 def _is_lucky(prompt: Prompt, profile: CacheProfile) -> bool:
-    """Whether this prompt reaches a machine that holds its prefix. Its own digest decides: the same prompt has the same
-    luck whenever it is asked, so that a replay can be repeated. Gemini's implicit cache gives no guarantee of a hit."""
+    """Whether this prompt reaches a machine that holds its prefix. The prompt's own digest decides, so the same prompt
+    always has the same luck and a replay can be repeated. Gemini's implicit cache gives no guarantee of a hit."""
     drawn = int.from_bytes(sha256(b"chance" + prompt.hashes[-1]).digest()[:_DRAWN_BYTES])
     return drawn < profile.hit_chance * _DRAWS
 
@@ -128,7 +128,7 @@ class UnitCache(Cache):
         self._seen = EntryTable(capacity)
 
     def bill(self, prompt: Prompt, now: float) -> Bill:
-        """The longest unit that this prompt begins with, rounded down to a step."""
+        """The bill: the longest unit that this prompt begins with is read, rounded down to a step."""
         get, scope, total, step = self._table.get, prompt.scope, prompt.total, self._profile.step
         for position in range(len(prompt.ends) - 1, -1, -1):
             read = prompt.ends[position] // step * step
@@ -140,8 +140,9 @@ class UnitCache(Cache):
         return super().bill(prompt, now)
 
     def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
-        """Units at the end of the input, at the intervals, at the prefix shared with an earlier request, and, where
-        ``output`` gives the digest of the prompt with its answer behind it, at the end of the output."""
+        """Store units at the end of the input, at the intervals, and at the end of the prefix that is shared with an
+        earlier request. If ``output`` gives the digest of the prompt with its answer behind it, a unit at the end of
+        the output is stored, too."""
         profile = self._profile
         available += profile.delay_s
         life_s = profile.life_s + profile.slack_s

@@ -2,17 +2,18 @@
 
 ``MarkerCache`` follows Anthropic's page ("Prompt caching",
 https://platform.claude.com/docs/en/build-with-claude/prompt-caching, 2026-08-21 and later copies): one entry per
-breakpoint; per breakpoint at most 20 positions are looked at, the breakpoint itself counted, then the next earlier
-breakpoint; a run of tool calls or of tool results is one position; readable once the first response begins; the life
-counts from the start of the request that wrote or read; below the model's minimum a marker is ignored silently. Qwen's
-and MiniMax's explicit caches work alike. What the page leaves open is a field of the profile.
+breakpoint. From each breakpoint at most 20 positions are looked at, including the breakpoint itself, then the next
+earlier breakpoint follows. A run of tool calls or of tool results is one position. An entry is readable once the first
+response begins. Its life counts from the start of the request that wrote or read it. Below the model's minimum a marker
+is ignored silently. Qwen's and MiniMax's explicit caches work in the same way. Facts that the page does not state are
+fields of the profile.
 
-``BoundaryCache`` follows OpenAI's for GPT-5.6 and newer, and Azure's ("Prompt caching",
+``BoundaryCache`` follows OpenAI's page for GPT-5.6 and newer, and Azure's ("Prompt caching",
 https://developers.openai.com/api/docs/guides/prompt-caching, 2026-09-20). Boundaries are the client's breakpoints and,
-in implicit mode, the end of the latest eligible message. The latest few are written; a list of its own is looked up:
-the first and the latest breakpoints, and in implicit mode earlier message endings and the end of the opening
-instructions. The guide, the SDK and Azure state different lists: they are fields of the profile. There is no look-back:
-an entry is read where a candidate stands on it again.
+in implicit mode, the end of the latest eligible message. The latest few boundaries are written. Another list is looked
+up: the first and the latest breakpoints, and in implicit mode earlier message endings and the end of the opening
+instructions. The guide, the SDK and Azure state different lists, so the lists are fields of the profile. There is no
+look-back: an entry is read only if a candidate stands at its position again.
 
 """
 
@@ -28,13 +29,13 @@ from proxy.core.providers import CacheProfile, Dialect
 
 
 class MarkedCache(Cache):
-    """Entries at single positions, each of one of two lives."""
+    """A cache of entries at single positions. Each entry has one of two lives."""
 
     __slots__ = ()
 
     def held(self, prompt: Prompt, now: float, before: Sequence[int] | None = None) -> list[int]:
-        """The positions, ascending, whose own entries can be read now, in reach of a marker or not; the nearest to each
-        of these positions ``before`` which it stands, where they are given."""
+        """The positions, ascending, whose own entries can be read now, in reach of a marker or not. If ``before`` is
+        given, only the nearest one up to each of its positions."""
         first, hashes, get = bisect_left(prompt.ends, self._profile.min_tokens), prompt.hashes, self._table.get
         found = set[int]()
         for scope in {self._scope(prompt, "5m"), self._scope(prompt, "1h")}:
@@ -65,14 +66,16 @@ class MarkedCache(Cache):
         return life == "1h" and self._profile.long_life_s > 0
 
     def _scope(self, prompt: Prompt, life: Life) -> bytes:
-        """Entries of both lives share a key only where they read each other."""
+        """The scope part of an entry's key. Entries of both lives share a key only if a marker of one life reads an
+        entry of the other."""
         if self._profile.cross_life_read:
             return prompt.scope
         return prompt.scope + (b"/1h" if self._is_long(life) else b"/5m")
 
     def _renew(self, prompt: Prompt, hit: int, last: int, now: float) -> float:
-        """Renew the entry that is read, and those in front of it where the provider does so. When all those in front of
-        the ``last`` marker were renewed; entries that no marker reaches are not."""
+        """Renew the entry that is read and, if the provider does so, the entries in front of it. Returns the time at
+        which all entries in front of the ``last`` marker were renewed. It is minus infinity if entries between the hit
+        and this marker were passed over, because those are not renewed."""
         profile, get = self._profile, self._table.get
         scopes = {self._scope(prompt, "5m"), self._scope(prompt, "1h")}
         read = [get((scope, prompt.hashes[hit])) for scope in scopes if hit >= 0]
@@ -85,7 +88,7 @@ class MarkedCache(Cache):
 
 
 def validate(prompt: Prompt, profile: CacheProfile) -> str | None:
-    """Why the provider would refuse these markers with a 400, or None."""
+    """The reason why the provider would refuse these markers with a 400, or None."""
     if profile.dialect not in (Dialect.CACHE_CONTROL, Dialect.PART_CACHE_CONTROL):
         return None
     if len(prompt.marks) > profile.max_marks:
@@ -100,14 +103,15 @@ def validate(prompt: Prompt, profile: CacheProfile) -> str | None:
 
 
 class MarkerCache(MarkedCache):
-    """Bills in three spans: up to the hit the prompt is read, up to the last marker behind it written, and plain from
+    """Bills in three spans: the prompt is read up to the hit, written from there up to the last marker, and plain from
     there on."""
 
     __slots__ = ()
 
     def bill(self, prompt: Prompt, now: float) -> Bill:
-        """Read A = the hit, 1-hour write up to B = the last 1-hour marker behind A, 5-minute write up to C = the last
-        marker behind A, plain the rest. Marks that the provider would refuse are billed all the same: ``validate``."""
+        """The bill: read up to A, the hit; 1-hour write up to B, the last 1-hour marker behind A; 5-minute write up to
+        C, the last marker behind A; the rest is plain. Markers that the provider would refuse are billed, too: only
+        ``validate`` checks them."""
         usable = self._usable(prompt)
         if not usable:
             return super().bill(prompt, now)
@@ -128,7 +132,7 @@ class MarkerCache(MarkedCache):
         )
 
     def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
-        """Renew what was read and put an entry at each marker behind it."""
+        """Renew the entries that were read, and put an entry at each marker behind them."""
         usable = self._usable(prompt)
         if not usable:
             return
@@ -150,7 +154,7 @@ class MarkerCache(MarkedCache):
         return entry is None or entry.expiry <= now
 
     def _usable(self, prompt: Prompt) -> list[int]:
-        """Marked positions in order, without those below the minimum."""
+        """The marked positions in order, without those below the minimum."""
         ends, minimum = prompt.ends, self._profile.min_tokens
         return sorted(position for position in prompt.marks if ends[position] >= minimum)
 
@@ -164,12 +168,12 @@ class MarkerCache(MarkedCache):
             found = self._walk(get, self._scope(prompt, prompt.marks[mark]), prompt, mark, now)
             best = max(best, found)
             if best >= 0 and self._profile.cross_life_read:
-                break  # every position between here and there was looked at
+                break  # every position between the marker and the hit was looked at
         return best
 
     def _walk(self, get: Callable[[Key], Entry | None], scope: bytes, prompt: Prompt, mark: int, now: float) -> int:
-        """The deepest readable position in reach of one marker, or -1. Going back, a run counts as its last position;
-        the position of the marker itself is always looked at."""
+        """The deepest readable position in reach of one marker, or -1. On the way back, only the last position of a run
+        is looked at. The position of the marker itself is always looked at."""
         profile = self._profile
         hashes, ends, minimum = prompt.hashes, prompt.ends, profile.min_tokens
         runs = prompt.runs if profile.collapses_runs else range(len(hashes))
@@ -188,12 +192,13 @@ class MarkerCache(MarkedCache):
 
 
 class BoundaryCache(MarkedCache):
-    """Billed in three spans: read up to the longest candidate that lives, written up to the last boundary behind it."""
+    """Bills in three spans: the prompt is read up to the longest live candidate, written from there up to the last
+    boundary, and plain from there on."""
 
     __slots__ = ()
 
     def bill(self, prompt: Prompt, now: float) -> Bill:
-        """What the provider would charge now. In explicit mode without a breakpoint every token is plain and nothing is
+        """The bill of the provider now. In explicit mode without a breakpoint, every token is plain and nothing is
         cached."""
         hit = self._hit(prompt, now)
         read = end = prompt.ends[hit] if hit >= 0 else 0
@@ -205,7 +210,7 @@ class BoundaryCache(MarkedCache):
         return Bill(read=read, write_5m=end - long_end, write_1h=long_end - read, plain=prompt.total - end, hit=hit)
 
     def store(self, prompt: Prompt, now: float, available: float, output: bytes | None = None) -> None:
-        """Renew what was read and put an entry at each boundary behind it."""
+        """Renew the entries that were read, and put an entry at each boundary behind them."""
         profile = self._profile
         hit = self._hit(prompt, now)
         written = self._written(prompt, prompt.ends[hit] if hit >= 0 else 0)

@@ -1,4 +1,4 @@
-"""A prompt as a provider's cache sees it, and the bill for it."""
+"""A prompt as a provider's cache sees it, and the bill for the prompt."""
 
 from collections.abc import Mapping
 from typing import Literal, Protocol
@@ -10,18 +10,20 @@ Life = Literal["5m", "1h"]
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Positions in the provider's own order: tools, then system, then messages.
+    """The positions of a prompt, in the provider's own order: tools, then system, then messages.
 
     ``hashes[i]`` is the chained digest of everything up to and including position i (16 bytes or more); two prompts
     share a prefix up to i exactly when their ``hashes[i]`` are equal. ``ends[i]`` is the number of prompt tokens up to
     and including position i (so ``ends[-1]`` is the prompt's length in tokens). ``marks`` maps a position to the life
     of the cache marker that stands on it. ``runs[i]`` numbers the position for look-back counting: positions with equal
-    numbers (a run of tool calls or of tool results within one message) count once. ``scope`` names what the provider
-    keeps apart: account, model, and the settings that render into the prompt; empty where nothing is cached.
+    numbers (a run of tool calls or of tool results within one message) count once. ``scope`` identifies the account,
+    the model, and the settings that render into the prompt; the provider keeps different scopes apart. It is empty if
+    nothing is cached.
 
-    For providers that set boundaries of their own: ``endings`` are the positions, ascending, at which messages end that
-    are eligible for one (users', and the last tool output of a group), ``head_end`` is where the opening instructions
-    end. Empty and -1 where the provider sets none, or was told not to.
+    ``endings`` and ``head_end`` are for providers that set boundaries of their own. ``endings`` are the positions,
+    ascending, at which the messages end that are eligible for a boundary (users' messages, and the last tool output of
+    a group). ``head_end`` is the position at which the opening instructions end. They are empty and -1 if the provider
+    sets no boundaries, or was told not to.
     """
 
     scope: bytes
@@ -38,7 +40,7 @@ class Prompt:
 
 
 class Parts(Protocol):
-    """A prompt's tokens by the rate they are billed at: a ``Bill`` or a ``Usage``."""
+    """A prompt's tokens by the rate at which they are billed: a ``Bill`` or a ``Usage``."""
 
     @property
     def read(self) -> int: ...
@@ -54,9 +56,9 @@ class Parts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """Tokens of one prompt by the rate they are billed at; the four add up to the prompt's tokens.
+    """The tokens of one prompt by the rate at which they are billed. The four counts add up to the prompt's tokens.
 
-    ``hit`` is the position that was read up to (-1: nothing was read).
+    ``hit`` is the position up to which the prompt was read (-1: nothing was read).
     """
 
     read: int
@@ -76,7 +78,7 @@ class Bill:
 
 @dataclass(slots=True)
 class BillSum:
-    """Bills, added up."""
+    """The sum of several bills."""
 
     read: int = 0
     write_5m: int = 0
@@ -88,7 +90,7 @@ class BillSum:
         return self.read + self.write_5m + self.write_1h + self.plain
 
     def add(self, bill: Parts) -> None:
-        """Count one more."""
+        """Add one more bill."""
         self.read += bill.read
         self.write_5m += bill.write_5m
         self.write_1h += bill.write_1h

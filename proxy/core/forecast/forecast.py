@@ -1,4 +1,4 @@
-"""For a layout: how likely the next request comes in time and repeats everything up to each position."""
+"""The forecast for a layout: how likely the next request comes in time and repeats everything up to each position."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,15 +26,16 @@ from proxy.core.value import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class PauseValue:
-    """Tokens that are expected to be read after a pause, if everything up to a position is protected: by the session's
-    next request. ``held`` are the positions, ascending, that are protected whatever is sent now."""
+    """The tokens that the session's next request is expected to read after a pause, if everything up to a position is
+    protected. ``held`` are the positions, ascending, that are protected whatever is sent now."""
 
     layout: Layout
     expected: tuple[float, ...]
     held: Sequence[int]
 
     def of(self, marks: Mapping[int, Life], bill: Bill) -> float:
-        """With these markers: what is held that long already, and what is written for an hour now."""
+        """The expected tokens with these markers. Protected are the positions that are held that long already, and
+        those that are written for an hour now."""
         ends = self.layout.ends
         read = ends[bill.hit] if bill.hit >= 0 else 0
         protected = sorted([*self.held, *(p for p, life in marks.items() if life == "1h" and ends[p] > read)])
@@ -44,9 +45,9 @@ class PauseValue:
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A layout, and by position ``survival``: P(the next request comes within the short life and repeats everything up
-    to there). ``held`` are the positions, ascending, whose entries the provider holds. ``worth`` is set where the
-    client is expected to pause. ``is_natural``: the layout has the client's own order. ``placed`` keeps what was found
-    out of breakpoints, by their most."""
+    to there). ``held`` are the positions, ascending, whose entries the provider holds. ``worth`` is set if the client
+    is expected to pause. ``is_natural``: the layout has the client's own order. ``placed`` keeps the breakpoints that
+    were found, by the largest number of them that was allowed."""
 
     layout: Layout
     survival: Sequence[float]
@@ -58,27 +59,27 @@ class Candidate:
 
 # A client that clears tool results keeps the latest few.
 _MAX_RESULTS = 20
-# A text and its acknowledgement: a file that is one position.
+# The parts of a file that is one position: a text and its acknowledgement.
 _WHOLE_PARTS = 2
-# Share of first edits that touch a file's first lines (imports); the others are spread evenly (recorded sessions).
+# The share of first edits that touch a file's first lines (imports). The others are spread evenly (recorded sessions).
 _FIRST_LINES = 0.33
-# The tag stands at another place in the next request, even where its text is the same.
+# The tag stands at another place in the next request, even if its text is the same.
 _TAG_HAZARD = 5.0
 
 
-# How pieces are weighed against each other. The exchange argument says tokens per expected change; what is expected is
-# an estimate, and an error on a large piece costs more: its size counts by such a power.
-# Two orders where markers are to be paid for: one that trusts the estimates little, one that puts what is large first.
-# On recorded and generated sessions one alone costs 0.5 to 1 % more.
+# The powers by which a piece's size counts when pieces are weighed against each other. The exchange argument weighs by
+# tokens per expected change. But the expected change is an estimate, and an error on a large piece costs more.
+# If markers must be paid for, there are two orders: one trusts the estimates little, the other puts large pieces first.
+# On recorded and generated sessions one order alone costs 0.5 to 1 % more.
 _MARKED = (0.35, 0.6)
-# Where every prefix is stored for free, a changed piece is read up to its change and a wrong guess wastes no write.
+# If every prefix is stored for free, a changed piece is read up to its change, and a wrong guess wastes no write.
 _STORED = (0.6,)
 
 
 @dataclass(frozen=True, slots=True)
 class PreambleForecast:
-    """-ln P(unchanged) of the tools, then of each system message: as it came (``whole``), and without its volatile
-    lines and documents (``fixed``)."""
+    """-ln P(unchanged) of the tools, then of each system message. ``whole`` is for the message as it came, ``fixed``
+    for the message without its volatile lines and documents."""
 
     whole: Sequence[float]
     fixed: Sequence[float]
@@ -86,12 +87,13 @@ class PreambleForecast:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is expected of the next request, made once per request and used for every candidate layout.
+    """The expectations about the next request. They are made once per request and used for every candidate layout.
 
     ``body`` is P(the session's next request comes within the life), ``opened`` is P(any request with the same preamble
     does). ``turns`` maps a message's index to P(the next request repeats the conversation up to it). ``rendered_last``
-    are the context messages with no turn between them and the last exchange. ``groups`` are the context messages by
-    their index. ``size_powers`` are the ways to weigh pieces against each other.
+    are the context messages with no turn between them and the last exchange. ``groups`` maps the index of a context
+    message to its two hazards (``PieceForecast.whole``). ``size_powers`` are the ways to weigh pieces against each
+    other.
     """
 
     body: float
@@ -104,15 +106,17 @@ class Forecast:
     size_powers: Sequence[float] = _MARKED
 
     def weight(self, sizes: Mapping[str, int], size_power: float, item: ContextPiece) -> float:
-        """The larger, the earlier a piece should stand; ``sizes`` are the tokens of all pieces."""
+        """The weight of a piece: the larger it is, the earlier the piece should stand. ``sizes`` are the tokens of all
+        pieces."""
         hazard = self.pieces.hazards[item.key] + self.pieces.later[item.key]
         return float(sizes[item.key] ** size_power) / max(hazard, 1e-6)
 
     def positions(self, layout: Layout, *, is_natural: bool = False) -> list[float]:
-        """P(the next request comes in time and repeats everything up to the position), never rising.
+        """P(the next request comes in time and repeats everything up to the position). It never rises from one position
+        to the next.
 
-        In the client's own order (``is_natural``) context that stands directly in front of the last exchange will have
-        this exchange in front of it next time.
+        In the client's own order (``is_natural``), context that now stands directly in front of the last exchange will
+        have this exchange in front of it in the next request.
         """
         moves = self.rendered_last if is_natural else frozenset()
         result: list[float] = []
@@ -190,21 +194,22 @@ def _turns(
     """P(the next request repeats the conversation up to a message), by the message's index."""
     indices = recognised.own_turns()
     cohort, broke = session.cohort, observation.broke
-    # Where no result was ever cleared it does not matter where they stand.
+    # If no result was ever cleared, the places of the results do not matter.
     results = _results(recognised, indices) if cohort.has_cleared(broke) else ()
     chances = cohort.turn_survival(len(indices), broke, results)
     turns = dict(zip(indices, chances, strict=True))
     if recognised.moving:
         turns = _with_moving(recognised, turns)
     if notices := recognised.transcript.notices if hoists_system else ():
-        # A new notice stands behind the other ones and in front of all turns: it costs the turns, and no notice.
+        # A new notice stands behind the other notices and in front of all turns. It breaks the turns, but no notice.
         held, at = stays(recognised.messages, notices, session.noticed, session.notices_new), set(notices)
         turns = {index: chance if index in at else held * chance for index, chance in turns.items()}
     return turns
 
 
 def _with_moving(recognised: RecognisedRequest, own: Mapping[int, float]) -> dict[int, float]:
-    """The same of all messages, where some may be taken out from between the conversation's own."""
+    """The same probabilities for all messages, if some of them may be removed from between the conversation's own
+    messages."""
     turns: dict[int, float] = {}
     reached, hazard = 1.0, 0.0
     for index in recognised.turns():
@@ -216,11 +221,11 @@ def _with_moving(recognised: RecognisedRequest, own: Mapping[int, float]) -> dic
 def _preamble(
     session: Session, observation: RequestObservation, recognised: RecognisedRequest, whole_set: float
 ) -> PreambleForecast:
-    """What is expected of the tools and the system messages; ``whole_set`` is P(all documents in them stay)."""
+    """The hazards of the tools and the system messages. ``whole_set`` is P(all documents in them stay)."""
     fresh = observation.replaced
     edited = changed_places(session.preamble, observation.preamble) - fresh if session.requests else frozenset[int]()
     edited_fixed = edited & changed_places(session.fixed, observation.fixed)
-    # A system message's place counts from 1: the tools stand in front.
+    # A system message's place counts from 1, because the tools stand in front.
     priors = {1 + text.message: CLOCK_CHANGE if text.volatile else 1.0 - whole_set for text in recognised.system}
     head = session.own_head if session.own_head.places else session.shared_head
     whole: list[float] = []
@@ -247,7 +252,7 @@ def _spread(hazard: float, parts: Sequence[Part]) -> Iterator[float]:
 
 
 def _results(recognised: RecognisedRequest, turns: Sequence[int]) -> list[int]:
-    """How far from the end the latest tool results stand."""
+    """The distances of the latest tool results from the end."""
     messages = recognised.messages
     found = (distance for distance, index in enumerate(reversed(turns), 1) if messages[index].role == "tool")
     return list(islice(found, _MAX_RESULTS))

@@ -1,11 +1,11 @@
-"""Five minutes or an hour: what the longer life of a cache entry is worth, by the client's own pauses.
+"""Five minutes or an hour: the value of the longer life of a cache entry, estimated from the client's own pauses.
 
-A pause longer than the short life costs what the prefix costs to write again. The longer life prevents that for pauses
-up to its own end, at a dearer write (Anthropic: 2.0 against 1.25 of the input price). Two facts make it cheap where a
-conversation goes on (``proxy.core.caches.marker``, from Anthropic's billing formula): the dearer price is paid for what
-stands between the deepest entry that is read and the last 1-hour marker, however long the prefix in front of it is;
-and a read renews every entry on the prefix for the entry's own life. So one 1-hour marker directly behind what is read
-protects all in front of it, and does so until the client changes something there.
+After a pause longer than the short life, the prefix must be written again. The longer life prevents that for pauses up
+to its own end, but its write costs more (Anthropic: 2.0 against 1.25 of the input price). Two facts make it cheap if a
+conversation goes on (``proxy.core.caches.marker``, from Anthropic's billing formula). The higher price is paid only for
+the tokens between the deepest entry that is read and the last 1-hour marker, however long the prefix in front of them
+is. And a read renews every entry on the prefix for the entry's own life. So one 1-hour marker directly behind the part
+that is read protects everything in front of it, until the client changes something there.
 
 Nothing is ever marked for an hour before the client has paused that long itself.
 """
@@ -24,34 +24,36 @@ from proxy.core.sessions.session import Session
 from proxy.core.stability.change_rates import DecayedRate
 from proxy.core.value import dataclass, replace
 
-# Before anything is known: one gap in a hundred, weighing as much as so many that were seen. A part of a pause is held
-# for chance, in all sessions and in this one (measured: else a client that pauses once pays for a second time that does
-# not come).
+# The prior: one gap in a hundred is a pause. It weighs as much as ``weight`` gaps that were seen. A part of one pause
+# counts as chance, in all sessions and in this one. (Measured: otherwise a client that pauses once pays for a second
+# pause that does not come.)
 _PAUSES = DecayedRate(prior=0.01, weight=4.0)
 _CHANCE_SEEN = 0.8
 _CHANCE_SEEN_HERE = 0.3
-# What the client does in other sessions weighs as much as so many gaps of this one.
+# The client's other sessions weigh as much as this number of gaps in this session.
 _COHORT_WEIGHT = 8.0
-# Certainty that no finite record gives.
+# The largest chance that is used: no finite record gives more certainty.
 _MOST = 0.95
-# A pause that is expected promises more than it keeps: without this, sessions of a few pauses in a row, and then none,
-# pay up to 13 % more than five minutes alone would have cost (measured; a client that always pauses loses nothing).
+# The estimate promises more of an expected pause than comes true. Without this factor, sessions with a few pauses in a
+# row and then none pay up to 13 % more than five minutes alone would have cost (measured). A client that always pauses
+# loses nothing.
 _CAUTION = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class PauseForecast:
-    """Returns that only the longer life serves. ``pause`` is P(the session's next request comes after the short life
-    and within the long one), ``forecast`` says what else is expected of that request."""
+    """The forecast for requests that only the longer life serves. ``pause`` is P(the session's next request comes after
+    the short life and within the long one). ``forecast`` has the other expectations about that request."""
 
     pause: float
     forecast: Forecast
     profile: CacheProfile
 
     def worth(self, layout: Layout, cache: Cache, now: float, *, is_natural: bool) -> PauseValue:
-        """What reading this layout after a pause is worth."""
+        """The value of reading this layout after a pause."""
         after = replace(self.forecast, body=self.pause, opened=self.pause).positions(layout, is_natural=is_natural)
-        # If it is not protected now, the next request can do it for little, unless the pause comes first once more.
+        # If the prefix is not protected now, the next request can protect it at a low cost, unless another pause comes
+        # first.
         chances = [_CAUTION * chance / (1.0 - min(chance, _MOST)) for chance in after]
         later = now + self.profile.life_s + self.profile.slack_s + 1.0
         held = cache.held(layout.prompt({}), later)
@@ -59,8 +61,8 @@ class PauseForecast:
         return PauseValue(layout, tuple(accumulate(spans)), held)
 
     def hours(self, standing: Candidate, marks: Iterable[int], hit: int, slots: int) -> Iterator[dict[int, Life]]:
-        """Markers with an hour among them that may be worth their price. ``marks`` are those that pay for five minutes,
-        ``hit`` is the deepest position that they read."""
+        """Sets of markers that include one-hour markers and may be worth their price. ``marks`` are the markers that
+        pay for five minutes, ``hit`` is the deepest position that they read."""
         layout, profile = standing.layout, self.profile
         yield from _longer(marks, hit)
         behind = _nearest(layout, hit, profile)
@@ -72,7 +74,7 @@ class PauseForecast:
         yield from _longer(place(layout, survival, standing.held, dear, slots).positions, hit)
 
     def _in_an_hour(self) -> Forecast:
-        """The forecast, were every entry written for the longer life."""
+        """The forecast if every entry were written for the longer life."""
         forecast = self.forecast
         return replace(
             forecast, body=min(1.0, forecast.body + self.pause), opened=min(1.0, forecast.opened + self.pause)
@@ -84,7 +86,7 @@ def _span(end: int, before: int, chance: float) -> float:
 
 
 def outlook(session: Session, newest: float | None, forecast: Forecast, profile: CacheProfile) -> PauseForecast | None:
-    """What the client's own pauses promise; None where there is no longer life, or where the client has not paused.
+    """The forecast from the client's own pauses. None if there is no longer life, or if the client has not paused.
     ``newest`` is the gap that has just ended."""
     if profile.family is not Family.MARKER or not profile.long_life_s:
         return None
@@ -93,7 +95,7 @@ def outlook(session: Session, newest: float | None, forecast: Forecast, profile:
 
 
 def _pause(session: Session, newest: float | None, forecast: Forecast, profile: CacheProfile) -> float:
-    """P(the session's next request comes so late)."""
+    """P(the session's next request comes after the short life and within the long one)."""
     just = [] if newest is None else [newest]
     own, cohort = [*session.gaps, *just], [*session.cohort.gaps, *just]
     seen = _pauses(cohort, profile)
@@ -112,14 +114,14 @@ def _pauses(gaps: Sequence[float], profile: CacheProfile) -> int:
 
 
 def _longer(marks: Iterable[int], hit: int) -> list[dict[int, Life]]:
-    """The same markers, the first of them for an hour: up to each one behind what is read. None of them stands behind
-    one for five minutes."""
+    """The same markers with the first ones for an hour: one set for each marker behind the part that is read, in which
+    the hour goes up to that marker. No one-hour marker stands behind a five-minute marker."""
     places = sorted(marks)
     return [{p: "1h" if p <= last else "5m" for p in places} for last in places[bisect_right(places, hit) :]]
 
 
 def _nearest(layout: Layout, hit: int, profile: CacheProfile) -> int | None:
-    """The first place for a marker behind what is read: the cheapest that protects all of it."""
+    """The first place for a marker behind the part that is read: the cheapest place that protects all of that part."""
     if hit < 0:
         return None
     last = min(hit + profile.lookback, len(layout.parts))

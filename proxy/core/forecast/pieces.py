@@ -14,25 +14,25 @@ from proxy.core.stability.document_retention import DocumentSign, are_lasting, d
 from proxy.core.stability.edit_signals import NO_SIGN, EditSignals, FileWords, read_signs
 from proxy.core.value import dataclass
 
-# P(an answer edits any file), however many files there are, and the same where the prompt names one: as seen on
-# recorded sessions. Where every prefix is stored for free the chance only orders, and weighs so much against what the
-# files promise one by one (measured).
+# P(an answer edits any file), however many files there are, and the same probability if the prompt names a file (both
+# from recorded sessions). If every prefix is stored for free, this probability only decides the order. It then has the
+# weight ``_STORED_SHARE`` against the probability from the single files' hazards (measured).
 _EDITS_USUALLY = 0.7
 _EDITS_NAMED = 0.97
 _STORED_SHARE = 0.5
 _EDITED_USUALLY = 2.0
-"""Files that an answer edits, on recorded sessions: hardly ever more."""
+"""The number of files that an answer edits on recorded sessions. It is hardly ever larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class PieceForecast:
-    """What is expected of each movable piece in the next request.
+    """The expectations about each movable piece in the next request.
 
-    ``hazards`` maps a piece to -ln P(unchanged), ``later`` is the same of the requests after the next one. ``signs`` is
-    what the request says of its files, and ``edits`` are the files that an answer may edit. ``edit_scale`` scales
-    P(an answer edits some of them). ``documents`` is what the request shows of its retrieved documents, and
-    ``whole_set`` is P(all of them stay): their hazards hold for where they do not. ``usual_edit`` is P(the answer edits
-    any file), as such prompts go in general.
+    ``hazards`` maps a piece to -ln P(unchanged), ``later`` is the same for the requests after the next one. ``signs``
+    are the request's signs of edits, by file. ``edits`` are the files that an answer may edit. ``edit_scale`` scales
+    P(an answer edits some of them). ``documents`` are the request's signs of its retrieved documents. ``whole_set`` is
+    P(all of them stay), and the documents' hazards apply if not all of them stay. ``usual_edit`` is P(the answer edits
+    any file) for such prompts in general.
     """
 
     hazards: Mapping[str, float]
@@ -45,14 +45,15 @@ class PieceForecast:
     usual_edit: float
 
     def whole(self, group: ContextMessage) -> tuple[float, float]:
-        """The hazard of a whole context message: of the pieces that no answer edits, and of those that one may."""
+        """The hazards of a whole context message: the sum for the pieces that no answer edits, and the sum for the
+        pieces that an answer may edit."""
         own = [(item.key in self.edits, self.hazards[item.key]) for item in group.items]
         return sum(hazard for is_edit, hazard in own if not is_edit), sum(hazard for is_edit, hazard in own if is_edit)
 
     def unchanged(self, hazard: float, documents: float, edits: float) -> float:
-        """P(everything is unchanged), by three sums of hazards: of independent pieces, of documents and of files that
-        an answer may edit. Documents may stay as a whole, and most answers edit one or two files, however many there
-        are: neither are independent."""
+        """P(everything is unchanged), from three sums of hazards: of independent pieces, of documents, and of files
+        that an answer may edit. Documents do not change independently, because all of them may stay together. Files do
+        not either, because most answers edit one or two files, however many there are."""
         held = self.whole_set + (1.0 - self.whole_set) * math.exp(-documents) if documents else 1.0
         unedited = 1.0 - self.edit_scale * (1.0 - math.exp(-edits)) if edits else 1.0
         return math.exp(-hazard) * held * unedited
@@ -70,7 +71,7 @@ def piece_forecast(
     *,
     is_stored: bool,
 ) -> PieceForecast:
-    """What is expected of each piece; ``is_stored``: the provider stores every prefix for free."""
+    """The forecast of each piece. ``is_stored``: the provider stores every prefix for free."""
     if not recognised.groups and not recognised.system:
         return _NO_PIECES
     ages, rates = observation.ages, observation.rates
@@ -92,7 +93,8 @@ def piece_forecast(
         else:
             hazards[key] = later[key] = change_hazard(item.kind, item.claim, ages[key], rates.get(key))
     for item in (item for item in recognised.documents() if item.kind is PieceKind.FILE):
-        # Most clients show what stays in the system prompt; what does not is known by how often it changed.
+        # In the system prompt most clients show files that stay. A file that does not stay is known by its rate of
+        # change.
         rate = rates.get(item.key)
         hazards[item.key] = later[item.key] = change_hazard(item.kind, FileClaim.READ_ONLY, ages[item.key], rate)
     odds, documents = session.cohort.documents, recognised.retrieved()
@@ -108,8 +110,8 @@ def piece_forecast(
 
 
 def _busy(rates: Sequence[float]) -> float:
-    """The share of the files that change, besides the few that an answer usually edits, by the rate of change of each:
-    the signs of edits say nothing about them."""
+    """The share of the files that change besides the few that an answer usually edits. It follows from each file's rate
+    of change, because the signs of edits say nothing about these files."""
     return min(max(0.0, sum(rates) - _EDITED_USUALLY) / max(1.0, len(rates) - _EDITED_USUALLY), 0.95)
 
 
@@ -118,16 +120,16 @@ def _is_editable(item: ContextPiece) -> bool:
 
 
 def _shown(session: Session, recognised: RecognisedRequest, documents: Sequence[bytes]) -> Sequence[DocumentSign]:
-    """What the request shows of its documents. Documents that the last two requests had are not read
-    once more: what belongs to a prompt, and stands in every request, would be read each time for nothing."""
+    """The request's signs of its documents. Documents that the last two requests had are not read again: documents that
+    belong to a prompt stand in every request, and reading them each time would give nothing."""
     is_known = are_lasting(session.documents, documents)
     asked = [(0.0, 0.0)] * len(documents) if is_known else read_words(recognised)
     return document_signs(session.documents, documents, asked)
 
 
 def _edit_scale(hazard: float, usual: float, share: float) -> float:
-    """By how much P(an answer edits some files) is scaled, so that P(it edits any) agrees with what is usual; ``share``
-    is how much that weighs."""
+    """The factor for P(an answer edits some files), so that P(it edits any) agrees with the ``usual`` probability.
+    ``share`` is the weight of the usual probability."""
     if hazard <= 0:
         return 1.0
     independent = 1.0 - math.exp(-hazard)
@@ -135,7 +137,7 @@ def _edit_scale(hazard: float, usual: float, share: float) -> float:
 
 
 def _usual_edit(signs: Mapping[str, EditSignals]) -> float:
-    """P(the answer edits any file), by what the prompt says."""
+    """P(the answer edits any file), if the signs name a file and if they do not."""
     if any(sign.is_told for sign in signs.values()):
         return _EDITS_NAMED
     return _EDITS_USUALLY

@@ -1,13 +1,14 @@
-"""Cache profiles: what every provider's prompt cache does, as data. The one place for these facts.
+"""Cache profiles: the rules of every provider's prompt cache, as data. This is the only place for these facts.
 
-A ``CacheProfile`` says what stores an entry, what finds it, its minimum, granularity and life, what reading and writing
-cost, which request members break it, and how markers and routing keys are written. ``proxy.core.caches`` turns a
-profile into a model that bills and stores; the planner's shadow cache and the embedded provider use the same one.
+A ``CacheProfile`` says what stores an entry, what finds it, its minimum, granularity and life, the prices of reads and
+writes, which request members break it, and how markers and routing keys are written. ``proxy.core.caches`` turns a
+profile into a model that bills and stores. The planner's shadow cache and the embedded provider use the same model.
 
-What no source says is a parameter with a default; ``unknowns`` holds its values for a bad and for a good day
-(``pessimistic``, ``optimistic``) and why. What is particular to single models is in ``models``; which profile a
-deployment has, in ``proxy.deployments.choice``. Multipliers are relative to the model's input price; the price map's
-own prices win (``proxy.deployments.table``). Facts carry their source and its date; all were compiled in November 2026.
+A fact that no source states is a parameter with a default. ``unknowns`` holds a bad and a good value for it
+(``pessimistic``, ``optimistic``) and the reason. Facts about single models are in ``models``.
+``proxy.deployments.choice`` says which profile a deployment has. Multipliers are relative to the model's input price;
+the price map's own prices take precedence (``proxy.deployments.table``). Facts carry their source and its date; all
+were compiled in November 2026.
 """
 
 from collections.abc import Mapping
@@ -82,9 +83,9 @@ __all__ = [
     "sources_of",
 ]
 
-# Where nothing is known, messages have the form that every server takes.
+# If nothing is known about a provider, messages have the form that every server accepts.
 NONE = CacheProfile(name="none", family=Family.NONE, begins_with_user=True, answers_results=True, plain_call_ids=True)
-# What is planned with where nothing is known: most servers keep prefixes by themselves and charge less for them.
+# The profile that plans use if nothing is known: most servers keep prefixes by themselves and charge less for them.
 ASSUMED = replace(NONE, family=Family.GRID, read=0.5, min_tokens=1024)
 
 _CLAUDE = (ANTHROPIC, BEDROCK, VERTEX, FOUNDRY)
@@ -102,4 +103,4 @@ _SELF_HOSTED = (VLLM, SGLANG, LLAMACPP, OLLAMA)
 PROFILES: Mapping[str, CacheProfile] = MappingProxyType(
     {profile.name: profile for profile in (*_CLAUDE, *_OPENAI, *_HOSTED, *_OPENROUTER, *_SELF_HOSTED, NONE)}
 )
-"""Every profile by its name, as the configuration and ``--profile`` have it."""
+"""Every profile by the name that the configuration and ``--profile`` use for it."""

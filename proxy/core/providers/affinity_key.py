@@ -1,9 +1,9 @@
-"""Routing keys: what keeps the requests of one conversation on the machine that holds their prefix.
+"""Routing keys: they keep the requests of one conversation on the machine that holds their prefix.
 
-How a provider takes one is in its profile (``CacheProfile.routing``). One is added only where the client did not say
-such a thing itself, where the provider needs it, and where it is known that this very server accepts it. The key is a
-digest: it names no team, user or session (OpenAI, Mistral and OpenRouter ask for keys without personal data), and the
-same session of two scopes has two keys, so that they never meet.
+The provider's profile says how it takes a key (``CacheProfile.routing``). A key is added only if the client did not
+send such information itself, if the provider needs a key, and if this server is known to accept it. The key is a
+digest. It names no team, user or session (OpenAI, Mistral and OpenRouter ask for keys without personal data). The same
+session of two scopes has two different keys, so that they never meet.
 """
 
 from collections.abc import Container
@@ -24,23 +24,22 @@ class RoutingKey:
 
     @property
     def is_set(self) -> bool:
-        """Whether there is one at all."""
+        """Whether there is a key at all."""
         return self.member is not None or self.header is not None
 
 
 EMBEDDED = "embedded"
-"""The server that every profile may be played on."""
+"""The server that can play every profile."""
 
 
 def routing_key(scope: str, name: bytes) -> str:
-    """The key of what is called ``name`` within a scope (team and key, hashed): 35 characters that are safe in
-    headers."""
+    """The routing key for a ``name`` within a scope (team and key, hashed): 35 characters that are safe in headers."""
     return _PREFIX + digest(b"routing", scope.encode(), name).hex()
 
 
 def may_add(profile: CacheProfile, members: Container[str], server: str, *, is_hinted: bool) -> bool:
-    """Whether a key is added. ``members`` are the request's, ``server`` is who is called; ``is_hinted``: the client
-    sent a session id in a header."""
+    """Whether a key is added. ``members`` are the request's members, ``server`` is the server that is called.
+    ``is_hinted``: the client sent a session id in a header."""
     routing = profile.routing
     if routing is None or not routing.is_needed or (is_hinted and routing.reads_hint):
         return False
@@ -49,7 +48,7 @@ def may_add(profile: CacheProfile, members: Container[str], server: str, *, is_h
 
 
 NO_BOUNDARIES = b'{"mode":"explicit"}'
-"""``prompt_cache_options`` of a request whose end is not to be stored."""
+"""The value of ``prompt_cache_options`` in a request whose end should not be stored."""
 _TAKES_OPTIONS = frozenset({"openai", "azure", EMBEDDED})
 
 

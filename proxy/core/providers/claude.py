@@ -1,9 +1,10 @@
-"""Claude, wherever it is served: an entry stands only where a marker stood, and writing one costs extra.
+"""Claude on all platforms that serve it: an entry exists only where a marker stood, and writing an entry costs extra.
 
-Order tools, system, messages. One entry per marker, at most four markers; from each marker at most 20 positions are
-looked at, its own counted, then the next earlier marker follows. Readable once the first answer begins; the life runs
-from the start of the request that wrote or read and is renewed by use. Below the model's minimum a marker is ignored
-silently (``models``). Output is not cached by the request that produced it.
+The order is tools, system, messages. There is one entry per marker, and there are at most four markers. From each
+marker at most 20 positions are looked at, including its own, then the next earlier marker follows. An entry is readable
+once the first answer begins. Its life runs from the start of the request that wrote or read it, and each use renews it.
+Below the model's minimum a marker is ignored silently (``models``). The request that produced an output does not cache
+it.
 """
 
 from dataclasses import replace
@@ -20,8 +21,8 @@ from proxy.core.providers.profile import (
 )
 
 _PAGE = "https://platform.claude.com/docs/en/build-with-claude/prompt-caching (2026-08-21)"
-# "Requests which include `tool_use` or `tool_result` blocks must define tools." Where a request has none, litellm
-# 1.109.1 declares one of its own (transform_request: add_dummy_tool), which changes the beginning of the prompt.
+# "Requests which include `tool_use` or `tool_result` blocks must define tools." If a request defines no tools, litellm
+# 1.109.1 declares a tool of its own (transform_request: add_dummy_tool), which changes the beginning of the prompt.
 _TOOLS = "https://github.com/BerriAI/litellm/issues/4687 (2024-07-13)"
 # "When `thinking` is enabled, a final `assistant` message must start with a thinking block (preceeding the lastmost set
 # of `tool_use` and `tool_result` blocks)."
@@ -82,8 +83,8 @@ ANTHROPIC = CacheProfile(
 FOUNDRY = replace(
     ANTHROPIC, name="foundry", sources=(*ANTHROPIC.sources, "as the Claude API; isolated by workspace (same page)")
 )
-# litellm makes a cachePoint of each marker, behind a tool result wherever the marker stands in it; a marker on the
-# whole request goes to additionalModelRequestFields, where nothing is known of it.
+# litellm turns each marker into a cachePoint. For a tool result the cachePoint stands behind the result, wherever the
+# marker stands in it. A marker on the whole request goes to additionalModelRequestFields; its effect there is unknown.
 BEDROCK = replace(
     ANTHROPIC,
     name="bedrock",
@@ -117,7 +118,7 @@ VERTEX = replace(
         "https://github.com/anthropics/anthropic-sdk-python/pull/1927 (2026-09-11)",
     ),
 )
-# A conversation sticks to one provider for 10 idle minutes, less than the longer life.
+# A conversation stays with one provider for 10 idle minutes, which is less than the longer life.
 OPENROUTER_ANTHROPIC = replace(
     ANTHROPIC,
     name="openrouter-anthropic",

@@ -1,7 +1,7 @@
-"""Other hosted providers: most store every prefix by themselves; Qwen and MiniMax take markers, too.
+"""Other hosted providers. Most of them store every prefix by themselves. Qwen and MiniMax take markers, too.
 
-Where a provider's page gives no block size, it is a parameter with the common one (128) as its default; where it gives
-no life, an hour (the middle of 5 minutes, 1 hour, 2 hours).
+If a provider's page gives no block size, the block size is a parameter whose default is the common one (128). If it
+gives no life, the default is one hour (the middle of 5 minutes, 1 hour, 2 hours).
 """
 
 from dataclasses import replace
@@ -26,7 +26,7 @@ _STEP = Unknown("step", 512, 1, "the block size is not documented")
 _LIFE = Unknown("life_s", 300.0, 7200.0, "the life is not documented")
 _ROUTER = "https://openrouter.ai/docs/features/prompt-caching"
 
-# Google. Implicit caching, on by default, without a guarantee, a write fee or a storage fee.
+# Google: implicit caching is on by default, without a guarantee, a write fee or a storage fee.
 GEMINI = CacheProfile(
     name="gemini",
     family=Family.GRID,
@@ -57,8 +57,8 @@ VERTEX_GEMINI = replace(
     ),
 )
 
-# Units end at the end of the input, at the end of the output, at fixed intervals, and where several requests were seen
-# to share a prefix; a hit is a unit that matches as a whole.
+# Units end at the end of the input, at the end of the output, at fixed intervals, and at the end of a prefix that
+# several requests were seen to share. A hit is a unit that matches as a whole.
 DEEPSEEK = CacheProfile(
     name="deepseek",
     family=Family.UNIT,
@@ -80,7 +80,7 @@ DEEPSEEK = CacheProfile(
     ),
 )
 
-# One cache per server. Reasoning content is to be sent back unchanged.
+# Each server has its own cache. Reasoning content must be sent back unchanged.
 XAI = CacheProfile(
     name="xai",
     family=Family.GRID,
@@ -98,7 +98,7 @@ XAI = CacheProfile(
     ),
     sources=("https://docs.x.ai/developers/advanced-api-usage/prompt-caching/best-practices (2026-10)",),
 )
-# Its API forbids fields that it does not know (partITech/php-mistral #76: extra_forbidden).
+# Mistral's API forbids fields that it does not know (partITech/php-mistral #76: extra_forbidden).
 MISTRAL = CacheProfile(
     name="mistral",
     family=Family.GRID,
@@ -124,7 +124,7 @@ MISTRAL = CacheProfile(
         "https://github.com/nearai/ironclaw/issues/1241 (2026-03-16)",
     ),
 )
-# 400 for any unknown property, prompt_cache_key and cache_control among them (eigent-ai/eigent #1827).
+# Any unknown property is answered with a 400, also prompt_cache_key and cache_control (eigent-ai/eigent #1827).
 GROQ = CacheProfile(
     name="groq",
     family=Family.GRID,
@@ -142,7 +142,8 @@ GROQ = CacheProfile(
     ),
     sources=("https://console.groq.com/docs/prompt-caching (2026-10)",),
 )
-# Automatic, with metered writes: free for 5 minutes (the input price), twice that for an hour (prompt_cache_options).
+# Caching is automatic, and writes are metered: at the input price for 5 minutes (so without a surcharge), at twice the
+# input price for an hour (prompt_cache_options).
 KIMI = CacheProfile(
     name="kimi",
     family=Family.GRID,
@@ -155,7 +156,7 @@ KIMI = CacheProfile(
     life_s=300.0,
     long_life_s=3600.0,
     breaking=Breaking(before_tools=("reasoning_effort", "thinking")),
-    # kimi-code 2.1.0 sends one per session.
+    # kimi-code 2.1.0 sends one key per session.
     routing=Routing("body", "prompt_cache_key", servers=("moonshot",)),
     usage=UsageForm.KIMI,
     unknowns=(
@@ -182,8 +183,9 @@ GLM = CacheProfile(
     sources=("https://docs.z.ai/guides/capabilities/cache (2026-10)",),
 )
 
-# Qwen. A request with a marker uses the explicit cache, one without the implicit one; never both. The marker is read
-# on content parts only (agentscope-ai/agentscope-java #1363), also of tool results; litellm leaves it where it stands.
+# Qwen: a request with a marker uses the explicit cache, a request without a marker uses the implicit cache, and no
+# request uses both. The marker is read only on content parts (agentscope-ai/agentscope-java #1363), also on those of
+# tool results. litellm leaves the marker where it stands.
 QWEN = CacheProfile(
     name="qwen",
     family=Family.MARKER,
@@ -226,7 +228,7 @@ QWEN_IMPLICIT = CacheProfile(
     ),
     sources=QWEN.sources,
 )
-# MiniMax. Markers on its Anthropic-compatible API only; the other one caches by itself.
+# MiniMax takes markers only on its Anthropic-compatible API. Its other API caches by itself.
 MINIMAX = CacheProfile(
     name="minimax",
     family=Family.MARKER,

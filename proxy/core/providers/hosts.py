@@ -1,4 +1,4 @@
-"""Whose server answers at a host, by the provider's name in LiteLLM."""
+"""The provider whose server answers at a host, by its name in LiteLLM."""
 
 HOSTS = (
     ("api.openai.com", "openai"),
@@ -21,12 +21,12 @@ HOSTS = (
     ("api.together.xyz", "together_ai"),
     ("api.cerebras.ai", "cerebras"),
 )
-"""Hosts, and all below them."""
+"""The provider of each host. It is also the provider of all hosts below that host."""
 _PROVIDERS = dict(HOSTS)
 
 
 def provider_at(host: str) -> str:
-    """The provider; empty where the host is nobody's that is known."""
+    """The provider at a host. Empty if the host belongs to no known provider."""
     while host and host not in _PROVIDERS:
         host = host.partition(".")[2]
     return _PROVIDERS.get(host, "")

@@ -1,8 +1,8 @@
-"""What is particular to single models: the shortest prefix that is cached, the price of a read, the grid, and the
-prices of models that litellm's price map does not know yet.
+"""Facts about single models: the shortest prefix that is cached, the price of a read, the grid, and the prices of
+models that litellm's price map does not know yet.
 
-Every row says where it was read, and when (``Source``); ``stratiform check-config`` names the models of a configuration
-whose rows are old. Mythos Preview: 2048 by Anthropic's page, 512 by litellm's map.
+Every row has its source with the date of the copy (``Source``). ``stratiform check-config`` names the models of a
+configuration whose rows are old. For Mythos Preview, Anthropic's page says 2048 and litellm's map says 512.
 """
 
 import re
@@ -39,7 +39,7 @@ _PRICE_MAP = Source("litellm 1.109.1: model_prices_and_context_window_backup.jso
 
 @dataclass(frozen=True, slots=True)
 class Particular:
-    """A field of these profiles has this value for models with one of these names in theirs."""
+    """A ``field`` of the ``profiles`` has this ``value`` for models whose name contains one of the ``names``."""
 
     field: str
     value: Any
@@ -68,13 +68,13 @@ PARTICULARS = (
             "2026-10-08",
         ),
     ),
-    # One breakpoint every 2048 tokens, kept for 24 hours at most, typically for 30 minutes.
+    # There is one breakpoint every 2048 tokens. It is kept for 24 hours at most, and typically for 30 minutes.
     Particular("step", 2048, _OPENAI, ("gpt-5-5",), _OPENAI_PAGE),
     Particular("life_s", 1800.0, _OPENAI, ("gpt-5-5",), _OPENAI_PAGE),
     Particular("read", 0.25, _OPENAI, ("gpt-4-1", "o3", "o4-mini"), _PRICE_MAP),
     Particular("read", 0.5, _OPENAI, ("gpt-4o",), _PRICE_MAP),
     Particular("read", 0.05, _OPENAI_EXPLICIT, ("gpt-6-1", "gpt-6-2"), _GPT_6_2),
-    # 14,000 uncached tokens in each step of an agent became 3 when its system text went as a message of the input.
+    # 14,000 uncached tokens in each step of an agent became 3 when its system text was sent as a message of the input.
     Particular(
         "caches_instructions", False, _OPENAI_EXPLICIT, ("gpt-6-2",),
         Source("https://github.com/anomalyco/opencode/issues/64542", "2026-11-18"),
@@ -91,7 +91,7 @@ PARTICULARS = (
     Particular("read", 0.15, _XAI, ("grok-4-5",), _PRICE_MAP),
     Particular("read", 0.16, _XAI, ("grok-4-3", "grok-4-20"), _PRICE_MAP),
     Particular("read", 0.2, _XAI, ("grok-build", "grok-code-fast"), _PRICE_MAP),
-    # No write item, hence one life.
+    # The price map has no item for writes, so there is only one life.
     Particular("read", 0.2, ("kimi",), ("kimi-k2",), _PRICE_MAP),
     Particular("write_long", 1.0, ("kimi",), ("kimi-k2",), _PRICE_MAP),
     Particular("long_life_s", 0.0, ("kimi",), ("kimi-k2",), _PRICE_MAP),
@@ -123,12 +123,12 @@ PRICES: Mapping[str, tuple[Mapping[str, float], Source]] = {
         _GPT_6_2,
     ),
 }
-"""USD per token of models that litellm's price map does not know, in its own field names. Where the installed map knows
-one, the map's prices count."""
+"""The prices, in USD per token, of models that litellm's price map does not know, with the map's field names. If the
+installed map knows a model, the map's prices count."""
 
 
 def sources_of(profile: CacheProfile, model: str) -> Iterator[Source]:
-    """Where the rows were read that say something of a model."""
+    """The sources of the rows that apply to a model."""
     name = _plain(model)
     for row in PARTICULARS:
         if profile.name in row.profiles and any(_names(name, part) for part in row.names):
@@ -136,7 +136,7 @@ def sources_of(profile: CacheProfile, model: str) -> Iterator[Source]:
 
 
 def fitted(profile: CacheProfile, model: str) -> CacheProfile:
-    """The profile with what is particular to a model; of several names that fit, the longest one wins."""
+    """The profile with the facts about a model. If several names fit, the longest one wins."""
     name = _plain(model)
     found: dict[str, tuple[int, Any]] = {}
     for particular in PARTICULARS:
@@ -153,5 +153,5 @@ def _plain(model: str) -> str:
 
 
 def _names(name: str, part: str) -> bool:
-    """Whether the part stands in the name as a whole: ``opus-5`` is not in ``opus-50`` by accident of digits."""
+    """Whether the name contains the part as a whole: ``opus-50`` does not contain ``opus-5``."""
     return re.search(rf"(?<![a-z0-9]){re.escape(part)}(?!\d)", name) is not None

@@ -1,9 +1,9 @@
-"""OpenAI and Azure. Up to GPT-5.5 every prefix is stored for free; GPT-5.6 and newer write at boundaries, for a price.
+"""OpenAI and Azure. Up to GPT-5.5 every prefix is stored for free. GPT-5.6 and newer write at boundaries, for a price.
 
-GPT-5.6 and newer: a boundary is exact, not rounded to a block. In implicit mode (the default) the end of the latest
-eligible message is one of the four that are written, the latest three explicit ones the others; in explicit mode the
-latest four explicit ones, and without any nothing is cached and nothing charged. Boundaries beyond are still looked
-up. The longest boundary that matches is read; an entry lives for 30 minutes since its last use.
+For GPT-5.6 and newer, a boundary is exact, not rounded to a block. Four boundaries are written. In implicit mode (the
+default) these are the end of the latest eligible message and the latest three explicit boundaries. In explicit mode
+they are the latest four explicit boundaries; without any, nothing is cached and nothing is charged. Further boundaries
+are still looked up. The longest boundary that matches is read. An entry lives for 30 minutes from its last use.
 """
 
 from dataclasses import replace
@@ -40,7 +40,7 @@ OPENAI = CacheProfile(
     report_step=128,
     life_s=600.0,
     breaking=_BREAKING,
-    # Hits went from 60 to 87 % with a key (OpenAI cookbook, "Prompt Caching 201").
+    # With a key, hits rose from 60 to 87 % (OpenAI cookbook, "Prompt Caching 201").
     routing=Routing("body", "prompt_cache_key", by_prefix=True, servers=("openai",)),
     refuses_unknown=True,
     mid_system=True,
@@ -62,7 +62,7 @@ OPENAI_EXPLICIT = CacheProfile(
     min_tokens=1024,
     life_s=1800.0,
     max_marks=4,
-    # No look-back: a boundary is found where a boundary stands again.
+    # There is no look-back: a boundary is found only if a boundary stands at its position again.
     lookback=1,
     implicit_marks=1,
     first_marks=2,
@@ -70,7 +70,7 @@ OPENAI_EXPLICIT = CacheProfile(
     endings=20,
     refresh="hit",
     breaking=_BREAKING,
-    # Another key is a documented reason for a miss; the guide asks for one only to keep accounts apart.
+    # A changed key is a documented reason for a miss. The guide asks for a key only to keep accounts apart.
     routing=Routing("body", "prompt_cache_key", is_needed=False, by_prefix=True, servers=("openai",)),
     result_mark=MarkPlace.PART,
     refuses_unknown=True,
@@ -93,7 +93,7 @@ AZURE = replace(
     routing=Routing("body", "prompt_cache_key", by_prefix=True, servers=("azure",)),
     sources=(_AZURE, "litellm 1.109.1, run: cache_control is forwarded to Azure unchanged"),
 )
-# Breakpoints and metered writes on Standard pay-as-you-go only: the operator must know the plan.
+# Breakpoints and metered writes exist only on Standard pay-as-you-go. The operator must know the plan.
 AZURE_EXPLICIT = replace(
     OPENAI_EXPLICIT,
     name="azure-explicit",

@@ -1,4 +1,4 @@
-"""What is known of a prompt cache, as one value: how entries come to be, what finds them, what they cost."""
+"""The known rules of a prompt cache, as one value: how entries are created, what finds them, what they cost."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -9,7 +9,7 @@ from proxy.core.value import dataclass, field, replace
 
 
 class Family(StrEnum):
-    """How entries come to be: at markers, on a grid of tokens, as units (ends and intervals), or not at all."""
+    """How entries are created: at markers, on a grid of tokens, as units (ends and intervals), or not at all."""
 
     MARKER = "marker"
     GRID = "grid"
@@ -22,13 +22,13 @@ class Dialect(StrEnum):
 
     CACHE_CONTROL = "cache_control"
     PART_CACHE_CONTROL = "cache_control on parts"
-    """``cache_control`` on content parts and nowhere else, also inside a tool result."""
+    """``cache_control`` only on content parts, also on those inside a tool result."""
     BREAKPOINT = "prompt_cache_breakpoint"
     NONE = "none"
 
     @property
     def key(self) -> str:
-        """The member that a marker is; empty where there is none."""
+        """The name of the member that is a marker. Empty if there are no markers."""
         return _KEYS[self]
 
 
@@ -43,10 +43,10 @@ _KEYS: Mapping[Dialect, str] = MappingProxyType(
 
 
 class MarkPlace(StrEnum):
-    """Where a marker on a tool result stands.
+    """The place of a marker on a tool result.
 
-    ``MESSAGE``: on the message; inside its parts it is refused. ``PART``: on its last part; on the message it is not
-    read. ``EITHER``: on either.
+    ``MESSAGE``: on the message; a marker inside its parts is refused. ``PART``: on its last part; a marker on the
+    message is not read. ``EITHER``: both places work.
     """
 
     MESSAGE = "message"
@@ -55,7 +55,7 @@ class MarkPlace(StrEnum):
 
 
 class UsageForm(StrEnum):
-    """The fields in which a provider reports what it read and wrote; see ``proxy.upstream.embedded.wire``."""
+    """The fields in which a provider reports reads and writes (see ``proxy.upstream.embedded.wire``)."""
 
     ANTHROPIC = "anthropic"
     OPENAI = "openai"
@@ -68,10 +68,10 @@ class UsageForm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Breaking:
-    """Request members that render into the prompt, by place: a change breaks everything behind that place.
+    """Request members that render into the prompt, by place. A change of a member breaks everything behind its place.
 
-    An explicit default is the same as none (``DEFAULTS``). ``images`` says that the presence of any image counts as a
-    setting in front of the messages.
+    An explicit default is the same as an absent member (``DEFAULTS``). ``images`` says that the presence of any image
+    counts as a setting in front of the messages.
     """
 
     before_tools: tuple[str, ...] = ()
@@ -95,11 +95,12 @@ DEFAULTS: Mapping[str, object] = MappingProxyType(
 class Routing:
     """How requests of one conversation are kept on the machine that holds their prefix.
 
-    ``is_needed``: the provider's own page asks for a key, or it was measured to raise hits; else sending one changes
-    nothing. ``by_prefix``: one key for all conversations that begin alike, so that they find each other's beginning;
-    else one for each conversation.
-    ``servers`` are the providers (``proxy.core.providers.hosts``) whose documents say that it is accepted. ``aliases``
-    are other members by which a client may say the same, ``reads_hint``: the client's own session header says it, too.
+    ``is_needed``: the provider's own page asks for a key, or a key was measured to raise hits; otherwise sending one
+    changes nothing. ``by_prefix``: there is one key for all conversations with the same beginning, so that they find
+    each other's beginning; otherwise one key for each conversation. ``servers`` are the providers
+    (``proxy.core.providers.hosts``) whose documents say that the key is accepted. ``aliases`` are other members in
+    which a client may send the same information. ``reads_hint``: the provider also reads the client's own session
+    header.
     """
 
     place: Literal["body", "header"]
@@ -114,8 +115,8 @@ class Routing:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A field of which no source says enough. The profile holds the default; an ``Unknown`` holds one value for a bad
-    day and one for a good day. ``why`` names the sources that disagree or are silent."""
+    """A field about which no source says enough. The profile holds the default. An ``Unknown`` holds one value for a
+    bad day and one for a good day. ``why`` names the sources that disagree or are silent."""
 
     field: str
     pessimistic: Any
@@ -125,24 +126,26 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class CacheProfile:
-    """One provider's rules. Tokens, seconds, and price multipliers of the input price.
+    """One provider's rules, in tokens, seconds, and multiples of the input price.
 
-    Two profiles are equal where their rules are: ``unknowns`` and ``sources`` say where these come from.
+    Two profiles are equal if their rules are equal. ``unknowns`` and ``sources`` do not count: they say where the rules
+    come from.
     """
 
     name: str
     family: Family
     dialect: Dialect = Dialect.NONE
 
-    # What a token costs: read, and written at the shorter and at the longer life (MARKER, or where writes are metered).
+    # The price of a token: for a read, and for a write with the shorter and with the longer life (MARKER, or if writes
+    # are metered).
     read: float = 1.0
     write: float = 1.0
     write_long: float = 1.0
     meters_writes: bool = False
     listed_read: bool = True
-    """The price map's price of a read is for this kind of read."""
+    """Whether the price map's price of a read is for this kind of read."""
 
-    # What is stored, and for how long. ``delay_s`` runs from the first byte, or from the end where ``after_answer``.
+    # The rules of storing, and the lives. ``delay_s`` runs from the first byte, or from the end if ``after_answer``.
     min_tokens: int = 1024
     life_s: float = 300.0
     long_life_s: float = 0.0
@@ -151,77 +154,77 @@ class CacheProfile:
     after_answer: bool = False
     caches_output: bool = False
     capacity_tokens: int = 0
-    """The least recently used go beyond so many tokens; 0: no bound is known."""
+    """Beyond this number of tokens the least recently used entries are dropped. 0: no bound is known."""
 
-    # What finds an entry: steps of a grid, or units.
+    # The rules of finding an entry on a grid, or as a unit.
     step: int = 1
     report_step: int = 0
-    """Reads are reported rounded down to this; 0: to ``step``."""
+    """Reported reads are rounded down to a multiple of this. 0: to a multiple of ``step``."""
     hidden_tokens: int = 0
-    """Tokens of the provider's own in front of the prompt: the grid counts from there."""
+    """The provider's own tokens in front of the prompt. The grid counts from their beginning."""
     interval_tokens: int = 0
-    """A unit ends at least this often; 0: at every step."""
+    """A unit ends at least once in this number of tokens. 0: at every step."""
 
-    # What finds an entry: markers.
+    # The rules of finding an entry by markers.
     max_marks: int = 4
     lookback: int = 20
-    """Positions that one marker looks back over, its own counted."""
+    """The number of positions that one marker looks back over, including its own."""
     collapses_runs: bool = True
-    """A run of tool calls, or of tool results, is one position of the look-back."""
+    """Whether a run of tool calls, or of tool results, is one position of the look-back."""
     cross_life_read: bool = True
-    """A marker of one life reads an entry of the other."""
+    """Whether a marker of one life reads an entry of the other life."""
     refresh: Literal["prefix", "hit"] = "prefix"
-    """A read renews every entry on the prefix, or only the one that was hit."""
+    """Whether a read renews every entry on the prefix, or only the entry that was hit."""
     below_hit_free_entry: bool = False
-    """A marker below the hit where nothing is stored makes an entry at no price."""
+    """Whether a marker in front of the hit creates an entry for free if none is stored at its position."""
     implicit_marks: int = 0
-    """Slots of ``max_marks`` that the provider takes for boundaries of its own, unless it is told not to."""
+    """The number of ``max_marks`` slots that the provider uses for boundaries of its own, unless it is told not to."""
     first_marks: int = 0
     latest_marks: int = 0
     endings: int = 0
-    """Boundaries that are looked up: the first and the latest explicit ones, and in implicit mode so many earlier
-    message endings and the end of the opening instructions (0: neither)."""
+    """The numbers of boundaries that are looked up: the first explicit ones, the latest ones, and in implicit mode the
+    earlier message endings together with the end of the opening instructions (``endings`` of 0: neither)."""
 
-    # What keeps requests apart, and what keeps them together.
+    # The rules that keep requests apart, and those that keep them together.
     breaking: Breaking = Breaking()
     routing: Routing | None = None
     key_required: bool = False
-    """Without the routing member nothing is cached."""
+    """Whether nothing is cached without the routing member."""
     hit_chance: float = 1.0
-    """P(a request lands where its prefix is held)."""
+    """P(a request reaches a machine that holds its prefix)."""
     stores: int = 1
-    """Independent stores, one of which is chosen by the head of the raw body."""
+    """The number of independent stores. The head of the raw body selects one of them."""
 
-    # Where a marker may stand, and what else is safe.
+    # The places where a marker may stand, and other rules about what is accepted.
     tool_mark: bool = False
     result_mark: MarkPlace = MarkPlace.MESSAGE
     message_mark: bool = False
-    """A marker beside string content is read (litellm translates it)."""
+    """Whether a marker beside string content is read (litellm translates it)."""
     answer_mark: bool = False
-    """A marker on the text of an assistant's message is read."""
+    """Whether a marker on the text of an assistant's message is read."""
     declares_tools: bool = False
-    """A conversation in which tool calls stand is refused where the request declares no tools."""
+    """Whether a conversation that contains tool calls is refused if the request declares no tools."""
     begins_with_user: bool = False
-    """A conversation that begins with an assistant's message is refused."""
+    """Whether a conversation that begins with an assistant's message is refused."""
     answers_results: bool = False
-    """A user's message directly behind the result of a tool is refused."""
+    """Whether a user's message directly behind a tool result is refused."""
     thinks_in_calls: bool = False
-    """With thinking switched on a request is refused whose newest call of a tool has no thinking in front of it."""
+    """Whether a request with thinking switched on is refused if its newest tool call has no thinking in front of it."""
     plain_call_ids: bool = False
-    """Ids of tool calls that are not nine letters and digits are refused."""
+    """Whether ids of tool calls are refused if they are not nine letters and digits."""
     body_mark: bool = False
-    """A marker on the whole request stands for one on its last block."""
+    """Whether a marker on the whole request counts as a marker on its last block."""
     refuses_unknown: bool = False
-    """A marker where none is known is an error, not ignored."""
+    """Whether a marker that the provider does not know is an error and not ignored."""
     mid_system: bool = False
-    """The provider's page says that a system message within the conversation stays where it is."""
+    """Whether the provider's page says that a system message within the conversation stays where it is."""
     hoists_system: bool = False
-    """A system message within the conversation is taken to the front, behind the leading ones. No page says so: it is
-    learnt from reports, or assumed of a provider for a test."""
+    """Whether a system message within the conversation is moved to the front, behind the leading ones. No page says so:
+    it is learnt from reports, or assumed for a provider in a test."""
     caches_instructions: bool = True
-    """``instructions`` of the Responses API are part of the cached prefix."""
+    """Whether ``instructions`` of the Responses API are part of the cached prefix."""
     ttls: tuple[str, str] = ("5m", "1h")
-    """How the wire names the two lives."""
+    """The names of the two lives on the wire."""
 
     usage: UsageForm = UsageForm.NONE
     unknowns: tuple[Unknown, ...] = field(default=(), compare=False, repr=False)
@@ -234,13 +237,13 @@ class CacheProfile:
 
     @property
     def least_marked(self) -> int:
-        """The shortest prefix that is marked: what the provider counts may be more than our estimate (15 % at the 95th
-        percentile, ``request.token_estimate``), and a marker that it ignores costs nothing."""
+        """The shortest prefix that is marked, in tokens by our estimate. The provider may count more than our estimate
+        (15 % at the 95th percentile, ``request.token_estimate``), and a marker that it ignores costs nothing."""
         return self.min_tokens * 17 // 20 if self.family is Family.MARKER else self.min_tokens
 
     @property
     def slots(self) -> int:
-        """Markers that a request may carry besides the provider's own."""
+        """The number of markers that a request may carry besides the provider's own."""
         return self.max_marks - self.implicit_marks
 
 
@@ -257,6 +260,6 @@ def optimistic(profile: CacheProfile) -> CacheProfile:
 STICKY = Routing(
     "body", "session_id", max_chars=256, servers=("openrouter",), aliases=("prompt_cache_key",), reads_hint=True
 )
-"""OpenRouter's: a conversation stays with one provider for 10 idle minutes, where it says which it is ("``session_id``
-in the body or ``x-session-id`` (up to 256 characters), else ``prompt_cache_key``"); without one it begins after the
-first hit that is seen (https://openrouter.ai/docs/features/prompt-caching)."""
+"""OpenRouter's sticky routing: a conversation stays with one provider for 10 idle minutes if it sends its id
+("``session_id`` in the body or ``x-session-id`` (up to 256 characters), else ``prompt_cache_key``"). Without an id the
+stickiness begins after the first hit that is seen (https://openrouter.ai/docs/features/prompt-caching)."""

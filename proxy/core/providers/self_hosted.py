@@ -1,10 +1,11 @@
-"""Servers that an operator runs: what they computed stays in memory as long as there is room, at no price.
+"""Servers that an operator runs: computed tokens stay in memory as long as there is room, at no price.
 
-A cached token costs no money here but saves its computation: reads are free. Only full blocks are stored, the last
-token is always computed, so that at most floor((n - 1) / B) * B tokens are read; output is cached; the least recently
-used blocks go, of one request the last ones first. What messages may look like is up to the model's chat template: they
-have the form that the strictest ones take, which are Mistral's (NousResearch/hermes-agent#20154, jundot/omlx#1997) and
-those that raise an error where roles do not alternate from the user's on.
+A cached token saves its computation here but costs no money, so reads are free. Only full blocks are stored, and the
+last token is always computed, so at most floor((n - 1) / B) * B tokens are read. Output is cached. The least recently
+used blocks are dropped first, and within one request the last blocks first. The model's chat template decides which
+messages are accepted. Messages have the form that the strictest templates accept: Mistral's
+(NousResearch/hermes-agent#20154, jundot/omlx#1997), and those that raise an error if roles do not alternate, beginning
+with the user's.
 """
 
 from dataclasses import replace
@@ -12,10 +13,10 @@ from dataclasses import replace
 from proxy.core.providers.profile import Breaking, CacheProfile, Family, Unknown, UsageForm
 
 _NEVER_S = 30 * 86400.0
-"""No time to live: longer than anything that is forecast."""
+"""The life of entries that have no TTL: longer than any time that is forecast."""
 _MEMORY = Unknown("capacity_tokens", 262_144, 0, "what is left of the GPU's memory, shared with everyone's requests")
 
-# --enable-prompt-tokens-details makes it report what it read.
+# vLLM reports its reads only with --enable-prompt-tokens-details.
 VLLM = CacheProfile(
     name="vllm",
     family=Family.GRID,
@@ -38,7 +39,7 @@ VLLM = CacheProfile(
         "vllm: v1/core/kv_cache_manager.py",
     ),
 )
-# A radix tree over tokens; --enable-cache-report makes it report what it read.
+# SGLang keeps a radix tree over tokens. It reports its reads only with --enable-cache-report.
 SGLANG = CacheProfile(
     name="sglang",
     family=Family.GRID,
@@ -55,8 +56,8 @@ SGLANG = CacheProfile(
     unknowns=(_MEMORY, Unknown("step", 64, 1, "page_size is the operator's choice")),
     sources=("https://docs.sglang.ai/advanced_features/server_arguments.html (2026-09)", "sgl-project/sglang #34553"),
 )
-# Each slot keeps the tokens of its latest request; the next one that begins with them computes the rest alone. What a
-# slot gives up goes to host memory (--cache-ram). ``timings.cache_n`` is what it read.
+# Each slot of llama.cpp keeps the tokens of its latest request. The next request that begins with them computes only
+# the rest. The tokens that a slot gives up go to host memory (--cache-ram). ``timings.cache_n`` reports the reads.
 LLAMACPP = replace(
     SGLANG,
     name="llamacpp",
@@ -64,8 +65,8 @@ LLAMACPP = replace(
     unknowns=(_MEMORY, Unknown("hit_chance", 0.5, 1.0, "another request may have taken the slot")),
     sources=("https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md (2026-09)",),
 )
-# llama.cpp's engine. Its OpenAI-compatible API reports what it read since September 2026 (stdapi #252); litellm's
-# adapter for its own API leaves that out (1.109.1, read).
+# Ollama uses llama.cpp's engine. Its OpenAI-compatible API has reported reads since September 2026 (stdapi #252).
+# litellm's adapter for Ollama's own API leaves that report out (1.109.1, read).
 OLLAMA = replace(
     LLAMACPP,
     name="ollama",

@@ -1,13 +1,14 @@
-"""Where a provider's report departs from what the shadow cache expected: what kind it is, and what it teaches.
+"""Deviations: the kinds of difference between a provider's report and the shadow cache's expectation, and the lessons.
 
-Each answer says how much of the prompt was read and written. One that differs says that an entry is gone, or that a
-rule of this route is not as its page has it. ``ProviderObservations`` keeps what was seen of one route and
-turns it into the profile that the planner works with. Every lesson needs several observations that no other one
-contradicts, is bounded, and is forgotten when it was not confirmed for an hour: the next request then tries again.
-Only the tokens' scale and the place of system messages are kept: they belong to the route, and each answer tells them.
+Each answer says how much of the prompt was read and written. An answer that differs from the expectation shows that an
+entry is gone, or that a rule of this route differs from the provider's page. ``ProviderObservations`` keeps the
+observations of one route and turns them into the profile that the planner works with. Every lesson needs several
+observations that no other one contradicts, and every lesson is bounded. A lesson is forgotten if it was not confirmed
+for an hour; the next request then tries again. Only the tokens' scale and the place of system messages are kept: they
+belong to the route, and each answer shows them.
 
-The kinds follow the providers' own diagnostics (Anthropic ``diagnostics``, OpenAI ``prompt_cache_diagnostics``), which
-compare requests and say nothing of entries that expired or were evicted.
+The kinds follow the providers' own diagnostics (Anthropic ``diagnostics``, OpenAI ``prompt_cache_diagnostics``). Those
+compare requests and say nothing about entries that expired or were evicted.
 """
 
 from bisect import bisect_right
@@ -22,29 +23,30 @@ from proxy.core.value import dataclass, field, replace
 
 
 class Deviation(StrEnum):
-    """How a report differs from what was expected."""
+    """How a report differs from the expectation."""
 
     AS_EXPECTED = "as-expected"
     MORE_READ = "more-read"
-    """Read beyond what we knew to be stored."""
+    """More was read than we knew to be stored."""
     EVICTED = "evicted"
     """An entry was gone well before its life was over."""
     EXPIRED = "expired"
     """An entry was gone in the last fifth of its life."""
     PARTITIONED = "partitioned"
-    """An entry that was used a moment ago was not found: another machine, store or provider has answered."""
+    """An entry that was used a moment ago was not found, so another machine, store or provider has answered."""
     OUT_OF_REACH = "out-of-reach"
-    """An entry was not found whose distance from the marker is within the look-back only where runs count once."""
+    """An entry was not found, and its distance from the marker is within the look-back only if runs count once."""
     COUNTED_DIFFERENTLY = "counted-differently"
-    """The same prompt, in another number of tokens than was expected."""
+    """The prompt had another number of tokens than was expected."""
     MARKERS_IGNORED = "markers-ignored"
     """Nothing is ever read or written, at any size."""
     HIGHER_MINIMUM = "higher-minimum"
-    """Nothing was read or written of a prefix that is long enough by the provider's page."""
+    """Nothing was read or written of a prefix that is long enough according to the provider's page."""
     LIFE_DOWNGRADED = "life-downgraded"
-    """Written for an hour, and billed or gone as for five minutes."""
+    """An entry was written for an hour, but it was billed for five minutes, or it was gone after five minutes."""
     MOVED_SYSTEM = "moved-system"
-    """A system message within the conversation stood elsewhere than was thought: at the front, or in its place."""
+    """A system message within the conversation was not where it was expected: it was at the front instead of in its
+    place, or the reverse."""
 
 
 LOST = frozenset(
@@ -53,26 +55,26 @@ LOST = frozenset(
         Deviation.MARKERS_IGNORED, Deviation.HIGHER_MINIMUM, Deviation.LIFE_DOWNGRADED,
     }
 )  # fmt: skip
-"""The provider does not hold what was expected of it."""
+"""The kinds in which the provider does not hold an entry that it was expected to hold."""
 
 _LESSON_S = 3600.0
 _PAUSE_S = 600.0
 _WINDOW = 16
 _ENOUGH = 3
 _ENOUGH_PLACES = 2
-# Differences below these are rounding and framing, not news.
+# Smaller differences come from rounding and framing and teach nothing.
 _TOLERANCE_TOKENS = 192
 _TOLERANCE_SHARE = 0.03
-# Two bills must be so many tolerances apart before a report tells which of them holds.
+# Two bills must be this many tolerances apart before a report shows which of them applies.
 _APART = 2
-# It must be so many times nearer to one of them than to the other.
+# The report must be this many times nearer to one of the bills than to the other.
 _NEARER = 2
 _SCALE_SHARE = 0.1
 _SCALE_TOKENS = 256
 _SCALE_STEP = 0.2
 _SCALES = (0.5, 2.0)
-# The largest minimum of any page is 6144 (``proxy.core.providers.models``): what is longer than this and not stored is
-# no minimum.
+# The largest minimum on any page is 6144 (``proxy.core.providers.models``). If a prefix of ``_NO_MINIMUM_TOKENS`` or
+# more is not stored, the reason is not a minimum.
 _NO_MINIMUM_TOKENS = 8192
 _SHORTEST_LIFE_S = 60.0
 _MOMENT_S = 30.0
@@ -82,12 +84,12 @@ _LEAST_CHANCE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One answered request: what the shadow expected of it, and what the provider reported.
+    """One answered request: the bill that the shadow predicted, and the usage that the provider reported.
 
-    ``marked`` are the tokens, by our count, up to the last marker or boundary (0: none). Of the entry that was expected
-    to be read, ``age_s`` are the seconds since its last use, ``life_s`` its life; ``distance`` counts positions singly
-    from the nearest marker to it. ``elsewhere`` is the bill if system messages within the conversation are put
-    elsewhere than is believed (None: there are none).
+    ``marked`` are the tokens, by our count, up to the last marker or boundary (0: none). ``age_s``, ``life_s`` and
+    ``distance`` belong to the entry that was expected to be read: the seconds since its last use, its life, and the
+    number of single positions from the nearest marker to it. ``elsewhere`` is the bill if system messages within the
+    conversation are put elsewhere than is believed (None: there are no such messages).
     """
 
     predicted: Bill
@@ -101,7 +103,7 @@ class Observation:
 
 @dataclass(slots=True)
 class _Minimum:
-    """Prefixes that were not stored, by the provider's count, and the shortest that was."""
+    """The prefixes that were not stored and the shortest prefix that was stored, by the provider's count of tokens."""
 
     largest_unstored: int = 0
     unstored: int = 0
@@ -118,12 +120,13 @@ class _Minimum:
 
     @property
     def is_ignored(self) -> bool:
-        """Nothing was ever stored, however long."""
+        """Whether nothing was ever stored, however long."""
         return not self.smallest_stored and self.largest_unstored >= _NO_MINIMUM_TOKENS
 
     @property
     def raised(self) -> int:
-        """The shortest prefix that may be stored, where enough shorter ones were not; 0: as the page says."""
+        """The shortest prefix that may be stored, if enough shorter ones were not stored. 0: the page's minimum
+        applies."""
         is_apart = not self.smallest_stored or self.largest_unstored < self.smallest_stored
         if self.unstored < _ENOUGH or not is_apart or self.largest_unstored >= _NO_MINIMUM_TOKENS:
             return 0
@@ -132,7 +135,7 @@ class _Minimum:
 
 @dataclass(slots=True)
 class _SystemPlace:
-    """How often a report said where system messages within the conversation are put, since one last said otherwise."""
+    """How many reports in a row showed the same place for system messages within the conversation."""
 
     hoisted: int = 0
     kept: int = 0
@@ -141,7 +144,8 @@ class _SystemPlace:
         self.hoisted, self.kept = (self.hoisted + 1, 0) if is_hoisted else (0, self.kept + 1)
 
     def is_hoisted(self, base: CacheProfile) -> bool:
-        """What is believed: as the profile has it, until reports say otherwise; once more where a page says so."""
+        """Whether system messages are believed to be hoisted. The profile's value is believed until enough reports
+        contradict it. One more report is needed if a page says that they keep their place."""
         if base.hoists_system:
             return self.kept < _ENOUGH_PLACES
         return self.hoisted >= _ENOUGH_PLACES + base.mid_system
@@ -149,8 +153,8 @@ class _SystemPlace:
 
 @dataclass(slots=True)
 class ProviderObservations:
-    """What one route's provider was seen to do, beside what its profile says. ``_ages`` are the ages of entries in
-    seconds, and whether such an entry was still there."""
+    """The observed behaviour of one route's provider, in addition to its profile. ``_ages`` are the ages of entries in
+    seconds, each with whether the entry was still there."""
 
     scale: float = 1.0
     _scaled: int = 0
@@ -167,7 +171,7 @@ class ProviderObservations:
     _learnt: dict[str, Any] = field(default_factory=dict)
 
     def profile(self, base: CacheProfile, now: float) -> CacheProfile:
-        """The profile with what was learnt; the same object until something else is learnt."""
+        """The profile with the lessons applied. It is the same object until something else is learnt."""
         if self._lesson_at and now - self._lesson_at > _LESSON_S:
             self._forget()
         lessons = self._lessons(base)
@@ -178,22 +182,23 @@ class ProviderObservations:
 
     @property
     def takes_keys(self) -> bool:
-        """Whether routing keys are sent: not once two requests with one were refused and none was accepted."""
+        """Whether routing keys are sent. They are no longer sent after two requests with a key were refused and none
+        was accepted."""
         return self._refused_keys < 2
 
     def key_was(self, *, accepted: bool) -> None:
-        """A request with a routing key was answered, or refused."""
+        """Record that a request with a routing key was answered, or refused."""
         if accepted:
             self._refused_keys = -1_000_000
         else:
             self._refused_keys += 1
 
     def ignores_markers(self, now: float) -> bool:
-        """Whether the provider is left alone for now: it stores nothing of what is marked."""
+        """Whether the provider was seen to store nothing of what is marked, so that the planner stands down for now."""
         return now < self._ignored_until
 
     def observe(self, seen: Observation, profile: CacheProfile, now: float) -> Deviation:
-        """Take one report into account; what kind it is."""
+        """Take one report into account, and return its kind."""
         kind = self._kind(seen, profile)
         self._count(seen, profile)
         if kind in LOST:
@@ -225,8 +230,8 @@ class ProviderObservations:
         return Deviation.AS_EXPECTED
 
     def _is_unstored(self, seen: Observation, profile: CacheProfile) -> bool:
-        """Neither read nor written, where a marker stood behind enough. Where an answer says nothing of writes, only a
-        read that was due and did not come proves it."""
+        """Whether nothing was read or written, although a marker stood behind a long enough prefix. If an answer says
+        nothing about writes, only an expected read that did not come proves it."""
         reported, predicted = seen.reported, seen.predicted
         if profile.family is not Family.MARKER or not seen.marked or reported.read or reported.write:
             return False
@@ -236,7 +241,7 @@ class ProviderObservations:
         return not self._minimum.smallest_stored or size < self._minimum.smallest_stored
 
     def _count(self, seen: Observation, profile: CacheProfile) -> None:
-        """The tokens' scale: a slow mean, from the third report on."""
+        """Update the tokens' scale, a slow mean that is used from the third report on."""
         predicted, reported = seen.predicted, seen.reported
         if predicted.total < _SCALE_TOKENS or reported.prompt <= 0:
             return
@@ -274,7 +279,7 @@ class ProviderObservations:
             if seen.age_s is not None and self._downgrades and seen.age_s > profile.life_s:
                 self._downgrades = 0
         elif kind is Deviation.MORE_READ and self._lost_life():
-            # What was thought to have expired was still there: the lesson was wrong.
+            # An entry that was believed to have expired was still there, so the lesson was wrong.
             self._ages.clear()
 
     def _saw(self, seen: Observation, *, was_held: bool) -> None:
@@ -282,7 +287,7 @@ class ProviderObservations:
             self._ages.append((seen.age_s, was_held))
 
     def _lost_life(self) -> float:
-        """The age from which on entries are gone, where every younger one was there; 0: no such age."""
+        """The age from which on entries are gone, if every younger entry was still there. 0: there is no such age."""
         gone = [age_s for age_s, was_held in self._ages if not was_held]
         held = [age_s for age_s, was_held in self._ages if was_held]
         if len(gone) < _ENOUGH or min(gone) <= max(held, default=0.0):
@@ -290,17 +295,17 @@ class ProviderObservations:
         return max(_SHORTEST_LIFE_S, min(gone))
 
     def _chance(self) -> float:
-        """The share of expected reads that came, where age does not explain which."""
+        """The share of expected reads that came, if the entries' age does not explain which ones came."""
         gone = sum(not was_held for _, was_held in self._ages)
         if gone < _ENOUGH or self._lost_life():
             return 1.0
         return max(_LEAST_CHANCE, 1.0 - gone / len(self._ages))
 
     def _lessons(self, base: CacheProfile) -> dict[str, Any]:
-        """What is believed otherwise than the profile says."""
+        """The fields in which the believed rules differ from the profile."""
         changed: dict[str, Any] = {}
         if self._scaled >= _ENOUGH and abs(self.scale - 1.0) > _SCALE_SHARE or self._minimum.raised:
-            # In steps: a minimum that moved with every answer would be news each time.
+            # The scale is rounded to steps: a minimum that moved with every answer would be a new lesson each time.
             scale = round(self.scale * 20) / 20 if self._scaled >= _ENOUGH else 1.0
             least = max(base.min_tokens, self._minimum.raised if base.family is Family.MARKER else 0)
             changed.update(min_tokens=max(1, round(least / scale)))
@@ -318,8 +323,8 @@ class ProviderObservations:
         return changed
 
     def _forget(self) -> None:
-        """Nothing has confirmed the lessons for an hour. The tokens' scale stays, and where system messages are put:
-        every answer confirms the one, and one answer can contradict the other."""
+        """Forget the lessons, which nothing has confirmed for an hour. Two are kept: the tokens' scale, because every
+        answer confirms it, and the place of system messages, because one answer can contradict it."""
         self._minimum = _Minimum(smallest_stored=self._minimum.smallest_stored)
         self._ages.clear()
         self._downgrades = self._misses_afar = 0
@@ -333,8 +338,8 @@ def observed(
     last_use: tuple[float, float] | None,
     elsewhere: Bill | None = None,
 ) -> Observation:
-    """One answered request; ``last_use`` is the entry's at the position that was expected to be read, ``elsewhere`` the
-    bill if system messages within the conversation are put elsewhere."""
+    """The observation of one answered request. ``last_use`` belongs to the entry at the position that was expected to
+    be read. ``elsewhere`` is the bill if system messages within the conversation are put elsewhere."""
     hit, stops = predicted.hit, [*prompt.marks, *prompt.endings[-1:]]
     age_s, life_s = last_use or (None, 0.0)
     return Observation(
@@ -349,9 +354,9 @@ def observed(
 
 
 def missing(prompt: Prompt, predicted: Bill, reported: Usage) -> list[int]:
-    """The positions whose entries the provider evidently does not hold, after a read that did not come: those behind
-    what was read, up to what should have been, but for those that this request has written; where it has written
-    nothing, those, too."""
+    """The positions whose entries the provider evidently does not hold, after an expected read that did not come: the
+    positions behind the part that was read, up to the one that should have been read, except those that this request
+    has written. If it has written nothing, all positions behind the part that was read."""
     ratio = reported.prompt / predicted.total if predicted.total else 1.0
     first = bisect_right(prompt.ends, (reported.read + _TOLERANCE_TOKENS) / ratio)
     written = {*prompt.marks, *prompt.endings[-1:]} if reported.write else set()
@@ -360,14 +365,14 @@ def missing(prompt: Prompt, predicted: Bill, reported: Usage) -> list[int]:
 
 
 def tolerance(reported: Usage, profile: CacheProfile) -> float:
-    """How far a report may be from what was expected."""
+    """How far a report may be from the expectation, in tokens."""
     return max(_TOLERANCE_TOKENS, 2 * profile.step, _TOLERANCE_SHARE * reported.prompt)
 
 
 def _is_elsewhere(seen: Observation, profile: CacheProfile) -> bool | None:
-    """Whether system messages within the conversation were put elsewhere than is believed; None where the report fits
-    both places, or neither. What is stored tells first: unlike what is read, it follows from the markers alone,
-    whatever the provider still held."""
+    """Whether system messages within the conversation were put elsewhere than is believed. None if the report fits both
+    places, or neither. The sum of reads and writes is checked first: unlike the read alone, it follows from the markers
+    only, whatever the provider still held."""
     reported, predicted, other = seen.reported, seen.predicted, seen.elsewhere
     is_short = seen.marked * reported.prompt < profile.min_tokens * predicted.total
     if other is None or (is_short and not reported.read + reported.write):
@@ -381,9 +386,9 @@ def _is_elsewhere(seen: Observation, profile: CacheProfile) -> bool | None:
 
 
 def _is_nearer(told: int, here: int, there: int, seen: Observation, profile: CacheProfile) -> bool | None:
-    """Whether the tokens that were told are nearer to ``there`` than to ``here``; None where the two are too near to
-    each other, or it lies between them. Tokens of tools, texts and framing are not all counted by one scale: a report
-    is rarely what was expected, and yet much nearer to one of the two."""
+    """Whether the reported tokens are nearer to ``there`` than to ``here``. None if the two are too near to each other,
+    or if the report lies between them. No single scale fits the tokens of tools, texts and framing, so a report is
+    rarely equal to an expectation, and yet it is much nearer to one of the two."""
     ratio = seen.reported.prompt / max(1, seen.predicted.total)
     if abs(here - there) * ratio <= _APART * tolerance(seen.reported, profile):
         return None
@@ -393,7 +398,8 @@ def _is_nearer(told: int, here: int, there: int, seen: Observation, profile: Cac
 
 
 def _is_downgraded(seen: Observation) -> bool:
-    """By the bill: the split by life is told, and what should be an hour's is all five minutes'."""
+    """Whether the bill shows the downgrade: the report splits the writes by life, and the tokens that should be written
+    for an hour are all written for five minutes."""
     predicted, reported = seen.predicted, seen.reported
     if not reported.lives_told or reported.write_1h or predicted.write_1h <= _TOLERANCE_TOKENS:
         return False
@@ -402,7 +408,7 @@ def _is_downgraded(seen: Observation) -> bool:
 
 
 def lost_kind(seen: Observation, profile: CacheProfile) -> Deviation:
-    """Why a read that was due did not come, from the entry's age and place."""
+    """The reason why an expected read did not come, judged by the entry's age and place."""
     age_s, life_s = seen.age_s, seen.life_s
     if profile.family is Family.MARKER and profile.collapses_runs and seen.distance >= profile.lookback > 1:
         return Deviation.OUT_OF_REACH

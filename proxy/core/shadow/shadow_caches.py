@@ -1,7 +1,7 @@
-"""Two models of a provider's cache: after the requests that were sent, and after the client's own requests.
+"""Two models of a provider's cache: one after the requests that were sent, one after the client's own requests.
 
-The difference between their costs is the realised regret, which bounds what the next plan may risk. Other processes'
-sums of both costs count, too.
+The difference between their costs is the realised regret. It bounds the risk that the next plan may take. The sums of
+both costs from other processes count, too.
 
 """
 
@@ -22,8 +22,9 @@ _MOST_PROCESSES = 16
 
 @dataclass(slots=True)
 class Costs:
-    """What requests have cost that other processes sent, and what they would have cost as their clients wrote them:
-    the latest sums of each. Of many the oldest are forgotten."""
+    """The costs of the requests that other processes sent, and what these requests would have cost as their clients
+    wrote them. Only the latest sums of each process are kept. If there are too many processes, the oldest sums are
+    forgotten."""
 
     by_process: dict[str, tuple[float, float]] = field(default_factory=dict)
 
@@ -36,11 +37,11 @@ class Costs:
         return sum(own for _, own in self.by_process.values())
 
     def packed(self, process: str, sent: float, own: float) -> bytes:
-        """With this process's own sums."""
+        """The sums of all processes, with this process's own sums, as bytes."""
         return msgpack.encode({**self.by_process, process: (sent, own)})
 
     def adopt(self, blob: bytes, process: str) -> None:
-        """Take over what is later. Raises Unreadable."""
+        """Take over the sums that are later than the known ones. Raises Unreadable."""
         try:
             found = msgpack.decode(blob, type=dict[str, tuple[float, float]])
         except (DecodeError, UnicodeDecodeError) as error:
@@ -54,19 +55,19 @@ class Costs:
 
 
 _REGRET_SHARE = 0.005
-# How much of one request a policy may lose to learning, and how many times more where the client is sure to come back
-# in time. Classic orders by age alone and wins back less.
+# The part of one request that a policy may lose to learning, and how many times this part is added if the client is
+# sure to come back in time. The classic policy orders by age alone and wins back less.
 _REGRET_REQUESTS = MappingProxyType({"economic": 0.3, "classic": 0.27})
 _RETURN_BONUS = MappingProxyType({"economic": 4.8, "classic": 0.0})
-# Up to this P(the client comes back in time) there is nothing more; from here to 1 it grows evenly.
+# Up to this P(the client comes back in time) there is no bonus. From here to 1 the bonus grows linearly.
 _BONUS_FROM = 0.6
 
 
 @dataclass(slots=True)
 class ShadowCaches:
-    """What we believe the provider holds (``sent``), what it would hold had the client's requests been sent (``own``),
-    or these with markers (``marked``; empty where nobody asks for that); and the input cost of the former two so far,
-    in tokens at the plain price."""
+    """Models of the provider's cache. ``sent`` is what we believe the provider holds. ``own`` is what it would hold if
+    the client's own requests had been sent, ``marked`` if these had been sent with markers (empty if this is not asked
+    for). ``sent_cost`` and ``own_cost`` are the input costs of the first two so far, in tokens at the plain price."""
 
     sent: Cache
     own: Cache
@@ -78,7 +79,7 @@ class ShadowCaches:
     others: Costs = field(default_factory=Costs)
 
     def believed(self, base: CacheProfile, now: float) -> CacheProfile:
-        """The provider's rules with what its reports have taught; both worlds go by them."""
+        """The provider's rules, corrected by the lessons from its reports. All models follow these rules."""
         profile = self.observations.profile(base, now)
         if profile is not self.profile:
             self.profile = profile
@@ -88,8 +89,8 @@ class ShadowCaches:
         return profile
 
     def regret_budget(self, own_now: float, policy: str, returns: float) -> float:
-        """How much more than the client's own the next request may cost: realised regret is bounded by a share of the
-        cost and a part of one request, which is what learning a new session costs."""
+        """How much more the next request may cost than the client's own request. Realised regret is bounded by a share
+        of the cost and a part of one request. That part is the cost of learning a new session."""
         bonus = _RETURN_BONUS[policy] * max(0.0, returns - _BONUS_FROM) / (1 - _BONUS_FROM)
         bound = _REGRET_SHARE * (self.own_cost + self.others.own) + _REGRET_REQUESTS[policy] * (1 + bonus) * own_now
         return bound - (self.sent_cost + self.others.sent - self.own_cost - self.others.own)
@@ -113,8 +114,9 @@ class ShadowCaches:
         now: float,
         elsewhere: Bill | None = None,
     ) -> str:
-        """What the provider reports beside what the shadow expected; what it evidently does not hold is dropped.
-        ``elsewhere`` is the bill if system messages within the conversation are put elsewhere than is believed."""
+        """Compare the provider's report with the shadow's expectation, and return the kind of deviation. Entries that
+        the provider evidently does not hold are dropped. ``elsewhere`` is the bill if system messages within the
+        conversation are put elsewhere than is believed."""
         kind = self.observations.observe(observed(prompt, bill, usage, last_use, elsewhere), profile, now)
         if kind in LOST:
             self.sent.forget(prompt, missing(prompt, bill, usage))
@@ -122,8 +124,8 @@ class ShadowCaches:
 
 
 def most_regret(policy: str) -> float:
-    """The most that a policy may lose to learning, as a multiple of one request without a cache; besides a share of the
-    cost (``_REGRET_SHARE``)."""
+    """The most that a policy may lose to learning, as a multiple of one request without a cache. The share of the cost
+    (``_REGRET_SHARE``) comes in addition."""
     return _REGRET_REQUESTS[policy] * (1 + _RETURN_BONUS[policy])
 
 
@@ -133,8 +135,9 @@ def cost_of(profile: CacheProfile, bill: Bill) -> float:
 
 
 def unpredicted_cost(profile: CacheProfile, predicted: Bill | None, usage: Usage) -> float:
-    """What the request cost beyond the shadow's bill, by the provider's own report: regret is bounded as it is
-    realised, also where entries went early or markers are ignored. In our tokens: the provider counts in its own."""
+    """The cost of the request beyond the shadow's bill, by the provider's own report. With it, regret is bounded as it
+    is realised, even if entries were lost early or markers are ignored. The cost is in our tokens, because the provider
+    counts tokens in another way."""
     if predicted is None or usage.estimated or usage.prompt <= 0:
         return 0.0
     reported = Bill(usage.read, usage.write_5m, usage.write_1h, usage.plain)

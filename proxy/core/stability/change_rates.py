@@ -1,8 +1,9 @@
-"""How likely a piece of a prompt is to be found unchanged in the next request: learnt, with priors.
+"""How likely a piece of a prompt is to be unchanged in the next request. The estimates are learnt, and start from
+priors.
 
-Three sources: where a client's conversation breaks (``turn_survival``: most only append, some rewrite the last message,
-some clear old tool results), how often a context piece changes (``change_hazard``), and how often answers edit any file
-(``CalibrationCounter``). Survival of a prefix is the product over what stands in it.
+There are three sources: where a client's conversation breaks (``turn_survival``: most clients only append, some rewrite
+the last message, some clear old tool results), how often a context piece changes (``change_hazard``), and how often
+answers edit any file (``CalibrationCounter``). The survival of a prefix is the product over the pieces in it.
 
 """
 
@@ -20,7 +21,7 @@ from proxy.core.stability.edit_signals import EditSignals
 from proxy.core.value import dataclass
 
 Counts = tuple[float, float]
-"""How many observations there were, and in how many of them the event happened; both decay."""
+"""How many observations there were, and in how many of them the event happened. Both numbers decay."""
 
 RATE_STEP = 0.3
 """The weight of the newest request: the last four or five requests make most of a rate."""
@@ -31,7 +32,7 @@ FIRST_RATE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class DecayedRate:
-    """How a chance is estimated.
+    """The rule by which a chance is estimated.
 
     ``prior`` is the chance before anything was seen, and it counts as ``weight`` observations. With each observation
     the earlier ones count ``decay`` times as much as before.
@@ -42,7 +43,7 @@ class DecayedRate:
     decay: float = 1.0
 
     def share(self, happened: float, seen: float) -> float:
-        """The chance of an event that has ``happened`` in so many of the ``seen`` observations."""
+        """The chance of an event, if it ``happened`` in this number of the ``seen`` observations."""
         return (happened + self.prior * self.weight) / (seen + self.weight)
 
     def added(self, counts: Counts, *, happened: bool) -> Counts:
@@ -57,40 +58,41 @@ class DecayedRate:
 
 
 # Log odds that the answer to a request changes a file, fitted to recorded editing sessions (logistic regression; each
-# session predicted from the others: log loss 0.35, by age alone 0.48). By requests since its last change, and by size:
+# session predicted from the others: log loss 0.35, by age alone 0.48). The terms for the number of requests since the
+# file's last change, and for its size:
 _FILE_BASE = -2.6
 _FILE_BY_AGE = (1.4, 0.5, 0.6, 0.6, 0.0, 0.0, -0.4)
 _FILE_PER_SIZE = 0.4
 _USUAL_TOKENS = 2000
-# and by what the request says of it (``proxy.core.stability.edit_signals``).
+# The terms for what the request says about the file (``proxy.core.stability.edit_signals``).
 _HINTED = 1.0
 _ANSWERED = 2.7
 _SYMBOLS = 1.5
 _BESIDE = -1.3
 # Fitted on prompts and commit messages that real edits followed: 1.1 to 2.6, log loss 1 to 10 % less.
 _WORDS = 1.3
-# The same of a later request, whose prompt is not known yet.
+# The log odds for a later request, whose prompt is not known yet.
 _LATER_BASE = -2.0
-# The same where the share of recent requests that changed it is known.
+# The log odds for a later request, if the share of recent requests that changed the file is known.
 _RATED_BASE = -2.45
 _RATED_BY_AGE = (0.4, 0.45, 0.25, 0.0, 0.0, 0.0, -0.7)
 _PER_RATE = 4.0
 _LEAST_SHARE = 0.5
 
-# Share of requests that change a repository map, by requests since its last change.
+# The share of requests that change a repository map, by the number of requests since its last change.
 _MAP_BY_AGE = (0.85, 0.70, 0.40, 0.35, 0.30)
 _READ_ONLY = 0.02
 _DOCUMENT = 0.60
 RATE_WEIGHT = 0.6
-# P(change) before anything was seen: of fixed text, and of a system message that tells the time or holds documents.
+# P(change) before anything was seen: for fixed text, and for a system message with volatile lines (the time).
 STATIC_CHANGE = 0.02
 CLOCK_CHANGE = 0.9
 
 _BREAK_DECAY = 0.93
 _OTHER_KIND = 0.15
-# Among so many of the newest breaks a clearing is looked for.
+# A clearing of tool results is looked for among this number of the newest breaks.
 _CLEARING_BREAKS = 2
-# Of the requests that do not append, this share, divided by a message's distance from the end, breaks at the message or
+# This share of the requests that do not append, divided by a message's distance from the end, breaks at the message or
 # in front of it.
 _BREAKS_DEEPER = 0.35
 # P(a client that has just cleared tool results keeps all of them next time), before anything was seen.
@@ -98,8 +100,8 @@ _PRIOR_CLEARING = 0.2
 
 
 def file_hazard(age: int, tokens: int, sign: EditSignals) -> float:
-    """-ln P(unchanged by the answer) of a file of so many tokens, last changed ``age`` requests ago. ``sign`` is what
-    the request says of it."""
+    """-ln P(unchanged by the answer) of a file that has ``tokens`` tokens and last changed ``age`` requests ago.
+    ``sign`` is what the request says about it."""
     odds = _size_odds(tokens) + _FILE_BASE + _FILE_BY_AGE[min(age, len(_FILE_BY_AGE) - 1)]
     odds += _HINTED * sign.is_hinted + _ANSWERED * sign.is_answered + _BESIDE * sign.is_beside
     odds += _WORDS * sign.words
@@ -109,8 +111,8 @@ def file_hazard(age: int, tokens: int, sign: EditSignals) -> float:
 
 
 def later_hazard(age: int, tokens: int, rate: float | None = None) -> float:
-    """The same of a later request, which may say anything; ``rate`` is the share of recent requests that changed the
-    file."""
+    """The same for a later request, which may say anything about the file. ``rate`` is the share of recent requests
+    that changed the file."""
     odds = _size_odds(tokens)
     if rate is None:
         return _hazard(odds + _LATER_BASE)
@@ -128,7 +130,7 @@ def _hazard(odds: float) -> float:
 
 def change_hazard(kind: PieceKind, claim: FileClaim, age: int, rate: float | None = None) -> float:
     """-ln P(unchanged in the next request) of a context piece other than an editable file, last changed ``age``
-    requests ago; ``rate`` is the share of recent requests that changed it."""
+    requests ago. ``rate`` is the share of recent requests that changed it."""
     if claim is FileClaim.READ_ONLY:
         probability = _READ_ONLY
     elif kind is PieceKind.SYMBOL:
@@ -141,23 +143,26 @@ def change_hazard(kind: PieceKind, claim: FileClaim, age: int, rate: float | Non
 
 
 def fixed_hazard(seen: int, changes: int, prior: float) -> float:
-    """-ln P(unchanged) of a fixed piece (tools, a system message) that changed ``changes`` times of ``seen``."""
+    """-ln P(unchanged) of a fixed piece (tools, a system message) that changed in ``changes`` of ``seen`` requests."""
     return -math.log1p(-min(DecayedRate(prior, 1.0).share(changes, seen), 0.98))
 
 
 class HistoryDivergence(NamedTuple):
-    """Where a conversation broke: how many of the earlier request's messages, counted from its end, the next one did
-    not repeat (0: it only appended; 1: the last message was rewritten; large: the client trimmed or summarised).
+    """The point where a conversation broke: how many of the earlier request's messages, counted from its end, the next
+    request did not repeat (0: it only appended; 1: the last message was rewritten; large: the client trimmed or
+    summarised).
 
-    ``results`` is not 0 where the first of them is a tool result: how many of them are tool results. A client that
-    clears old results keeps the same number of them, however many messages are between.
+    ``results`` is how many of these messages are tool results, if the first of these messages is a tool result;
+    otherwise it is 0. A client that clears old results keeps the same number of them, however many messages are between
+    them.
     """
 
     messages: int
     results: int = 0
 
     def distance(self, results: Sequence[int]) -> int:
-        """The same break in another request, whose tool results stand so far from its end, the nearest first."""
+        """The distance from the end at which the same break stands in another request. ``results`` are the distances of
+        that request's tool results from its end, the nearest first."""
         return results[self.results - 1] if 0 < self.results <= len(results) else self.messages
 
 
@@ -166,12 +171,12 @@ def turn_survival(
 ) -> list[float]:
     """P(the next request repeats everything up to this message), for each of ``turns`` messages in order.
 
-    ``seen`` are the breaks of a cohort's conversations, oldest first. ``results`` say how far from the end the tool
-    results stand, the nearest (1: the last message) first.
+    ``seen`` are the breaks of a cohort's conversations, oldest first. ``results`` are the distances of the tool results
+    from the end, the nearest (1: the last message) first.
 
-    The prior counts as one observation: the request appends with ``prior_append``, else it rewrites the last message
-    or, rarely, anything before it; a client that has just cleared results clears the next one likely. What followed a
-    break of another kind than the newest says less.
+    The prior counts as one observation: the request appends with the probability ``prior_append``, otherwise it
+    rewrites the last message or, rarely, anything before it. A client that has just cleared results is likely to clear
+    the next one. A break counts less if the break before it was of another kind than the newest break.
     """
     counts = [0.0] * (turns + 1)
     weight = 1.0
@@ -189,7 +194,7 @@ def turn_survival(
     cleared = min(newest_clearing.distance(results), turns) if newest_clearing is not None else 0
     priors = _priors(prior_append, turns.bit_length())[:turns]
     priors = (*(min(prior, _PRIOR_CLEARING) for prior in priors[:cleared]), *priors[cleared:])
-    # The message at a distance from the end (1: the last) survives when the break is nearer to the end.
+    # The message at a distance from the end (1: the last) survives if the break is nearer to the end.
     result = [(nearer + prior) / total for nearer, prior in zip(accumulate(counts[:turns]), priors, strict=True)]
     return result[::-1]
 
@@ -197,45 +202,45 @@ def turn_survival(
 @lru_cache(maxsize=64)
 def _priors(prior_append: float, bits: int) -> tuple[float, ...]:
     """P(the message at a distance from the end survives), before any break was seen, from distance 1 up to the largest
-    number of so many bits. A long conversation asks for hundreds, and its next request for the same ones."""
+    number with ``bits`` bits. A long conversation needs hundreds of them, and its next request needs the same ones."""
     rest = 1 - prior_append
     return prior_append, *(prior_append + rest * (1 - _BREAKS_DEEPER / distance) for distance in range(2, 1 << bits))
 
 
 def _is_clearing(seen: Sequence[HistoryDivergence], place: int) -> bool:
-    """Whether tool results were being cleared before this break: an answer without a call in between, which clears
-    nothing, ends no habit."""
+    """Whether tool results were being cleared before this break. An answer without a call in between clears nothing,
+    but it does not end the habit."""
     return any(one.results > 0 for one in seen[max(0, place - _CLEARING_BREAKS) : place])
 
 
 _MENTION_DECAY = 0.95
-# How much the general estimate weighs, in answers seen.
+# The weight of the general estimate, as a number of answers seen.
 _MENTION_WEIGHT = 6.0
 
 
 class CalibrationCounter(Struct, array_like=True):
-    """Of answers that may edit files: how many there were, how many were expected to edit any, how many did. Older ones
-    count less."""
+    """Counts of answers that may edit files: how many there were, how many were expected to edit any file, and how many
+    did. Older answers count less."""
 
     seen: float = 0.0
     expected: float = 0.0
     changed: float = 0.0
 
     def add(self, chance: float, *, is_changed: bool) -> None:
-        """One answer more."""
+        """Count one more answer."""
         self.seen = self.seen * _MENTION_DECAY + 1.0
         self.expected = self.expected * _MENTION_DECAY + chance
         self.changed = self.changed * _MENTION_DECAY + is_changed
 
     def odds(self) -> float:
-        """By how much the log odds of a change are larger here than expected in general."""
+        """How much larger the log odds of a change are here than expected in general."""
         if not self.seen:
             return 0.0
         usual = self.expected / self.seen
         return _log_odds((_MENTION_WEIGHT * usual + self.changed) / (_MENTION_WEIGHT + self.seen)) - _log_odds(usual)
 
     def shifted(self, chance: float) -> float:
-        """A chance that is expected in general, by what was seen here."""
+        """The ``chance`` that is expected in general, corrected by the answers that were seen here."""
         return 1.0 / (1.0 + math.exp(-_log_odds(chance) - self.odds()))
 
 

@@ -1,8 +1,8 @@
-"""How likely retrieved documents are to be retrieved again: learnt per client, by what each request shows of them.
+"""How likely retrieved documents are to be retrieved again, learnt per client from each request's signs of them.
 
-A retriever makes its query from the last message, from the last two or from the whole conversation; it ranks by
-likeness or not at all; some documents suit every question. Clients differ in this, so only the point where learning
-begins is fixed here. The log odds are linear in the signs, and their coefficients are learnt one by one (logistic
+A retriever makes its query from the last message, from the last two or from the whole conversation. It ranks by
+similarity or not at all, and some documents suit every question. Clients differ in this, so only the starting point of
+learning is fixed here. The log odds are linear in the signs, and their coefficients are learnt one by one (logistic
 regression, each coefficient with its own certainty).
 """
 
@@ -17,37 +17,39 @@ from proxy.core.request.view import RecognisedRequest
 from proxy.core.stability.change_rates import DecayedRate
 from proxy.core.stability.edit_signals import shown, text_of
 
-# Fitted to generated sessions of five kinds of query (BM25 over three manuals), each coefficient's spread over them as
-# its uncertainty: of a document in its first request, in its second, and from the third on; by rank; by the words that
-# it has of the last question, and of the one before.
+# The starting coefficients, fitted to generated sessions of five kinds of query (BM25 over three manuals). Each
+# coefficient's spread over the five kinds is its uncertainty. The coefficients in order: for a document in its first
+# request, in its second, and from the third on; for its rank; for its words from the last question, and from the
+# question before.
 _PRIOR = (-0.78, -0.46, 1.0, -0.36, 1.16, -0.07)
 _SPREAD = (1.46, 1.61, 1.40, 1.40, 0.63, 0.63)
-# Documents of one request come and go together: each is less than one observation.
+# The documents of one request come and go together, so each of them counts as less than one observation.
 _WEIGHT = 0.7
 _MOST = 0.97
-# P(all of a request's documents stay), before anything was seen, and as how many requests it counts. Most documents
-# are retrieved for one question, but what belongs to a prompt is written like them. On generated sessions 0.15 costs
-# prompts whose documents never change up to 20 %, and 0.45 costs retrieved ones 1 %.
+# P(all of a request's documents stay), before anything was seen, and the number of requests as which it counts. Most
+# documents are retrieved for one question, but documents that belong to a prompt are written in the same form. On
+# generated sessions, 0.15 costs prompts whose documents never change up to 20 %, and 0.45 costs prompts with retrieved
+# documents 1 %.
 _WHOLE = DecayedRate(prior=0.45, weight=0.6, decay=0.9)
-# How much of what is expected of each document counts among several, for those that do not stay as a whole.
+# The share of each document's own hazard that counts among several documents, if not all of them stay.
 _TOGETHER = 0.7
-# The documents of a request that are remembered.
+# The number of a request's documents that are remembered.
 MAX_DOCUMENTS = 24
-# A question is read this far, and so much of all documents together, of each the beginning: what is longer takes
-# longer than the rest of planning.
+# The part of a question that is read, and the part of all documents together (the beginning of each). Reading more
+# takes longer than the rest of planning.
 _READ_CHARS = 4_000
 _MAX_WORDS = 60
 _DOCUMENTS_CHARS = 40_000
-# What is shorter is rarely what a text is about.
+# A shorter word is rarely what a text is about.
 _WORD = re.compile(r"[^\W\d_]\w{3,}")
 
 
 class DocumentSign(NamedTuple):
-    """What a request shows of one of its documents.
+    """The signs that a request gives of one of its documents.
 
-    ``place`` is its rank, from -0.5 (the first) to 0.5 (the last); ``run`` in how many requests in a row it stands by
-    now; ``asked`` which share of the last question's words it has, more than the others have, and ``before`` the same
-    of the question before.
+    ``place`` is its rank, from -0.5 (the first) to 0.5 (the last). ``run`` is the number of requests in a row that have
+    had it by now. ``asked`` is its share of the last question's words, minus the average share of the documents.
+    ``before`` is the same for the question before.
     """
 
     place: float
@@ -56,19 +58,20 @@ class DocumentSign(NamedTuple):
     before: float = 0.0
 
     def later(self) -> "DocumentSign":
-        """The same as the next request will see it, whose question is not known yet."""
+        """The signs as the next request will show them. The question of that request is not known yet."""
         return DocumentSign(self.place, self.run + 1, 0.0, self.asked)
 
     def values(self) -> tuple[float, ...]:
-        """As the coefficients take it."""
+        """The values that the coefficients are multiplied with."""
         runs = float(self.run == 1), float(self.run == 2), float(self.run > 2)
         return *runs, self.place, 2.0 * self.asked, 2.0 * self.before
 
 
 class DocumentOdds(Struct, array_like=True):
-    """What one client's requests have taught. ``whole`` are counts of requests whose documents had just changed, and
-    of those that had them all before: seen, and those of them that the next request repeated. Raises ValueError for
-    what cannot be calculated with."""
+    """The odds that were learnt from one client's requests. ``whole`` has two pairs of counts: one for requests whose
+    documents had just changed, and one for requests whose documents were all in the request before. Each pair counts
+    the requests that were seen, and those of them whose documents the next request repeated. Raises ValueError for
+    numbers that cannot be used in a calculation."""
 
     means: list[float] = field(default_factory=lambda: list(_PRIOR))
     precisions: list[float] = field(default_factory=lambda: [1 / spread**2 for spread in _SPREAD])
@@ -81,8 +84,8 @@ class DocumentOdds(Struct, array_like=True):
             raise ValueError("no odds of documents")
 
     def chance(self, sign: DocumentSign) -> float:
-        """P(the next request has the document, where it has not all of them), as far as is known: what is uncertain is
-        nearer to one half."""
+        """P(the next request has the document, if it does not have all of them). An uncertain estimate is nearer to one
+        half."""
         values = sign.values()
         odds = sum(value * mean for value, mean in zip(values, self.means, strict=True))
         doubt = sum(value * value / precision for value, precision in zip(values, self.precisions, strict=True))
@@ -94,11 +97,12 @@ class DocumentOdds(Struct, array_like=True):
         return _WHOLE.share(kept, seen)
 
     def hazard(self, sign: DocumentSign) -> float:
-        """-ln P(the next request has the document, where it has not all of them), as it counts among others."""
+        """-ln P(the next request has the document, if it does not have all of them), scaled by its weight among other
+        documents."""
         return -_TOGETHER * math.log(self.chance(sign))
 
     def learn(self, signs: Sequence[DocumentSign], kept: Sequence[bool]) -> None:
-        """A request's documents, and which of them the next one has."""
+        """Learn from the signs of a request's documents and from which of them the next request has (``kept``)."""
         weight = _WEIGHT * (1 - self._is_whole(signs) if all(kept) else 1)
         for sign, stayed in zip(signs, kept, strict=True):
             values = sign.values()
@@ -112,7 +116,7 @@ class DocumentOdds(Struct, array_like=True):
             self.whole[which] = _WHOLE.added(self.whole[which], happened=all(kept))
 
     def _is_whole(self, signs: Sequence[DocumentSign]) -> float:
-        """P(documents that all stayed did so as a whole), which says nothing of each."""
+        """P(documents that all stayed did so as a whole). In that case they say nothing about each single document."""
         stays = self.stays(signs)
         return stays / (stays + (1 - stays) * math.prod(map(self.chance, signs)))
 
@@ -126,15 +130,16 @@ def _share(odds: float) -> float:
 
 
 def are_lasting(last: Mapping[bytes, DocumentSign], documents: Sequence[bytes]) -> bool:
-    """Whether the last two requests had all of these, as far as is remembered. ``last`` are the last request's."""
+    """Whether the last two requests had all of these documents, as far as is remembered. ``last`` are the last
+    request's documents."""
     return all(one in last and last[one].run > 1 for one in documents[:MAX_DOCUMENTS])
 
 
 def document_signs(
     last: Mapping[bytes, DocumentSign], documents: Sequence[bytes], asked: Sequence[tuple[float, float]]
 ) -> list[DocumentSign]:
-    """What a request shows of its documents, behind one with the documents ``last``; ``asked`` as in
-    ``DocumentSign``, for each."""
+    """The signs of a request's documents, if the request before had the documents ``last``. ``asked`` has the values of
+    ``DocumentSign.asked`` and ``DocumentSign.before`` for each document."""
     highest = max(1, len(documents) - 1)
     return [
         DocumentSign(rank / highest - 0.5, last[one].run + 1 if one in last else 1, *words)
@@ -145,15 +150,16 @@ def document_signs(
 def followed(
     last: Mapping[bytes, DocumentSign], documents: Sequence[bytes], signs: Sequence[DocumentSign], odds: DocumentOdds
 ) -> dict[bytes, DocumentSign]:
-    """A request that counts: the ``odds`` learn which of the documents ``last`` it has, and its own are remembered."""
+    """Record a request that counts. The ``odds`` learn which of the documents ``last`` it has. Its own documents are
+    returned, to be remembered."""
     now = set(documents)
     odds.learn(list(last.values()), [one in now for one in last])
     return dict(zip(documents[:MAX_DOCUMENTS], signs, strict=False))
 
 
 def read_words(recognised: RecognisedRequest) -> list[tuple[float, float]]:
-    """For each document: its share of the last question's words, less what the documents have on average, and the same
-    of the question before."""
+    """For each document: its share of the last question's words, minus the average share of the documents, and the same
+    for the question before."""
     retrieved = recognised.retrieved()
     if not retrieved:
         return []

@@ -1,8 +1,8 @@
-"""What a request says about which of its files the answer will change: names, identifiers and plain words in the
+"""The signs in a request that tell which files the answer will change: names, identifiers and plain words in the
 prompt, and an answer whose edits were not made.
 
-A client that shows files renders them anew once they were edited, so that an answer that edits a file is seen in the
-next request. Each sign was seen to tell on recorded editing sessions (``proxy.core.stability.change_rates``).
+A client that shows files renders them again after they were edited, so an answer that edits a file is seen in the next
+request. Each sign was found to be informative on recorded editing sessions (``proxy.core.stability.change_rates``).
 
 """
 
@@ -24,17 +24,18 @@ from proxy.core.wire.json_body import Unreadable, members_of, text_value
 
 # Shorter words are rarely what a text is about.
 _SHORTEST_CHARS = 4
-# All but letters part words: identifiers are read as what they say. (A regular expression takes half as long again.)
+# Every character that is not a letter separates words, so an identifier is read as the words in it. (A regular
+# expression takes half as long again.)
 _LETTERS = bytes(code if ord("a") <= code <= ord("z") else ord(" ") for code in range(256))
 _MAX_PROMPT_WORDS = 60
 _MAX_FILE_CHARS = 100_000
 
 Checksums = Sequence[int]
-"""The words of a text, each as its checksum, ascending."""
+"""The checksums of the words of a text, ascending."""
 
 
 class FileWords:
-    """The words of files by digest: a file is read once. No text is kept."""
+    """The words of files by the file's digest. Each file is read once, and no text is kept."""
 
     __slots__ = ("_known",)
 
@@ -46,8 +47,9 @@ class FileWords:
         return self._known.bytes
 
     def shares(self, prompt: str, files: Mapping[str, ContextPiece]) -> dict[str, float]:
-        """For each file, its share of the prompt's words that some of the files have and some have not, less what an
-        even share would be; a word that several have counts as much as they are fewer. Empty where nothing tells."""
+        """For each file, its share of the prompt's words that some of the files have and others do not have, minus an
+        even share. A word that several files have is divided evenly among them. Empty if no word distinguishes the
+        files."""
         if len(files) < 2:
             return {}
         known = [self._words(item) for item in files.values()]
@@ -82,9 +84,9 @@ def _has(words: Checksums, checksum: int) -> bool:
     return place < len(words) and words[place] == checksum
 
 
-# A prompt is read this far from either end: what is longer quotes something.
+# A prompt is read this far from either end: a longer prompt quotes something.
 _READ_CHARS = 4_000
-# An answer is read so far, shared out among the files that are looked for in it.
+# An answer is read up to this length, divided by the number of files that are looked for in it.
 _ANSWER_CHARS = 20_000_000
 _MAX_SYMBOLS = 12
 _MIN_STEM_CHARS = 3
@@ -93,8 +95,8 @@ _SYMBOLS = re.compile(
     r"`([^`\n]{4,60})`|\b([A-Za-z][A-Za-z0-9]*_[A-Za-z0-9_]+|_+[A-Za-z][A-Za-z0-9_]{2,}"
     r"|[A-Z][a-z0-9]+[A-Z][A-Za-z0-9]+|[a-z]+[A-Z][A-Za-z0-9]+)\b"
 )
-# What stands in front of a word of code where it is defined, and how many places are looked at, for that and for where
-# a name of no more characters stands.
+# The text in front of a word of code at the place where it is defined, and the length in which it is looked for. Then
+# the number of places that are looked at for a definition and for a name, and the longest name that is looked for.
 _DEFINES = re.compile(r"\b(?:def|class|func|function|fn|const|let|var|type|struct|interface|enum|trait) +\Z")
 _DEFINES_CHARS = 16
 _MAX_PLACES = 40
@@ -105,12 +107,12 @@ _NULL = Raw(b"null")
 
 
 class EditSignals(Struct, frozen=True):
-    """What is said of one file.
+    """The signs that a request gives of one file.
 
-    ``is_hinted``: its name is a word of the prompt, with its ending or without. ``is_answered``: the answer before the
-    prompt names it, and it was not changed since: the client asks again. ``symbols`` is the share that it has in the
-    files in which an identifier of the prompt stands, or is defined; ``words`` by how much its share in the prompt's
-    plain words is larger than an even one. ``is_beside``: other files are named.
+    ``is_hinted``: its name is a word of the prompt, with or without its extension. ``is_answered``: the answer before
+    the prompt names it and it has not changed since, so the client asks again. ``symbols`` is its share of the files in
+    which an identifier of the prompt stands or is defined. ``words`` is how much larger its share of the prompt's plain
+    words is than an even share. ``is_beside``: other files are named, and this one is not.
     """
 
     is_named: bool = False
@@ -132,7 +134,7 @@ NO_SIGN = EditSignals()
 def read_signs(
     recognised: RecognisedRequest, items: Mapping[str, ContextPiece], ages: Mapping[str, int], file_words: FileWords
 ) -> Mapping[str, EditSignals]:
-    """The signs by file; only of files that something is said of, or where something is said of others."""
+    """The signs, by file."""
     files = {key: item for key, item in items.items() if item.kind is PieceKind.FILE}
     if not files:
         return MappingProxyType({})
@@ -158,7 +160,7 @@ def read_signs(
 
 
 def path_of(key: str) -> str:
-    """A file's path, from its key."""
+    """The path of a file, read from its key."""
     return key.partition("file:")[2].partition("#")[0]
 
 
@@ -173,7 +175,7 @@ def shown(message: Message) -> str:
 
 
 def _answer(recognised: RecognisedRequest) -> str:
-    """The assistant's message directly in front of the prompt; empty where another stands there."""
+    """The text of the assistant's message directly in front of the prompt. Empty if another message stands there."""
     before = [i for i in recognised.turns() if i < recognised.last_user][-1:]
     if not before or recognised.messages[before[0]].role != "assistant":
         return ""
@@ -192,7 +194,7 @@ def text_of(message: Message) -> str:
 
 
 def read_text(message: Message) -> str:
-    """The text of a message, from its JSON; empty where there is none."""
+    """The text of a message, read from its JSON. Empty if there is no text."""
     try:
         content = text_value(members_of(message.raw).get("content", _NULL))
     except Unreadable:
@@ -204,8 +206,8 @@ def read_text(message: Message) -> str:
 
 
 def _shares(prompt: str, files: Iterable[ContextPiece]) -> dict[str, float]:
-    """For each file, the largest share that it has in the files in which an identifier of the prompt stands, or in
-    those that define it: what is asked of a function is mostly done where the function is."""
+    """For each file, its largest share of the files in which an identifier of the prompt stands, or of the files that
+    define the identifier. A change to a function is mostly made in the file that defines it."""
     symbols = list(dict.fromkeys(a or b for a, b in _SYMBOLS.findall(prompt)))[:_MAX_SYMBOLS]
     shares: dict[str, float] = {}
     for symbol in symbols:
@@ -218,7 +220,7 @@ def _shares(prompt: str, files: Iterable[ContextPiece]) -> dict[str, float]:
 
 
 def _defines(text: str, symbol: str) -> bool:
-    """Whether the word is defined in the text, as far as the word in front of it says."""
+    """Whether the word is defined in the text, judged by the word in front of it."""
     return any(
         _DEFINES.search(text[max(0, at - _DEFINES_CHARS) : at]) and not _is_inner(text[end : end + 1])
         for at, end in _places(symbol, text, _MAX_PLACES)
@@ -236,7 +238,7 @@ def stands(name: str, text: str) -> bool:
 
 
 def _places(word: str, text: str, most: int) -> Iterator[tuple[int, int]]:
-    """Where the word begins and ends in the text, the first ``most`` times."""
+    """The beginning and the end of the word at its first ``most`` places in the text."""
     at = text.find(word)
     for _ in range(most):
         if at < 0:
