@@ -16,7 +16,7 @@ from proxy.core.value import dataclass
 _AHEAD = 20
 """A conversation is expected to have this many more requests, plus as many again as it has had."""
 _MOST_TRIES = 32
-"""At most about this many sizes of the tail are compared, so that the time does not grow with the square of the number
+"""At most this many sizes of the tail are compared, so that the time does not grow with the square of the number
 of panels."""
 
 
