@@ -98,8 +98,7 @@ def frozen(
     most once, and the time is linear. System messages, and all messages from the last user message on, stay where they
     are. No chunk is made that has a message with something other than text or a message that cannot be read, and none
     behind it. ``tokens`` must return the same number for a message in each request, whatever markers it carries:
-    otherwise chunks are cut elsewhere, and the provider's cache is lost. At most ``most`` chunks are made; None means
-    no limit."""
+    otherwise chunks are cut elsewhere, and the provider's cache is lost."""
     history = ruled.conversation.history
     chunks: list[Panel] = []
     end = total = 0
