@@ -64,7 +64,7 @@ Skipped = Counter[Skip]
 
 class Item(NamedTuple):
     """One piece of the context. For files, symbols and history, ``key`` is the tracker's key (``file:src/a.py``,
-    ``history:3``). The keys of other items begin with ``url:``, ``system:``, ``prompt:`` or ``image:``, or are only a
+    ``history:3``). Other keys have a prefix such as ``url:``, ``system:``, ``prompt:`` or ``image:``, or are only a
     name, such as ``tree``.
 
     ``text`` is the text that is sent for the item, or the URL of an image. A client's message has its JSON in ``raw``
