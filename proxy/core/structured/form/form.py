@@ -163,7 +163,7 @@ def _files(found: Sequence[FileJson]) -> tuple[ContextFile, ...]:
 
 
 def _file(path: str, file: FileJson, param: str) -> ContextFile:
-    """A file that has more than a valid digest, or that may have a mistake."""
+    """A file that is not named by a digest alone, or whose digest is checked on its own."""
     is_selected = file.selected is True
     text = _content(file.content, f"{param}.content")
     given = _digest(file.digest, f"{param}.digest") if isinstance(file.digest, str) else ""
