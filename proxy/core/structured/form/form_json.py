@@ -1,7 +1,7 @@
 """The section ``stratiform`` as typed JSON: the fields, their types, and the largest number of each.
 
-The contents of files stay raw here, because they are long texts that are decoded one by one. All other fields are
-decoded by one call.
+The contents of files stay raw here, because they are the long texts, which are decoded piece by piece. All other fields
+are decoded by one call.
 """
 
 import re
